@@ -95,12 +95,12 @@ fn devices_are_listed_with_what_to_do() {
 
 #[test]
 fn the_cache_is_shown_and_cleared() {
-    use picograd::device::disk_cache::{Entry, Key, Kind, Store};
+    use picograd::device::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind};
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
-    let store = Store::at(&folder);
-    let put = |key: u128, kind: Kind, device: &str, value: &[u8]| {
+    let store = DiskCache::at(&folder);
+    let put = |key: u128, kind: EntryKind, device: &str, value: &[u8]| {
         // SAFETY: no process asks for these keys.
-        unsafe { store.put_unchecked(&[Entry { key: Key(key), kind, device, value }]) }
+        unsafe { store.put_unchecked(&[CacheEntry { key: CacheKey(key), kind, device, value }]) }
     };
     let show = || run(pico(&["cache"]).env("PICO_CACHE", &folder).env("PICO_CACHE_SIZE", "3"));
     let (code, out, _) = show();
@@ -110,10 +110,10 @@ fn the_cache_is_shown_and_cleared() {
             && out.contains("programs  0, 0 bytes\n"),
         "{out}"
     );
-    put(1, Kind::Program, "CPU:LLVM", &[7; 1000]);
-    put(2, Kind::Program, "CPU:LLVM", &[7; 500]);
-    put(4, Kind::Object, "CPU:LLVM", &[7; 500]);
-    put(3, Kind::Opts, "CPU:CLANG", b"UPCAST:0:4");
+    put(1, EntryKind::Program, "CPU:LLVM", &[7; 1000]);
+    put(2, EntryKind::Program, "CPU:LLVM", &[7; 500]);
+    put(4, EntryKind::Object, "CPU:LLVM", &[7; 500]);
+    put(3, EntryKind::Opts, "CPU:CLANG", b"UPCAST:0:4");
     let (code, out, _) = show();
     assert!(
         code == Some(0) && out.starts_with(&format!("folder    {}\n", folder.display())),
@@ -133,12 +133,12 @@ fn the_cache_is_shown_and_cleared() {
     assert!(code == Some(0) && out.starts_with("deleted 1 entries"), "{out}");
     let (code, out, _) = clear(&["programs"]);
     assert!(code == Some(0) && out.starts_with("deleted 3 entries"), "{out}");
-    put(3, Kind::Opts, "CPU:CLANG", b"UPCAST:0:4");
+    put(3, EntryKind::Opts, "CPU:CLANG", b"UPCAST:0:4");
     // Writes that were lost, and what was set aside, are shown until all is cleared.
-    std::fs::create_dir(folder.join(Key(9).to_string())).unwrap();
-    put(9, Kind::Opts, "CPU:CLANG", b"UPCAST:0:4");
-    std::fs::write(folder.join(format!("{}.corrupt", Key(8))), "damaged").unwrap();
-    std::fs::remove_dir(folder.join(Key(9).to_string())).unwrap();
+    std::fs::create_dir(folder.join(CacheKey(9).to_string())).unwrap();
+    put(9, EntryKind::Opts, "CPU:CLANG", b"UPCAST:0:4");
+    std::fs::write(folder.join(format!("{}.corrupt", CacheKey(8))), "damaged").unwrap();
+    std::fs::remove_dir(folder.join(CacheKey(9).to_string())).unwrap();
     let (_, out, _) = show();
     assert!(out.contains("lost      1 writes") && out.contains("set aside 1, "), "{out}");
     let (code, out, _) = clear(&[]);

@@ -5,7 +5,7 @@
 
 use picograd::Device;
 use picograd::device::disk_cache;
-use picograd::device::disk_cache::Kind;
+use picograd::device::disk_cache::EntryKind;
 use picograd::device::registry::canonical;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -30,9 +30,9 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["devices"] => devices(&mut out),
         ["cache"] => cache(&mut out),
-        ["cache", "clear"] => return clear(&mut out, &Kind::ALL),
-        ["cache", "clear", "programs"] => return clear(&mut out, &Kind::PROGRAMS),
-        ["cache", "clear", "opts"] => return clear(&mut out, &[Kind::Opts]),
+        ["cache", "clear"] => return clear(&mut out, &EntryKind::ALL),
+        ["cache", "clear", "programs"] => return clear(&mut out, &EntryKind::PROGRAMS),
+        ["cache", "clear", "opts"] => return clear(&mut out, &[EntryKind::Opts]),
         ["--help" | "-h" | "help"] => out.write_all(USAGE.as_bytes()),
         ["--version" | "-V" | "version"] => writeln!(out, "pico {}", env!("CARGO_PKG_VERSION")),
         [] => return wrong("a command is missing"),
@@ -107,7 +107,7 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "folder    {}", path.display())?;
     writeln!(out, "size      {} of at most {}", bytes(contents.bytes), bytes(store.limit()))?;
     for (title, kind, with) in
-        [("programs", Kind::Program, Some(Kind::Object)), ("opts", Kind::Opts, None)]
+        [("programs", EntryKind::Program, Some(EntryKind::Object)), ("opts", EntryKind::Opts, None)]
     {
         let (all, size) =
             contents.of(&[Some(kind), with].into_iter().flatten().collect::<Vec<_>>());
@@ -130,7 +130,7 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn clear(out: &mut impl Write, kinds: &[Kind]) -> ExitCode {
+fn clear(out: &mut impl Write, kinds: &[EntryKind]) -> ExitCode {
     let store = disk_cache::global();
     let said = match (store.dir(), store.clear(kinds)) {
         (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),

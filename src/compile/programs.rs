@@ -285,11 +285,13 @@ pub fn compile_together<'a>(
             list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into()
         });
         let Ok(executables) =
-            device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Keep)
+            device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Cached)
         else {
             continue;
         };
-        span.note("from the store", || executables.iter().filter(|e| e.was_kept()).count().into());
+        span.note("from the store", || {
+            executables.iter().filter(|e| e.from_cache()).count().into()
+        });
         drop(span);
         let took = start.elapsed();
         let each = took / list.len() as u32;
@@ -358,10 +360,10 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
 
 /// Counts programs that were made ready for a device, in so much time.
 fn count_compiled(device: &Device, made: &[Arc<dyn Executable>], compile_time: Duration) {
-    let from_store = made.iter().filter(|e| e.was_kept()).count() as u64;
+    let from_cache = made.iter().filter(|e| e.from_cache()).count() as u64;
     count(
         device.name(),
-        &Counters { compiled: made.len() as u64, from_store, compile_time, ..Counters::default() },
+        &Counters { compiled: made.len() as u64, from_cache, compile_time, ..Counters::default() },
     );
 }
 
@@ -372,7 +374,7 @@ fn made(
 ) -> Result<Arc<dyn Executable>> {
     let mut span = profile::span(|| format!("compile {name}").into());
     let executable = make()?;
-    span.note("from the store", || usize::from(executable.was_kept()).into());
+    span.note("from the store", || usize::from(executable.from_cache()).into());
     Ok(executable)
 }
 

@@ -76,7 +76,7 @@ struct Inner {
 
 /// A place in memory of a device: what a kernel's argument points at.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct MemoryRef<'a> {
     /// The memory.
     pub(crate) memory: &'a Memory,
     /// Bytes from its start.
@@ -247,8 +247,8 @@ impl Buffer {
         self.0.len * self.0.dtype.itemsize()
     }
     /// Where it is.
-    pub fn place(&self) -> Place<'_> {
-        Place { memory: &self.0.block.memory, offset: self.0.offset }
+    pub fn place(&self) -> MemoryRef<'_> {
+        MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
     /// Some of its elements as a buffer of their own, in the same memory.
     pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {

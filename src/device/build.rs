@@ -2,7 +2,7 @@
 //! the sources that were refused.
 
 use super::disk_cache;
-use super::disk_cache::{Key, Made};
+use super::disk_cache::{CacheKey, CompiledObject};
 use super::registry::Purpose;
 use crate::error::Result;
 use crate::lower::Program;
@@ -22,10 +22,10 @@ const MESSAGE_LINES: usize = 12;
 pub(in crate::device) const KEEP_FAILED: usize = 50;
 
 /// Loaded code, and the object to keep of it.
-pub(in crate::device) type Fresh<C> = (C, Option<Vec<u8>>);
+pub(in crate::device) type CompiledModule<C> = (C, Option<Vec<u8>>);
 
 /// A compiler of a device, as far as the store and the division of work need to know it.
-pub(in crate::device) trait Maker: Sync {
+pub(in crate::device) trait ModuleCompiler: Sync {
     /// What an object becomes when it is loaded.
     type Code: Send + Sync;
     /// The device, for people who look at the store.
@@ -38,16 +38,16 @@ pub(in crate::device) trait Maker: Sync {
     /// other.
     fn division(&self, kernels: usize) -> (usize, usize);
     /// The key of what this text gives: everything that decides it.
-    fn key(&self, source: &str) -> Key;
+    fn key(&self, source: &str) -> CacheKey;
     /// Code of a text, and the object to keep, where the compiler hands it out. The name is for
     /// messages.
-    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<Fresh<Self::Code>>;
+    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<CompiledModule<Self::Code>>;
     /// An object made ready to run. The name is for messages.
     fn load(&self, object: &[u8], name: &str) -> Result<Self::Code>;
 }
 
 /// A kernel in loaded code.
-pub(in crate::device) struct Built<C> {
+pub(in crate::device) struct CompiledKernel<C> {
     /// The code, which it may share with others.
     pub code: Arc<C>,
     /// Its name there.
@@ -61,31 +61,33 @@ pub(in crate::device) struct Built<C> {
 /// Kernels from the store, or where it has them not from the compiler, and then kept; from the
 /// compiler alone where they are not to be kept. The store is opened once to look and once to
 /// write.
-pub(in crate::device) fn build<M: Maker>(
+pub(in crate::device) fn build<M: ModuleCompiler>(
     maker: &M,
     programs: &[&Program],
     purpose: Purpose,
-) -> Result<Vec<Built<M::Code>>> {
+) -> Result<Vec<CompiledKernel<M::Code>>> {
     let sources = programs
         .iter()
         .map(|p| maker.renderer().render(short(&p.name), &p.uops))
         .collect::<Result<Vec<_>>>()?;
-    let keys: Vec<Key> = sources.iter().map(|s| maker.key(s)).collect();
-    let mut built: Vec<Option<Built<M::Code>>> = (0..programs.len()).map(|_| None).collect();
+    let keys: Vec<CacheKey> = sources.iter().map(|s| maker.key(s)).collect();
+    let mut built: Vec<Option<CompiledKernel<M::Code>>> =
+        (0..programs.len()).map(|_| None).collect();
     let mut loaded: FxHashMap<*const Vec<u8>, Option<Arc<M::Code>>> = FxHashMap::default();
-    let store = (purpose == Purpose::Keep).then(disk_cache::global);
+    let store = (purpose == Purpose::Cached).then(disk_cache::global);
     let found = store.map_or_else(Vec::new, |s| s.programs(&keys));
     for (i, kept) in found.iter().enumerate().filter_map(|(i, k)| Some((i, k.as_ref()?))) {
         // Whole, yet not loadable: perhaps from a compiler that changed under the same version.
-        // Made anew it may be good.
+        // CompiledObject anew it may be good.
         let load = || maker.load(&kept.object, &programs[i].name).ok().map(Arc::new);
         if let Some(code) = loaded.entry(Arc::as_ptr(&kept.object)).or_insert_with(load) {
             let (code, symbol) = (code.clone(), kept.symbol.clone());
-            built[i] = Some(Built { code, symbol, source: sources[i].clone(), kept: true });
+            built[i] =
+                Some(CompiledKernel { code, symbol, source: sources[i].clone(), kept: true });
         }
     }
     // One text is compiled once, however many kernels it is.
-    let mut first: FxHashMap<Key, usize> = FxHashMap::default();
+    let mut first: FxHashMap<CacheKey, usize> = FxHashMap::default();
     let (mut missing, mut twins): (Vec<usize>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
     for i in (0..programs.len()).filter(|i| built[*i].is_none()) {
         match first.entry(keys[i]) {
@@ -98,7 +100,7 @@ pub(in crate::device) fn build<M: Maker>(
     }
     let (together, beside) = maker.division(missing.len());
     let groups: Vec<&[usize]> = missing.chunks(together.max(1)).collect();
-    let make = |group: &[usize]| -> Result<(Fresh<M::Code>, Vec<String>)> {
+    let make = |group: &[usize]| -> Result<(CompiledModule<M::Code>, Vec<String>)> {
         let (text, symbols) = match group {
             [one] => (sources[*one].clone(), vec![short(&programs[*one].name).to_string()]),
             many => joined(
@@ -122,15 +124,16 @@ pub(in crate::device) fn build<M: Maker>(
         let code = Arc::new(code);
         for (i, symbol) in group.iter().zip(&symbols) {
             let (code, symbol) = (code.clone(), symbol.clone());
-            built[*i] = Some(Built { code, symbol, source: sources[*i].clone(), kept: false });
+            built[*i] =
+                Some(CompiledKernel { code, symbol, source: sources[*i].clone(), kept: false });
         }
-        fresh.extend(object.map(|object| Made {
+        fresh.extend(object.map(|object| CompiledObject {
             object,
             kernels: group.iter().map(|i| keys[*i]).zip(symbols).collect(),
         }));
     }
     for (i, other) in twins {
-        built[i] = built[other].as_ref().map(|b| Built {
+        built[i] = built[other].as_ref().map(|b| CompiledKernel {
             code: b.code.clone(),
             symbol: b.symbol.clone(),
             source: b.source.clone(),
@@ -145,26 +148,26 @@ pub(in crate::device) fn build<M: Maker>(
 
 /// The same of one text that is there already, in which the kernel has this name: a user's, or a
 /// second version of a kernel.
-pub(in crate::device) fn build_text<M: Maker>(
+pub(in crate::device) fn build_text<M: ModuleCompiler>(
     maker: &M,
     text: String,
     name: &str,
-) -> Result<Built<M::Code>> {
+) -> Result<CompiledKernel<M::Code>> {
     // A text has as many kernels as it has functions. Objects from before texts were verified have
     // other keys.
     let (store, key) = (disk_cache::global(), maker.key(&format!("verified\n{name}\n{text}")));
     let found = store.programs(&[key]).pop().flatten();
     let symbol = name.to_string();
     if let Some(code) = found.and_then(|kept| maker.load(&kept.object, name).ok()) {
-        return Ok(Built { code: Arc::new(code), symbol, source: text, kept: true });
+        return Ok(CompiledKernel { code: Arc::new(code), symbol, source: text, kept: true });
     }
     let (code, object) = maker.make(&text, name, Purpose::Text)?;
-    let made: Vec<Made> = object
-        .map(|object| Made { object, kernels: vec![(key, symbol.clone())] })
+    let made: Vec<CompiledObject> = object
+        .map(|object| CompiledObject { object, kernels: vec![(key, symbol.clone())] })
         .into_iter()
         .collect();
     store.put_programs(maker.device(), &made);
-    Ok(Built { code: Arc::new(code), symbol, source: text, kept: false })
+    Ok(CompiledKernel { code: Arc::new(code), symbol, source: text, kept: false })
 }
 
 /// Does something with each part, on so many threads, and returns the results in order.
@@ -249,7 +252,7 @@ pub(in crate::device) fn keep_source(
         let dir = dir.join("failed");
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).ok()?;
         make_room(&dir);
-        let file = dir.join(format!("{name}-{}{ending}", Key::of(&[src.as_bytes()])));
+        let file = dir.join(format!("{name}-{}{ending}", CacheKey::of(&[src.as_bytes()])));
         fs::write(&file, src).ok()?;
         Some(file)
     });

@@ -23,7 +23,7 @@ pub struct Counters {
     /// same code, as all CPUs of a process do, share it, and it counts for the first.
     pub compiled: u64,
     /// Those of them that came from the store, without a compiler.
-    pub from_store: u64,
+    pub from_cache: u64,
     /// Time to make them ready: to choose optimisations, which may be a search, to lower, to
     /// render, to compile or to load.
     pub compile_time: Duration,
@@ -44,7 +44,7 @@ impl Counters {
         self.bytes += more.bytes;
         self.time += more.time;
         self.compiled += more.compiled;
-        self.from_store += more.from_store;
+        self.from_cache += more.from_cache;
         self.compile_time += more.compile_time;
         self.searched += more.searched;
         self.schedules += more.schedules;

@@ -27,11 +27,11 @@ pub(crate) mod usage;
 mod webgpu;
 
 pub(crate) use buffer::Memory;
-pub use buffer::{Buffer, Place};
+pub use buffer::{Buffer, MemoryRef};
 pub use counters::{Counters, counters, reset_counters};
 pub(crate) use counters::{count, count_all, count_plan};
 pub(crate) use registry::{Addresses, Call, Graph, Purpose};
-pub use registry::{Device, Entry, Executable};
+pub use registry::{Device, Executable, HostFunction};
 pub use usage::DeviceMemory;
 
 #[cfg(test)]

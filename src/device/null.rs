@@ -2,7 +2,7 @@
 //! need not be there, and then dropped. For measuring the compiler and for reading what it writes:
 //! `DEV=NULL:CUDA DEBUG=4`.
 
-use super::buffer::{Memory, Place};
+use super::buffer::{Memory, MemoryRef};
 use super::registry::{Backend, Executable};
 use crate::error::Result;
 use crate::lower::{Launch, Program};
@@ -66,14 +66,14 @@ impl Backend for Null {
         None
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Rendered(self.renderer.render(&program.name, &program.uops)?)))
+        Ok(Arc::new(NullKernel(self.renderer.render(&program.name, &program.uops)?)))
     }
 }
 
-struct Rendered(String);
+struct NullKernel(String);
 
-impl Executable for Rendered {
-    unsafe fn run(&self, _args: &[Place], _launch: &Launch) -> Result<Duration> {
+impl Executable for NullKernel {
+    unsafe fn run(&self, _args: &[MemoryRef], _launch: &Launch) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
     fn source(&self) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! The registry of devices: names, what is there, what is not and why. A device is opened when it
 //! is first asked for.
 
-use super::buffer::{Memory, Place};
+use super::buffer::{Memory, MemoryRef};
 use super::host::arch;
 use super::host::cpu::Cpu;
 use super::usage::{DeviceMemory, Usage};
@@ -84,7 +84,8 @@ pub(crate) trait Graph: Send {
     ///
     /// # Safety
     /// As for [`Executable::run`], for each kernel.
-    unsafe fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()>;
+    unsafe fn launch(&mut self, args: &[MemoryRef], launch: &dyn Fn(usize) -> Launch)
+    -> Result<()>;
 }
 
 /// Addresses of buffers that the threads of kernels share.
@@ -103,14 +104,14 @@ impl Addresses {
 }
 
 /// A kernel of the host as a function: addresses of its buffers, and the share of the work.
-pub type Entry = unsafe extern "C" fn(*const *mut u8, libc::c_long);
+pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long);
 
 /// What programs are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To be run, now and by later processes: they come from the store on disk where it has them,
     /// and go into it.
-    Keep,
+    Cached,
     /// To be measured or compared as users run them, and dropped. The store does without them.
     Measure,
     /// To be run once. The store does without them, and a compiler that can take less time for
@@ -131,12 +132,12 @@ pub trait Executable: Send + Sync {
     /// or from a text whose author promises it. The memory of each slot is as long as the program
     /// takes it to be, holds values of its dtype, is writable where the program writes it, and
     /// nobody else uses it meanwhile.
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration>;
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration>;
     /// Runs it, waits until it is done, and says how long it took.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         // SAFETY: the caller's promise.
         unsafe { self.run(args, launch) }
     }
@@ -149,12 +150,12 @@ pub trait Executable: Send + Sync {
         None
     }
     /// Did it come from the store on disk, without a compiler?
-    fn was_kept(&self) -> bool {
+    fn from_cache(&self) -> bool {
         false
     }
     /// What runs it, where that is a function of this process. Whoever calls it keeps the promises
     /// of [`run`](Self::run): memory that is long enough, and every share once.
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<HostFunction> {
         None
     }
     /// For a device to find its own type again.
@@ -177,7 +178,7 @@ type Open = fn(usize, Option<&str>) -> Result<Arc<dyn Backend>>;
 type IsArch = fn(&str) -> std::result::Result<(), String>;
 
 /// A kind of device.
-struct Kind {
+struct DeviceKind {
     name: &'static str,
     /// Best first; a kind with one way to compute has a renderer without a name.
     renderers: &'static [(&'static str, Open)],
@@ -185,14 +186,14 @@ struct Kind {
 }
 
 /// The kinds of device, best first.
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[DeviceKind] = &[
+    DeviceKind {
         name: "CUDA",
         renderers: &[("", |n, arch| Ok(Arc::new(super::cuda::CudaDevice::open(n, arch)?)))],
         is_arch: super::cuda::is_arch,
     },
-    Kind { name: "METAL", renderers: &[("", |n, _| metal(n))], is_arch: no_arch },
-    Kind {
+    DeviceKind { name: "METAL", renderers: &[("", |n, _| metal(n))], is_arch: no_arch },
+    DeviceKind {
         name: "CPU",
         renderers: &[
             ("LLVM", |_, arch| Ok(Arc::new(Cpu::llvm(arch)?))),
@@ -200,18 +201,18 @@ const KINDS: &[Kind] = &[
         ],
         is_arch: arch::is_known,
     },
-    Kind {
+    DeviceKind {
         name: "CL",
         renderers: &[("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))],
         is_arch: no_arch,
     },
-    Kind { name: "WEBGPU", renderers: &[("", |n, _| webgpu(n))], is_arch: no_arch },
-    Kind {
+    DeviceKind { name: "WEBGPU", renderers: &[("", |n, _| webgpu(n))], is_arch: no_arch },
+    DeviceKind {
         name: "INTERP",
         renderers: &[("", |_, _| Ok(Arc::new(interp::device::InterpDevice::new())))],
         is_arch: no_arch,
     },
-    Kind {
+    DeviceKind {
         name: "NULL",
         renderers: &[
             ("", |_, _| Ok(null::Null::c())),
@@ -459,7 +460,7 @@ fn unknown(name: &str) -> Error {
 
 /// A name taken apart.
 struct Parts {
-    kind: &'static Kind,
+    kind: &'static DeviceKind,
     renderer: Option<(&'static str, Open)>,
     arch: Option<String>,
     index: usize,
@@ -518,18 +519,18 @@ impl Parts {
 }
 
 /// What `DEV` says of a kind.
-fn wanted(kind: &Kind) -> Option<Parts> {
+fn wanted(kind: &DeviceKind) -> Option<Parts> {
     let dev = env::config().ok()?.device.as_ref()?;
     Parts::of(dev).ok().filter(|w| w.kind.name == kind.name)
 }
 
 /// The architecture of a kind where its name has none: what `DEV` names, or none.
-fn default_arch(kind: &Kind) -> Option<String> {
+fn default_arch(kind: &DeviceKind) -> Option<String> {
     wanted(kind)?.arch
 }
 
 /// The renderer of a kind where its name has none: what `DEV` names, or the first that works.
-fn default_renderer(kind: &'static Kind) -> Result<(&'static str, Open)> {
+fn default_renderer(kind: &'static DeviceKind) -> Result<(&'static str, Open)> {
     env::config()?;
     if let Some(renderer) = wanted(kind).and_then(|w| w.renderer) {
         return Ok(renderer);

@@ -7,7 +7,7 @@
 //! writable, and the two do not overlap.
 
 use crate::device::registry::{is_null, sees_host};
-use crate::device::{Buffer, Memory, Place};
+use crate::device::{Buffer, Memory, MemoryRef};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
@@ -170,7 +170,7 @@ pub(super) fn bind<'a>(
     program: &Program,
     device: &DeviceName,
     buffers: impl ExactSizeIterator<Item = &'a Buffer>,
-) -> Result<Vec<Place<'a>>> {
+) -> Result<Vec<MemoryRef<'a>>> {
     check_count(program, buffers.len())?;
     let place = |(slot, buffer): (usize, &'a Buffer)| {
         check_slot(program, slot, device, buffer.dtype(), buffer, 0)?;

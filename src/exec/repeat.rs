@@ -15,7 +15,7 @@ use super::run::{BufferArg, run_copy, run_kernel};
 use crate::compile::{Compiled, planned};
 use crate::device::buffer::writing;
 use crate::device::host::pool;
-use crate::device::{Addresses, Counters, Device, Entry, Memory, Place, count_all};
+use crate::device::{Addresses, Counters, Device, HostFunction, Memory, MemoryRef, count_all};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::DeviceName;
@@ -40,7 +40,7 @@ pub(super) struct BoundLoop<'a> {
 enum BoundStep<'a> {
     Kernel {
         compiled: Arc<Compiled>,
-        entry: Option<Entry>,
+        entry: Option<HostFunction>,
         device: &'a DeviceName,
         args: &'a [usize],
     },
@@ -150,7 +150,7 @@ impl<'a> BoundLoop<'a> {
             return self.run_steps(memory, &|n| (n, 0));
         }
         let start_of = |b: &Option<BufferArg>| match b.as_ref().map(|b| b.buffer.place()) {
-            Some(Place { memory: Memory::Host(h), offset }) => h.ptr().wrapping_add(offset),
+            Some(MemoryRef { memory: Memory::Host(h), offset }) => h.ptr().wrapping_add(offset),
             _ => std::ptr::null_mut(),
         };
         let starts = Addresses(memory.iter().map(start_of).collect());
@@ -206,9 +206,9 @@ impl<'a> BoundLoop<'a> {
                         let place = |n: &usize| {
                             let (buffer, offset) = inner(*n);
                             let place = of(memory, buffer).buffer.place();
-                            Place { offset: place.offset + offset, ..place }
+                            MemoryRef { offset: place.offset + offset, ..place }
                         };
-                        let places: Vec<Place> = args.iter().map(place).collect();
+                        let places: Vec<MemoryRef> = args.iter().map(place).collect();
                         // SAFETY: as in `run_on_host`.
                         unsafe {
                             run_kernel(compiled, device, &places, &compiled.program.launch, 0)

@@ -8,7 +8,7 @@ use crate::compile::{Compiled, beam, compile_together, compiled_with, planned};
 use crate::device::limits::zeroed;
 use crate::device::memory::is_guarded;
 use crate::device::usage::Usage;
-use crate::device::{Buffer, Counters, Device, Memory, Place, count, count_plan, profile};
+use crate::device::{Buffer, Counters, Device, Memory, MemoryRef, count, count_plan, profile};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, StorageRef, UOp};
@@ -230,7 +230,7 @@ enum BoundItem<'a> {
     Kernel {
         compiled: &'a Compiled,
         device: &'a DeviceName,
-        memory: Vec<Place<'a>>,
+        memory: Vec<MemoryRef<'a>>,
         values: &'a Values,
     },
     Copy {
@@ -268,7 +268,7 @@ impl BoundItem<'_> {
 pub(super) unsafe fn run_kernel(
     c: &Compiled,
     device: &DeviceName,
-    memory: &[Place],
+    memory: &[MemoryRef],
     launch: &Launch,
     debug: u8,
 ) -> Result<Duration> {

@@ -11,7 +11,7 @@ use crate::compile::Compiled;
 use crate::device::buffer::writing;
 use crate::device::host::pool;
 use crate::device::{
-    Addresses, Buffer, Call, Counters, Device, Entry, Graph, Memory, Place, count_all,
+    Addresses, Buffer, Call, Counters, Device, Graph, HostFunction, Memory, MemoryRef, count_all,
 };
 use crate::dtype::DType;
 use crate::env;
@@ -125,7 +125,7 @@ enum Part {
 
 /// A kernel of the host.
 struct Command {
-    run: Entry,
+    run: HostFunction,
     /// Its arguments in the list of addresses.
     first: usize,
     args: Vec<SlotRef>,
@@ -291,7 +291,8 @@ impl Tape {
                     run_on_host(commands, &mut self.addresses, buffers, &mut self.together)?
                 }
                 Part::Graph { graph, places, kernels } => {
-                    let places: Vec<Place> = places.iter().map(|at| place(*at, buffers)).collect();
+                    let places: Vec<MemoryRef> =
+                        places.iter().map(|at| place(*at, buffers)).collect();
                     // SAFETY: the programs were captured from a run, and their memory was checked
                     // above.
                     unsafe { graph.launch(&places, &|i| launch(&kernels[i], values)) }?;
@@ -347,15 +348,15 @@ fn launch(compiled: &Compiled, values: &Values) -> Launch {
     compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
 }
 
-fn place(at: SlotRef, buffers: &[Buffer]) -> Place<'_> {
+fn place(at: SlotRef, buffers: &[Buffer]) -> MemoryRef<'_> {
     let place = buffers[at.slot].place();
-    Place { offset: place.offset + at.offset, ..place }
+    MemoryRef { offset: place.offset + at.offset, ..place }
 }
 
 fn run_step(step: &TapeStep, buffers: &[Buffer], values: &Values, debug: u8) -> Result<()> {
     match step {
         TapeStep::Kernel { compiled, device, args, .. } => {
-            let memory: Vec<Place> = args.iter().map(|at| place(*at, buffers)).collect();
+            let memory: Vec<MemoryRef> = args.iter().map(|at| place(*at, buffers)).collect();
             // SAFETY: the program was captured from a run of the scheduler's, and `Tape::run` has
             // checked the memory.
             unsafe { run_kernel(compiled, device, &memory, &launch(compiled, values), debug) }
@@ -381,7 +382,7 @@ fn run_on_host(
 ) -> Result<()> {
     for c in commands {
         for (address, at) in addresses.0[c.first..].iter_mut().zip(&c.args) {
-            let Place { memory: Memory::Host(host), offset } = buffers[at.slot].place() else {
+            let MemoryRef { memory: Memory::Host(host), offset } = buffers[at.slot].place() else {
                 let (device, buffer) = (&together[c.device].0, &buffers[at.slot]);
                 return Err(Error::Device(format!(
                     "a kernel on {device} was given {buffer:?}, which is not memory of the host"

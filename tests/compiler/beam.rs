@@ -19,7 +19,7 @@ fn child() {
         (0..24 * 16).map(|i| (0..32).map(|k| (i / 16 * 32 + k) as f32 * 0.5).sum::<f32>());
     assert!(y.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs()));
     let c = device::counters();
-    println!("made {} kept {} searched {}", c.compiled, c.from_store, c.searched);
+    println!("made {} kept {} searched {}", c.compiled, c.from_cache, c.searched);
 }
 
 /// What a process says it did, and what it wrote to standard error.

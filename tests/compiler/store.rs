@@ -44,7 +44,7 @@ fn child() {
     let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
     let sum: f64 = work(&kind).unwrap().iter().map(|x| f64::from(*x)).sum();
     let c = device::counters();
-    println!("made {} kept {} sum {sum}", c.compiled, c.from_store);
+    println!("made {} kept {} sum {sum}", c.compiled, c.from_cache);
 }
 
 /// How many kernels a process made ready, how many of them came from the store, and what it

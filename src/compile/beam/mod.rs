@@ -17,7 +17,7 @@ mod trial;
 use self::scratch::Scratch;
 use self::trial::Fate;
 use super::programs::{computable, verify_pass};
-use crate::device::disk_cache::{Entry, Key, Kind, Store, hash128};
+use crate::device::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, disk_cache, profile};
 use crate::env;
 use crate::error::{Error, Result};
@@ -109,8 +109,8 @@ pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tune
 }
 
 /// What a tuned list depends on.
-fn key(ast: &UOp, device: &Device) -> Key {
-    Key::of(&[
+fn key(ast: &UOp, device: &Device) -> CacheKey {
+    CacheKey::of(&[
         b"opts 1",
         ir::print(ast).as_bytes(),
         format!("{:?}", device.target()).as_bytes(),
@@ -119,17 +119,17 @@ fn key(ast: &UOp, device: &Device) -> Key {
 }
 
 /// A list that was kept, where the search for it was at least as wide.
-fn recall(store: &Store, key: Key, width: usize) -> Option<Vec<Opt>> {
+fn recall(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
     let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
     let (searched, opts) = text.split_once('\n')?;
     if searched.parse::<usize>().ok()? < width { None } else { opt::parse(opts).ok() }
 }
 
-fn remember(store: &Store, key: Key, device: &Device, width: usize, found: &Tuned) {
+fn remember(store: &DiskCache, key: CacheKey, device: &Device, width: usize, found: &Tuned) {
     let value = format!("{width}\n{}", opt::show(&found.opts));
-    store.put(&[Entry {
+    store.put(&[CacheEntry {
         key,
-        kind: Kind::Opts,
+        kind: EntryKind::Opts,
         device: device.name().as_str(),
         value: value.as_bytes(),
     }]);

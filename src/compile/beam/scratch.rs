@@ -1,7 +1,7 @@
 //! Memory for trying kernels on: inputs with random values, outputs that can be put back as they
 //! were, and the comparison of what two kernels made.
 
-use crate::device::{Device, Memory, Place};
+use crate::device::{Device, Memory, MemoryRef};
 use crate::dtype::{Const, DType, Scalar, read, write};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Fold, Op, UOp};
@@ -72,8 +72,8 @@ impl Scratch {
     }
 
     /// What to give a kernel.
-    pub(super) fn places(&self) -> Vec<Place<'_>> {
-        self.slots.iter().map(|s| Place { memory: &s.memory, offset: 0 }).collect()
+    pub(super) fn places(&self) -> Vec<MemoryRef<'_>> {
+        self.slots.iter().map(|s| MemoryRef { memory: &s.memory, offset: 0 }).collect()
     }
 
     /// Puts back what kernels have written to.

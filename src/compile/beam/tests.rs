@@ -3,7 +3,7 @@
 
 use crate::compile::beam::*;
 use crate::device::testing::TempDir;
-use crate::device::{Memory, Place};
+use crate::device::{Memory, MemoryRef};
 use crate::exec::ScheduleItem;
 use crate::lower::Launch;
 use crate::{DType, Tensor};
@@ -42,7 +42,7 @@ struct Wrapped {
 }
 
 impl Executable for Wrapped {
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         match self.bad {
             Some(Bad::Hangs) => loop {
                 std::thread::sleep(Duration::from_secs(1));
@@ -194,7 +194,7 @@ fn a_device_that_runs_nothing_has_nothing_to_time() {
 #[test]
 fn what_was_found_is_recalled_where_the_search_was_as_wide() {
     let tmp = TempDir::new("opts");
-    let store = Store::at(tmp.path());
+    let store = DiskCache::at(tmp.path());
     let device = Device::get("INTERP").unwrap();
     let kernel = kernel_of(&(stored([8, 8], &device) + 1.0));
     let key = key(&kernel.ast, &device);
@@ -209,10 +209,15 @@ fn what_was_found_is_recalled_where_the_search_was_as_wide() {
     );
     remember(&store, key, &device, 1, &Tuned { opts: Vec::new(), ..found });
     assert_eq!(recall(&store, key, 1), Some(Vec::new()), "nothing may be the best");
-    assert_eq!(store.contents().unwrap().entries[&(Kind::Opts, "INTERP".to_string())].0, 1);
+    assert_eq!(store.contents().unwrap().entries[&(EntryKind::Opts, "INTERP".to_string())].0, 1);
     // What makes no sense is as good as nothing.
     for text in ["", "4", "x\nUPCAST:0:4", "4\nUPCAST:0"] {
-        store.put(&[Entry { key, kind: Kind::Opts, device: "INTERP", value: text.as_bytes() }]);
+        store.put(&[CacheEntry {
+            key,
+            kind: EntryKind::Opts,
+            device: "INTERP",
+            value: text.as_bytes(),
+        }]);
         assert_eq!(recall(&store, key, 1), None, "{text:?}");
     }
     let other = kernel_of(&(stored([8, 8], &device) + 2.0));

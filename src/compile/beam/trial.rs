@@ -6,7 +6,7 @@
 //! where all are well. Threads do not survive the copy, so the pool runs all shares of a kernel on
 //! the one that does.
 
-use crate::device::{Executable, Place};
+use crate::device::{Executable, MemoryRef};
 use crate::lower::Launch;
 use std::io::{Read, Write, pipe};
 use std::os::fd::AsRawFd;
@@ -33,7 +33,7 @@ const GAVE_UP: u64 = u64::MAX;
 /// not tried.
 pub(super) fn fates(
     candidates: &[(&dyn Executable, Launch)],
-    places: &[Place],
+    places: &[MemoryRef],
     limit: Duration,
     deadline: Instant,
 ) -> Vec<Fate> {
@@ -51,7 +51,7 @@ pub(super) fn fates(
 /// be tried.
 fn run_some(
     candidates: &[(&dyn Executable, Launch)],
-    places: &[Place],
+    places: &[MemoryRef],
     limit: Duration,
     deadline: Instant,
     fates: &mut Vec<Fate>,

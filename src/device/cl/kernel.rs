@@ -2,9 +2,9 @@
 
 use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
-use super::{Shared, api};
-use crate::device::buffer::{Memory, Place};
-use crate::device::build::{Built, first_lines, keep_source};
+use super::{ClContext, api};
+use crate::device::buffer::{Memory, MemoryRef};
+use crate::device::build::{CompiledKernel, first_lines, keep_source};
 use crate::device::disk_cache;
 use crate::device::registry::Executable;
 use crate::error::{Error, Result};
@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A compiled kernel.
-pub(super) struct Kernel {
-    shared: Arc<Shared>,
+pub(super) struct ClKernel {
+    shared: Arc<ClContext>,
     source: String,
     name: String,
     /// Bytes of an element of each argument.
@@ -27,10 +27,14 @@ pub(super) struct Kernel {
     kept: bool,
 }
 
-impl Kernel {
+impl ClKernel {
     /// The kernel of a name in a program that was built.
-    pub fn new(shared: &Arc<Shared>, built: Built<Owned>, program: &Program) -> Result<Kernel> {
-        let Built { code, symbol, source, kept } = built;
+    pub fn new(
+        shared: &Arc<ClContext>,
+        built: CompiledKernel<Owned>,
+        program: &Program,
+    ) -> Result<ClKernel> {
+        let CompiledKernel { code, symbol, source, kept } = built;
         let entry = CString::new(symbol)
             .map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
         let mut status = 0;
@@ -55,7 +59,7 @@ impl Kernel {
             });
         }
         let widths = program.args.iter().map(|a| a.dtype().itemsize()).collect();
-        Ok(Kernel {
+        Ok(ClKernel {
             shared: shared.clone(),
             source,
             name: program.name.clone(),
@@ -66,7 +70,7 @@ impl Kernel {
     }
 }
 
-impl Shared {
+impl ClContext {
     /// A program of a source.
     pub fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
         let (start, length) = (source.as_ptr().cast(), source.len());
@@ -239,9 +243,9 @@ impl Shared {
     }
 }
 
-impl Kernel {
+impl ClKernel {
     /// Starts it. Where the launch is to be waited for, its event comes back.
-    fn start(&self, args: &[Place], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
+    fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
         let shared = &self.shared;
         let misfit =
             |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
@@ -318,12 +322,12 @@ impl Kernel {
     }
 }
 
-impl Executable for Kernel {
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+impl Executable for ClKernel {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let event = self.start(args, launch, self.shared.timed)?;
         event.map_or(Ok(Duration::ZERO), |event| self.shared.time(&event))
     }
-    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
             // SAFETY: the caller's promise.
             return unsafe { self.run(args, launch) };
@@ -339,7 +343,7 @@ impl Executable for Kernel {
     fn source(&self) -> Option<&str> {
         Some(&self.source)
     }
-    fn was_kept(&self) -> bool {
+    fn from_cache(&self) -> bool {
         self.kept
     }
 }

@@ -2,7 +2,7 @@
 //! still runs on it comes before what the next one does, because the queue keeps the order.
 
 use super::api::{Owned, check};
-use super::{Shared, api};
+use super::{ClContext, api};
 use crate::device::allocator::{Blocks, provide};
 use crate::device::buffer::Remote;
 use crate::device::memory::class;
@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const KEEP: usize = 1 << 30;
 
 /// The blocks of a device.
-pub(super) struct Pool {
+pub(super) struct ClPool {
     blocks: Mutex<Blocks<Owned>>,
     limit: usize,
 }
 
-impl Pool {
+impl ClPool {
     /// For a device with so much memory.
-    pub fn new(limit: usize) -> Pool {
-        Pool { blocks: Mutex::default(), limit }
+    pub fn new(limit: usize) -> ClPool {
+        ClPool { blocks: Mutex::default(), limit }
     }
     fn blocks(&self) -> MutexGuard<'_, Blocks<Owned>> {
         // Only numbers and queues change under the lock, none of it by code that panics midway.
@@ -48,7 +48,7 @@ impl Pool {
 
 /// Memory of one buffer.
 pub(super) struct ClMemory {
-    shared: Arc<Shared>,
+    shared: Arc<ClContext>,
     /// Taken out when it is dropped.
     block: Option<Owned>,
     /// Bytes as asked for, and of the block.
@@ -57,7 +57,7 @@ pub(super) struct ClMemory {
 }
 
 /// Memory of so many bytes. Kept blocks go before it is given up.
-pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<ClMemory> {
+pub(super) fn allocate(shared: &Arc<ClContext>, len: usize) -> Result<ClMemory> {
     let pool = &shared.pool;
     let full =
         || Error::OutOfMemory { device: shared.name.clone(), asked: len, held: pool.blocks().held };
@@ -76,7 +76,7 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<ClMemory> {
     })
 }
 
-fn fresh(shared: &Shared, size: usize) -> std::result::Result<Owned, i32> {
+fn fresh(shared: &ClContext, size: usize) -> std::result::Result<Owned, i32> {
     let mut status = 0;
     // SAFETY: the context is alive, and no memory of the host is given.
     let handle = unsafe {
@@ -104,7 +104,7 @@ impl Drop for ClMemory {
 
 impl ClMemory {
     /// The memory itself, for a kernel of the same device.
-    pub fn handle(&self, shared: &Arc<Shared>) -> Option<api::Handle> {
+    pub fn handle(&self, shared: &Arc<ClContext>) -> Option<api::Handle> {
         Arc::ptr_eq(&self.shared, shared).then(|| self.whole())
     }
     fn whole(&self) -> api::Handle {

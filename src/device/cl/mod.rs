@@ -10,10 +10,10 @@ mod kernel;
 mod memory;
 
 use self::api::{Api, Handle, Owned, check, numbers, text};
-use self::memory::Pool;
+use self::memory::ClPool;
 use super::buffer::Memory;
-use super::build::{Fresh, Maker, build, build_text};
-use super::disk_cache::Key;
+use super::build::{CompiledModule, ModuleCompiler, build, build_text};
+use super::disk_cache::CacheKey;
 use super::registry::{Backend, Executable, Purpose};
 use crate::env;
 use crate::error::{Error, Result};
@@ -28,12 +28,12 @@ const TOGETHER: usize = 32;
 
 /// The device.
 pub struct Cl {
-    shared: Arc<Shared>,
+    shared: Arc<ClContext>,
     renderer: OpenCl,
 }
 
 /// What memory and kernels need of their device.
-struct Shared {
+struct ClContext {
     api: &'static Api,
     /// As errors call it.
     name: String,
@@ -48,7 +48,7 @@ struct Shared {
     context: Owned,
     /// Are launches timed, and waited for?
     timed: bool,
-    pool: Pool,
+    pool: ClPool,
 }
 
 /// A device of some driver, for the life of the process.
@@ -180,7 +180,7 @@ impl Cl {
         } else {
             String::new()
         };
-        let shared = Shared {
+        let shared = ClContext {
             api,
             name: if index == 0 { "CL".into() } else { format!("CL:{index}") },
             label: format!("{name} by {platform}, driver {driver}{gaps}{which}"),
@@ -190,7 +190,7 @@ impl Cl {
             queue,
             context,
             timed,
-            pool: Pool::new(number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize),
+            pool: ClPool::new(number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize),
         };
         Ok(Cl { shared: Arc::new(shared), renderer: OpenCl::with(target) })
     }
@@ -200,7 +200,7 @@ fn counted(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-impl Shared {
+impl ClContext {
     /// Waits for all that was asked for.
     fn finish_all(&self) -> Result<()> {
         // SAFETY: the queue is alive.
@@ -225,11 +225,11 @@ impl Backend for Cl {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let built = build_text(self, text.to_string(), &program.name)?;
-        Ok(Arc::new(kernel::Kernel::new(&self.shared, built, program)?))
+        Ok(Arc::new(kernel::ClKernel::new(&self.shared, built, program)?))
     }
     fn compile_many(
         &self,
@@ -240,7 +240,7 @@ impl Backend for Cl {
         let kernels = built
             .into_iter()
             .zip(programs)
-            .map(|(built, program)| kernel::Kernel::new(&self.shared, built, program));
+            .map(|(built, program)| kernel::ClKernel::new(&self.shared, built, program));
         kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
     }
     fn held(&self) -> usize {
@@ -254,7 +254,7 @@ impl Backend for Cl {
     }
 }
 
-impl Maker for Cl {
+impl ModuleCompiler for Cl {
     type Code = Owned;
     fn device(&self) -> &str {
         "CL"
@@ -268,11 +268,11 @@ impl Maker for Cl {
     fn division(&self, _kernels: usize) -> (usize, usize) {
         (TOGETHER, 1)
     }
-    fn key(&self, source: &str) -> Key {
-        Key::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
+    fn key(&self, source: &str) -> CacheKey {
+        CacheKey::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
     }
     /// What a driver will not hand out is built again the next time.
-    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Owned>> {
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<CompiledModule<Owned>> {
         let program = self.shared.built_source(text, name)?;
         let binary = self.shared.binary(&program).ok();
         Ok((program, binary))

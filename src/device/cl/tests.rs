@@ -70,8 +70,8 @@ fn freed_memory_is_kept_and_given_back_before_it_runs_out() {
         panic!("there was room")
     };
     // A device of 4 KiB: what is kept goes before it is full.
-    let small = Pool::new(4096);
-    let shared = Arc::new(Shared {
+    let small = ClPool::new(4096);
+    let shared = Arc::new(ClContext {
         pool: small,
         ..Cl::open(0).map(|c| Arc::into_inner(c.shared).expect("ours alone")).unwrap()
     });

@@ -3,8 +3,8 @@
 
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
-use super::kernel::{Kernel, addresses};
-use crate::device::buffer::Place;
+use super::kernel::{CudaKernel, addresses};
+use crate::device::buffer::MemoryRef;
 use crate::device::registry::{Call, Executable, Graph};
 use crate::error::{Error, Result};
 use crate::lower::Launch;
@@ -124,11 +124,11 @@ fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bo
     writes(call, other) || writes(other, call)
 }
 
-fn kernel_of(executable: &dyn Executable) -> Option<&Kernel> {
-    executable.as_any()?.downcast_ref::<Kernel>()
+fn kernel_of(executable: &dyn Executable) -> Option<&CudaKernel> {
+    executable.as_any()?.downcast_ref::<CudaKernel>()
 }
 
-fn own(executable: &dyn Executable) -> Result<&Kernel> {
+fn own(executable: &dyn Executable) -> Result<&CudaKernel> {
     kernel_of(executable)
         .ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
 }
@@ -155,7 +155,11 @@ fn with_node<T>(
 }
 
 impl Graph for CudaGraph {
-    unsafe fn launch(&mut self, args: &[Place], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
+    unsafe fn launch(
+        &mut self,
+        args: &[MemoryRef],
+        launch: &dyn Fn(usize) -> Launch,
+    ) -> Result<()> {
         let gpu = self.gpu.clone();
         let addresses = addresses(&gpu, args)?;
         if self.ready.is_null() {

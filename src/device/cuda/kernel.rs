@@ -2,11 +2,11 @@
 
 use super::driver::{Address, Handle, number, shown};
 use super::gpu::Gpu;
-use super::memory::GpuMemory;
+use super::memory::CudaMemory;
 use super::nvrtc::{KERNEL, Nvrtc};
-use crate::device::buffer::{Memory, Place};
-use crate::device::build::{Built, Fresh, Maker, build_text, short};
-use crate::device::disk_cache::Key;
+use crate::device::buffer::{Memory, MemoryRef};
+use crate::device::build::{CompiledKernel, CompiledModule, ModuleCompiler, build_text, short};
+use crate::device::disk_cache::CacheKey;
 use crate::device::registry::{Executable, Purpose};
 use crate::env;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub(super) struct Builder {
     pub renderer: Cuda,
 }
 
-impl Maker for Builder {
+impl ModuleCompiler for Builder {
     type Code = Module;
     fn device(&self) -> &str {
         "CUDA"
@@ -43,10 +43,10 @@ impl Maker for Builder {
     fn division(&self, kernels: usize) -> (usize, usize) {
         (kernels, 1)
     }
-    fn key(&self, source: &str) -> Key {
+    fn key(&self, source: &str) -> CacheKey {
         self.nvrtc.key(source, &self.arch)
     }
-    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<Fresh<Module>> {
+    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<CompiledModule<Module>> {
         let object = self.nvrtc.compile(text, name, &self.arch)?;
         Ok((self.load(&object, name)?, Some(object)))
     }
@@ -123,7 +123,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 /// A kernel.
-pub(super) struct Kernel {
+pub(super) struct CudaKernel {
     builder: Arc<Builder>,
     name: Arc<str>,
     source: String,
@@ -137,10 +137,10 @@ pub(super) struct Kernel {
 }
 
 /// The addresses of memory, which has to be of this GPU.
-pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[Place]) -> Result<Vec<Address>> {
-    let address = |p: &Place| match p.memory {
+pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Address>> {
+    let address = |p: &MemoryRef| match p.memory {
         Memory::Remote(r) => {
-            let own = r.as_any().downcast_ref::<GpuMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+            let own = r.as_any().downcast_ref::<CudaMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
             own.map(|m| m.address + p.offset as Address)
         }
         _ => None,
@@ -151,18 +151,18 @@ pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[Place]) -> Result<Vec<Address>> 
     })
 }
 
-impl Kernel {
+impl CudaKernel {
     /// A kernel of loaded code, with its name for people.
     pub fn new(
         builder: &Arc<Builder>,
-        built: Built<Module>,
+        built: CompiledKernel<Module>,
         name: &str,
         plain: String,
-    ) -> Result<Kernel> {
-        let Built { code, symbol, source, kept } = built;
+    ) -> Result<CudaKernel> {
+        let CompiledKernel { code, symbol, source, kept } = built;
         let plain = (plain != source).then_some(plain);
         let function = code.function(&symbol)?;
-        Ok(Kernel {
+        Ok(CudaKernel {
             builder: builder.clone(),
             name: name.into(),
             source,
@@ -174,7 +174,7 @@ impl Kernel {
     }
 
     /// The version of the kernel for these buffers, and their addresses.
-    fn prepare(&self, args: &[Place]) -> Result<(Handle, Vec<Address>)> {
+    fn prepare(&self, args: &[MemoryRef]) -> Result<(Handle, Vec<Address>)> {
         let addresses = addresses(&self.builder.gpu, args)?;
         Ok((self.function_for(&addresses)?, addresses))
     }
@@ -231,9 +231,9 @@ impl Kernel {
     }
 }
 
-impl Executable for Kernel {
+impl Executable for CudaKernel {
     /// Does not wait, and so has no time to tell, unless times are wanted.
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
             // SAFETY: the caller's promise.
             return unsafe { self.timed(args, launch) };
@@ -241,14 +241,14 @@ impl Executable for Kernel {
         let (function, mut addresses) = self.prepare(args)?;
         self.start(function, &mut addresses, launch).map(|()| Duration::ZERO)
     }
-    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let (function, mut addresses) = self.prepare(args)?;
         self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
     }
     fn source(&self) -> Option<&str> {
         Some(&self.source)
     }
-    fn was_kept(&self) -> bool {
+    fn from_cache(&self) -> bool {
         self.kept
     }
     fn as_any(&self) -> Option<&dyn std::any::Any> {

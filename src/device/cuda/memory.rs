@@ -17,14 +17,14 @@ use std::sync::atomic::Ordering;
 const HALF: usize = 4 << 20;
 
 /// A buffer of a GPU.
-pub(super) struct GpuMemory {
+pub(super) struct CudaMemory {
     pub gpu: Arc<Gpu>,
     pub address: Address,
     len: usize,
 }
 
-impl GpuMemory {
-    pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<GpuMemory> {
+impl CudaMemory {
+    pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<CudaMemory> {
         let mut address = 0;
         // No address at all would be a buffer that cannot be told from none.
         let bytes = len.max(1);
@@ -50,7 +50,7 @@ impl GpuMemory {
         match code {
             0 => {
                 gpu.held.fetch_add(len, Ordering::Relaxed);
-                Ok(GpuMemory { gpu: gpu.clone(), address, len })
+                Ok(CudaMemory { gpu: gpu.clone(), address, len })
             }
             number::OUT_OF_MEMORY => {
                 let held = gpu.held.load(Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl GpuMemory {
     }
 }
 
-impl Drop for GpuMemory {
+impl Drop for CudaMemory {
     fn drop(&mut self) {
         self.gpu.held.fetch_sub(self.len, Ordering::Relaxed);
         // SAFETY: the address came from the same allocator, and nobody has it from now on; what was
@@ -133,7 +133,7 @@ impl Staging {
     }
 }
 
-impl Remote for GpuMemory {
+impl Remote for CudaMemory {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let (from, len) = (self.at(offset, out.len()), out.len());
         Staging::with(&self.gpu, |staging| {
@@ -193,7 +193,7 @@ impl Remote for GpuMemory {
         from_offset: usize,
         bytes: usize,
     ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
+        let Some(from) = from.as_any().downcast_ref::<CudaMemory>() else { return Ok(false) };
         let (to, start) = (self.at(offset, bytes), from.at(from_offset, bytes));
         let (gpu, other) = (&self.gpu, &from.gpu);
         if Arc::ptr_eq(gpu, other) {

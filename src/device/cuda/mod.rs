@@ -25,10 +25,10 @@ pub use nvrtc::Nvrtc;
 use self::driver::{Driver, number, shown};
 use self::gpu::Gpu;
 use self::graph::CudaGraph;
-use self::kernel::{Builder, Kernel, Module};
-use self::memory::GpuMemory;
+use self::kernel::{Builder, CudaKernel, Module};
+use self::memory::CudaMemory;
 use super::buffer::Memory;
-use super::build::{Built, build, build_text, short};
+use super::build::{CompiledKernel, build, build_text, short};
 use super::host::arch::NATIVE;
 use super::registry::{Backend, Call, Executable, Graph, Purpose};
 use crate::env;
@@ -96,10 +96,10 @@ impl Backend for CudaDevice {
         self.about.clone()
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
-        Ok(Memory::Remote(Box::new(GpuMemory::new(&self.builder.gpu, bytes)?)))
+        Ok(Memory::Remote(Box::new(CudaMemory::new(&self.builder.gpu, bytes)?)))
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
     }
     fn compile_many(
         &self,
@@ -107,15 +107,16 @@ impl Backend for CudaDevice {
         purpose: Purpose,
     ) -> Result<Vec<Arc<dyn Executable>>> {
         let built = build(&*self.builder, programs, purpose)?;
-        let kernel = |(built, program): (Built<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
-            let plain = self.plain.render(short(&program.name), &program.uops)?;
-            Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, plain)?))
-        };
+        let kernel =
+            |(built, program): (CompiledKernel<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
+                let plain = self.plain.render(short(&program.name), &program.uops)?;
+                Ok(Arc::new(CudaKernel::new(&self.builder, built, &program.name, plain)?))
+            };
         built.into_iter().zip(programs).map(kernel).collect()
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
         let built = build_text(&*self.builder, text.to_string(), &program.name)?;
-        Ok(Arc::new(Kernel::new(&self.builder, built, &program.name, text.to_string())?))
+        Ok(Arc::new(CudaKernel::new(&self.builder, built, &program.name, text.to_string())?))
     }
     fn graph(
         &self,

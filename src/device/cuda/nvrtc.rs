@@ -4,7 +4,7 @@
 
 use crate::device::build::{first_lines, joined, keep_source};
 use crate::device::disk_cache;
-use crate::device::disk_cache::Key;
+use crate::device::disk_cache::CacheKey;
 use crate::device::library::{Library, functions};
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
@@ -152,8 +152,8 @@ impl Nvrtc {
     }
 
     /// The cache key of what this text gives.
-    pub fn key(&self, source: &str, arch: &str) -> Key {
-        Key::of(&[
+    pub fn key(&self, source: &str, arch: &str) -> CacheKey {
+        CacheKey::of(&[
             b"cuda 1",
             self.version.as_bytes(),
             FLAGS.join(" ").as_bytes(),

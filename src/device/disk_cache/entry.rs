@@ -11,7 +11,7 @@
 
 use super::folder::{Folder, NEW, c_name, new_name};
 use super::hash::{SEAL, seal};
-use super::{Entry, Key, Kind};
+use super::{CacheEntry, CacheKey, EntryKind};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
@@ -34,12 +34,12 @@ pub(super) enum Found {
 }
 
 /// The bytes that an entry takes.
-pub(super) fn size_of_entry(entry: &Entry) -> u64 {
+pub(super) fn size_of_entry(entry: &CacheEntry) -> u64 {
     (HEAD + 2 + entry.device.len().min(255) + entry.value.len()) as u64
 }
 
 /// Reads an entry, and marks it as used at a time.
-pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
+pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     let Ok(name) = c_name(&key.to_string()) else { return Found::Nothing };
     let mut file = match folder.read(&name) {
         Ok(file) => file,
@@ -78,7 +78,11 @@ pub(super) fn read(folder: &Folder, key: Key, now: SystemTime) -> Found {
 }
 
 /// The kind, the device and the value of a file whose seal is right.
-fn opened<'a>(folder: &Folder, key: Key, bytes: &'a [u8]) -> Option<(Kind, &'a str, &'a [u8])> {
+fn opened<'a>(
+    folder: &Folder,
+    key: CacheKey,
+    bytes: &'a [u8],
+) -> Option<(EntryKind, &'a str, &'a [u8])> {
     let (sealed, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<SEAL>()?;
     let (kind, device) = about(rest)?;
     let (head, value) = rest.split_at_checked(2 + device.len())?;
@@ -87,14 +91,14 @@ fn opened<'a>(folder: &Folder, key: Key, bytes: &'a [u8]) -> Option<(Kind, &'a s
 }
 
 /// The kind and the device that what follows the seal begins with.
-fn about(rest: &[u8]) -> Option<(Kind, &str)> {
+fn about(rest: &[u8]) -> Option<(EntryKind, &str)> {
     let [kind, len, rest @ ..] = rest else { return None };
     let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
-    Some((*Kind::ALL.get(usize::from(*kind))?, device))
+    Some((*EntryKind::ALL.get(usize::from(*kind))?, device))
 }
 
 /// Renames an entry that is of no use, so that it can be looked at.
-fn set_aside(folder: &Folder, key: Key) {
+fn set_aside(folder: &Folder, key: CacheKey) {
     if let (Ok(from), Ok(to)) = (c_name(&key.to_string()), c_name(&format!("{key}{CORRUPT}"))) {
         let _ = folder.rename(&from, &to);
     }
@@ -102,7 +106,7 @@ fn set_aside(folder: &Folder, key: Key) {
 
 /// Writes an entry. A process that lists the folder between the creation of the new file and its
 /// lock takes the file for one that was left, and removes it; then the entry is written again.
-pub(super) fn write(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
+pub(super) fn write(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Result<()> {
     const TRIES: usize = 8;
     let is_lost =
         |done: &io::Result<()>| matches!(done, Err(e) if e.kind() == io::ErrorKind::NotFound);
@@ -117,7 +121,7 @@ pub(super) fn write(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Resu
 }
 
 /// Writes an entry into a new file, which then takes its name.
-fn write_once(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()> {
+fn write_once(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Result<()> {
     let (new, name) = (c_name(&new_name())?, c_name(&entry.key.to_string())?);
     let mut file = folder.create(&new)?;
     // The lock ends with the process: what it left unfinished is known by it.
@@ -141,7 +145,7 @@ fn write_once(folder: &Folder, entry: &Entry, now: SystemTime) -> io::Result<()>
 /// A file of the folder.
 pub(super) struct Listed {
     /// The key, for an entry that is of use.
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<CacheKey>,
     pub(super) name: String,
     pub(super) used: SystemTime,
     pub(super) bytes: u64,
@@ -163,7 +167,7 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
         else {
             continue;
         };
-        let key = (stem.len() == name.len()).then_some(Key(key));
+        let key = (stem.len() == name.len()).then_some(CacheKey(key));
         found.push(Listed {
             key,
             name,
@@ -183,7 +187,7 @@ fn remove_left(folder: &Folder, name: &str) {
 }
 
 /// The kind and the device of an entry, for people.
-pub(super) fn describe(folder: &Folder, name: &str) -> Option<(Kind, String)> {
+pub(super) fn describe(folder: &Folder, name: &str) -> Option<(EntryKind, String)> {
     let mut file = folder.read(&c_name(name).ok()?).ok()?;
     file.seek(SeekFrom::Start(HEAD as u64)).ok()?;
     let mut rest = Vec::new();

@@ -2,26 +2,26 @@
 
 /// The name of an entry: 128 bits over everything that it was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub u128);
+pub struct CacheKey(pub u128);
 
-impl Key {
+impl CacheKey {
     /// The key of some parts, in order, and of the version of picograd, so that no version is given
     /// what another made. Lengths are hashed along, so `["ab", "c"]` and `["a", "bc"]` differ.
-    pub fn of(parts: &[&[u8]]) -> Key {
-        Key::of_version(env!("CARGO_PKG_VERSION"), parts)
+    pub fn of(parts: &[&[u8]]) -> CacheKey {
+        CacheKey::of_version(env!("CARGO_PKG_VERSION"), parts)
     }
 
-    pub(super) fn of_version(version: &str, parts: &[&[u8]]) -> Key {
+    pub(super) fn of_version(version: &str, parts: &[&[u8]]) -> CacheKey {
         let mut hasher = blake3::Hasher::new();
         for part in std::iter::once(version.as_bytes()).chain(parts.iter().copied()) {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
-        Key(first_128(&hasher.finalize()))
+        CacheKey(first_128(&hasher.finalize()))
     }
 }
 
-impl std::fmt::Display for Key {
+impl std::fmt::Display for CacheKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:032x}", self.0)
     }
@@ -40,7 +40,7 @@ fn first_128(hash: &blake3::Hash) -> u128 {
 pub(super) const SEAL: usize = blake3::OUT_LEN;
 
 /// The keyed hash of an entry: who does not know the secret cannot make one.
-pub(super) fn seal(secret: &[u8; SEAL], key: Key, about: &[u8], value: &[u8]) -> blake3::Hash {
+pub(super) fn seal(secret: &[u8; SEAL], key: CacheKey, about: &[u8], value: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(secret);
     hasher
         .update(&key.0.to_le_bytes())

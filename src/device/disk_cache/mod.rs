@@ -1,5 +1,5 @@
 //! The store on disk: compiled programs and tuned optimisations, kept between processes. In comes a
-//! [`Key`] made of everything that decides what would be made; out come the bytes that were made
+//! [`CacheKey`] made of everything that decides what would be made; out come the bytes that were made
 //! before, or nothing.
 //!
 //! Every entry is a file in a private folder, named by its key and written whole: processes share
@@ -21,7 +21,7 @@ mod entry;
 mod folder;
 mod hash;
 
-pub use hash::{Key, hash128};
+pub use hash::{CacheKey, hash128};
 
 use entry::{Found, Listed, size_of_entry};
 use folder::{Folder, c_name};
@@ -43,7 +43,7 @@ pub const DEFAULT_SIZE: u64 = 512;
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Kind {
+pub enum EntryKind {
     /// A compiled kernel: which object it is in, and under which name.
     Program = 0,
     /// What a compiler made.
@@ -54,20 +54,22 @@ pub enum Kind {
     Opts = 3,
 }
 
-impl Kind {
+impl EntryKind {
     /// All of them, by number.
-    pub const ALL: [Kind; 4] = [Kind::Program, Kind::Object, Kind::Compiler, Kind::Opts];
+    pub const ALL: [EntryKind; 4] =
+        [EntryKind::Program, EntryKind::Object, EntryKind::Compiler, EntryKind::Opts];
     /// What belongs to compiled programs.
-    pub const PROGRAMS: [Kind; 3] = [Kind::Program, Kind::Object, Kind::Compiler];
+    pub const PROGRAMS: [EntryKind; 3] =
+        [EntryKind::Program, EntryKind::Object, EntryKind::Compiler];
 }
 
 /// Something to keep.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct CacheEntry<'a> {
     /// Its name.
-    pub key: Key,
+    pub key: CacheKey,
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The device that it is for, for people.
     pub device: &'a str,
     /// Its bytes.
@@ -76,7 +78,7 @@ pub struct Entry<'a> {
 
 /// A compiled kernel that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct CachedProgram {
     /// The object that it is in. Kernels that were compiled together share one.
     pub object: Arc<Vec<u8>>,
     /// Its name there.
@@ -85,16 +87,16 @@ pub struct Kept {
 
 /// An object with the kernels in it: the key and the name of each.
 #[derive(Debug)]
-pub struct Made {
+pub struct CompiledObject {
     /// What the compiler made.
     pub object: Vec<u8>,
     /// The key of each kernel in it, and its name there.
-    pub kernels: Vec<(Key, String)>,
+    pub kernels: Vec<(CacheKey, String)>,
 }
 
 /// What the store did in this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct DiskCacheStats {
     /// Lookups that found an entry.
     pub hits: usize,
     /// Lookups that found none.
@@ -107,7 +109,7 @@ pub struct Stats {
 
 /// What the store holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents {
+pub struct DiskCacheContents {
     /// Bytes of all entries.
     pub bytes: u64,
     /// Files that were set aside because they were damaged or not ours.
@@ -115,26 +117,26 @@ pub struct Contents {
     /// Entries that could not be written since the folder was cleared, by all processes.
     pub lost_writes: u64,
     /// How many entries there are of a kind for a device, and their bytes.
-    pub entries: BTreeMap<(Kind, String), (usize, u64)>,
+    pub entries: BTreeMap<(EntryKind, String), (usize, u64)>,
 }
 
-impl Contents {
+impl DiskCacheContents {
     /// How many entries of these kinds there are, and their bytes.
-    pub fn of(&self, kinds: &[Kind]) -> (usize, u64) {
+    pub fn of(&self, kinds: &[EntryKind]) -> (usize, u64) {
         let of_kinds = self.entries.iter().filter(|((kind, _), _)| kinds.contains(kind));
         of_kinds.fold((0, 0), |(n, bytes), (_, (m, more))| (n + m, bytes + more))
     }
 }
 
-/// The store of the process: where the environment says, see [`Store::from_env`].
-pub fn global() -> &'static Store {
-    static GLOBAL: OnceLock<Store> = OnceLock::new();
-    GLOBAL.get_or_init(|| Store::from_env(&|name| std::env::var(name).ok()))
+/// The store of the process: where the environment says, see [`DiskCache::from_env`].
+pub fn global() -> &'static DiskCache {
+    static GLOBAL: OnceLock<DiskCache> = OnceLock::new();
+    GLOBAL.get_or_init(|| DiskCache::from_env(&|name| std::env::var(name).ok()))
 }
 
 /// A store in a folder, or none at all.
 #[derive(Debug)]
-pub struct Store {
+pub struct DiskCache {
     folder: Option<Folder>,
     off: Option<String>,
     limit: u64,
@@ -148,41 +150,43 @@ pub struct Store {
     failed: AtomicUsize,
 }
 
-impl Store {
+impl DiskCache {
     /// In the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else `picograd`
     /// under `XDG_CACHE_HOME` or `HOME/.cache`; of the size that `PICO_CACHE_SIZE` says.
-    pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Store {
+    pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> DiskCache {
         let absolute = |name: &str| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let store = match env("PICO_CACHE") {
             Some(s) if matches!(s.trim(), "" | "0" | "off") => {
-                Store::none("PICO_CACHE turns it off")
+                DiskCache::none("PICO_CACHE turns it off")
             }
-            Some(s) => Store::at(Path::new(&s)),
+            Some(s) => DiskCache::at(Path::new(&s)),
             None => match absolute("XDG_CACHE_HOME")
                 .or_else(|| Some(absolute("HOME")?.join(".cache")))
             {
-                Some(base) => Store::at(&base.join("picograd")),
-                None => Store::none("neither PICO_CACHE, XDG_CACHE_HOME nor HOME names a folder"),
+                Some(base) => DiskCache::at(&base.join("picograd")),
+                None => {
+                    DiskCache::none("neither PICO_CACHE, XDG_CACHE_HOME nor HOME names a folder")
+                }
             },
         };
         // A size that makes no sense is an error of the settings, which say so.
         let size = env("PICO_CACHE_SIZE")
             .and_then(|s| s.trim().parse::<u64>().ok())
             .unwrap_or(DEFAULT_SIZE);
-        Store { limit: size.saturating_mul(1 << 20), ..store }
+        DiskCache { limit: size.saturating_mul(1 << 20), ..store }
     }
 
     /// A store in this folder, which is created where it is missing; none where that fails, or
     /// where it is not ours alone.
-    pub fn at(dir: &Path) -> Store {
+    pub fn at(dir: &Path) -> DiskCache {
         match Folder::open(dir) {
-            Ok(folder) => Store { folder: Some(folder), off: None, ..Store::none("") },
-            Err(why) => Store::none(&format!("{}: {why}", dir.display())),
+            Ok(folder) => DiskCache { folder: Some(folder), off: None, ..DiskCache::none("") },
+            Err(why) => DiskCache::none(&format!("{}: {why}", dir.display())),
         }
     }
 
-    fn none(why: &str) -> Store {
-        Store {
+    fn none(why: &str) -> DiskCache {
+        DiskCache {
             folder: None,
             off: Some(why.into()),
             limit: DEFAULT_SIZE << 20,
@@ -211,18 +215,18 @@ impl Store {
     }
 
     /// The values of keys, whole and checked, or nothing for those that it does not have.
-    pub fn get(&self, keys: &[Key]) -> Vec<Option<Vec<u8>>> {
+    pub fn get(&self, keys: &[CacheKey]) -> Vec<Option<Vec<u8>>> {
         let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
         let now = self.now();
         keys.iter().map(|key| self.counted(self.read(folder, *key, now))).collect()
     }
 
     /// The compiled kernels of keys, or nothing for those that it does not have.
-    pub fn programs(&self, keys: &[Key]) -> Vec<Option<Kept>> {
+    pub fn programs(&self, keys: &[CacheKey]) -> Vec<Option<CachedProgram>> {
         let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
         let now = self.now();
-        let mut objects: BTreeMap<Key, Option<Arc<Vec<u8>>>> = BTreeMap::new();
-        let mut kept = |key: Key| -> Option<Kept> {
+        let mut objects: BTreeMap<CacheKey, Option<Arc<Vec<u8>>>> = BTreeMap::new();
+        let mut kept = |key: CacheKey| -> Option<CachedProgram> {
             let (symbol, object) = read_program(self.read(folder, key, now)?)?;
             let object = match object {
                 Object::Inside(object) => Some(Arc::new(object)),
@@ -231,12 +235,12 @@ impl Store {
                     .or_insert_with(|| self.read(folder, name, now).map(Arc::new))
                     .clone(),
             };
-            Some(Kept { object: object?, symbol })
+            Some(CachedProgram { object: object?, symbol })
         };
         keys.iter().map(|key| self.counted(kept(*key))).collect()
     }
 
-    fn read(&self, folder: &Folder, key: Key, now: SystemTime) -> Option<Vec<u8>> {
+    fn read(&self, folder: &Folder, key: CacheKey, now: SystemTime) -> Option<Vec<u8>> {
         match entry::read(folder, key, now) {
             Found::Value(value) => Some(value),
             Found::Nothing => None,
@@ -254,18 +258,18 @@ impl Store {
     }
 
     /// Keeps compiled kernels. A failure is counted and forgotten.
-    pub(crate) fn put_programs(&self, device: &str, made: &[Made]) {
+    pub(crate) fn put_programs(&self, device: &str, made: &[CompiledObject]) {
         if self.folder.is_none() {
             return;
         }
-        let mut objects: Vec<(Key, &[u8])> = Vec::new();
-        let mut programs: Vec<(Key, Vec<u8>)> = Vec::new();
+        let mut objects: Vec<(CacheKey, &[u8])> = Vec::new();
+        let mut programs: Vec<(CacheKey, Vec<u8>)> = Vec::new();
         for m in made {
             if let [(key, symbol)] = &m.kernels[..] {
                 programs.push((*key, program(symbol, 1, &m.object)));
                 continue;
             }
-            let name = Key(hash128(&m.object));
+            let name = CacheKey(hash128(&m.object));
             objects.push((name, &m.object));
             programs.extend(
                 m.kernels
@@ -273,15 +277,15 @@ impl Store {
                     .map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))),
             );
         }
-        let objects = objects.iter().map(|(key, value)| Entry {
+        let objects = objects.iter().map(|(key, value)| CacheEntry {
             key: *key,
-            kind: Kind::Object,
+            kind: EntryKind::Object,
             device,
             value,
         });
-        let programs = programs.iter().map(|(key, value)| Entry {
+        let programs = programs.iter().map(|(key, value)| CacheEntry {
             key: *key,
-            kind: Kind::Program,
+            kind: EntryKind::Program,
             device,
             value,
         });
@@ -293,13 +297,13 @@ impl Store {
     /// # Safety
     /// Programs and objects are machine code that later processes run: they are what the compiler
     /// of the device makes of the text that their key is of.
-    pub unsafe fn put_unchecked(&self, entries: &[Entry]) {
+    pub unsafe fn put_unchecked(&self, entries: &[CacheEntry]) {
         self.put(entries);
     }
 
     /// Keeps values; what was there under their keys is replaced. A failure is counted and
     /// forgotten.
-    pub(crate) fn put(&self, entries: &[Entry]) {
+    pub(crate) fn put(&self, entries: &[CacheEntry]) {
         let Some(folder) = self.folder.as_ref().filter(|_| !entries.is_empty()) else { return };
         let now = self.now();
         let mut lost = 0;
@@ -329,9 +333,9 @@ impl Store {
 
     /// Deletes the entries of these kinds and returns how many there were and their bytes, or says
     /// why it cannot.
-    pub fn clear(&self, kinds: &[Kind]) -> std::result::Result<(usize, u64), String> {
+    pub fn clear(&self, kinds: &[EntryKind]) -> std::result::Result<(usize, u64), String> {
         let Some(folder) = &self.folder else { return Ok((0, 0)) };
-        let all = Kind::ALL.iter().all(|k| kinds.contains(k));
+        let all = EntryKind::ALL.iter().all(|k| kinds.contains(k));
         let mut deleted = (0, 0);
         for file in entry::list(folder).map_err(|e| e.to_string())? {
             let kind = file.key.and_then(|_| entry::describe(folder, &file.name)).map(|d| d.0);
@@ -353,9 +357,10 @@ impl Store {
     }
 
     /// What it holds, or why that cannot be said.
-    pub fn contents(&self) -> std::result::Result<Contents, String> {
-        let Some(folder) = &self.folder else { return Ok(Contents::default()) };
-        let mut found = Contents { lost_writes: lost(folder), ..Contents::default() };
+    pub fn contents(&self) -> std::result::Result<DiskCacheContents, String> {
+        let Some(folder) = &self.folder else { return Ok(DiskCacheContents::default()) };
+        let mut found =
+            DiskCacheContents { lost_writes: lost(folder), ..DiskCacheContents::default() };
         for file in entry::list(folder).map_err(|e| e.to_string())? {
             let Some((kind, device)) = file.key.and_then(|_| entry::describe(folder, &file.name))
             else {
@@ -370,8 +375,8 @@ impl Store {
     }
 
     /// What was done in this process.
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> DiskCacheStats {
+        DiskCacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
@@ -439,7 +444,7 @@ fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
 /// Where the object of a program is.
 enum Object {
     Inside(Vec<u8>),
-    Named(Key),
+    Named(CacheKey),
 }
 
 /// The value of a program: whether the object follows or its name, the name of the function, and
@@ -456,7 +461,7 @@ fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     let symbol = String::from_utf8(symbol.to_vec()).ok()?;
     let start = value.len() - object.len();
     match head[0] {
-        0 => Some((symbol, Object::Named(Key(u128::from_le_bytes(object.try_into().ok()?))))),
+        0 => Some((symbol, Object::Named(CacheKey(u128::from_le_bytes(object.try_into().ok()?))))),
         1 => {
             value.drain(..start);
             Some((symbol, Object::Inside(value)))

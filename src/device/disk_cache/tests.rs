@@ -9,20 +9,20 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn put(store: &Store, key: Key, value: &[u8]) {
-    store.put(&[Entry { key, kind: Kind::Compiler, device: "TEST", value }]);
+fn put(store: &DiskCache, key: CacheKey, value: &[u8]) {
+    store.put(&[CacheEntry { key, kind: EntryKind::Compiler, device: "TEST", value }]);
 }
 
-fn get(store: &Store, key: Key) -> Option<Vec<u8>> {
+fn get(store: &DiskCache, key: CacheKey) -> Option<Vec<u8>> {
     store.get(&[key]).remove(0)
 }
 
-fn path_of(store: &Store, key: Key) -> PathBuf {
+fn path_of(store: &DiskCache, key: CacheKey) -> PathBuf {
     store.dir().unwrap().join(key.to_string())
 }
 
-fn entries(store: &Store) -> usize {
-    store.contents().unwrap().of(&Kind::ALL).0
+fn entries(store: &DiskCache) -> usize {
+    store.contents().unwrap().of(&EntryKind::ALL).0
 }
 
 #[test]
@@ -32,26 +32,26 @@ fn keys_are_of_all_parts_and_the_version() {
         "af1349b9f5f9a1a6a0404dea36dcc949",
         "the published hash of nothing"
     );
-    assert_ne!(Key::of(&[b"ab", b"c"]), Key::of(&[b"a", b"bc"]));
-    assert_ne!(Key::of(&[b"a"]), Key::of(&[b"a", b""]));
+    assert_ne!(CacheKey::of(&[b"ab", b"c"]), CacheKey::of(&[b"a", b"bc"]));
+    assert_ne!(CacheKey::of(&[b"a"]), CacheKey::of(&[b"a", b""]));
     // No version is given what another made.
-    assert_ne!(Key::of_version("0.1.0", &[b"a"]), Key::of_version("0.1.1", &[b"a"]));
+    assert_ne!(CacheKey::of_version("0.1.0", &[b"a"]), CacheKey::of_version("0.1.1", &[b"a"]));
 }
 
 #[test]
 fn what_is_put_is_got() {
     let tmp = TempDir::new("store");
-    let store = Store::at(&tmp.path().join("a/b"));
-    let (k, l) = (Key::of(&[b"k"]), Key::of(&[b"l"]));
-    assert_eq!((get(&store, k), store.contents().unwrap()), (None, Contents::default()));
+    let store = DiskCache::at(&tmp.path().join("a/b"));
+    let (k, l) = (CacheKey::of(&[b"k"]), CacheKey::of(&[b"l"]));
+    assert_eq!((get(&store, k), store.contents().unwrap()), (None, DiskCacheContents::default()));
     put(&store, k, b"value");
     put(&store, l, b"");
-    assert_eq!(store.get(&[k, Key(3), l]), [Some(b"value".to_vec()), None, Some(Vec::new())]);
+    assert_eq!(store.get(&[k, CacheKey(3), l]), [Some(b"value".to_vec()), None, Some(Vec::new())]);
     put(&store, k, b"newer");
-    assert_eq!(get(&Store::at(store.dir().unwrap()), k).as_deref(), Some(&b"newer"[..]));
-    assert_eq!(store.stats(), Stats { hits: 2, misses: 2, corrupt: 0, failed_writes: 0 });
+    assert_eq!(get(&DiskCache::at(store.dir().unwrap()), k).as_deref(), Some(&b"newer"[..]));
+    assert_eq!(store.stats(), DiskCacheStats { hits: 2, misses: 2, corrupt: 0, failed_writes: 0 });
     let contents = store.contents().unwrap();
-    assert_eq!(contents.entries[&(Kind::Compiler, "TEST".to_string())].0, 2);
+    assert_eq!(contents.entries[&(EntryKind::Compiler, "TEST".to_string())].0, 2);
     assert!(contents.bytes > 5 && contents.bytes < 1000, "{contents:?}");
     for file in [path_of(&store, k), store.dir().unwrap().join("secret")] {
         assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
@@ -62,45 +62,50 @@ fn what_is_put_is_got() {
 #[test]
 fn one_kind_is_cleared_and_the_others_stay() {
     let tmp = TempDir::new("clear");
-    let store = Store::at(tmp.path());
-    assert_eq!(store.clear(&Kind::ALL), Ok((0, 0)), "there is nothing yet");
+    let store = DiskCache::at(tmp.path());
+    assert_eq!(store.clear(&EntryKind::ALL), Ok((0, 0)), "there is nothing yet");
     store.put_programs(
         "CPU:LLVM",
-        &[Made {
+        &[CompiledObject {
             object: vec![1; 5000],
-            kernels: vec![(Key(1), "a".into()), (Key(2), "b".into())],
+            kernels: vec![(CacheKey(1), "a".into()), (CacheKey(2), "b".into())],
         }],
     );
-    store.put(&[Entry { key: Key(3), kind: Kind::Opts, device: "CPU:LLVM", value: b"UPCAST:0:4" }]);
+    store.put(&[CacheEntry {
+        key: CacheKey(3),
+        kind: EntryKind::Opts,
+        device: "CPU:LLVM",
+        value: b"UPCAST:0:4",
+    }]);
     let contents = store.contents().unwrap();
     assert_eq!(
-        [&[Kind::Program][..], &[Kind::Object], &[Kind::Opts], &Kind::PROGRAMS]
+        [&[EntryKind::Program][..], &[EntryKind::Object], &[EntryKind::Opts], &EntryKind::PROGRAMS]
             .map(|k| contents.of(k).0),
         [2, 1, 1, 3]
     );
     fs::write(tmp.path().join("mine.txt"), "not the store's").unwrap();
-    assert_eq!(store.clear(&[Kind::Opts]).unwrap().0, 1);
-    assert!(get(&store, Key(3)).is_none() && store.programs(&[Key(1)])[0].is_some());
-    let (deleted, bytes) = store.clear(&Kind::PROGRAMS).unwrap();
+    assert_eq!(store.clear(&[EntryKind::Opts]).unwrap().0, 1);
+    assert!(get(&store, CacheKey(3)).is_none() && store.programs(&[CacheKey(1)])[0].is_some());
+    let (deleted, bytes) = store.clear(&EntryKind::PROGRAMS).unwrap();
     assert!(deleted == 3 && bytes > 5000, "{deleted} {bytes}");
     let left = store.contents().unwrap();
     assert_eq!((left.bytes, left.entries.len()), (0, 0));
-    put(&store, Key(4), b"after");
-    assert_eq!(get(&store, Key(4)).as_deref(), Some(&b"after"[..]));
+    put(&store, CacheKey(4), b"after");
+    assert_eq!(get(&store, CacheKey(4)).as_deref(), Some(&b"after"[..]));
     assert!(tmp.path().join("mine.txt").exists());
 }
 
 #[test]
 fn kernels_share_an_object_and_are_found_one_by_one() {
     let tmp = TempDir::new("programs");
-    let store = Store::at(tmp.path());
-    let group = Made {
+    let store = DiskCache::at(tmp.path());
+    let group = CompiledObject {
         object: vec![7; 100],
-        kernels: vec![(Key(1), "k0_a".into()), (Key(2), "k1_b".into())],
+        kernels: vec![(CacheKey(1), "k0_a".into()), (CacheKey(2), "k1_b".into())],
     };
-    let alone = Made { object: vec![8; 50], kernels: vec![(Key(5), "c".into())] };
+    let alone = CompiledObject { object: vec![8; 50], kernels: vec![(CacheKey(5), "c".into())] };
     store.put_programs("CPU:CLANG", &[group, alone]);
-    let found = store.programs(&[Key(2), Key(9), Key(1), Key(5)]);
+    let found = store.programs(&[CacheKey(2), CacheKey(9), CacheKey(1), CacheKey(5)]);
     let kept = |n: usize| found[n].clone().unwrap();
     assert!(found[1].is_none() && Arc::ptr_eq(&kept(0).object, &kept(2).object));
     assert_eq!(
@@ -109,8 +114,8 @@ fn kernels_share_an_object_and_are_found_one_by_one() {
     );
     assert_eq!((*kept(0).object == [7; 100], *kept(3).object == [8; 50]), (true, true));
     // Without its object a program is not there.
-    fs::remove_file(path_of(&store, Key(hash128(&[7; 100])))).unwrap();
-    let found = store.programs(&[Key(1), Key(2), Key(5)]);
+    fs::remove_file(path_of(&store, CacheKey(hash128(&[7; 100])))).unwrap();
+    let found = store.programs(&[CacheKey(1), CacheKey(2), CacheKey(5)]);
     assert!(found[0].is_none() && found[1].is_none() && found[2].is_some());
     // A value that is no program's.
     for value in [
@@ -120,26 +125,26 @@ fn kernels_share_an_object_and_are_found_one_by_one() {
         &[9, 0, 0, 0, 0],
         &[0, 1, 0, 0, 0, b'a', 1, 2],
     ] {
-        put(&store, Key(1), value);
-        assert_eq!(store.programs(&[Key(1)]), [None]);
+        put(&store, CacheKey(1), value);
+        assert_eq!(store.programs(&[CacheKey(1)]), [None]);
     }
 }
 
 /// Fills a store with values that can be told from each other.
-fn filled(dir: &Path) -> Store {
-    let store = Store::at(dir);
-    let values: Vec<(Key, Vec<u8>)> = (0..20).map(|n| (key(n), value(n))).collect();
-    let entries: Vec<Entry> = values
+fn filled(dir: &Path) -> DiskCache {
+    let store = DiskCache::at(dir);
+    let values: Vec<(CacheKey, Vec<u8>)> = (0..20).map(|n| (key(n), value(n))).collect();
+    let entries: Vec<CacheEntry> = values
         .iter()
-        .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+        .map(|(k, v)| CacheEntry { key: *k, kind: EntryKind::Object, device: "TEST", value: v })
         .collect();
     store.put(&entries);
     store
 }
 
 /// The n-th key of the tests below.
-fn key(n: u64) -> Key {
-    Key::of(&[&n.to_le_bytes()])
+fn key(n: u64) -> CacheKey {
+    CacheKey::of(&[&n.to_le_bytes()])
 }
 
 /// The value of the n-th key.
@@ -149,7 +154,7 @@ fn value(n: u64) -> Vec<u8> {
 }
 
 /// Every value that is found is the right one. Returns how many were found.
-fn right(store: &Store, count: u64) -> usize {
+fn right(store: &DiskCache, count: u64) -> usize {
     let found = store.get(&(0..count).map(key).collect::<Vec<_>>());
     found
         .into_iter()
@@ -196,16 +201,16 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
     assert_eq!((store.stats().corrupt, store.contents().unwrap().corrupt), (count, 1));
     put(&store, key(7), &value(7));
     assert_eq!((right(&store, 20), store.stats().failed_writes), (20, 0));
-    store.clear(&Kind::ALL).unwrap();
-    assert_eq!(store.contents().unwrap(), Contents::default());
+    store.clear(&EntryKind::ALL).unwrap();
+    assert_eq!(store.contents().unwrap(), DiskCacheContents::default());
 }
 
 /// The seal is known after all of a file is read, so that one of any length is not read at all.
 #[test]
 fn a_file_that_is_too_long_is_set_aside_unread() {
     let tmp = TempDir::new("long");
-    let store = Store::at(tmp.path());
-    let key = Key::of(&[b"k"]);
+    let store = DiskCache::at(tmp.path());
+    let key = CacheKey::of(&[b"k"]);
     put(&store, key, b"value");
     let path = path_of(&store, key);
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
@@ -254,10 +259,10 @@ fn a_folder_that_others_can_write_to_is_refused() {
     let tmp = TempDir::new("group");
     for mode in [0o770, 0o707, 0o777, 0o720, 0o702] {
         let dir = tmp.path().join(format!("{mode:o}"));
-        assert!(Store::at(&dir).why_off().is_none());
+        assert!(DiskCache::at(&dir).why_off().is_none());
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
         assert!(
-            Store::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")),
+            DiskCache::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")),
             "{mode:o}"
         );
     }
@@ -265,14 +270,14 @@ fn a_folder_that_others_can_write_to_is_refused() {
         let dir = tmp.path().join(format!("{mode:o}"));
         fs::create_dir(&dir).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(Store::at(&dir).why_off(), None, "{mode:o}");
+        assert_eq!(DiskCache::at(&dir).why_off(), None, "{mode:o}");
     }
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
         let dir = tmp.path().join("foreign");
         fs::create_dir(&dir).unwrap();
         std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
-        assert!(Store::at(&dir).why_off().is_some_and(|w| w.contains("another user")));
+        assert!(DiskCache::at(&dir).why_off().is_some_and(|w| w.contains("another user")));
     }
 }
 
@@ -292,7 +297,7 @@ fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
     for damage in damages {
         assert_eq!(right(&filled(tmp.path()), 20), 20);
         damage();
-        let store = Store::at(tmp.path());
+        let store = DiskCache::at(tmp.path());
         assert_eq!((store.why_off(), right(&store, 20)), (None, 0));
         assert_eq!(fs::symlink_metadata(&secret).unwrap().mode() & 0o7777, 0o600);
     }
@@ -301,11 +306,12 @@ fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
 #[test]
 fn what_an_earlier_version_left_is_deleted() {
     let tmp = TempDir::new("earlier");
-    let store = Store::at(tmp.path());
+    let store = DiskCache::at(tmp.path());
     OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
-    put(&store, Key(1), b"x");
+    put(&store, CacheKey(1), b"x");
     assert!(
-        OLD.iter().all(|name| !tmp.path().join(name).exists()) && get(&store, Key(1)).is_some()
+        OLD.iter().all(|name| !tmp.path().join(name).exists())
+            && get(&store, CacheKey(1)).is_some()
     );
 }
 
@@ -318,23 +324,23 @@ fn no_folder_means_no_store_and_no_error() {
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     for dir in [file.join("below-a-file"), file.clone(), PathBuf::from("/proc/picograd"), open] {
-        let store = Store::at(&dir);
+        let store = DiskCache::at(&dir);
         assert!(store.why_off().is_some(), "{}", dir.display());
-        put(&store, Key(1), b"x");
-        assert_eq!((get(&store, Key(1)), entries(&store)), (None, 0));
-        assert_eq!(store.clear(&Kind::ALL), Ok((0, 0)));
+        put(&store, CacheKey(1), b"x");
+        assert_eq!((get(&store, CacheKey(1)), entries(&store)), (None, 0));
+        assert_eq!(store.clear(&EntryKind::ALL), Ok((0, 0)));
     }
     // A folder that goes away later, and one where something else has the name of the file.
     let gone = tmp.path().join("gone");
-    let store = Store::at(&gone);
+    let store = DiskCache::at(&gone);
     fs::remove_dir_all(&gone).unwrap();
-    put(&store, Key(1), b"x");
-    assert_eq!((get(&store, Key(1)), store.stats().failed_writes), (None, 1));
-    let taken = Store::at(&tmp.path().join("taken"));
-    fs::create_dir(path_of(&taken, Key(1))).unwrap();
-    put(&taken, Key(1), b"x");
-    assert_eq!((get(&taken, Key(1)), taken.stats().failed_writes), (None, 1));
-    assert!(taken.clear(&Kind::ALL).is_err());
+    put(&store, CacheKey(1), b"x");
+    assert_eq!((get(&store, CacheKey(1)), store.stats().failed_writes), (None, 1));
+    let taken = DiskCache::at(&tmp.path().join("taken"));
+    fs::create_dir(path_of(&taken, CacheKey(1))).unwrap();
+    put(&taken, CacheKey(1), b"x");
+    assert_eq!((get(&taken, CacheKey(1)), taken.stats().failed_writes), (None, 1));
+    assert!(taken.clear(&EntryKind::ALL).is_err());
 }
 
 #[test]
@@ -344,7 +350,7 @@ fn the_environment_names_the_folder_and_the_size() {
     let store = |vars: &[(&str, &str)]| {
         let vars: Vec<(String, String)> =
             vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        Store::from_env(&|name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()))
+        DiskCache::from_env(&|name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()))
     };
     let dir = |vars: &[(&str, &str)]| {
         store(vars).dir().map(|d| d.strip_prefix(&base).unwrap().to_str().unwrap().to_string())
@@ -368,48 +374,51 @@ fn the_environment_names_the_folder_and_the_size() {
 #[test]
 fn what_was_not_used_for_longest_goes_first() {
     let tmp = TempDir::new("size");
-    let store = Store { limit: 10_000, ..Store::at(tmp.path()) };
+    let store = DiskCache { limit: 10_000, ..DiskCache::at(tmp.path()) };
     let pass = |seconds: u64| store.later.fetch_add(seconds, Ordering::Relaxed);
     for i in 0..9u64 {
-        put(&store, Key(i.into()), &[0; 953]);
+        put(&store, CacheKey(i.into()), &[0; 953]);
         pass(5000);
     }
     // A hit is a use, so the oldest entry survives when it was asked for.
-    assert!(get(&store, Key(0)).is_some());
+    assert!(get(&store, CacheKey(0)).is_some());
     pass(5000);
-    put(&store, Key(100), &[0; 953]);
+    put(&store, CacheKey(100), &[0; 953]);
     assert_eq!(
         (entries(&store), store.contents().unwrap().bytes),
         (10, 10_000),
         "as much as there is room for"
     );
-    put(&store, Key(101), &[0; 953]);
+    put(&store, CacheKey(101), &[0; 953]);
     assert_eq!((entries(&store), store.contents().unwrap().bytes), (8, 8_000));
     assert!(
-        [0, 4, 8, 100, 101].iter().all(|k| get(&store, Key(*k)).is_some())
-            && [1, 2, 3].iter().all(|k| get(&store, Key(*k)).is_none())
+        [0, 4, 8, 100, 101].iter().all(|k| get(&store, CacheKey(*k)).is_some())
+            && [1, 2, 3].iter().all(|k| get(&store, CacheKey(*k)).is_none())
     );
     // What is larger than all is not kept; what replaces itself takes no more room.
-    put(&store, Key(200), &[0; 10_000]);
-    assert_eq!((get(&store, Key(200)), store.stats().failed_writes, entries(&store)), (None, 1, 8));
-    (0..5).for_each(|_| put(&store, Key(100), &[1; 953]));
+    put(&store, CacheKey(200), &[0; 10_000]);
+    assert_eq!(
+        (get(&store, CacheKey(200)), store.stats().failed_writes, entries(&store)),
+        (None, 1, 8)
+    );
+    (0..5).for_each(|_| put(&store, CacheKey(100), &[1; 953]));
     assert_eq!(store.contents().unwrap().bytes, 8_000);
 }
 
 #[test]
 fn the_folder_does_not_grow_without_end() {
     let tmp = TempDir::new("grow");
-    let store = Store { limit: 1 << 20, ..Store::at(tmp.path()) };
-    let other = Store { limit: 1 << 20, ..Store::at(tmp.path()) };
+    let store = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };
+    let other = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };
     for i in 0..60u64 {
-        put(if i % 3 == 0 { &other } else { &store }, Key(i.into()), &[i as u8; 200_000]);
+        put(if i % 3 == 0 { &other } else { &store }, CacheKey(i.into()), &[i as u8; 200_000]);
     }
     // What another process wrote is seen when the limit is reached, so there may be twice as much
     // for a while.
     assert!(store.contents().unwrap().bytes <= 2 << 20);
-    put(&Store { limit: 1 << 20, ..Store::at(tmp.path()) }, Key(99), &[0; 200_000]);
+    put(&DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) }, CacheKey(99), &[0; 200_000]);
     assert!(store.contents().unwrap().bytes <= 1 << 20);
-    store.clear(&Kind::ALL).unwrap();
+    store.clear(&EntryKind::ALL).unwrap();
     assert_eq!(store.contents().unwrap().bytes, 0);
 }
 
@@ -418,7 +427,7 @@ fn the_folder_does_not_grow_without_end() {
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("PICO_TEST_STORE") else { return };
-    let store = Store::at(Path::new(&dir));
+    let store = DiskCache::at(Path::new(&dir));
     match std::env::var("PICO_TEST_DO").unwrap().as_str() {
         "race" => race(&store),
         // Where nothing can be written, what is there can still be read.
@@ -429,9 +438,9 @@ fn child() {
         }
         "full" => {
             let big: Vec<u8> = value(79).repeat(2000);
-            put(&store, Key(1), &big);
+            put(&store, CacheKey(1), &big);
             assert_eq!(store.stats().failed_writes, 1);
-            assert_eq!((get(&store, Key(1)), right(&store, 20)), (None, 20));
+            assert_eq!((get(&store, CacheKey(1)), right(&store, 20)), (None, 20));
             assert_eq!(store.contents().unwrap().lost_writes, 1);
         }
         other => panic!("{other}"),
@@ -451,7 +460,7 @@ fn command(dir: &Path, what: &str) -> Command {
 }
 
 /// Reads and writes the same keys as others, a batch at a time.
-fn race(store: &Store) {
+fn race(store: &DiskCache) {
     for round in 0..8 {
         for start in (0..60).step_by(10) {
             let keys: Vec<u64> = (start..start + 10).collect();
@@ -463,9 +472,14 @@ fn race(store: &Store) {
                     _ => new.push((key(n), value(n))),
                 }
             }
-            let entries: Vec<Entry> = new
+            let entries: Vec<CacheEntry> = new
                 .iter()
-                .map(|(k, v)| Entry { key: *k, kind: Kind::Object, device: "TEST", value: v })
+                .map(|(k, v)| CacheEntry {
+                    key: *k,
+                    kind: EntryKind::Object,
+                    device: "TEST",
+                    value: v,
+                })
                 .collect();
             store.put(&entries);
         }
@@ -483,11 +497,11 @@ fn threads_and_processes_write_the_same_keys() {
     let mut children = [racer(tmp.path()), racer(tmp.path())];
     std::thread::scope(|s| {
         for _ in 0..2 {
-            s.spawn(|| race(&Store::at(tmp.path())));
+            s.spawn(|| race(&DiskCache::at(tmp.path())));
         }
     });
     assert!(children.iter_mut().all(|c| c.wait().unwrap().success()));
-    let store = Store::at(tmp.path());
+    let store = DiskCache::at(tmp.path());
     assert_eq!((right(&store, 60), entries(&store)), (60, 60));
     let names: Vec<_> = fs::read_dir(tmp.path())
         .unwrap()
@@ -510,7 +524,7 @@ fn a_killed_writer_leaves_a_whole_store() {
         // Some are given the time that they need to begin.
         let begun = Instant::now();
         while i % 8 == 0
-            && right(&Store::at(tmp.path()), 60) == 0
+            && right(&DiskCache::at(tmp.path()), 60) == 0
             && begun.elapsed() < Duration::from_secs(30)
         {
             std::thread::sleep(Duration::from_millis(5));
@@ -518,10 +532,10 @@ fn a_killed_writer_leaves_a_whole_store() {
         std::thread::sleep(Duration::from_micros(2000 + random.below(60_000) as u64));
         child.kill().unwrap();
         child.wait().unwrap();
-        let store = Store::at(tmp.path());
+        let store = DiskCache::at(tmp.path());
         found += right(&store, 60);
-        put(&store, Key(i), b"written after it");
-        assert!(get(&store, Key(i)).is_some());
+        put(&store, CacheKey(i), b"written after it");
+        assert!(get(&store, CacheKey(i)).is_some());
         assert_eq!(store.stats().corrupt, 0);
         let names: Vec<_> = fs::read_dir(tmp.path())
             .unwrap()
@@ -533,7 +547,7 @@ fn a_killed_writer_leaves_a_whole_store() {
             "the first write removes what was left: {names:?}"
         );
         if i % 8 == 7 {
-            store.clear(&Kind::ALL).unwrap();
+            store.clear(&EntryKind::ALL).unwrap();
         }
     }
     assert!(found > 0, "no writer lived long enough to write");
@@ -597,6 +611,6 @@ fn a_full_disk_is_no_error() {
     };
     assert!(child.status().unwrap().success());
     assert_eq!(right(&store, 20), 20);
-    put(&store, Key(1), b"x");
-    assert!(get(&store, Key(1)).is_some() && store.stats().failed_writes == 0);
+    put(&store, CacheKey(1), b"x");
+    assert!(get(&store, CacheKey(1)).is_some() && store.stats().failed_writes == 0);
 }

@@ -6,11 +6,11 @@ use super::cc::CCompiler;
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::pool;
-use crate::device::buffer::{Memory, Place};
-use crate::device::build::{Built, Fresh, Maker, build, build_text};
-use crate::device::disk_cache::Key;
+use crate::device::buffer::{Memory, MemoryRef};
+use crate::device::build::{CompiledKernel, CompiledModule, ModuleCompiler, build, build_text};
+use crate::device::disk_cache::CacheKey;
 use crate::device::memory::HostBuffer;
-use crate::device::registry::{Addresses, Backend, Entry, Executable, Purpose};
+use crate::device::registry::{Addresses, Backend, Executable, HostFunction, Purpose};
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
@@ -72,7 +72,7 @@ impl Backend for Cpu {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Keep)?.swap_remove(0))
+        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
     }
     fn compile_many(
         &self,
@@ -104,7 +104,7 @@ impl Backend for Cpu {
 /// More kernels than this are not given to one C compiler.
 const MOST_TOGETHER: usize = 32;
 
-impl Maker for Cpu {
+impl ModuleCompiler for Cpu {
     type Code = Code;
     fn device(&self) -> &str {
         match self.compiler {
@@ -126,13 +126,13 @@ impl Maker for Cpu {
             Compiler::Llvm(_) => (1, threads),
         }
     }
-    fn key(&self, source: &str) -> Key {
+    fn key(&self, source: &str) -> CacheKey {
         match &self.compiler {
             Compiler::C(c) => c.key(source),
             Compiler::Llvm(l) => l.key(source),
         }
     }
-    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<Fresh<Code>> {
+    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<CompiledModule<Code>> {
         let object = match &self.compiler {
             Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
             Compiler::C(c) => c.compile(text, name),
@@ -146,8 +146,8 @@ impl Maker for Cpu {
 }
 
 /// A kernel of loaded code.
-fn kernel(built: Built<Code>) -> Result<Kernel> {
-    let Built { code, symbol, source, kept } = built;
+fn kernel(built: CompiledKernel<Code>) -> Result<HostKernel> {
+    let CompiledKernel { code, symbol, source, kept } = built;
     let entry = format!("{symbol}_entry");
     let address = code.symbol(&entry).ok_or_else(|| Error::Compile {
         msg: format!("the compiler's object has no function {entry}"),
@@ -155,20 +155,20 @@ fn kernel(built: Built<Code>) -> Result<Kernel> {
     })?;
     // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as
     // long as the function pointer lives.
-    let run = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-    Ok(Kernel { source, run, code, kept })
+    let run = unsafe { std::mem::transmute::<*const u8, HostFunction>(address) };
+    Ok(HostKernel { source, run, code, kept })
 }
 
-struct Kernel {
+struct HostKernel {
     source: String,
-    run: Entry,
+    run: HostFunction,
     /// Keeps the machine code mapped.
     code: Arc<Code>,
     kept: bool,
 }
 
-impl Executable for Kernel {
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+impl Executable for HostKernel {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let addresses = args.iter().map(|p| match p.memory {
             Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
             Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
@@ -192,11 +192,11 @@ impl Executable for Kernel {
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
     }
-    fn was_kept(&self) -> bool {
+    fn from_cache(&self) -> bool {
         self.kept
     }
     /// What the renderer calls `<name>_entry`.
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<HostFunction> {
         Some(self.run)
     }
 }

@@ -70,9 +70,9 @@ fn inline(n: usize, f: &(dyn Fn(usize) + Sync)) {
 
 /// The pool of the process; its workers are started by the first job that can use them and never
 /// end.
-fn global() -> &'static Pool {
-    static POOL: OnceLock<&'static Pool> = OnceLock::new();
-    POOL.get_or_init(|| Pool::start(threads() - 1))
+fn global() -> &'static ThreadPool {
+    static POOL: OnceLock<&'static ThreadPool> = OnceLock::new();
+    POOL.get_or_init(|| ThreadPool::start(threads() - 1))
 }
 
 /// A value on cache lines of its own, so that the two hot counters do not disturb each other. 128:
@@ -80,7 +80,7 @@ fn global() -> &'static Pool {
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// The job at hand. The lifetime of the closure is erased; see the safety notes of `Pool::run`.
+/// The job at hand. The lifetime of the closure is erased; see the safety notes of `ThreadPool::run`.
 #[derive(Clone, Copy)]
 struct Task {
     f: *const (dyn Fn(usize) + Sync),
@@ -89,7 +89,7 @@ struct Task {
 
 type Payload = Box<dyn Any + Send>;
 
-struct Pool {
+struct ThreadPool {
     /// Whether a job is running. Whoever sets it owns `task` until `left` is zero again.
     busy: AtomicBool,
     /// Tasks of the job that nobody has claimed yet. Claiming is the only way to get at `task`.
@@ -116,20 +116,20 @@ struct Pool {
 // SAFETY: `task` is the only field that is not Sync by itself. It is written by the thread that
 // holds `busy` while no task is open or running, and read only after a task was claimed; the
 // release store of `open` and the acquire in `claim` order the two.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for ThreadPool {}
 // SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is
 // tied to a thread.
-unsafe impl Send for Pool {}
+unsafe impl Send for ThreadPool {}
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half-changed under these locks, so a poisoned one is as good as any.
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Pool {
-    fn start(workers: usize) -> &'static Pool {
+impl ThreadPool {
+    fn start(workers: usize) -> &'static ThreadPool {
         fn nothing(_: usize) {}
-        let pool: &'static Pool = Box::leak(Box::new(Pool {
+        let pool: &'static ThreadPool = Box::leak(Box::new(ThreadPool {
             busy: AtomicBool::new(false),
             open: Line(AtomicUsize::new(0)),
             left: Line(AtomicUsize::new(0)),
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn every_index_runs_once() {
-        for pool in [Pool::start(0), Pool::start(1), Pool::start(3)] {
+        for pool in [ThreadPool::start(0), ThreadPool::start(1), ThreadPool::start(3)] {
             for n in (1..40).chain([1000, 4096]) {
                 let hits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
                 pool.run(n, &|i| {
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn many_callers_nested_calls_and_sleeps() {
-        let pool = Pool::start(2);
+        let pool = ThreadPool::start(2);
         let sum = AtomicU64::new(0);
         std::thread::scope(|s| {
             for t in 0..3u64 {
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-        let pool = Pool::start(2);
+        let pool = ThreadPool::start(2);
         for bad in 0..8 {
             let ran = AtomicUsize::new(0);
             let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -457,7 +457,7 @@ mod tests {
         let before = modes::get();
         modes::set(FLUSH);
         // Started by a thread with odd modes, which the workers inherit.
-        let pool = Pool::start(2);
+        let pool = ThreadPool::start(2);
         let wrong = AtomicUsize::new(0);
         for _ in 0..50 {
             pool.run(16, &|_| {
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     #[ignore = "a measurement"]
     fn pool_latency() {
-        let pool = Pool::start(1);
+        let pool = ThreadPool::start(1);
         let mut times: Vec<f64> = (0..20_000)
             .map(|_| {
                 let start = Instant::now();

@@ -1,7 +1,7 @@
 //! The interpreter as a device.
 
 use super::{Interp, Options};
-use crate::device::buffer::{Memory, Place};
+use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::memory::HostBuffer;
 use crate::device::registry::{Backend, Executable};
 use crate::device::{interp, limits};
@@ -36,14 +36,14 @@ impl Backend for InterpDevice {
         HostBuffer::new(bytes).map(Memory::Host)
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Kernel(Interp::compile(&program.uops)?)))
+        Ok(Arc::new(InterpKernel(Interp::compile(&program.uops)?)))
     }
 }
 
-struct Kernel(Interp);
+struct InterpKernel(Interp);
 
-impl Executable for Kernel {
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+impl Executable for InterpKernel {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let start = Instant::now();
         let memory = args.iter().map(|p| match p.memory {
             // SAFETY: the executor runs one kernel at a time on a buffer, and waits for it.

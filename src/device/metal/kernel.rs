@@ -1,8 +1,8 @@
 //! Compiled kernels: pipelines, and how they are started.
 
-use super::memory::GpuMemory;
-use super::{Pending, Shared};
-use crate::device::buffer::{Memory, Place};
+use super::memory::MetalMemory;
+use super::{MetalContext, Pending};
+use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::build::{first_lines, keep_source, short};
 use crate::device::disk_cache;
 use crate::device::registry::Executable;
@@ -26,8 +26,8 @@ const ALIGN: usize = 16;
 type Pipeline = Retained<ProtocolObject<dyn MTLComputePipelineState>>;
 
 /// A kernel.
-pub(super) struct Kernel {
-    shared: Arc<Shared>,
+pub(super) struct MetalKernel {
+    shared: Arc<MetalContext>,
     name: Arc<str>,
     source: String,
     /// Threads of a workgroup.
@@ -40,14 +40,14 @@ pub(super) struct Kernel {
     unaligned: OnceLock<Result<Pipeline>>,
 }
 
-impl Kernel {
+impl MetalKernel {
     /// Compiles the kernel of a program.
     pub fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<MetalContext>,
         program: &Program,
         source: String,
         plain: String,
-    ) -> Result<Kernel> {
+    ) -> Result<MetalKernel> {
         let most = Target::metal().max_buffers;
         if program.args.len() > most {
             let msg = format!(
@@ -60,7 +60,7 @@ impl Kernel {
         let threads = program.launch.local.iter().product();
         let pipeline = compile(shared, &source, &program.name, threads)?;
         let plain = (plain != source).then_some(plain);
-        Ok(Kernel {
+        Ok(MetalKernel {
             shared: shared.clone(),
             name: program.name.as_str().into(),
             source,
@@ -72,12 +72,12 @@ impl Kernel {
     }
 
     /// Hands the kernel over to the GPU.
-    fn start(&self, args: &[Place], launch: &Launch) -> Result<Pending> {
+    fn start(&self, args: &[MemoryRef], launch: &Launch) -> Result<Pending> {
         let device = &self.shared.name;
-        let memory = |p: &Place| match p.memory {
+        let memory = |p: &MemoryRef| match p.memory {
             Memory::Remote(r) => r
                 .as_any()
-                .downcast_ref::<GpuMemory>()
+                .downcast_ref::<MetalMemory>()
                 .and_then(|m| m.block(&self.shared))
                 .map(|b| b as *const _),
             _ => None,
@@ -123,7 +123,7 @@ impl Kernel {
 }
 
 /// Compiles a text, and makes its kernel ready for workgroups of so many threads.
-fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<Pipeline> {
+fn compile(shared: &MetalContext, source: &str, name: &str, threads: usize) -> Result<Pipeline> {
     let refused = |why: String| {
         let msg = format!("kernel {name}: Metal: {}", first_lines(&why));
         Error::Compile {
@@ -155,16 +155,16 @@ fn compile(shared: &Shared, source: &str, name: &str, threads: usize) -> Result<
     })
 }
 
-impl Executable for Kernel {
+impl Executable for MetalKernel {
     /// Does not wait, and so has no time to tell, unless times are wanted.
-    unsafe fn run(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
             // SAFETY: the caller's promise.
             return unsafe { self.timed(args, launch) };
         }
         self.shared.note(self.start(args, launch)?).map(|()| Duration::ZERO)
     }
-    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let launched = self.start(args, launch)?;
         launched.finish(&self.shared.name)?;
         let seconds = launched.commands.GPUEndTime() - launched.commands.GPUStartTime();

@@ -2,7 +2,7 @@
 //! size: whatever still runs on it comes before what the next one does, because the queue keeps the
 //! order and the host waits before it touches anything.
 
-use super::{Shared, locked};
+use super::{MetalContext, locked};
 use crate::device::allocator::{Blocks, provide};
 use crate::device::buffer::Remote;
 use crate::device::memory::class;
@@ -26,17 +26,17 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 /// The blocks of a device.
-pub(super) struct Pool {
+pub(super) struct MetalPool {
     blocks: Mutex<Blocks<Block>>,
     /// Bytes of the largest buffer, and of all together.
     largest: usize,
     limit: usize,
 }
 
-impl Pool {
+impl MetalPool {
     /// For a device whose buffers have at most so many bytes, and which has so many.
-    pub fn new(largest: usize, limit: usize) -> Pool {
-        Pool { blocks: Mutex::default(), largest, limit }
+    pub fn new(largest: usize, limit: usize) -> MetalPool {
+        MetalPool { blocks: Mutex::default(), largest, limit }
     }
     /// Bytes of blocks, in use and kept.
     pub fn held(&self) -> usize {
@@ -49,8 +49,8 @@ impl Pool {
 }
 
 /// Memory of one buffer.
-pub(super) struct GpuMemory {
-    shared: Arc<Shared>,
+pub(super) struct MetalMemory {
+    shared: Arc<MetalContext>,
     /// Taken out when it is dropped.
     block: Option<Block>,
     /// Bytes as asked for, and of the block.
@@ -59,7 +59,7 @@ pub(super) struct GpuMemory {
 }
 
 /// Memory of so many bytes. Kept blocks go before it is given up.
-pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
+pub(super) fn allocate(shared: &Arc<MetalContext>, len: usize) -> Result<MetalMemory> {
     let pool = &shared.pool;
     let full = || Error::OutOfMemory {
         device: shared.name.clone(),
@@ -78,10 +78,10 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
             .ok_or(())
     };
     let block = provide(&pool.blocks, size, pool.limit, fresh).map_err(|_| full())?;
-    Ok(GpuMemory { shared: shared.clone(), block: Some(block), len, size })
+    Ok(MetalMemory { shared: shared.clone(), block: Some(block), len, size })
 }
 
-impl Drop for GpuMemory {
+impl Drop for MetalMemory {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let pool = &self.shared.pool;
@@ -91,9 +91,9 @@ impl Drop for GpuMemory {
     }
 }
 
-impl GpuMemory {
+impl MetalMemory {
     /// The memory itself, for a kernel of the same device.
-    pub fn block(&self, shared: &Arc<Shared>) -> Option<&ProtocolObject<dyn MTLBuffer>> {
+    pub fn block(&self, shared: &Arc<MetalContext>) -> Option<&ProtocolObject<dyn MTLBuffer>> {
         if Arc::ptr_eq(&self.shared, shared) { self.block.as_ref().map(|b| &*b.0) } else { None }
     }
 
@@ -111,7 +111,7 @@ impl GpuMemory {
     }
 }
 
-impl Remote for GpuMemory {
+impl Remote for MetalMemory {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let from = self.at(offset, out.len())?;
         // SAFETY: the bytes are inside the block, the GPU is done with them, and nobody writes
@@ -134,7 +134,7 @@ impl Remote for GpuMemory {
         from_offset: usize,
         bytes: usize,
     ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
+        let Some(from) = from.as_any().downcast_ref::<MetalMemory>() else { return Ok(false) };
         let (to, from) = (self.at(offset, bytes)?, from.at(from_offset, bytes)?);
         // SAFETY: the bytes are inside both blocks, which the GPUs are done with. They may overlap.
         unsafe { std::ptr::copy(from, to, bytes) };

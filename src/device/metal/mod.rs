@@ -11,8 +11,8 @@
 mod kernel;
 mod memory;
 
-use self::kernel::Kernel;
-use self::memory::Pool;
+use self::kernel::MetalKernel;
+use self::memory::MetalPool;
 use super::buffer::Memory;
 use super::build::short;
 use super::registry::{Backend, Executable};
@@ -36,7 +36,7 @@ const MOST_PENDING: usize = 48;
 
 /// The device.
 pub struct MetalDevice {
-    shared: Arc<Shared>,
+    shared: Arc<MetalContext>,
     renderer: render::Metal,
     /// For buffers that do not start where vectors have to.
     plain: render::Metal,
@@ -44,14 +44,14 @@ pub struct MetalDevice {
 }
 
 /// What memory and kernels need of their device.
-struct Shared {
+struct MetalContext {
     /// As errors call it.
     name: String,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
     /// What has not been waited for, the oldest first.
     pending: Mutex<Vec<Pending>>,
-    pool: Pool,
+    pool: MetalPool,
 }
 
 /// A launch that was handed over, with the kernel's name.
@@ -83,7 +83,7 @@ impl Pending {
     }
 }
 
-impl Shared {
+impl MetalContext {
     /// Notes a launch, and waits for the oldest where there are many.
     fn note(&self, launch: Pending) -> Result<()> {
         let mut pending = locked(&self.pending);
@@ -125,9 +125,10 @@ impl MetalDevice {
         let total = usize::try_from(device.recommendedMaxWorkingSetSize()).unwrap_or(usize::MAX);
         let about =
             format!("{}, {:.1} GiB, no f64", device.name(), total as f64 / (1u64 << 30) as f64);
-        let pool = Pool::new(device.maxBufferLength(), total);
+        let pool = MetalPool::new(device.maxBufferLength(), total);
         let renderer = render::Metal::with(target);
-        let shared = Arc::new(Shared { name, device, queue, pending: Mutex::default(), pool });
+        let shared =
+            Arc::new(MetalContext { name, device, queue, pending: Mutex::default(), pool });
         Ok(MetalDevice { shared, plain: renderer.clone().unaligned(), renderer, about })
     }
 }
@@ -144,7 +145,7 @@ impl Backend for MetalDevice {
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let render = |r: &render::Metal| r.render(short(&program.name), &program.uops);
-        Ok(Arc::new(Kernel::new(
+        Ok(Arc::new(MetalKernel::new(
             &self.shared,
             program,
             render(&self.renderer)?,
@@ -152,7 +153,7 @@ impl Backend for MetalDevice {
         )?))
     }
     fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Kernel::new(&self.shared, program, text.to_string(), text.to_string())?))
+        Ok(Arc::new(MetalKernel::new(&self.shared, program, text.to_string(), text.to_string())?))
     }
     fn held(&self) -> usize {
         self.shared.pool.held()

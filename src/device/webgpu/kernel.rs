@@ -1,8 +1,8 @@
 //! Kernels of a WebGPU device: compiled from WGSL, and launched.
 
-use super::memory::{GpuMemory, allocate};
-use super::{Shared, Starts, locked};
-use crate::device::buffer::{Memory, Place, Remote};
+use super::memory::{WebGpuMemory, allocate};
+use super::{Starts, WebGpuContext, locked};
+use crate::device::buffer::{Memory, MemoryRef, Remote};
 use crate::device::build::{first_lines, keep_source, short};
 use crate::device::disk_cache;
 use crate::device::registry::Executable;
@@ -29,8 +29,8 @@ const MOST_STARTS: usize = 256;
 pub(super) const ALIGN: usize = 256;
 
 /// A compiled kernel.
-pub(super) struct Kernel {
-    shared: Arc<Shared>,
+pub(super) struct WebGpuKernel {
+    shared: Arc<WebGpuContext>,
     source: String,
     name: String,
     /// Of each argument: bytes of an element, and of each of its pieces but the last.
@@ -41,14 +41,14 @@ pub(super) struct Kernel {
     pipeline: ComputePipeline,
 }
 
-impl Kernel {
+impl WebGpuKernel {
     /// Compiles a source.
     pub fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<WebGpuContext>,
         wgsl: &Wgsl,
         source: String,
         program: &Program,
-    ) -> Result<Kernel> {
+    ) -> Result<WebGpuKernel> {
         let refused = |what: &str| {
             let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
             Error::Compile {
@@ -116,7 +116,7 @@ impl Kernel {
         });
         let (layout, pipeline) = made.map_err(|e| refused(&first_lines(&e.to_string())))?;
         let groups = wgsl.groups(&program.uops).map(|n| n as u32);
-        Ok(Kernel {
+        Ok(WebGpuKernel {
             shared: shared.clone(),
             name: program.name.clone(),
             args,
@@ -133,7 +133,7 @@ impl Kernel {
     }
 
     /// The memory of all arguments, as the text expects it.
-    fn bound(&self, args: &[Place]) -> Result<BindGroup> {
+    fn bound(&self, args: &[MemoryRef]) -> Result<BindGroup> {
         if args.len() != self.args.len() {
             return Err(self.misfit(&format!("{} arguments for {}", args.len(), self.args.len())));
         }
@@ -143,7 +143,8 @@ impl Kernel {
             let Memory::Remote(r) = place.memory else {
                 return Err(self.misfit("it was given memory of another device"));
             };
-            let memory = r.as_any().downcast_ref::<GpuMemory>().and_then(|m| m.block(&self.shared));
+            let memory =
+                r.as_any().downcast_ref::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
             let buffer =
                 memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
             if place.offset % width != 0 {
@@ -189,7 +190,7 @@ impl Kernel {
     }
 }
 
-impl Shared {
+impl WebGpuContext {
     /// The uniform that says where buffers begin.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
         let mut kept = locked(&self.starts);
@@ -216,8 +217,8 @@ impl Shared {
     }
 }
 
-impl Executable for Kernel {
-    unsafe fn run(&self, args: &[Place], _: &Launch) -> Result<Duration> {
+impl Executable for WebGpuKernel {
+    unsafe fn run(&self, args: &[MemoryRef], _: &Launch) -> Result<Duration> {
         let shared = &self.shared;
         let group = self.bound(args)?;
         let begun = Instant::now();
@@ -246,7 +247,7 @@ impl Executable for Kernel {
             None => Ok(begun.elapsed()),
         }
     }
-    unsafe fn timed(&self, args: &[Place], launch: &Launch) -> Result<Duration> {
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
             // SAFETY: what holds for this call holds for that one.
             return unsafe { self.run(args, launch) };
@@ -267,7 +268,7 @@ impl Executable for Kernel {
 }
 
 /// Does the language's `fma` round once here? It need not, and lavapipe's does not; so it is tried.
-pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
+pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     let buffer = |slot: usize, len: usize| {
         UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
     };
@@ -308,7 +309,8 @@ pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
         estimate: Default::default(),
         times: Default::default(),
     };
-    let kernel = Kernel::new(shared, wgsl, wgsl.render(&program.name, &program.uops)?, &program)?;
+    let kernel =
+        WebGpuKernel::new(shared, wgsl, wgsl.render(&program.name, &program.uops)?, &program)?;
     let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
     let (out, given) = (out?, given?);
     let (x, y) = (0.1f32, -0.01f32);
@@ -318,7 +320,7 @@ pub(super) fn fuses(shared: &Arc<Shared>, wgsl: &Wgsl) -> Result<bool> {
     // as long as they are.
     unsafe {
         kernel.run(
-            &[Place { memory: &out, offset: 0 }, Place { memory: &given, offset: 0 }],
+            &[MemoryRef { memory: &out, offset: 0 }, MemoryRef { memory: &given, offset: 0 }],
             &launch,
         )?
     };
@@ -372,7 +374,7 @@ impl Clock {
     }
     /// The time between the two readings. Launches that are timed are waited for, and kernels run
     /// one at a time, so there is one pair of readings.
-    fn read(&self, shared: &Shared) -> Result<Duration> {
+    fn read(&self, shared: &WebGpuContext) -> Result<Duration> {
         let what = || "timing a kernel".to_string();
         shared.checked(&what, || self.staging.map_async(MapMode::Read, .., |_| ()))?;
         shared.finish(&what)?;

@@ -4,7 +4,7 @@
 //! Copies of WebGPU begin and end at multiples of four bytes. What begins or ends inside a word is
 //! merged with what is there.
 
-use super::{Shared, locked};
+use super::{WebGpuContext, locked};
 use crate::device::allocator::{Blocks, provide};
 use crate::device::buffer::Remote;
 use crate::device::memory::class;
@@ -21,16 +21,16 @@ const AT_ONCE: usize = 64 << 20;
 const WORD: usize = 4;
 
 /// The blocks of a device.
-pub(super) struct Pool {
+pub(super) struct WebGpuPool {
     blocks: Mutex<Blocks<wgpu::Buffer>>,
     /// Bytes of the largest buffer.
     largest: usize,
 }
 
-impl Pool {
+impl WebGpuPool {
     /// For a device whose buffers have at most so many bytes.
-    pub fn new(largest: usize) -> Pool {
-        Pool { blocks: Mutex::default(), largest }
+    pub fn new(largest: usize) -> WebGpuPool {
+        WebGpuPool { blocks: Mutex::default(), largest }
     }
     /// Bytes of blocks, in use and kept.
     pub fn held(&self) -> usize {
@@ -39,8 +39,8 @@ impl Pool {
 }
 
 /// Memory of one buffer.
-pub(super) struct GpuMemory {
-    shared: Arc<Shared>,
+pub(super) struct WebGpuMemory {
+    shared: Arc<WebGpuContext>,
     /// Taken out when it is dropped.
     block: Option<wgpu::Buffer>,
     /// Bytes as asked for, and of the block.
@@ -49,7 +49,7 @@ pub(super) struct GpuMemory {
 }
 
 /// Memory of so many bytes. Kept blocks go before it is given up.
-pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
+pub(super) fn allocate(shared: &Arc<WebGpuContext>, len: usize) -> Result<WebGpuMemory> {
     let pool = &shared.pool;
     let full = || Error::OutOfMemory {
         device: shared.name.clone(),
@@ -65,7 +65,7 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
     if size > pool.largest {
         return Err(full());
     }
-    let memory = |block| GpuMemory { shared: shared.clone(), block: Some(block), len, size };
+    let memory = |block| WebGpuMemory { shared: shared.clone(), block: Some(block), len, size };
     // How much memory there is the adapter does not say.
     provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e
     {
@@ -76,7 +76,7 @@ pub(super) fn allocate(shared: &Arc<Shared>, len: usize) -> Result<GpuMemory> {
     })
 }
 
-fn fresh(shared: &Shared, size: usize) -> std::result::Result<wgpu::Buffer, wgpu::Error> {
+fn fresh(shared: &WebGpuContext, size: usize) -> std::result::Result<wgpu::Buffer, wgpu::Error> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
     shared.caught(|| {
         shared.device.create_buffer(&BufferDescriptor {
@@ -88,7 +88,7 @@ fn fresh(shared: &Shared, size: usize) -> std::result::Result<wgpu::Buffer, wgpu
     })
 }
 
-impl Drop for GpuMemory {
+impl Drop for WebGpuMemory {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let spare = locked(&self.shared.pool.blocks).keep(block, self.size, KEEP);
@@ -97,9 +97,9 @@ impl Drop for GpuMemory {
     }
 }
 
-impl GpuMemory {
+impl WebGpuMemory {
     /// The memory itself, for a kernel of the same device.
-    pub fn block(&self, shared: &Arc<Shared>) -> Option<&wgpu::Buffer> {
+    pub fn block(&self, shared: &Arc<WebGpuContext>) -> Option<&wgpu::Buffer> {
         if Arc::ptr_eq(&self.shared, shared) { self.block.as_ref() } else { None }
     }
     fn whole(&self) -> &wgpu::Buffer {
@@ -174,7 +174,7 @@ impl GpuMemory {
     }
 }
 
-impl Remote for GpuMemory {
+impl Remote for WebGpuMemory {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         self.inside(offset, out.len());
         if out.is_empty() {
@@ -205,7 +205,7 @@ impl Remote for GpuMemory {
         from_offset: usize,
         bytes: usize,
     ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<GpuMemory>() else { return Ok(false) };
+        let Some(from) = from.as_any().downcast_ref::<WebGpuMemory>() else { return Ok(false) };
         let Some(source) = from.block(&self.shared) else { return Ok(false) };
         // Parts of one block might overlap, and words at the end belong to others unless the memory
         // ends there.

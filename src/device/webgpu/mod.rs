@@ -8,7 +8,7 @@
 mod kernel;
 mod memory;
 
-use self::memory::Pool;
+use self::memory::WebGpuPool;
 use super::buffer::Memory;
 use super::build::short;
 use super::registry::{Backend, Executable};
@@ -29,12 +29,12 @@ type Starts = Vec<i32>;
 
 /// The device.
 pub struct WebGpu {
-    shared: Arc<Shared>,
+    shared: Arc<WebGpuContext>,
     renderer: Wgsl,
 }
 
 /// What memory and kernels need of their device.
-struct Shared {
+struct WebGpuContext {
     /// As errors call it.
     name: String,
     /// As people do.
@@ -49,7 +49,7 @@ struct Shared {
     clock: Option<kernel::Clock>,
     /// Uniforms that say where buffers begin: mostly at zero, so that few are made.
     starts: Mutex<Vec<(Starts, wgpu::Buffer)>>,
-    pool: Pool,
+    pool: WebGpuPool,
 }
 
 /// What a future gives. Those of `wgpu` are done when they are made, or after a poll.
@@ -154,13 +154,13 @@ impl WebGpu {
             String::new()
         };
         let gaps = if longs { ", no f64" } else { ", no f64, i64 and u64" };
-        let shared = Shared {
+        let shared = WebGpuContext {
             name: if index == 0 { "WEBGPU".into() } else { format!("WEBGPU:{index}") },
             label: format!("{} by {} ({}){gaps}{which}", info.name, info.backend, info.driver_info),
             clock: features
                 .contains(Features::TIMESTAMP_QUERY)
                 .then(|| kernel::Clock::new(&device, &queue)),
-            pool: Pool::new(limits.max_buffer_size as usize),
+            pool: WebGpuPool::new(limits.max_buffer_size as usize),
             device,
             queue,
             lost,
@@ -184,7 +184,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Shared {
+impl WebGpuContext {
     /// Does something, and says what `wgpu` found wrong with it.
     fn caught<T>(&self, f: impl FnOnce() -> T) -> std::result::Result<T, wgpu::Error> {
         let filters = [ErrorFilter::Internal, ErrorFilter::OutOfMemory, ErrorFilter::Validation];
@@ -229,7 +229,7 @@ impl Backend for WebGpu {
     }
     fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let source = self.renderer.render(short(&program.name), &program.uops)?;
-        Ok(Arc::new(kernel::Kernel::new(&self.shared, &self.renderer, source, program)?))
+        Ok(Arc::new(kernel::WebGpuKernel::new(&self.shared, &self.renderer, source, program)?))
     }
     fn held(&self) -> usize {
         self.shared.pool.held()

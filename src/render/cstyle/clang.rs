@@ -2,7 +2,7 @@
 //! `-ffp-contract=off` (one rounding per op).
 
 use super::clang_vector::{self, held};
-use super::dialect::{Alu, Dialect, Kernel, Place, Words};
+use super::dialect::{Address, Alu, Dialect, KernelText, Words};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
@@ -118,7 +118,7 @@ impl Dialect for Clang {
         if dtype.is_bool() { format!("({vector}[{lane}]!=0)") } else { format!("{vector}[{lane}]") }
     }
 
-    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
         // The type in memory has other attributes; gcc refuses to mix the two in a conditional.
         let vector = format!(
             "({})*(({}*)({}))",
@@ -132,7 +132,7 @@ impl Dialect for Clang {
         let (bytes, bools) = (typedef(cx, in_memory(dtype)), typedef(cx, dtype));
         Some(format!("__builtin_convertvector({vector}!=({bytes}){{0}},{bools})"))
     }
-    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
         let pointer = format!("*(({}*)({}))", typedef_in_memory(cx, dtype), place.address());
         if !dtype.is_bool() {
             return Some(format!("{pointer} = {value};"));
@@ -180,7 +180,7 @@ impl Dialect for Clang {
         let outer = if stride == 1 { "tidx".to_string() } else { format!("(tidx/{stride})") };
         Some(if dim + 1 == extents.len() { outer } else { format!("({outer}%{})", extents[dim]) })
     }
-    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
         let cx = Cx::new(self);
         let mut params = Vec::new();
         let mut args = Vec::new();
@@ -200,7 +200,7 @@ impl Dialect for Clang {
             if params.is_empty() { "void".to_string() } else { params.join(", ") },
             args.join(", "),
         );
-        let Kernel { name, body, .. } = k;
+        let KernelText { name, body, .. } = k;
         let inline = if prelude.contains(WORDS.helper) {
             "#define INLINE static inline __attribute__((always_inline))\n"
         } else {

@@ -45,7 +45,7 @@ pub(super) struct Words {
 }
 
 /// What a kernel is made of besides its statements.
-pub(super) struct Kernel<'a> {
+pub(super) struct KernelText<'a> {
     pub name: &'a str,
     /// The arguments by slot: slot, element dtype, whether it is stored to.
     pub args: Vec<(usize, DType, bool)>,
@@ -61,7 +61,7 @@ pub(super) struct Kernel<'a> {
 }
 
 /// A place in memory: `base+offset`.
-pub(super) struct Place<'a> {
+pub(super) struct Address<'a> {
     /// The address space of the pointer, as a word before the type.
     pub space: &'static str,
     pub base: &'a str,
@@ -71,7 +71,7 @@ pub(super) struct Place<'a> {
     pub aligned: bool,
 }
 
-impl Place<'_> {
+impl Address<'_> {
     /// The address as an expression.
     pub fn address(&self) -> String {
         format!("({}+{})", self.base, self.offset)
@@ -117,9 +117,9 @@ pub(super) trait Dialect: Send + Sync {
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
 
     /// A read of a whole vector of a type of its own; none where it is read lane by lane.
-    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String>;
+    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String>;
     /// The statement that writes a whole vector; none where it is written lane by lane.
-    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String>;
+    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String>;
     /// A short form of an op on vectors of a type of their own; none where it is done lane by lane.
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;
     /// Are ops lane by lane put into helper functions? Otherwise they are written out where they
@@ -164,7 +164,7 @@ pub(super) trait Dialect: Send + Sync {
         format!("({name}){{{{{lanes}}}}}")
     }
     /// The whole source: prelude, kernel, and what calls it.
-    fn kernel(&self, prelude: &str, kernel: &Kernel) -> String;
+    fn kernel(&self, prelude: &str, kernel: &KernelText) -> String;
 }
 
 /// The position of a width in the tables of types.
@@ -177,14 +177,14 @@ pub(super) const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
 /// A vector that lies aligned in memory, read through a pointer of its own type, as CUDA and Metal
 /// can.
-pub(super) fn load_aligned(place: &Place, dtype: DType, vector_type: &str) -> Option<String> {
+pub(super) fn load_aligned(place: &Address, dtype: DType, vector_type: &str) -> Option<String> {
     (whole(place, dtype))
         .then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
 }
 
 /// The statement that writes it.
 pub(super) fn store_aligned(
-    place: &Place,
+    place: &Address,
     dtype: DType,
     vector_type: &str,
     value: &str,
@@ -195,6 +195,6 @@ pub(super) fn store_aligned(
 
 /// Bools are left out because a byte other than 0 and 1 counts as true; vectors of three because
 /// their size in memory differs by language.
-fn whole(place: &Place, dtype: DType) -> bool {
+fn whole(place: &Address, dtype: DType) -> bool {
     place.aligned && !dtype.is_bool() && dtype.lanes.is_power_of_two() && dtype.itemsize() <= 16
 }

@@ -2,7 +2,7 @@
 //! are correctly rounded.
 
 use super::dialect::{
-    Alu, Dialect, Kernel, Place, Words, XYZW, load_aligned, storage, store_aligned,
+    Address, Alu, Dialect, KernelText, Words, XYZW, load_aligned, storage, store_aligned,
 };
 use super::prelude::Cx;
 use super::value::Operand;
@@ -91,10 +91,10 @@ impl Dialect for Metal {
         format!("{vector}.{}", XYZW[lane])
     }
 
-    fn load(&self, cx: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
         load_aligned(place, dtype, &self.vector_type(cx, dtype)?).filter(|_| self.aligned)
     }
-    fn store(&self, cx: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
         store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value).filter(|_| self.aligned)
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
@@ -121,7 +121,7 @@ impl Dialect for Metal {
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("{name}{{{{{lanes}}}}}")
     }
-    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
         let cx = Cx::new(self);
         let mut params: Vec<String> = k
             .args

@@ -19,7 +19,7 @@ mod small_float;
 mod value;
 mod vector;
 
-use self::dialect::{Alu, Dialect, Element, Kernel, Place, Text};
+use self::dialect::{Address, Alu, Dialect, Element, KernelText, Text};
 use self::literal::literal;
 use self::plan::Plan;
 use self::prelude::Cx;
@@ -116,7 +116,7 @@ impl<'a> Walker<'a> {
         }
         let threaded = self.extents.contains_key(&SpecialKind::Thread);
         let body = self.locals + &self.body;
-        let kernel = Kernel {
+        let kernel = KernelText {
             name,
             args: self.args,
             local,
@@ -471,7 +471,7 @@ impl<'a> Walker<'a> {
         let dialect = self.cx.dialect;
         let is_true = if dtype.is_bool() { "!=0" } else { "" };
         let (space, base, offset, aligned) = self.place(index, dtype, false)?;
-        let place = Place { space, base: &base, offset: &offset, aligned };
+        let place = Address { space, base: &base, offset: &offset, aligned };
         let value = if dtype.lanes == 1 {
             if dtype.is_bool() {
                 format!("({}{is_true})", place.element(0))
@@ -484,7 +484,7 @@ impl<'a> Walker<'a> {
             text
         } else {
             let (space, base, offset, aligned) = self.place(index, dtype, true)?;
-            let place = Place { space, base: &base, offset: &offset, aligned };
+            let place = Address { space, base: &base, offset: &offset, aligned };
             let lanes: Vec<String> = (0..dtype.lanes as usize)
                 .map(|l| format!("{}{is_true}", place.element(l)))
                 .collect();
@@ -511,7 +511,7 @@ impl<'a> Walker<'a> {
         let dtype = value.dtype();
         let dialect = self.cx.dialect;
         let (space, base, offset, aligned) = self.place(index, dtype, false)?;
-        let place = Place { space, base: &base, offset: &offset, aligned };
+        let place = Address { space, base: &base, offset: &offset, aligned };
         if dtype.lanes == 1 {
             let text = self.text(value)?;
             let element = place.element(0);
@@ -526,7 +526,7 @@ impl<'a> Walker<'a> {
             }
         }
         let (space, base, offset, aligned) = self.place(index, dtype, true)?;
-        let place = Place { space, base: &base, offset: &offset, aligned };
+        let place = Address { space, base: &base, offset: &offset, aligned };
         for l in 0..dtype.lanes as usize {
             let text = self.lane(value, l)?;
             let element = place.element(l);

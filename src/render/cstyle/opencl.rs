@@ -1,7 +1,7 @@
 //! OpenCL C. Divisions and square roots of f32 are correctly rounded only under
 //! `-cl-fp32-correctly-rounded-divide-sqrt`.
 
-use super::dialect::{Alu, Dialect, Kernel, Place, Words, XYZW, storage};
+use super::dialect::{Address, Alu, Dialect, KernelText, Words, XYZW, storage};
 use super::prelude::Cx;
 use super::value::Operand;
 use super::vector::gpu_operators;
@@ -88,10 +88,10 @@ impl Dialect for OpenCl {
         }
     }
 
-    fn load(&self, _: &mut Cx, place: &Place, dtype: DType) -> Option<String> {
+    fn load(&self, _: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
         (!dtype.is_bool()).then(|| format!("vload{}(0,{})", dtype.lanes, place.address()))
     }
-    fn store(&self, _: &mut Cx, place: &Place, dtype: DType, value: &str) -> Option<String> {
+    fn store(&self, _: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
         (!dtype.is_bool()).then(|| format!("vstore{}({value},0,{});", dtype.lanes, place.address()))
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
@@ -118,7 +118,7 @@ impl Dialect for OpenCl {
             SpecialKind::Thread => None,
         }
     }
-    fn kernel(&self, prelude: &str, k: &Kernel) -> String {
+    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
         let cx = Cx::new(self);
         let buffer = |(slot, dtype, _): &(usize, DType, bool)| {
             format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())

@@ -1,12 +1,12 @@
 //! Elementwise ops as instructions. Scalars and vectors are alike.
 
 use super::text::{literal, suffix, ty};
-use super::{Text, Writer};
+use super::{LlvmWriter, Text};
 use crate::dtype::{Const, DType};
 use crate::ir::{Group, Op, UOp};
 use crate::render::facts::is_small;
 
-impl Writer<'_> {
+impl LlvmWriter<'_> {
     /// An instruction with two operands of one type.
     pub(super) fn two(&mut self, instruction: &str, dtype: DType, x: &str, y: &str) -> String {
         self.define("alu", &format!("{instruction} {} {x}, {y}", ty(dtype)))

@@ -2,7 +2,7 @@
 //! are converted by integer arithmetic, but for f16 from and to f32, which is one instruction.
 
 use super::text::{literal, suffix, ty};
-use super::{Text, Writer};
+use super::{LlvmWriter, Text};
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::{is_small, layout, storage};
 
@@ -15,7 +15,7 @@ fn int(value: u64, dtype: DType) -> String {
     literal(Const::Int(value as i64), dtype)
 }
 
-impl Writer<'_> {
+impl LlvmWriter<'_> {
     /// A conversion by one instruction.
     fn convert(&mut self, instruction: &str, from: DType, x: &str, to: DType) -> String {
         self.define("cast", &format!("{instruction} {} {x} to {}", ty(from), ty(to)))

@@ -43,7 +43,7 @@ impl Renderer for Llvm {
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
         let refuse = begin(&self.target, name)?;
-        let mut writer = Writer::new(&self.target, uops);
+        let mut writer = LlvmWriter::new(&self.target, uops);
         for u in uops {
             writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
         }
@@ -80,7 +80,7 @@ struct Region {
     guarded: bool,
 }
 
-struct Writer<'a> {
+struct LlvmWriter<'a> {
     target: &'a Target,
     lines: Vec<String>,
     /// Declarations of functions, and of local memory.
@@ -130,8 +130,8 @@ fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
     }
 }
 
-impl<'a> Writer<'a> {
-    fn new(target: &'a Target, uops: &[UOp]) -> Writer<'a> {
+impl<'a> LlvmWriter<'a> {
+    fn new(target: &'a Target, uops: &[UOp]) -> LlvmWriter<'a> {
         let counted = counted(uops);
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
         let (mut offsets, mut folded, mut used) =
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
             }
         }
         folded.retain(|id| !used.contains(id));
-        Writer {
+        LlvmWriter {
             target,
             lines: Vec::new(),
             declared: BTreeSet::new(),

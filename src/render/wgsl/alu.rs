@@ -1,7 +1,7 @@
 //! Elementwise ops as expressions, lane by lane.
 
 use super::text::ty;
-use super::{Lanes, Text, Writer};
+use super::{Lanes, Text, WgslWriter};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op, UOp};
 use crate::render::facts::is_small;
@@ -13,7 +13,7 @@ struct Alu {
     to: DType,
 }
 
-impl Writer<'_> {
+impl WgslWriter<'_> {
     pub(super) fn alu(&mut self, u: &UOp) -> Result<Lanes, String> {
         let (op, dtype, src) = (u.op(), u.dtype(), u.src());
         let from = if op == Op::Where { dtype } else { src[0].dtype() };

@@ -3,7 +3,7 @@
 
 use super::alu::narrowed;
 use super::text::ty;
-use super::{Text, Writer};
+use super::{Text, WgslWriter};
 use crate::dtype::{DType, Scalar};
 use crate::render::facts::{is_small, layout, storage};
 
@@ -11,7 +11,7 @@ fn is_wide(scalar: Scalar) -> bool {
     matches!(storage(scalar), Scalar::I64 | Scalar::U64)
 }
 
-impl Writer<'_> {
+impl WgslWriter<'_> {
     /// The value `x` converted.
     pub(super) fn cast(&mut self, from: Scalar, to: Scalar, x: &str) -> Text {
         let (source, target) = (DType { scalar: from, lanes: 1 }, DType { scalar: to, lanes: 1 });

@@ -12,7 +12,7 @@
 //! * A fused multiplication and addition is the language's where the adapter rounds it once, and
 //!   made of doubles or of integers elsewhere.
 
-use super::{Fma, Writer};
+use super::{Fma, WgslWriter};
 use crate::ir::Op;
 
 /// Helper functions: name, the helpers that it needs, and the text.
@@ -173,7 +173,7 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-impl Writer<'_> {
+impl WgslWriter<'_> {
     /// Adds a helper with all that it needs.
     pub(super) fn exact(&mut self, name: &str) {
         let (_, needs, text) = HELPERS

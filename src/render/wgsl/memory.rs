@@ -12,7 +12,7 @@
 //! upper bits of an index choose the piece.
 
 use super::text::ty;
-use super::{Lanes, Wgsl, Writer};
+use super::{Lanes, Wgsl, WgslWriter};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, Op, UOp};
 use crate::render::facts::storage;
@@ -169,7 +169,7 @@ fn field(scalar: Scalar, value: &str, mask: u32) -> String {
     }
 }
 
-impl Writer<'_> {
+impl WgslWriter<'_> {
     /// The declarations of all buffers, and of where they begin.
     pub(super) fn bindings(&self) -> String {
         let mut out = String::new();

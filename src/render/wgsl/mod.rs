@@ -96,7 +96,7 @@ impl Renderer for Wgsl {
         if let Some(u) = uops.iter().find(|u| self.target.lacks(u.dtype())) {
             return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
         }
-        let mut writer = Writer::new(self, uops);
+        let mut writer = WgslWriter::new(self, uops);
         if writer
             .groups
             .iter()
@@ -140,7 +140,7 @@ fn folded(groups: [usize; 3]) -> [usize; 3] {
     [all.div_ceil(planes * rows), rows, planes]
 }
 
-struct Writer<'a> {
+struct WgslWriter<'a> {
     wgsl: &'a Wgsl,
     /// Helper functions, each once, in the order in which they were first needed.
     helpers: Vec<(String, String)>,
@@ -160,10 +160,10 @@ struct Writer<'a> {
     taken: FxHashMap<&'static str, usize>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(wgsl: &'a Wgsl, uops: &[UOp]) -> Writer<'a> {
+impl<'a> WgslWriter<'a> {
+    fn new(wgsl: &'a Wgsl, uops: &[UOp]) -> WgslWriter<'a> {
         let stores = uops.iter().filter(|u| u.op() == Op::Store);
-        Writer {
+        WgslWriter {
             wgsl,
             helpers: Vec::new(),
             locals: String::new(),

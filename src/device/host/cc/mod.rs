@@ -9,7 +9,7 @@
 use super::arch::NATIVE;
 use crate::device::build::{create_unique, first_lines, keep_source, unique};
 use crate::device::disk_cache;
-use crate::device::disk_cache::{Entry, Key, Store};
+use crate::device::disk_cache::{CacheEntry, CacheKey, DiskCache};
 use crate::env;
 use crate::error::{Error, Result};
 use std::fs::{self, DirBuilder, File};
@@ -39,7 +39,7 @@ const NAMES: [&str; 9] =
 
 /// The family of a compiler, which decides some flags and how the object comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CompilerKind {
     /// LLVM's, Apple's included.
     Clang,
     /// GNU's, and whatever claims to be like it.
@@ -52,7 +52,7 @@ pub struct CCompiler {
     /// The program.
     pub path: PathBuf,
     /// Its family.
-    pub kind: Kind,
+    pub kind: CompilerKind,
     /// The first line of what it says about its version; part of the cache key.
     pub version: String,
     /// What it is called with, before the flags of the CPU, the output and the input.
@@ -88,7 +88,7 @@ impl CCompiler {
     fn search(
         env: &dyn Fn(&str) -> Option<String>,
         path: &str,
-        store: Option<&Store>,
+        store: Option<&DiskCache>,
     ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
             // As make reads it: a program, and perhaps options.
@@ -117,7 +117,7 @@ impl CCompiler {
     fn probe(
         path: PathBuf,
         mut flags: Vec<String>,
-        store: Option<&Store>,
+        store: Option<&DiskCache>,
     ) -> std::result::Result<CCompiler, String> {
         // A compiler takes 25 ms to say who it is; a program that has not changed since the last
         // process need not be asked again.
@@ -127,9 +127,9 @@ impl CCompiler {
             None => {
                 let said = ask_version(&path, &flags)?;
                 known.inspect(|(store, key)| {
-                    store.put(&[Entry {
+                    store.put(&[CacheEntry {
                         key: *key,
-                        kind: disk_cache::Kind::Compiler,
+                        kind: disk_cache::EntryKind::Compiler,
                         device: "CPU:CLANG",
                         value: &said,
                     }])
@@ -139,7 +139,7 @@ impl CCompiler {
         };
         let said = String::from_utf8_lossy(&said);
         let version = said.lines().next().unwrap_or_default().trim().to_string();
-        let kind = if said.contains("clang") { Kind::Clang } else { Kind::Gcc };
+        let kind = if said.contains("clang") { CompilerKind::Clang } else { CompilerKind::Gcc };
         flags.extend(flags_of(kind).into_iter().map(str::to_string));
         Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }
             .for_cpu(NATIVE))
@@ -182,10 +182,10 @@ impl CCompiler {
     }
 
     /// The cache key of the object that this text gives: compiler, flags, CPU and text.
-    pub fn key(&self, src: &str) -> Key {
+    pub fn key(&self, src: &str) -> CacheKey {
         let flags = [&self.flags[..], &self.cpu_flags].concat().join("\0");
         let path = self.path.as_os_str().as_encoded_bytes();
-        Key::of(&[
+        CacheKey::of(&[
             b"c object 1",
             path,
             self.version.as_bytes(),
@@ -200,7 +200,7 @@ impl CCompiler {
         src: &str,
         name: &str,
         limit: Duration,
-        store: &Store,
+        store: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
             let msg = format!("kernel {name}: {} {why}", self.path.display());
@@ -212,11 +212,11 @@ impl CCompiler {
         let mut command = Command::new(&self.path);
         command.args(&self.flags).args(&self.cpu_flags).arg("-o");
         let scratch = match self.kind {
-            Kind::Clang => {
+            CompilerKind::Clang => {
                 command.args(["-", "-"]);
                 None
             }
-            Kind::Gcc => {
+            CompilerKind::Gcc => {
                 let dir =
                     ScratchDir::new().map_err(|e| format!("has no place for its output: {e}"))?;
                 command.arg(dir.0.join("out.o")).arg("-").env("TMPDIR", &dir.0);
@@ -265,7 +265,7 @@ fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, St
 }
 
 /// The cache key of what a program says about its version: the file behind its name, as it is now.
-fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
+fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     let real = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&real).ok()?;
     let state = format!(
@@ -277,11 +277,17 @@ fn program_key(path: &Path, flags: &[String]) -> Option<Key> {
         meta.mtime_nsec()
     );
     let (path, real) = (path.as_os_str().as_encoded_bytes(), real.as_os_str().as_encoded_bytes());
-    Some(Key::of(&[b"c compiler 1", path, real, state.as_bytes(), flags.join("\0").as_bytes()]))
+    Some(CacheKey::of(&[
+        b"c compiler 1",
+        path,
+        real,
+        state.as_bytes(),
+        flags.join("\0").as_bytes(),
+    ]))
 }
 
 /// What decides the meaning and the shape of the code, less what depends on the CPU.
-fn flags_of(kind: Kind) -> Vec<&'static str> {
+fn flags_of(kind: CompilerKind) -> Vec<&'static str> {
     let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
     // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the
     // text says `fma`. errno is not read by anybody, and without it `sqrtf` is one instruction.
@@ -301,7 +307,7 @@ fn flags_of(kind: Kind) -> Vec<&'static str> {
         "-fno-stack-protector",
     ]);
     // -ffreestanding is left out: it hides from the compiler what `memset` and `sqrtf` are.
-    if kind == Kind::Gcc {
+    if kind == CompilerKind::Gcc {
         // gcc 12 and later vectorise at -O2 only where it never costs a byte, which is hardly
         // anywhere; this is the model of -O3.
         flags.extend(["-ftree-vectorize", "-fvect-cost-model=dynamic"]);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::device::build::KEEP_FAILED;
-use crate::device::disk_cache::Made;
+use crate::device::disk_cache::CompiledObject;
 use crate::device::host::elf::Code;
 use crate::device::testing::TempDir;
 
@@ -11,8 +11,8 @@ const VADD: &str = "void k(float* restrict o, const float* restrict a, const flo
                     long n)
 { for (long i = 0; i < n; i++) o[i] = a[i] + b[i]; }\n";
 
-fn none() -> Store {
-    Store::from_env(&|_| None)
+fn none() -> DiskCache {
+    DiskCache::from_env(&|_| None)
 }
 
 fn built(cc: &CCompiler, src: &str) -> Code {
@@ -93,7 +93,7 @@ fn loops_become_vector_code_and_products_are_rounded() {
 #[test]
 fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     let tmp = TempDir::new("refused");
-    let store = Store::at(tmp.path());
+    let store = DiskCache::at(tmp.path());
     let src = "void k(void) { undeclared_thing = 1; }\n";
     let (msg, at) =
         message(compiler().compile_within(src, "bad/../kernel", LIMIT, &store).unwrap_err());
@@ -150,9 +150,9 @@ fn the_search_goes_in_order() {
     let path = tmp.path().to_str().unwrap();
     let find = || CCompiler::find_with(&|_| None, path).unwrap();
     script(tmp.path(), "gcc", "echo 'gcc (Test) 1.0'");
-    assert_eq!((find().kind, find().version.as_str()), (Kind::Gcc, "gcc (Test) 1.0"));
+    assert_eq!((find().kind, find().version.as_str()), (CompilerKind::Gcc, "gcc (Test) 1.0"));
     script(tmp.path(), "clang-15", "echo 'Test clang version 15'");
-    assert_eq!((find().kind, find().path), (Kind::Clang, tmp.path().join("clang-15")));
+    assert_eq!((find().kind, find().path), (CompilerKind::Clang, tmp.path().join("clang-15")));
     script(tmp.path(), "clang-19", "echo 'Test clang version 19'");
     assert_eq!(find().path, tmp.path().join("clang-19"));
     script(tmp.path(), "clang", "exit 1");
@@ -181,7 +181,7 @@ fn another_cpu_has_flags_and_a_key_of_its_own() {
 #[test]
 fn an_unchanged_compiler_is_asked_once() {
     let tmp = TempDir::new("asked");
-    let store = Store::at(&tmp.path().join("cache"));
+    let store = DiskCache::at(&tmp.path().join("cache"));
     let path = tmp.path().to_str().unwrap();
     let asked = tmp.path().join("asked");
     let find = || CCompiler::search(&|_| None, path, Some(&store)).unwrap().version;
@@ -207,14 +207,14 @@ fn an_object_on_standard_output() {
     script(tmp.path(), "clang", &body);
     let cc = CCompiler::find_with(&|_| None, &format!("{}:/usr/bin:/bin", tmp.path().display()))
         .unwrap();
-    assert_eq!(cc.kind, Kind::Clang);
+    assert_eq!(cc.kind, CompilerKind::Clang);
     assert!(built(&cc, VADD).symbol("k").is_some());
 }
 
 #[test]
 fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
     let tmp = TempDir::new("hang");
-    let store = Store::at(&tmp.path().join("cache"));
+    let store = DiskCache::at(&tmp.path().join("cache"));
     let pid = tmp.path().join("pid");
     let body = format!(
         "case \"$*\" in --version) echo gcc; exit;; esac\nsleep 1000 & echo $! > {}; wait",
@@ -223,7 +223,7 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
     let path = script(tmp.path(), "gcc", &body);
     let cc = CCompiler {
         path,
-        kind: Kind::Gcc,
+        kind: CompilerKind::Gcc,
         version: String::new(),
         flags: Vec::new(),
         cpu: NATIVE,
@@ -252,7 +252,7 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
 #[test]
 fn a_compiler_that_dies_or_leaves_nothing() {
     let tmp = TempDir::new("dies");
-    let store = Store::at(&tmp.path().join("cache"));
+    let store = DiskCache::at(&tmp.path().join("cache"));
     for (body, says) in [
         ("kill -SEGV $$", "signal 11"),
         ("exit 0", "no object"),
@@ -261,7 +261,7 @@ fn a_compiler_that_dies_or_leaves_nothing() {
         let path = script(tmp.path(), "gcc", body);
         let cc = CCompiler {
             path,
-            kind: Kind::Gcc,
+            kind: CompilerKind::Gcc,
             version: String::new(),
             flags: Vec::new(),
             cpu: NATIVE,
@@ -273,7 +273,7 @@ fn a_compiler_that_dies_or_leaves_nothing() {
     let path = script(tmp.path(), "clang", "printf '\\033[31mred\\033[0m' >&2; exit 1");
     let cc = CCompiler {
         path,
-        kind: Kind::Clang,
+        kind: CompilerKind::Clang,
         version: String::new(),
         flags: Vec::new(),
         cpu: NATIVE,
@@ -320,7 +320,7 @@ fn scratch_folders_go_away() {
 fn compile_time() {
     let cc = compiler();
     let tmp = TempDir::new("time");
-    let store = Store::at(tmp.path());
+    let store = DiskCache::at(tmp.path());
     let report = |what: &str, each: &mut dyn FnMut(usize)| {
         let mut times: Vec<f64> = (0..21)
             .map(|i| {
@@ -345,11 +345,11 @@ fn compile_time() {
     let object = cc.compile(VADD, "vadd").unwrap();
     report("load", &mut |_| drop(Code::load(&object).unwrap()));
     // A plan of 40 kernels, each an object of its own.
-    let made = |i: usize, n: u128| Made {
+    let made = |i: usize, n: u128| CompiledObject {
         object: [&object[..], &n.to_le_bytes()].concat(),
-        kernels: vec![(Key(n + 1000 * i as u128), "k".into())],
+        kernels: vec![(CacheKey(n + 1000 * i as u128), "k".into())],
     };
-    let keys = |i: usize| (0..40).map(|n| Key(n + 1000 * i as u128)).collect::<Vec<_>>();
+    let keys = |i: usize| (0..40).map(|n| CacheKey(n + 1000 * i as u128)).collect::<Vec<_>>();
     report("store: write 40", &mut |i| {
         store.put_programs("CPU:CLANG", &(0..40).map(|n| made(i, n)).collect::<Vec<_>>())
     });

@@ -15,7 +15,7 @@ use self::api::{Api, Handle};
 use super::arch::NATIVE;
 use crate::device::build::{first_lines, keep_source};
 use crate::device::disk_cache;
-use crate::device::disk_cache::{Key, Store};
+use crate::device::disk_cache::{CacheKey, DiskCache};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -55,7 +55,7 @@ pub struct Llvm {
     library: String,
     target: Handle,
     /// Makers of machine code that nobody uses now. One serves one compilation at a time.
-    idle: Mutex<Vec<Machine>>,
+    idle: Mutex<Vec<TargetMachine>>,
 }
 
 // SAFETY: the target is a table of LLVM's that does not change, and the functions are free of
@@ -64,19 +64,19 @@ unsafe impl Send for Llvm {}
 // SAFETY: as above; what is not shared, `idle` hands out.
 unsafe impl Sync for Llvm {}
 
-struct Machine(Handle);
+struct TargetMachine(Handle);
 // SAFETY: it belongs to no thread; whoever has it is the only one.
-unsafe impl Send for Machine {}
+unsafe impl Send for TargetMachine {}
 
 /// A machine in use; it is idle again afterwards.
 struct Lent<'a> {
-    machine: Machine,
-    idle: &'a Mutex<Vec<Machine>>,
+    machine: TargetMachine,
+    idle: &'a Mutex<Vec<TargetMachine>>,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(Machine(self.machine.0));
+        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(TargetMachine(self.machine.0));
     }
 }
 
@@ -231,9 +231,9 @@ impl Llvm {
     }
 
     /// The cache key of the object that this text gives: library, CPU and text.
-    pub fn key(&self, ir: &str) -> Key {
+    pub fn key(&self, ir: &str) -> CacheKey {
         let parts = ["llvm object 1", &self.library, &self.version, &self.cpu, &self.features, ir];
-        Key::of(&parts.map(str::as_bytes))
+        CacheKey::of(&parts.map(str::as_bytes))
     }
 
     /// Compiles a module to an object, after LLVM's verifier. The name is for messages only.
@@ -261,7 +261,7 @@ impl Llvm {
         ir: &str,
         name: &str,
         verify: bool,
-        store: &Store,
+        store: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
@@ -343,7 +343,7 @@ impl Llvm {
         Ok(object)
     }
 
-    fn machine(&self) -> std::result::Result<Machine, String> {
+    fn machine(&self) -> std::result::Result<TargetMachine, String> {
         if let Some(machine) = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop() {
             return Ok(machine);
         }
@@ -365,7 +365,7 @@ impl Llvm {
         if machine.is_null() {
             Err(format!("makes no code for {}", self.cpu))
         } else {
-            Ok(Machine(machine))
+            Ok(TargetMachine(machine))
         }
     }
 }
