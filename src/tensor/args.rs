@@ -113,7 +113,7 @@ impl Sizes {
             if axes.contains(&resolved) {
                 return wrong_shape(
                     op,
-                    format!("axis {axis} comes twice in {:?}, for {shape:?}", self.0),
+                    format!("axis {axis} is repeated in {:?} for {shape:?}", self.0),
                 );
             }
             axes.push(resolved);

@@ -67,7 +67,7 @@ impl Drop for Restore {
 pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> T) -> T {
     assert!(
         matches!(dtype, DType::BF16 | DType::F16),
-        "autocast: takes bf16 or f16, and was given {dtype}"
+        "autocast: expected bf16 or f16, got {dtype}"
     );
     scoped(Some(dtype), f)
 }

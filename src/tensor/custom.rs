@@ -187,7 +187,7 @@ impl Tensor {
             return wrong_shape(
                 OP,
                 format!(
-                    "takes an input and an output at least, and was given {} and {}",
+                    "expected an input and an output at least, got {} and {}",
                     inputs.len(),
                     outputs.len()
                 ),

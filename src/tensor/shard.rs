@@ -162,7 +162,7 @@ impl Tensor {
 /// The canonical names, each once.
 fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
     if devices.is_empty() {
-        return Err(Error::Device("shard: takes one device or more, and was given none".into()));
+        return Err(Error::Device("shard: expected one device or more, got none".into()));
     }
     let names: Vec<DeviceName> =
         devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;

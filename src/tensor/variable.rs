@@ -184,7 +184,7 @@ pub(super) fn cut(
         let takes =
             if matches!(pick, Pick::Rest) { rank - named } else { super::ops::index::takes(&pick) };
         if axis + takes > rank {
-            return Err(Error::Index { op, msg: "`..` stands twice, and once is the most".into() });
+            return Err(Error::Index { op, msg: "`..` may appear only once".into() });
         }
         let whole = Pick::Stretch { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {

@@ -153,7 +153,7 @@ fn misuse_is_an_error() {
     );
     let ce = text(x.try_cross_entropy(&Tensor::new([0, 1, 2]), Reduction::Mean));
     let shapes = "logits of shape [2, 3] take integers of shape [2] or floats of [2, 3] as a \
-                  target, and were given i32 of [3]";
+                  target, got i32 of [3]";
     assert_eq!(ce, format!("cross_entropy: {shapes}"));
     let weights = text(x.try_cross_entropy(&Tensor::new([0, 1]), CrossEntropy::new().weight(&y)));
     assert_eq!(weights, "cross_entropy: weights of shape [2] for 3 classes");

@@ -251,7 +251,7 @@ fn misuse_is_an_error() {
             .starts_with("hinge_embedding_loss:")
     );
     assert!(text(x.try_soft_margin_loss(&y, Reduction::Mean)).starts_with("soft_margin_loss:"));
-    assert!(text(x.try_multi_margin_loss(&y, Reduction::Mean)).contains("indices of classes"));
+    assert!(text(x.try_multi_margin_loss(&y, Reduction::Mean)).contains("class indices"));
     assert!(
         text(x.try_multi_margin_loss(&Tensor::new([1]), Reduction::Mean))
             .contains("takes a target of [2]")

@@ -155,7 +155,7 @@ fn refused() {
         text(Some(2), &["CPU:0", "CPU:1"]),
         "shard: axis 2 is outside [4, 2], whose axes are -2..=1"
     );
-    assert_eq!(text(Some(0), &[]), "device: shard: takes one device or more, and was given none");
+    assert_eq!(text(Some(0), &[]), "device: shard: expected one device or more, got none");
     assert_eq!(
         text(None, &["CPU:1", "cpu", "CPU:0"]),
         "device: shard: \"CPU:0\" is the device CPU, which is in the list before; name each once"

@@ -122,17 +122,17 @@ fn wrong_formulas() {
     let says = |f: &str, n: usize| Tensor::try_einsum(f, &vec![&x; n]).unwrap_err().to_string();
     assert_eq!(
         says("ij,jk->ik", 1),
-        "einsum: \"ij,jk->ik\": it has 2 terms, and 1 tensors were given"
+        "einsum: \"ij,jk->ik\": expected 2 tensors, one for each term, got 1"
     );
     assert_eq!(
         says("ijk->i", 1),
         "einsum: \"ijk->i\": \"ijk\" names 3 axes, and the tensor is [2, 3]"
     );
     assert_eq!(says("i->i", 1), "einsum: \"i->i\": \"i\" names 1 axes, and the tensor is [2, 3]");
-    assert_eq!(says("ij->ii", 1), "einsum: \"ij->ii\": i stands twice in the result");
+    assert_eq!(says("ij->ii", 1), "einsum: \"ij->ii\": axis i is repeated in the result");
     assert_eq!(says("ij->k", 1), "einsum: \"ij->k\": k of the result is in no term");
     assert_eq!(says("i1->i", 1), "einsum: \"i1->i\": '1' is no name of an axis; names are letters");
-    assert_eq!(says("......", 1), "einsum: \"......\": `...` stands twice in \"......\"");
+    assert_eq!(says("......", 1), "einsum: \"......\": `...` is repeated in \"......\"");
     assert_eq!(
         says("ii", 1),
         "einsum: \"ii\": \"ii\" names axes of [2, 3] alike that have sizes 2 and 3"
@@ -179,7 +179,7 @@ fn rearranging() {
          divide it"
     );
     assert!(says("a b c -> a b", &[]).ends_with("both sides must have the same names, each once"));
-    assert!(says("a a c -> a c", &[]).ends_with("a stands twice on the left"));
+    assert!(says("a a c -> a c", &[]).ends_with("axis a is repeated on the left"));
     assert!(
         says("a b c -> a b c", &[("d", 1)]).ends_with("a size is given for d, which is no axis")
     );

@@ -235,9 +235,9 @@ fn ops_by_name() {
     check(&x.lt(0).alu(Op::Where, &[&Tensor::new(0), &y]), &[2, 2], &[2, 0, 3, 0]);
     check(&y.alu(Op::Shl, &[&y]), &[2, 1], &[8, 24]);
     let e = |t: &Tensor, op: Op, others: &[&Tensor]| t.try_alu(op, others).unwrap_err().to_string();
-    assert_eq!(e(&x, Op::Add, &[]), "alu: Add takes 2 operands, and was given 1");
-    assert_eq!(e(&y, Op::Sqrt, &[]), "alu: Sqrt takes floats, and was given i32");
-    assert_eq!(e(&x, Op::IDiv, &[&y]), "alu: IDiv takes integers, and was given f32");
+    assert_eq!(e(&x, Op::Add, &[]), "alu: Add expected 2 operands, got 1");
+    assert_eq!(e(&y, Op::Sqrt, &[]), "alu: Sqrt expected floats, got i32");
+    assert_eq!(e(&x, Op::IDiv, &[&y]), "alu: IDiv expected integers, got f32");
     assert_eq!(
         e(&x, Op::Where, &[&y, &y]),
         "alu: the condition of Where is of bools, and this one is of f32"

@@ -37,13 +37,13 @@ fn shapes() {
         Tensor::try_cat(&[x.clone(), y.clone()], 0),
         "cat: [2, 3] and [4, 5] differ outside axis 0",
     );
-    says(Tensor::try_cat(&[], 0), "cat: takes one tensor or more, and was given none");
+    says(Tensor::try_cat(&[], 0), "cat: expected one tensor or more, got none");
     says(Tensor::try_stack(&[x.clone(), y.clone()], 0), "stack: shapes [2, 3] and [4, 5] differ");
     says(x.try_split([1, 1], 1), "split: [1, 1] does not add up to the 3 of axis 1 of [2, 3]");
     says(x.try_unflatten(1, [2, 2]), "unflatten: axis 1 of [2, 3] has size 3, which is not [2, 2]");
     says(
         ramp(&[2, 2, 2]).try_t(),
-        "t: takes two axes at most, and was given [2, 2, 2]; transpose(a, b) says which",
+        "t: expected two axes at most, got [2, 2, 2]; use transpose(a, b)",
     );
     says(Tensor::zeros([0, 2]).try_max(0), "max: axis 0 of [0, 2] has no element to choose");
     says(
@@ -56,10 +56,10 @@ fn shapes() {
 fn axes_and_indices() {
     let x = ramp(&[2, 3]);
     says(x.try_sum(2), "sum: axis 2 is outside [2, 3], whose axes are -2..=1");
-    says(x.try_sum([0, -2]), "sum: axis -2 comes twice in [0, -2], for [2, 3]");
+    says(x.try_sum([0, -2]), "sum: axis -2 is repeated in [0, -2] for [2, 3]");
     says(Tensor::from(1).try_sum(1), "sum: axis 1 of a tensor of shape [], which has none");
     says(x.try_permute([0]), "permute: 1 axes given for [2, 3], which has 2");
-    says(x.try_permute([0, 0]), "permute: axis 0 comes twice in [0, 0], for [2, 3]");
+    says(x.try_permute([0, 0]), "permute: axis 0 is repeated in [0, 0] for [2, 3]");
     says(x.try_transpose(0, 5), "transpose: axis 5 is outside [2, 3], whose axes are -2..=1");
     says(
         x.try_unsqueeze(4),
@@ -75,26 +75,26 @@ fn axes_and_indices() {
     says(x.try_i((0, 0, 0)), "i: 3 axes picked of [2, 3], which has 2");
     says(x.try_i((.., ..)), "i: `..` stands 2 times in an index of [2, 3], and once is the most");
     says(x.try_i(step(.., 0)), "i: a step of 0 on axis 0 of [2, 3], which has size 2");
-    says(x.try_argmax([0, 1, 1]), "argmax: axis 1 comes twice in [0, 1, 1], for [2, 3]");
+    says(x.try_argmax([0, 1, 1]), "argmax: axis 1 is repeated in [0, 1, 1] for [2, 3]");
     says(
         ramp(&[1, 1, 1]).try_argmax([0, 1]),
-        "argmax: takes one axis or `..`, and was given [0, 1] of [1, 1, 1]",
+        "argmax: expected one axis or `..`, got [0, 1] of [1, 1, 1]",
     );
 }
 
 #[test]
 fn dtypes() {
     let x = ramp(&[2]);
-    says(x.try_bitwise_and(1), "bitwise_and: takes integers or bools, and was given f32");
-    says(x.try_lshift(1), "lshift: takes integers, and was given f32");
-    says(x.try_bitwise_not(), "bitwise_not: takes integers or bools, and was given f32");
+    says(x.try_bitwise_and(1), "bitwise_and: expected integers or bools, got f32");
+    says(x.try_lshift(1), "lshift: expected integers, got f32");
+    says(x.try_bitwise_not(), "bitwise_not: expected integers or bools, got f32");
     says(
         Tensor::from(true).try_sub(true),
-        "sub: takes numbers (bools differ with `^` or `ne`), and was given bool",
+        "sub: expected numbers (bools differ with `^` or `ne`), got bool",
     );
     says(
         Tensor::from(true).try_neg(),
-        "neg: takes numbers, and was given bool; `!x` negates a bool",
+        "neg: expected numbers, got bool; `!x` negates a bool",
     );
     says(
         ramp(&[2, 3]).try_bitcast(DType::I64),
@@ -116,7 +116,7 @@ fn dtypes() {
         "to_vec: a tensor of f32 read as i32; cast it first: .cast(DType::I32)",
     );
     says(x.item::<f32>(), "item: a tensor of shape [2] has 2 elements, not 1");
-    says(x.try_one_hot(3), "one_hot: takes integers, and was given f32");
+    says(x.try_one_hot(3), "one_hot: expected integers, got f32");
     says(
         Tensor::try_arange(0, 5, 0),
         "arange: from 0 to 5 by 0: the step must not be zero, and all must be finite",

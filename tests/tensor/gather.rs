@@ -76,10 +76,10 @@ fn gathering() {
     let e = x.try_gather(0, &Tensor::full([2, 5, 5], 0)).unwrap_err();
     assert_eq!(
         e.to_string(),
-        "gather: an index of [2, 5, 5] does not lie within the tensor [3, 4, 5] outside axis 0"
+        "gather: an index of [2, 5, 5] exceeds the tensor [3, 4, 5] outside axis 0"
     );
     let e = x.try_gather(0, &Tensor::zeros([1, 1, 1])).unwrap_err();
-    assert_eq!(e.to_string(), "gather: an index is of integers, and this one is of f32");
+    assert_eq!(e.to_string(), "gather: expected an integer index, got f32");
     assert!(x.try_gather(3, &Tensor::full([1, 1, 1], 0)).is_err());
 }
 

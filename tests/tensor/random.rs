@@ -204,5 +204,5 @@ fn threefry_of_counters_and_keys() {
     let grid = counters.reshape([3, 1]).threefry(&keys);
     assert_eq!((grid.shape(), values::<u64>(grid)[4]), (vec![3, 3], expected[1]));
     let wrong = Tensor::new([1i32]).try_threefry(&keys).unwrap_err().to_string();
-    assert_eq!(wrong, "threefry: takes counters and keys of u64, and was given i32");
+    assert_eq!(wrong, "threefry: expected counters and keys of u64, got i32");
 }

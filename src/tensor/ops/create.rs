@@ -131,7 +131,7 @@ impl Tensor {
                 let one = elements.first().map(|e| scalar_of(*e));
                 return one.ok_or_else(|| Error::Shape {
                     op: "new",
-                    msg: "a number was expected, and none was given".into(),
+                    msg: "expected a number, got none".into(),
                 });
             }
             Tensor::try_from_vec(elements, sizes)
@@ -358,7 +358,7 @@ impl Tensor {
                     other => {
                         return wrong_shape(
                             "meshgrid",
-                            format!("takes tensors of one axis, and was given {other:?}"),
+                            format!("expected tensors of one axis, got {other:?}"),
                         );
                     }
                 }
@@ -383,7 +383,7 @@ impl Tensor {
             if !self.dtype().is_int() {
                 return crate::tensor::wrong_dtype(
                     "one_hot",
-                    format!("takes integers, and was given {}", self.dtype()),
+                    format!("expected integers, got {}", self.dtype()),
                 );
             }
             let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
@@ -467,7 +467,7 @@ impl Tensor {
     fn triangle(&self, op: &'static str) -> Result<Tensor> {
         match self.dims().as_slice() {
             [.., _, _] => self.places(self.ndim() - 1)?.try_sub(self.places(self.ndim() - 2)?),
-            other => wrong_shape(op, format!("takes two axes or more, and was given {other:?}")),
+            other => wrong_shape(op, format!("expected two axes or more, got {other:?}")),
         }
     }
 
@@ -566,7 +566,7 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
     if dtype.is_bool() {
         return crate::tensor::wrong_dtype(
             "arange",
-            "takes integers or floats, and was given bools",
+            "expected integers or floats, got bools",
         );
     }
     let (a, b, s) = (start.as_f64(dtype), end.as_f64(dtype), step.as_f64(dtype));

@@ -241,7 +241,7 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "takes [frames, batch, classes] or [frames, classes], and was given \
+                        "expected [frames, batch, classes] or [frames, classes], got \
                          {dims:?}"
                     ),
                 );
@@ -255,7 +255,7 @@ impl Tensor {
                 if !t.dtype().is_int() {
                     return wrong_dtype(
                         OP,
-                        format!("{what} are integers, and were given as {}", t.dtype()),
+                        format!("expected integer {what}, got {}", t.dtype()),
                     );
                 }
                 if what != "targets" && t.dims()[..] != [batch] {

@@ -28,7 +28,7 @@ fn bad<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Resul
 fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
     let parts: Vec<&str> = term.split("...").collect();
     if parts.len() > 2 {
-        return bad("einsum", formula, format_args!("`...` stands twice in {term:?}"));
+        return bad("einsum", formula, format_args!("`...` is repeated in {term:?}"));
     }
     let mut all = Vec::new();
     for (i, part) in parts.iter().enumerate() {
@@ -160,7 +160,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
             "einsum",
             formula,
             format_args!(
-                "it has {} terms, and {} tensors were given",
+                "expected {} tensors, one for each term, got {}",
                 inputs.len(),
                 operands.len()
             ),
@@ -199,7 +199,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     for (i, label) in out.iter().enumerate() {
         let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
         if out[..i].contains(label) {
-            return bad("einsum", formula, format_args!("{name} stands twice in the result"));
+            return bad("einsum", formula, format_args!("axis {name} is repeated in the result"));
         }
         if !sizes.iter().any(|(l, _)| l == label) {
             return bad("einsum", formula, format_args!("{name} of the result is in no term"));
@@ -262,7 +262,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         return bad(OP, formula, "there is no `->`");
     };
     if left.matches("...").count() > 1 || right.matches("...").count() > 1 {
-        return bad(OP, formula, "`...` stands twice on one side");
+        return bad(OP, formula, "`...` is repeated on one side");
     }
     let without = groups(formula, left, &[])?.len();
     let dotted = left.contains("...");
@@ -283,7 +283,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
     if let Some(name) =
         names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)).map(|(_, n)| n)
     {
-        return bad(OP, formula, format_args!("{name} stands twice on the left"));
+        return bad(OP, formula, format_args!("axis {name} is repeated on the left"));
     }
     if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
         return bad(OP, formula, "both sides must have the same names, each once");

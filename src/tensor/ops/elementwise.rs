@@ -56,7 +56,7 @@ pub(in crate::tensor) mod binary {
         if ok {
             Ok(())
         } else {
-            wrong_dtype(op, format!("takes {what}, and was given {}", p.dtype))
+            wrong_dtype(op, format!("expected {what}, got {}", p.dtype))
         }
     }
     pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
@@ -67,7 +67,7 @@ pub(in crate::tensor) mod binary {
         if u.dtype.is_bool() {
             return wrong_dtype(
                 "sub",
-                format!("takes numbers (bools differ with `^` or `ne`), and was given {}", u.dtype),
+                format!("expected numbers (bools differ with `^` or `ne`), got {}", u.dtype),
             );
         }
         Ok(Tensor::new_inner(&u.src[0] - &u.src[1], u.device, None))
@@ -203,7 +203,7 @@ impl Tensor {
                 return wrong_shape(
                     "alu",
                     format!(
-                        "{op:?} takes {} operands, and was given {}",
+                        "{op:?} expected {} operands, got {}",
                         op.arity(),
                         others.len() + 1
                     ),
@@ -225,7 +225,7 @@ impl Tensor {
                 std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
-                return wrong_dtype("alu", format!("{op:?} takes {what}, and was given {dtype}"));
+                return wrong_dtype("alu", format!("{op:?} expected {what}, got {dtype}"));
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
             Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
@@ -461,7 +461,7 @@ impl Tensor {
             if self.is_floating_point() {
                 return wrong_dtype(
                     "bitwise_not",
-                    format!("takes integers or bools, and was given {}", self.dtype()),
+                    format!("expected integers or bools, got {}", self.dtype()),
                 );
             }
             Ok(self.with(self.uop().not()))
@@ -478,7 +478,7 @@ impl Tensor {
             if self.dtype().is_bool() {
                 return wrong_dtype(
                     "neg",
-                    "takes numbers, and was given bool; `!x` negates a bool",
+                    "expected numbers, got bool; `!x` negates a bool",
                 );
             }
             Ok(self.with(-&self.uop()))

@@ -38,7 +38,7 @@ pub(in crate::tensor) fn places(op: &'static str, index: &Tensor, size: usize) -
     if !index.dtype().is_int() {
         return wrong_dtype(
             op,
-            format!("an index is of integers, and this one is of {}", index.dtype()),
+            format!("expected an integer index, got {}", index.dtype()),
         );
     }
     let narrow = index.dtype().bits() < 32 || index.dtype() == DType::I32;
@@ -134,7 +134,7 @@ fn within(
         return Ok(());
     }
     let but = except.map_or(String::new(), |axis| format!(" outside axis {axis}"));
-    wrong_shape(op, format!("an index of {index:?} does not lie within the {what} {of:?}{but}"))
+    wrong_shape(op, format!("an index of {index:?} exceeds the {what} {of:?}{but}"))
 }
 
 /// The first `sizes` of each axis, but for one.
@@ -249,7 +249,7 @@ impl Tensor {
             if index.ndim() != 1 {
                 return wrong_shape(
                     OP,
-                    format!("an index has one axis, and this one is {:?}", index.dims()),
+                    format!("expected an index of one axis, got {:?}", index.dims()),
                 );
             }
             slices_at(OP, self, &places(OP, index, self.dims()[at])?, at)
@@ -377,7 +377,7 @@ impl Tensor {
             if !mask.dtype().is_bool() {
                 return wrong_dtype(
                     OP,
-                    format!("a mask is of bools, and this one is of {}", mask.dtype()),
+                    format!("expected a bool mask, got {}", mask.dtype()),
                 );
             }
             let shape: Dims = crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;

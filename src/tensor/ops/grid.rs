@@ -254,7 +254,7 @@ impl Tensor {
             let [lead @ .., c, h, w] = dims.as_slice() else {
                 return wrong_shape(
                     OP,
-                    format!("takes [… channels, rows, columns], and was given {dims:?}"),
+                    format!("expected [… channels, rows, columns], got {dims:?}"),
                 );
             };
             let square = factor.checked_mul(factor).unwrap_or(0);
@@ -288,7 +288,7 @@ impl Tensor {
             let [lead @ .., c, h, w] = dims.as_slice() else {
                 return wrong_shape(
                     OP,
-                    format!("takes [… channels, rows, columns], and was given {dims:?}"),
+                    format!("expected [… channels, rows, columns], got {dims:?}"),
                 );
             };
             let (n, r) = (lead.len(), factor);
@@ -340,7 +340,7 @@ impl Tensor {
             if dims.len() < 3 {
                 return wrong_shape(
                     OP,
-                    format!("takes [batch, channels, …], and was given {dims:?}"),
+                    format!("expected [batch, channels, …], got {dims:?}"),
                 );
             }
             let blocks = Blocks::new(OP, &dims[2..], &kernel, &how)?;

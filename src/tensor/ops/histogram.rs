@@ -54,7 +54,7 @@ fn search(
 fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
     let (s, v) = (sorted.dims(), values.dims());
     let Some((&n, lead)) = s.split_last() else {
-        return wrong_shape(op, "a sorted sequence has an axis, and was given as []");
+        return wrong_shape(op, "expected a sorted sequence of one axis or more, got []");
     };
     sorted.no_variables(op, 0..s.len())?;
     values.no_variables(op, 0..v.len())?;
@@ -92,7 +92,7 @@ fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()
     if !sorter.dtype().is_int() {
         return wrong_dtype(
             op,
-            format!("a sorter is of integers, and this one is of {}", sorter.dtype()),
+            format!("expected an integer sorter, got {}", sorter.dtype()),
         );
     }
     let n = s.last().copied().unwrap_or(0) as f64;
@@ -189,11 +189,11 @@ impl Tensor {
             const OP: &str = "bincount";
             let dims = self.dims();
             if dims.len() != 1 {
-                return wrong_shape(OP, format!("takes one axis, and was given {dims:?}"));
+                return wrong_shape(OP, format!("expected one axis, got {dims:?}"));
             }
             self.no_variables(OP, [0])?;
             if !self.dtype().is_int() {
-                return wrong_dtype(OP, format!("takes integers, and was given {}", self.dtype()));
+                return wrong_dtype(OP, format!("expected integers, got {}", self.dtype()));
             }
             if let Some(w) = weights.filter(|w| w.dims() != dims) {
                 return wrong_shape(

@@ -168,12 +168,12 @@ impl Tensor {
             if self.dtype() != DType::U8 {
                 return wrong_dtype(
                     OP,
-                    format!("takes bytes (u8), and was given {}", self.dtype()),
+                    format!("expected bytes (u8), got {}", self.dtype()),
                 );
             }
             let dims = self.dims();
             let Some((&length, lead)) = dims.split_last() else {
-                return wrong_shape(OP, "takes one axis or more, and was given none");
+                return wrong_shape(OP, "expected one axis or more, got none");
             };
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();

@@ -19,7 +19,7 @@ pub(in crate::tensor) const MOST_STEPS: usize = 1000;
 pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
         [lead @ .., rows, cols] => Ok((lead.into(), *rows, *cols)),
-        other => wrong_shape(op, format!("takes two axes or more, and was given {other:?}")),
+        other => wrong_shape(op, format!("expected two axes or more, got {other:?}")),
     }
 }
 

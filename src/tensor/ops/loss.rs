@@ -273,7 +273,7 @@ impl Tensor {
             if !target.dtype().is_int() {
                 return wrong_dtype(
                     OP,
-                    format!("targets are indices of classes, and were given as {}", target.dtype()),
+                    format!("expected integer class indices as targets, got {}", target.dtype()),
                 );
             }
             let axis = resolve_axis(OP, -1, &self.dims())?;
@@ -703,7 +703,7 @@ fn classes(
             op,
             format!(
                 "logits of shape {dims:?} take integers of shape {elements:?} or floats of \
-                 {dims:?} as a target, and were given {} of {:?}",
+                 {dims:?} as a target, got {} of {:?}",
                 target.dtype(),
                 target.dims()
             ),

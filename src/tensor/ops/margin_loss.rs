@@ -391,7 +391,7 @@ impl Tensor {
             if !target.dtype().is_int() {
                 return wrong_dtype(
                     OP,
-                    format!("targets are indices of classes, and were given as {}", target.dtype()),
+                    format!("expected integer class indices as targets, got {}", target.dtype()),
                 );
             }
             let lead: Dims = match dims.as_slice() {
@@ -399,7 +399,7 @@ impl Tensor {
                 _ => {
                     return wrong_shape(
                         OP,
-                        format!("takes [batch, classes] or [classes], and was given {dims:?}"),
+                        format!("expected [batch, classes] or [classes], got {dims:?}"),
                     );
                 }
             };
@@ -407,7 +407,7 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "an input of {dims:?} takes a target of {lead:?}, and was given {:?}",
+                        "an input of {dims:?} requires a target of {lead:?}, got {:?}",
                         target.dims()
                     ),
                 );

@@ -97,7 +97,7 @@ impl Tensor {
             let [row, column] = at[..] else {
                 return wrong_shape(
                     OP,
-                    format!("takes two axes, and was given {} of {dims:?}", at.len()),
+                    format!("expected two axes, got {} of {dims:?}", at.len()),
                 );
             };
             let x = self.as_wide_float().try_movedim([row, column], [-2, -1])?;

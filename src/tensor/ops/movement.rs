@@ -20,7 +20,7 @@ const PIECE: usize = 600;
 /// result.
 fn along(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> Result<Tensor> {
     let Some(first) = nodes.first() else {
-        return wrong_shape(op, "takes one tensor or more, and was given none");
+        return wrong_shape(op, "expected one tensor or more, got none");
     };
     let mut dims = first.shape().clone();
     let at = resolve_axis(op, axis, &dims)?;
@@ -157,7 +157,7 @@ impl Tensor {
                 return wrong_shape(
                     "t",
                     format!(
-                        "takes two axes at most, and was given {:?}; transpose(a, b) says which",
+                        "expected two axes at most, got {:?}; use transpose(a, b)",
                         self.dims()
                     ),
                 );
@@ -282,7 +282,7 @@ impl Tensor {
             if a > b {
                 return wrong_shape(
                     "flatten",
-                    format!("axes {start} to {end} of {dims:?} run backwards"),
+                    format!("axes {start} to {end} of {dims:?} are in descending order"),
                 );
             }
             let joined: usize = dims[a..=b].iter().product();
@@ -340,7 +340,7 @@ impl Tensor {
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
             let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
             let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
-                return wrong_shape("stack", "takes one tensor or more, and was given none");
+                return wrong_shape("stack", "expected one tensor or more, got none");
             };
             if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
                 return wrong_shape(
@@ -579,7 +579,7 @@ impl Tensor {
                 _ => {
                     return wrong_shape(
                         "diag",
-                        format!("takes one axis or two, and was given {:?}", self.dims()),
+                        format!("expected one axis or two, got {:?}", self.dims()),
                     );
                 }
             };

@@ -145,7 +145,7 @@ impl Tensor {
             if dims.len() < 2 {
                 return crate::tensor::wrong_shape(
                     "batchnorm",
-                    format!("takes [batch, channels, …], and was given {dims:?}"),
+                    format!("expected [batch, channels, …], got {dims:?}"),
                 );
             }
             let across = |t: &Tensor| {

@@ -59,7 +59,7 @@ impl Tensor {
             let [count] = index.dims()[..] else {
                 return wrong_shape(
                     OP,
-                    format!("an index has one axis, and this one is {:?}", index.dims()),
+                    format!("expected an index of one axis, got {:?}", index.dims()),
                 );
             };
             let mut wanted = dims.clone();
@@ -197,7 +197,7 @@ impl Tensor {
             if !mask.dtype().is_bool() {
                 return wrong_dtype(
                     OP,
-                    format!("a mask is of bools, and this one is of {}", mask.dtype()),
+                    format!("expected a bool mask, got {}", mask.dtype()),
                 );
             }
             if source.dtype() != self.dtype() {

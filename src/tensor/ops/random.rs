@@ -109,7 +109,7 @@ pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
     if shape.len() < 2 {
         return wrong_shape(
             op,
-            format!("takes the shape of a weight, two axes or more, and was given {shape:?}"),
+            format!("expected the shape of a weight, two axes or more, got {shape:?}"),
         );
     }
     let window: usize = shape[2..].iter().product();
@@ -191,7 +191,7 @@ impl Tensor {
                 if t.dtype() != DType::U64 {
                     return wrong_dtype(
                         "threefry",
-                        format!("takes counters and keys of u64, and was given {}", t.dtype()),
+                        format!("expected counters and keys of u64, got {}", t.dtype()),
                     );
                 }
             }
@@ -240,7 +240,7 @@ impl Tensor {
             let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
                 return wrong_shape(
                     OP,
-                    format!("takes weights along one axis or two, and was given {dims:?}"),
+                    format!("expected weights along one axis or two, got {dims:?}"),
                 );
             };
             if !replacement && samples > n {

@@ -15,7 +15,7 @@ fn all_of(
     f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let Some((first, rest)) = tensors.split_first() else {
-        return wrong_shape(op, "takes one tensor or more, and was given none");
+        return wrong_shape(op, "expected one tensor or more, got none");
     };
     rest.iter().try_fold(first.same(), |x, y| f(&x, y))
 }
@@ -316,7 +316,7 @@ impl Tensor {
             if axes.len() != dims.len() {
                 return wrong_shape(
                     op,
-                    format!("takes one axis or `..`, and was given {axes:?} of {dims:?}"),
+                    format!("expected one axis or `..`, got {axes:?} of {dims:?}"),
                 );
             }
             let place = self.try_reshape([self.max_numel()])?.place_of(op, fold, &Axes::from(0))?;

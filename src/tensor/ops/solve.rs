@@ -21,7 +21,7 @@ fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
     x.no_variables(op, 0..x.ndim())?;
     match matrix(op, x)? {
         (lead, m, n) if m == n => Ok((lead, n)),
-        (_, m, n) => wrong_shape(op, format!("takes square matrices, and was given {m} × {n}")),
+        (_, m, n) => wrong_shape(op, format!("expected square matrices, got {m} × {n}")),
     }
 }
 

@@ -44,7 +44,7 @@ impl Line {
         if list.len() != 1 && list.len() != dims.len() {
             return wrong_shape(
                 op,
-                format!("takes one axis or `..`, and was given {list:?} of {dims:?}"),
+                format!("expected one axis or `..`, got {list:?} of {dims:?}"),
             );
         }
         x.no_variables(op, list.iter().copied())?;
@@ -423,14 +423,14 @@ impl Tensor {
                 if !(0.0..=1.0).contains(&q) {
                     return Err(Error::Index {
                         op: OP,
-                        msg: format!("q is from 0 to 1, and was given as {q}"),
+                        msg: format!("expected q from 0 to 1, got {q}"),
                     });
                 }
             }
             if q.ndim() > 1 {
                 return wrong_shape(
                     OP,
-                    format!("q is a number or a list, and was given as {:?}", q.dims()),
+                    format!("expected q as a number or a list, got {:?}", q.dims()),
                 );
             }
             // The quantiles take the place of the axis, and are then the first axis.

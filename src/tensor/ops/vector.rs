@@ -63,7 +63,7 @@ impl Tensor {
                 return wrong_shape(
                     "outer",
                     format!(
-                        "takes two vectors, and was given {:?} and {:?}",
+                        "expected two vectors, got {:?} and {:?}",
                         self.dims(),
                         other.dims()
                     ),
@@ -83,7 +83,7 @@ impl Tensor {
             if self.ndim() != 2 {
                 return wrong_shape(
                     "trace",
-                    format!("takes a matrix, and was given {:?}", self.dims()),
+                    format!("expected a matrix, got {:?}", self.dims()),
                 );
             }
             named("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
@@ -112,7 +112,7 @@ impl Tensor {
             }
             let dtype = promoted(&[self.into(), other.into()]);
             if dtype.is_bool() {
-                return wrong_dtype(OP, "takes numbers, and was given bool");
+                return wrong_dtype(OP, "expected numbers, got bool");
             }
             let wide = if dtype.is_float() { sum_acc(dtype) } else { dtype };
             let (x, y) = (self.try_cast(wide)?, other.try_cast(wide)?);
@@ -206,7 +206,7 @@ impl Tensor {
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
                 return wrong_shape(
                     OP,
-                    format!("takes rows of the same length, and was given {a:?} and {b:?}"),
+                    format!("expected rows of the same length, got {a:?} and {b:?}"),
                 );
             }
             if p.is_nan() || p < 0.0 {
