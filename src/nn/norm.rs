@@ -233,7 +233,7 @@ impl Layer for BatchNorm {
             _ => {
                 let (mean, var) = x.batch_stats()?;
                 if self.mode.is_training() {
-                    x.no_variables("BatchNorm in training", 0..x.ndim())?;
+                    x.require_static("BatchNorm in training", 0..x.ndim())?;
                     let each = x.numel() / n.max(1);
                     if each < 2 {
                         return unfit(

@@ -1,7 +1,7 @@
 //! Operands of an elementwise operation brought together: one dtype by promotion, one shape by
 //! broadcasting, one device.
 
-use super::{Tensor, known, wrong_shape};
+use super::{Tensor, intern_device, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
@@ -50,11 +50,11 @@ impl Operand {
 
 impl Tensor {
     /// The operand as a tensor of this one's dtype: what is written into it.
-    pub(super) fn written_as(&self, value: Operand) -> Result<Tensor> {
+    pub(super) fn cast_operand(&self, value: Operand) -> Result<Tensor> {
         match value {
-            Operand::Scalar(c, weak) => {
-                self.with(UOp::constant(c, promote_weak(self.dtype(), weak))).try_cast(self.dtype())
-            }
+            Operand::Scalar(c, weak) => self
+                .with_uop(UOp::constant(c, promote_weak(self.dtype(), weak)))
+                .try_cast(self.dtype()),
             Operand::Tensor(t) => t.try_cast(self.dtype()),
         }
     }
@@ -90,8 +90,9 @@ pub(super) fn unify_as(
     let extents = broadcast_extents(op, operands)?;
     let shape = broadcast_shapes(op, operands)?;
     let device = common_device(op, operands)?;
-    let lifted =
-        |(o, &dtype): (&Operand, &DType)| Ok(cut_to(lift(op, o, dtype, &shape)?, &extents));
+    let lifted = |(o, &dtype): (&Operand, &DType)| {
+        Ok(slice_to_extents(to_node(op, o, dtype, &shape)?, &extents))
+    };
     let src = operands.iter().zip(dtypes).map(lifted).collect::<Result<_>>()?;
     Ok(Unified { src, dtype: dtypes[0], device })
 }
@@ -121,7 +122,7 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
             let all: Vec<String> = nodes
                 .iter()
                 .filter(|u| !u.shape().is_empty())
-                .map(super::variable::shown)
+                .map(super::variable::format_shape)
                 .collect();
             return wrong_shape(
                 op,
@@ -137,7 +138,7 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
 }
 
 /// A node that is broadcast along axes whose sizes are variables, of those sizes.
-pub(super) fn cut_to(u: UOp, extents: &[Option<Bound>]) -> UOp {
+pub(super) fn slice_to_extents(u: UOp, extents: &[Option<Bound>]) -> UOp {
     let mut u = u;
     if u.shape().is_empty() {
         return u;
@@ -151,7 +152,7 @@ pub(super) fn cut_to(u: UOp, extents: &[Option<Bound>]) -> UOp {
 }
 
 /// As a node of a dtype and a shape.
-fn lift(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -> Result<UOp> {
+fn to_node(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -> Result<UOp> {
     match operand {
         Operand::Scalar(c, _) => Ok(UOp::constant(*c, dtype)),
         Operand::Tensor(t) => {
@@ -217,7 +218,7 @@ pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> 
 
 /// The tensor seen with a shape that it broadcasts to.
 pub(super) fn broadcast_to(op: &'static str, t: &Tensor, shape: &[usize]) -> Result<Tensor> {
-    Ok(t.with(broadcast_node(op, &t.uop(), shape)?))
+    Ok(t.with_uop(broadcast_node(op, &t.uop(), shape)?))
 }
 
 /// The node seen with a shape that it broadcasts to.
@@ -261,7 +262,7 @@ pub(super) fn device_of<'a>(
     mut tensors: impl Iterator<Item = &'a Tensor>,
 ) -> Result<&'static DeviceName> {
     let Some(mut first) = tensors.next() else {
-        return Ok(known(&super::realize::default_device()));
+        return Ok(intern_device(&super::realize::default_device()));
     };
     let mut device = first.device();
     for t in tensors {

@@ -296,7 +296,7 @@ pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec
 /// The value of an input, on the device even if it is made of nothing.
 fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     let uop = t.uop();
-    t.no_variables(OP, 0..t.ndim())?;
+    t.require_static(OP, 0..t.ndim())?;
     if has_data(&uop) {
         return Ok(uop);
     }

@@ -30,7 +30,7 @@ impl fmt::Debug for Tensor {
             f,
             "<Tensor {} {} on {}: {op:?}>",
             uop.dtype(),
-            super::variable::shown(&uop),
+            super::variable::format_shape(&uop),
             self.device()
         )
     }

@@ -168,7 +168,7 @@ impl Tensor {
     }
     /// The tensor that a node of ours computes, on a device.
     pub(crate) fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
-        Tensor::new_inner(uop, known(&device), None)
+        Tensor::new_inner(uop, intern_device(&device), None)
     }
     fn new_inner(uop: UOp, device: &'static DeviceName, param: Option<u64>) -> Tensor {
         let (uop, device) = (RwLock::new(uop), RwLock::new(device));
@@ -336,16 +336,11 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn copy(&self) -> Tensor {
-        self.same()
+        self.with_uop(self.uop())
     }
 
-    /// The value as it is now, as a tensor of its own: what an operation that changes nothing
-    /// returns, so that an assignment to the one does not reach the other.
-    fn same(&self) -> Tensor {
-        self.with(self.uop())
-    }
     /// Another node on the same device.
-    fn with(&self, uop: UOp) -> Tensor {
+    fn with_uop(&self, uop: UOp) -> Tensor {
         Tensor::new_inner(uop, self.device(), None)
     }
     /// The node's shape, of the greatest sizes.
@@ -359,10 +354,10 @@ impl Tensor {
     }
     /// A literal of this tensor's dtype, of rank 0.
     fn literal(&self, value: impl Into<Const>) -> Tensor {
-        self.with(self.uop().const_like(value))
+        self.with_uop(self.uop().const_like(value))
     }
     /// A movement op, checked. What moves nothing adds no node.
-    fn moved(&self, m: Movement) -> Result<Tensor> {
+    fn movement(&self, m: Movement) -> Result<Tensor> {
         let uop = self.uop();
         if let (Movement::Reshape(to), false) = (&m, uop.extents().is_empty())
             && to.iter().product::<usize>() != uop.numel()
@@ -370,7 +365,7 @@ impl Tensor {
             let msg = format!(
                 "{} to {to:?}; the sizes are those of the greatest values, which max_shape() has: \
                  {:?}",
-                variable::shown(&uop),
+                variable::format_shape(&uop),
                 uop.shape()
             );
             return wrong_shape("reshape", msg);
@@ -385,9 +380,9 @@ impl Tensor {
             _ => shape == *uop.shape(),
         };
         if idle {
-            return Ok(self.same());
+            return Ok(self.copy());
         }
-        Ok(self.with(uop.moved(m)))
+        Ok(self.with_uop(uop.moved(m)))
     }
 }
 
@@ -400,7 +395,7 @@ impl From<&Tensor> for Tensor {
 
 /// The one copy of a device's name that all tensors point at. There are as many as there are
 /// devices, so they are kept.
-fn known(name: &DeviceName) -> &'static DeviceName {
+fn intern_device(name: &DeviceName) -> &'static DeviceName {
     static NAMES: Mutex<Vec<&'static DeviceName>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
     match names.iter().find(|n| **n == name) {
@@ -443,7 +438,7 @@ fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize>
 }
 
 /// A result whose error names the operation that the user called, and not the one it is made of.
-fn named<T>(op: &'static str, result: Result<T>) -> Result<T> {
+fn for_op<T>(op: &'static str, result: Result<T>) -> Result<T> {
     result.map_err(|e| match e {
         Error::Shape { msg, .. } => Error::Shape { op, msg },
         Error::Index { msg, .. } => Error::Index { op, msg },

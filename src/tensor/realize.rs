@@ -529,7 +529,7 @@ impl Tensor {
                     }
                     _ => Buffer::of(storages[0])
                         .read()
-                        .map(|bytes| super::variable::there(bytes, &uop)),
+                        .map(|bytes| super::variable::strip_padding(bytes, &uop)),
                 });
             drop(running);
             return read;
@@ -631,7 +631,8 @@ impl Tensor {
         if (self.dims(), self.dtype(), extents(self))
             != (other.dims(), other.dtype(), extents(other))
         {
-            let shown = |t: &Tensor| format!("{} {}", t.dtype(), super::variable::shown(&t.uop()));
+            let shown =
+                |t: &Tensor| format!("{} {}", t.dtype(), super::variable::format_shape(&t.uop()));
             return wrong_shape(
                 "replace",
                 format!("{} by {}; assign converts", shown(self), shown(other)),
@@ -697,9 +698,9 @@ impl Tensor {
                 self.device()
             )));
         }
-        let new = self.with(unified.src[1].clone());
+        let new = self.with_uop(unified.src[1].clone());
         let new = self
-            .as_much_of(super::broadcast::broadcast_to("assign", &new, &self.dims())?)
+            .match_extents(super::broadcast::broadcast_to("assign", &new, &self.dims())?)
             .try_cast(self.dtype())?;
         let new = if self.device().is_several() && has_data(&self.raw()) {
             new.try_shard_like(self)?
@@ -734,7 +735,7 @@ impl Tensor {
         /// ```
         pub fn to | try_to(&self, device: &str) -> Tensor {
             if device == self.device().as_str() {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             // The name of several devices, as a tensor over them has it.
             if device.contains('+') {
@@ -742,7 +743,7 @@ impl Tensor {
             }
             let device = canonical(device)?;
             if device == *self.device() {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             let uop = self.uop();
             let copied = if has_data(&uop) { uop.copied(&device) } else { uop };
@@ -807,8 +808,8 @@ impl Tensor {
     pub fn contiguous(&self) -> Tensor {
         let uop = self.uop();
         if is_stored(&uop) || uop.op() == Op::Contiguous {
-            return self.same();
+            return self.copy();
         }
-        self.with(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))
+        self.with_uop(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))
     }
 }

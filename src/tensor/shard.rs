@@ -61,7 +61,7 @@ impl Tensor {
                 && self.raw().unmarked().op() == Op::Shards
                 && self.layout() == like
             {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             let dims = self.dims();
             let cut = |axis: usize| -> Result<(usize, Vec<usize>)> {
@@ -136,7 +136,7 @@ impl Tensor {
 
     /// The tensor over these devices, cut along an axis at these places.
     fn spread(&self, devices: &[DeviceName], cuts: Option<(usize, Vec<usize>)>) -> Result<Tensor> {
-        self.no_variables("shard", 0..self.ndim())?;
+        self.require_static("shard", 0..self.ndim())?;
         // Only what lies in one piece can be copied from a file.
         if *self.device() == disk::device() {
             return self.try_to(devices[0].as_str())?.spread(devices, cuts);

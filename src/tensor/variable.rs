@@ -5,7 +5,7 @@
 //! by anyone. Methods that would need the size as a number refuse it, here and in `moved` and
 //! `unify`, which everything else goes through.
 
-use super::broadcast::{Operand, cut_to};
+use super::broadcast::{Operand, slice_to_extents};
 use super::ops::create::iota;
 use super::ops::index::Pick;
 use super::{Tensor, wrong_shape};
@@ -40,7 +40,7 @@ impl From<Bound> for Operand {
 }
 
 /// Sizes as a user reads them: `[n=37, 4]`.
-pub(super) fn shown(u: &UOp) -> String {
+pub(super) fn format_shape(u: &UOp) -> String {
     let size = |(axis, n): (usize, &usize)| {
         u.extent(axis).map_or_else(|| n.to_string(), |e| e.to_string())
     };
@@ -48,7 +48,7 @@ pub(super) fn shown(u: &UOp) -> String {
 }
 
 /// The part that is there of elements that lie as those of the greatest sizes do.
-pub(super) fn there(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
+pub(super) fn strip_padding(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
     let (dims, shape) = (uop.shape(), sizes(uop));
     if *dims == shape {
         return bytes;
@@ -98,25 +98,25 @@ impl Tensor {
         if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
             return self.slice_axis(axis, start as usize, (start + len) as usize);
         }
-        Ok(self.with(uop.sliced(axis, part.start, part.len)))
+        Ok(self.with_uop(uop.sliced(axis, part.start, part.len)))
     }
 
     /// A tensor of the greatest sizes that this one may have, as much of it as there is of this
     /// one.
-    pub(super) fn as_much_of(&self, whole: Tensor) -> Tensor {
+    pub(super) fn match_extents(&self, whole: Tensor) -> Tensor {
         let uop = self.uop();
         if uop.extents().is_empty() {
             whole
         } else {
-            whole.with(cut_to(whole.uop(), uop.extents()))
+            whole.with_uop(slice_to_extents(whole.uop(), uop.extents()))
         }
     }
 
     /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is
     /// there.
-    pub(super) fn places(&self, axis: usize) -> Result<Tensor> {
+    pub(super) fn iota_along(&self, axis: usize) -> Result<Tensor> {
         let (uop, dims) = (self.uop(), self.dims());
-        let line = iota(dims[axis]).moved(Movement::reshape(
+        let line = iota(dims[axis]).movement(Movement::reshape(
             (0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 }),
         ))?;
         match uop.extent(axis) {
@@ -126,7 +126,7 @@ impl Tensor {
     }
 
     /// Is there an axis whose size a variable is? What needs a number in its place refuses it.
-    pub(crate) fn no_variables(
+    pub(crate) fn require_static(
         &self,
         op: &'static str,
         axes: impl IntoIterator<Item = usize>,
@@ -137,7 +137,7 @@ impl Tensor {
                 op,
                 format!(
                     "axis {axis} of {} has the size {extent}, and the operation needs a number",
-                    shown(&uop)
+                    format_shape(&uop)
                 ),
             ),
             None => Ok(()),
@@ -154,7 +154,7 @@ fn renamed(op: &'static str, e: Error) -> Error {
 
 /// An axis that variables cut: how long it was, and where the part begins. The length of the part
 /// is a number.
-pub(super) struct Taken {
+pub(super) struct SymbolicSlice {
     axis: usize,
     size: usize,
     start: Bound,
@@ -167,7 +167,7 @@ pub(super) fn cut(
     op: &'static str,
     x: &Tensor,
     picks: Vec<Pick>,
-) -> Result<(Tensor, Vec<Pick>, Vec<Taken>)> {
+) -> Result<(Tensor, Vec<Pick>, Vec<SymbolicSlice>)> {
     if !picks.iter().any(|p| matches!(p, Pick::Place(_) | Pick::Part { .. })) {
         return Ok((x.clone(), picks, Vec::new()));
     }
@@ -176,7 +176,7 @@ pub(super) fn cut(
     if named > rank {
         return Err(Error::Index {
             op,
-            msg: format!("{named} axes picked of {}, which has {rank}", shown(&x.uop())),
+            msg: format!("{named} axes picked of {}, which has {rank}", format_shape(&x.uop())),
         });
     }
     let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
@@ -208,7 +208,12 @@ pub(super) fn cut(
                 continue;
             }
         };
-        taken.push(Taken { axis, size: x.dims()[axis], start: start.clone(), len: len.clone() });
+        taken.push(SymbolicSlice {
+            axis,
+            size: x.dims()[axis],
+            start: start.clone(),
+            len: len.clone(),
+        });
         x = x.part(op, axis, start, len)?;
         rest.push(left);
         axis += takes;
@@ -218,7 +223,11 @@ pub(super) fn cut(
 
 /// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as
 /// the axis has places, and cut out so that it lands in its place.
-pub(super) fn put_back(op: &'static str, part: &Tensor, taken: &[Taken]) -> Result<Tensor> {
+pub(super) fn restore_slices(
+    op: &'static str,
+    part: &Tensor,
+    taken: &[SymbolicSlice],
+) -> Result<Tensor> {
     let mut x = part.clone();
     for t in taken.iter().rev() {
         if t.len.as_number().is_none() {
@@ -231,7 +240,7 @@ pub(super) fn put_back(op: &'static str, part: &Tensor, taken: &[Taken]) -> Resu
         }
         let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
         let size = Bound::number(t.size as i64);
-        x = x.moved(Movement::pad(zeros))?.part(op, t.axis, &size - &t.start, size)?;
+        x = x.movement(Movement::pad(zeros))?.part(op, t.axis, &size - &t.start, size)?;
     }
     Ok(x)
 }

@@ -92,10 +92,7 @@ fn dtypes() {
         Tensor::from(true).try_sub(true),
         "sub: expected numbers (bools differ with `^` or `ne`), got bool",
     );
-    says(
-        Tensor::from(true).try_neg(),
-        "neg: expected numbers, got bool; `!x` negates a bool",
-    );
+    says(Tensor::from(true).try_neg(), "neg: expected numbers, got bool; `!x` negates a bool");
     says(
         ramp(&[2, 3]).try_bitcast(DType::I64),
         "bitcast: f32 to i64 takes 2 elements for each, and the last axis of [2, 3] does not \

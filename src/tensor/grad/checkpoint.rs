@@ -10,7 +10,7 @@ use crate::autograd::{gradients, leaves};
 use crate::error::Result;
 use crate::ir::{Arg, Gradient, Op, Src, UOp, substitute_all};
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Tensor, known};
+use crate::tensor::{Tensor, intern_device};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -45,21 +45,21 @@ pub fn checkpoint(
 ) -> Result<Tensor> {
     let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
     if is_off() || inputs.iter().any(|t| t.device().is_several()) {
-        return f(&inputs.iter().map(|t| t.same()).collect::<Vec<_>>());
+        return f(&inputs.iter().map(|t| t.copy()).collect::<Vec<_>>());
     }
     // Stand-ins for the inputs: leaves of the graph inside, with their values.
     let args: Vec<UOp> = nodes
         .iter()
         .map(|u| if u.dtype().is_float() { leaf(u.unary(Op::Detach)).0 } else { u.clone() })
         .collect();
-    let given: Vec<Tensor> = inputs.iter().zip(&args).map(|(t, u)| t.with(u.clone())).collect();
+    let given: Vec<Tensor> = inputs.iter().zip(&args).map(|(t, u)| t.with_uop(u.clone())).collect();
     let value = f(&given)?;
     let inside = value.uop();
     let used = leaves(&inside);
     let params: Vec<UOp> = used.iter().filter(|l| !args.contains(l)).cloned().collect();
     let reaches = |i: usize| used.contains(&args[i]) && nodes[i].requires_grad();
     if !inside.dtype().is_float() || (params.is_empty() && !(0..nodes.len()).any(reaches)) {
-        return Ok(value.with(inside.unary(Op::Detach)));
+        return Ok(value.with_uop(inside.unary(Op::Detach)));
     }
     let origin = if inside.op() == Op::Computed { inside.src()[1].clone() } else { inside.clone() };
     let devices: Vec<_> = inputs.iter().map(|t| t.device()).collect();
@@ -70,10 +70,10 @@ pub fn checkpoint(
     let gradient = move |g: &UOp, now: &[UOp]| {
         let again = Again { origin: &origin, args: &args, params: &params };
         again.gradients(g, now, &|i, u: &UOp| {
-            u.copied_after(known(devices[i]), &g.unary(Op::Detach))
+            u.copied_after(intern_device(devices[i]), &g.unary(Op::Detach))
         })
     };
-    Ok(value.with(UOp::new(
+    Ok(value.with_uop(UOp::new(
         Op::Call,
         value.dtype(),
         src,

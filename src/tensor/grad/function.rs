@@ -59,7 +59,7 @@ impl Tensor {
         let args: Vec<Tensor> =
             inputs.iter().map(|(u, device)| Tensor::new_inner(u.clone(), device, None)).collect();
         // What comes back may be an argument itself, or be assigned to later.
-        let outputs = f(&args)?.iter().map(Tensor::same).collect();
+        let outputs = f(&args)?.iter().map(Tensor::copy).collect();
         Ok(Function { inputs, outputs })
     }
 }
@@ -74,7 +74,7 @@ fn argument(i: usize, like: &Tensor) -> Result<UOp> {
         );
         return Err(Error::Device(msg));
     }
-    like.no_variables("callify", 0..like.ndim())?;
+    like.require_static("callify", 0..like.ndim())?;
     let arg = Arg::Param {
         slot: NEXT_SLOT.fetch_add(1, Ordering::Relaxed),
         len: like.numel(),
@@ -108,7 +108,7 @@ impl Function {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (i, (arg, (input, device))) in args.iter().zip(&self.inputs).enumerate() {
             let node = arg.uop();
-            arg.no_variables("function", 0..arg.ndim())?;
+            arg.require_static("function", 0..arg.ndim())?;
             if node.shape() != input.shape() {
                 return wrong_shape(
                     "function",
@@ -149,7 +149,7 @@ impl Function {
             .outputs
             .iter()
             .zip(substitute_all(&outputs, &map))
-            .map(|(t, node)| t.with(node))
+            .map(|(t, node)| t.with_uop(node))
             .collect())
     }
 }

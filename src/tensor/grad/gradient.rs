@@ -217,7 +217,7 @@ impl Tensor {
             );
             return wrong_shape("gradient", msg);
         }
-        Ok(self.with(ones(&self.raw())))
+        Ok(self.with_uop(ones(&self.raw())))
     }
 
     /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on,
@@ -333,13 +333,13 @@ impl Tensor {
     /// A gradient of this tensor, where and as the tensor is.
     fn grad_of(&self, grad: UOp) -> Result<Tensor> {
         if self.is_param() && self.device().is_several() {
-            return self.with(grad).try_shard_like(self);
+            return self.with_uop(grad).try_shard_like(self);
         }
         // A value that reads no storage is wherever it is used, and its gradient comes from there.
         let elsewhere =
             |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
         let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
-        Ok(self.with(grad))
+        Ok(self.with_uop(grad))
     }
 
     /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad`
@@ -376,7 +376,7 @@ impl Tensor {
             return Err(Error::Gradient(msg.into()));
         }
         if !nodes.iter().any(|u| u.requires_grad()) {
-            return Ok(value.same());
+            return Ok(value.copy());
         }
         if !value.dtype().is_float() {
             return wrong_dtype(
@@ -396,7 +396,7 @@ impl Tensor {
             Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
         };
         let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
-        Ok(value.with(UOp::new(
+        Ok(value.with_uop(UOp::new(
             Op::Call,
             value.dtype(),
             src,
@@ -474,7 +474,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn detach(&self) -> Tensor {
-        self.with(self.raw().unary(Op::Detach))
+        self.with_uop(self.raw().unary(Op::Detach))
     }
     /// The same value, whose gradient is stored when it is computed: a border that fusion does not
     /// cross on the way back.
@@ -488,7 +488,7 @@ impl Tensor {
     /// ```
     pub fn contiguous_backward(&self) -> Tensor {
         let uop = self.uop();
-        self.with(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))
+        self.with_uop(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))
     }
 }
 

@@ -36,7 +36,7 @@ impl AxisWindows {
         let wide = i32::try_from(most).is_err();
         let i = iota(count)
             .try_cast(if wide { DType::I64 } else { DType::I32 })?
-            .moved(Movement::reshape([count, 1]))?;
+            .movement(Movement::reshape([count, 1]))?;
         let places = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
         let inside = places.try_lt(end)?;
@@ -45,8 +45,10 @@ impl AxisWindows {
     /// The elements of the windows of an axis, which becomes `[count, kernel]`.
     fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
         let last = x.dims()[axis] - 1;
-        let flat =
-            self.places.try_minimum(last)?.moved(Movement::reshape([self.count * self.kernel]))?;
+        let flat = self
+            .places
+            .try_minimum(last)?
+            .movement(Movement::reshape([self.count * self.kernel]))?;
         let read = x.try_index_select(axis as isize, &flat)?;
         let dims = read.dims();
         let sizes = dims[..axis]
@@ -54,11 +56,13 @@ impl AxisWindows {
             .copied()
             .chain([self.count, self.kernel])
             .chain(dims[axis + 1..].iter().copied());
-        read.moved(Movement::reshape(sizes))
+        read.movement(Movement::reshape(sizes))
     }
     /// A `[count, kernel]` tensor beside `[…, count, kernel, …]` with so many axes behind.
     fn beside(t: &Tensor, behind: usize) -> Result<Tensor> {
-        t.moved(Movement::reshape(t.dims().iter().copied().chain(std::iter::repeat_n(1, behind))))
+        t.movement(Movement::reshape(
+            t.dims().iter().copied().chain(std::iter::repeat_n(1, behind)),
+        ))
     }
 }
 
@@ -71,7 +75,7 @@ fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
     if dims[lead..].contains(&0) {
         return wrong_shape(op, format!("{dims:?} has no element to pool along its last {n} axes"));
     }
-    x.no_variables(op, lead..dims.len())?;
+    x.require_static(op, lead..dims.len())?;
     Ok(counts)
 }
 
@@ -152,7 +156,7 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Se
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
     let mut values = x.clone();
-    let mut places = iota(count).moved(Movement::reshape(dims[lead..].iter().copied()))?;
+    let mut places = iota(count).movement(Movement::reshape(dims[lead..].iter().copied()))?;
     // From the last axis back, so that those to come stay where they are.
     for i in (0..n).rev() {
         let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
@@ -168,8 +172,8 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Se
         )
     };
     Ok(Seen {
-        values: values.moved(outputs_first(lead))?,
-        places: places.moved(outputs_first(0))?,
+        values: values.movement(outputs_first(lead))?,
+        places: places.movement(outputs_first(0))?,
         axes: n,
         count,
     })

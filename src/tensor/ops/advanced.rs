@@ -1,7 +1,7 @@
 //! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index
 //! tensors for some of its axes; out comes what they choose.
 
-use super::gather::{along, places, slices_at, write_at};
+use super::gather::{along, places, scatter_at, select_at};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Combine;
@@ -24,7 +24,7 @@ pub(in crate::tensor) fn places_of(
         }
         // There are as many places as were counted, so none of them is negative; the compiler is
         // told.
-        let (mut rest, dims) = (t.set_places(None)?.try_maximum(0)?, t.dims());
+        let (mut rest, dims) = (t.nonzero_indices(None)?.try_maximum(0)?, t.dims());
         let first = all.len();
         for (i, &n) in dims.iter().enumerate().rev() {
             all.insert(first, (axis + i, rest.try_modulo(n)?));
@@ -104,12 +104,13 @@ impl Plan {
     /// The tensor with its indexed axes as one.
     fn arranged(&self, x: &Tensor) -> Result<Tensor> {
         let order = self.order(x.ndim());
-        let moved = if order.is_sorted() { x.clone() } else { x.moved(Movement::Permute(order))? };
-        moved.moved(Movement::Reshape(self.around(&x.dims(), &[self.count])))
+        let moved =
+            if order.is_sorted() { x.clone() } else { x.movement(Movement::Permute(order))? };
+        moved.movement(Movement::Reshape(self.around(&x.dims(), &[self.count])))
     }
     /// The places as one list.
     fn places(&self) -> Result<Tensor> {
-        self.place.moved(Movement::reshape([self.shape.iter().product::<usize>()]))
+        self.place.movement(Movement::reshape([self.shape.iter().product::<usize>()]))
     }
     /// Sizes of the axes that are not indexed, with others after the first `before` of them.
     fn around(&self, dims: &[usize], middle: &[usize]) -> Dims {
@@ -125,8 +126,8 @@ pub(in crate::tensor) fn read(
     indices: &[(usize, Tensor)],
 ) -> Result<Tensor> {
     let plan = plan(op, x, indices)?;
-    let read = slices_at(op, &plan.arranged(x)?, &plan.places()?, plan.before)?;
-    read.moved(Movement::Reshape(plan.around(&x.dims(), &plan.shape)))
+    let read = select_at(op, &plan.arranged(x)?, &plan.places()?, plan.before)?;
+    read.movement(Movement::Reshape(plan.around(&x.dims(), &plan.shape)))
 }
 
 /// The tensor with a value at the places; the last of several that go to one place stays.
@@ -143,7 +144,7 @@ pub(in crate::tensor) fn written(
         // A value that is the same at every place of the mask needs no count of them.
         let after = x.ndim() - axis - mask.ndim();
         if value.ndim() <= after {
-            let mask = mask.moved(Movement::reshape(
+            let mask = mask.movement(Movement::reshape(
                 mask.dims().iter().copied().chain(std::iter::repeat_n(1, after)),
             ))?;
             return mask.try_where_(broadcast_to(op, value, &x.dims()[x.ndim() - after..])?, x);
@@ -153,9 +154,9 @@ pub(in crate::tensor) fn written(
     let dims = x.dims();
     let n = plan.shape.iter().product::<usize>();
     let value = broadcast_to(op, value, &plan.around(&dims, &plan.shape))?;
-    let value = value.moved(Movement::Reshape(plan.around(&dims, &[n])))?;
+    let value = value.movement(Movement::Reshape(plan.around(&dims, &[n])))?;
     let old = plan.arranged(x)?;
-    let all = write_at(
+    let all = scatter_at(
         op,
         &old,
         &along(&old, &plan.places()?, plan.before)?,
@@ -165,11 +166,11 @@ pub(in crate::tensor) fn written(
     )?;
     // Back to the axes as they were.
     let order = plan.order(dims.len());
-    let all = all.moved(Movement::reshape(order.iter().map(|&a| dims[a])))?;
+    let all = all.movement(Movement::reshape(order.iter().map(|&a| dims[a])))?;
     if order.is_sorted() {
         return Ok(all);
     }
-    all.moved(Movement::permute(
+    all.movement(Movement::permute(
         (0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis")),
     ))
 }

@@ -126,7 +126,7 @@ impl Tensor {
                     ),
                 );
             }
-            self.no_variables(OP, [q.len() - 1])?;
+            self.require_static(OP, [q.len() - 1])?;
             let (mut key, mut value) = (key.clone(), value.clone());
             if how.grouped {
                 let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
@@ -153,7 +153,7 @@ impl Tensor {
                     * scale;
             if how.causal {
                 let (row, col) =
-                    (scores.places(scores.ndim() - 2)?, scores.places(scores.ndim() - 1)?);
+                    (scores.iota_along(scores.ndim() - 2)?, scores.iota_along(scores.ndim() - 1)?);
                 let seen = col.try_le(row)?;
                 scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
             }

@@ -49,7 +49,7 @@ impl Rows {
         let last = keys.literal(keys.dtype().max_value());
         let padded = keys.try_pad_with(&[(0, 0), (0, (1 << bits) - n)], last)?;
         let places =
-            keys.as_much_of(keys.with(iota(1 << bits).uop()).try_expand([rows, 1 << bits])?);
+            keys.match_extents(keys.with_uop(iota(1 << bits).uop()).try_expand([rows, 1 << bits])?);
         Ok(Rows { keys: padded, places, bits })
     }
 
@@ -74,25 +74,25 @@ impl Rows {
         let pieces: Vec<(usize, usize)> = cuts.windows(2).rev().map(|w| (w[0], w[1])).collect();
         let shape =
             || std::iter::once(dims[0]).chain(pieces.iter().map(|&(from, to)| 1 << (to - from)));
-        keys = keys.moved(Movement::reshape(shape()))?;
-        places = places.moved(Movement::reshape(shape()))?;
+        keys = keys.movement(Movement::reshape(shape()))?;
+        places = places.movement(Movement::reshape(shape()))?;
         for step in steps {
             let turned = |&(from, _): &(usize, usize)| {
                 if step.mirrored { from <= step.bit } else { from == step.bit }
             };
             let flip = Movement::flip(std::iter::once(false).chain(pieces.iter().map(turned)));
-            let (k, p) = (keys.moved(flip.clone())?, places.moved(flip)?);
+            let (k, p) = (keys.movement(flip.clone())?, places.movement(flip)?);
             let first = before((&k, &p), (&keys, &places))?;
             // Where the bit is 1 the element that comes second is wanted.
             let axis = |&(from, _): &(usize, usize)| if from == step.bit { 2 } else { 1 };
             let second = iota(2)
-                .moved(Movement::reshape(std::iter::once(1).chain(pieces.iter().map(axis))))?
+                .movement(Movement::reshape(std::iter::once(1).chain(pieces.iter().map(axis))))?
                 .try_eq(1)?;
             let exchange = first.try_bitwise_xor(second)?;
             keys = exchange.try_where_(k, keys)?;
             places = exchange.try_where_(p, places)?;
         }
-        let stored = |t: Tensor| t.contiguous().moved(Movement::reshape([dims[0], dims[1]]));
+        let stored = |t: Tensor| t.contiguous().movement(Movement::reshape([dims[0], dims[1]]));
         Ok(Rows { keys: stored(keys)?, places: stored(places)?, bits })
     }
 
@@ -102,12 +102,12 @@ impl Rows {
         let (rows, pairs, size) = (self.keys.dims()[0], 1 << (self.bits - run - 1), 1 << run);
         let half = |t: &Tensor, i: usize| {
             let part =
-                t.moved(Movement::reshape([rows, pairs, 2, size]))?.slice_axis(2, i, i + 1)?;
-            part.moved(Movement::reshape([rows, pairs * size]))
+                t.movement(Movement::reshape([rows, pairs, 2, size]))?.slice_axis(2, i, i + 1)?;
+            part.movement(Movement::reshape([rows, pairs * size]))
         };
         // The second run backwards: the best of one meets the worst of the other.
         let mirrored = |t: &Tensor| {
-            half(&t.moved(Movement::reshape([rows, 2 * pairs, size]))?.try_flip(2)?, 1)
+            half(&t.movement(Movement::reshape([rows, 2 * pairs, size]))?.try_flip(2)?, 1)
         };
         let (a, b) = (
             (half(&self.keys, 0)?, half(&self.places, 0)?),

@@ -23,11 +23,11 @@ fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
     let parts = bits
-        .moved(Movement::Reshape(with(&[last, 1])))?
+        .movement(Movement::Reshape(with(&[last, 1])))?
         .try_rshift(shifts)?
         .try_cast(unsigned(dtype))?;
-    let parts = parts.moved(Movement::Reshape(with(&[last * count])))?;
-    Ok(parts.with(parts.uop().bitcast(dtype)))
+    let parts = parts.movement(Movement::Reshape(with(&[last * count])))?;
+    Ok(parts.with_uop(parts.uop().bitcast(dtype)))
 }
 
 /// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of
@@ -35,11 +35,12 @@ fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<
 fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
     let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
-    let parts = bits.moved(Movement::Reshape(with(&[size, count])))?;
+    let parts = bits.movement(Movement::Reshape(with(&[size, count])))?;
     let mut all: Option<Tensor> = None;
     for i in 0..count {
-        let part =
-            parts.slice_axis(lead.len() + 1, i, i + 1)?.moved(Movement::Reshape(with(&[size])))?;
+        let part = parts
+            .slice_axis(lead.len() + 1, i, i + 1)?
+            .movement(Movement::Reshape(with(&[size])))?;
         let part = part.try_cast(unsigned(dtype))?.try_lshift(i * width)?;
         all = Some(match all {
             None => part,
@@ -47,7 +48,7 @@ fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Ten
         });
     }
     let all = all.expect("two parts or more");
-    Ok(all.with(all.uop().bitcast(dtype)))
+    Ok(all.with_uop(all.uop().bitcast(dtype)))
 }
 
 impl Tensor {
@@ -65,9 +66,9 @@ impl Tensor {
                 return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
             }
             Ok(if dtype == self.dtype() {
-                self.same()
+                self.copy()
             } else {
-                self.with(cast_uop(&self.uop(), dtype))
+                self.with_uop(cast_uop(&self.uop(), dtype))
             })
         }
 
@@ -98,7 +99,7 @@ impl Tensor {
                 );
             }
             if from.bits() == dtype.bits() {
-                return Ok(self.with(self.uop().bitcast(dtype)));
+                return Ok(self.with_uop(self.uop().bitcast(dtype)));
             }
             let dims = self.dims();
             let Some(&last) = dims.last() else {
@@ -108,10 +109,10 @@ impl Tensor {
                 );
                 return wrong_shape(OP, msg);
             };
-            self.no_variables(OP, [dims.len() - 1])?;
+            self.require_static(OP, [dims.len() - 1])?;
             // Without the gradient, which bits do not have.
             let bits = self.detach();
-            let bits = bits.with(bits.uop().bitcast(unsigned(from)));
+            let bits = bits.with_uop(bits.uop().bitcast(unsigned(from)));
             let lead = &dims[..dims.len() - 1];
             if from.bits() > dtype.bits() {
                 return narrower(&bits, lead, last, dtype);
@@ -214,6 +215,6 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn bool(&self) -> Tensor {
-        self.truth()
+        self.nonzero_mask()
     }
 }

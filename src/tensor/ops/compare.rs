@@ -154,13 +154,13 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn logical_not(&self) -> Tensor {
-        let truth = self.truth();
-        truth.with(truth.uop().not())
+        let truth = self.nonzero_mask();
+        truth.with_uop(truth.uop().not())
     }
 
     /// Whether the element is anything but zero.
-    pub(in crate::tensor) fn truth(&self) -> Tensor {
-        self.with(cast_uop(&self.uop(), DType::BOOL))
+    pub(in crate::tensor) fn nonzero_mask(&self) -> Tensor {
+        self.with_uop(cast_uop(&self.uop(), DType::BOOL))
     }
 }
 
@@ -170,7 +170,7 @@ fn logical(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor>
 
 fn as_bool(x: Operand) -> Operand {
     match x {
-        Operand::Tensor(t) => Operand::Tensor(t.truth()),
+        Operand::Tensor(t) => Operand::Tensor(t.nonzero_mask()),
         Operand::Scalar(c, _) => Operand::from(c.is_true()),
     }
 }

@@ -8,7 +8,7 @@ use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_to;
-use crate::tensor::{Sides, Spatial, Tensor, autocast, named, wrong_shape};
+use crate::tensor::{Sides, Spatial, Tensor, autocast, for_op, wrong_shape};
 
 /// How the windows of one axis lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +47,10 @@ pub(in crate::tensor) fn windows(op: &'static str, x: &Tensor, list: &[Window]) 
     let mut t = x.clone();
     // From the last axis back, so that the places of those to come stay.
     for (i, w) in list.iter().enumerate().rev() {
-        t = named(op, axis_windows(op, &t, before + i, *w))?;
+        t = for_op(op, axis_windows(op, &t, before + i, *w))?;
     }
     let pairs = list.len();
-    t.moved(Movement::permute(
+    t.movement(Movement::permute(
         (0..before)
             .chain((0..pairs).map(|i| before + 2 * i))
             .chain((0..pairs).map(|i| before + 2 * i + 1)),
@@ -70,7 +70,7 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
     let dims = x.dims();
     let Window { kernel, stride, dilation } = w;
     if (kernel, stride) != (1, 1) {
-        x.no_variables(op, [axis])?;
+        x.require_static(op, [axis])?;
     }
     let count = w.count(op, dims[axis])?;
     // The distance to a second window says nothing where there is one, and may be beyond the axis.
@@ -81,12 +81,12 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
     if kernel == 1 {
         let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
         return every(&x.slice_axis(axis, 0, (count - 1) * stride + 1)?, &steps)?
-            .moved(Movement::Reshape(with(&[count, 1])));
+            .movement(Movement::Reshape(with(&[count, 1])));
     }
     if kernel <= stride && dilation == 1 {
         // Windows that do not overlap are a reshape, with what lies between them cut off.
         return resized(x, axis, count * stride)?
-            .moved(Movement::Reshape(with(&[count, stride])))?
+            .movement(Movement::Reshape(with(&[count, stride])))?
             .slice_axis(axis + 1, 0, kernel);
     }
     // Windows that overlap: the axis is laid end to end several times, then cut into rows that are
@@ -102,15 +102,15 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         return beyond_count(op, w, &dims);
     };
     resized(x, axis, size)?
-        .moved(Movement::Reshape(with(&[1, size])))?
-        .moved(Movement::Expand(with(&[laid / size, size])))?
-        .moved(Movement::Reshape(with(&[laid])))?
+        .movement(Movement::Reshape(with(&[1, size])))?
+        .movement(Movement::Expand(with(&[laid / size, size])))?
+        .movement(Movement::Reshape(with(&[laid])))?
         .slice_axis(axis, 0, length)?
-        .moved(Movement::Reshape(with(&[kernel, row])))?
+        .movement(Movement::Reshape(with(&[kernel, row])))?
         .slice_axis(axis + 1, 0, count * stride)?
-        .moved(Movement::Reshape(with(&[kernel, count, stride])))?
+        .movement(Movement::Reshape(with(&[kernel, count, stride])))?
         .slice_axis(axis + 2, 0, 1)?
-        .moved(Movement::Reshape(with(&[kernel, count])))?
+        .movement(Movement::Reshape(with(&[kernel, count])))?
         .try_transpose(axis as isize, axis as isize + 1)
 }
 
@@ -120,7 +120,9 @@ pub(in crate::tensor) fn resized(x: &Tensor, axis: usize, size: usize) -> Result
     if size <= old {
         return x.slice_axis(axis, 0, size);
     }
-    x.moved(Movement::pad((0..x.ndim()).map(|a| if a == axis { (0, size - old) } else { (0, 0) })))
+    x.movement(Movement::pad(
+        (0..x.ndim()).map(|a| if a == axis { (0, size - old) } else { (0, 0) }),
+    ))
 }
 
 /// How a convolution runs: `Conv::new().stride(2).padding(1).bias(&b)`.
@@ -390,19 +392,19 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         let with = |sizes: &[usize]| {
             Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied())
         };
-        let apart = t.moved(with(&[size, 1]))?.moved(Movement::pad(
+        let apart = t.movement(with(&[size, 1]))?.movement(Movement::pad(
             (0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) }),
         ));
-        let apart = named(OP, apart)?.moved(with(&[spaced]))?.slice_axis(
+        let apart = for_op(OP, apart)?.movement(with(&[spaced]))?.slice_axis(
             axis,
             0,
             (size - 1) * stride[i] + 1,
         )?;
         // Zeros around, or less of what is there where the padding is more than the reach of the
         // window.
-        let all = named(
+        let all = for_op(
             OP,
-            apart.moved(Movement::pad(
+            apart.movement(Movement::pad(
                 (0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }),
             )),
         )?;
@@ -424,12 +426,15 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let (channels, outputs) = (ws[0] / groups, ws[1]);
     let kernels = ws[2..].iter().copied();
     let w = weight
-        .moved(Movement::reshape([groups, channels, outputs].into_iter().chain(kernels.clone())))?
+        .movement(Movement::reshape(
+            [groups, channels, outputs].into_iter().chain(kernels.clone()),
+        ))?
         .try_transpose(1, 2)?;
-    let w = w.moved(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
-    let w = w.moved(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
+    let w =
+        w.movement(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
+    let w = w.movement(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
     let plain = Conv { stride: 1.into(), padding: 0.into(), ..how.clone() };
-    named(OP, conv(&t, &w, &plain))
+    for_op(OP, conv(&t, &w, &plain))
 }
 
 fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
@@ -465,7 +470,8 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let list: Vec<Window> = (0..n)
         .map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] })
         .collect();
-    let padded = named(OP, x.moved(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding))))?;
+    let padded =
+        for_op(OP, x.movement(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding))))?;
     let wanted = match how.winograd {
         Some(on) => on,
         None => env::config()?.winograd,
@@ -478,8 +484,9 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     match &how.bias {
         None => Ok(out),
         Some(b) => {
-            let b = broadcast_to(OP, b, &[ws[0]])?
-                .moved(Movement::reshape([ws[0]].into_iter().chain(std::iter::repeat_n(1, n))))?;
+            let b = broadcast_to(OP, b, &[ws[0]])?.movement(Movement::reshape(
+                [ws[0]].into_iter().chain(std::iter::repeat_n(1, n)),
+            ))?;
             out.try_add(b)
         }
     }
@@ -501,16 +508,16 @@ fn products(
     let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
     let counts: Dims = seen.dims()[2..2 + n].into();
     let kernels = &ws[2..];
-    let seen = seen.moved(Movement::reshape(
+    let seen = seen.movement(Movement::reshape(
         [batch, groups, 1, channels].into_iter().chain(counts.iter().chain(kernels).copied()),
     ))?;
-    let seen = seen.moved(Movement::permute(
+    let seen = seen.movement(Movement::permute(
         [0, 1, 2].into_iter().chain(4..4 + n).chain([3]).chain(4 + n..4 + 2 * n),
     ))?;
     let ones = std::iter::repeat_n(1, n);
-    let w = weight.moved(Movement::reshape(
+    let w = weight.movement(Movement::reshape(
         [groups, outputs].into_iter().chain(ones).chain([channels]).chain(kernels.iter().copied()),
     ))?;
     sum_of_products(op, &seen, &w, n + 1)?
-        .moved(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))
+        .movement(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))
 }

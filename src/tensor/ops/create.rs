@@ -206,7 +206,8 @@ impl Tensor {
                 return Err(Error::Shape { op: "from_bytes", msg });
             }
             let device = default_device();
-            Tensor::from_uop(buffer(bytes, dtype, &device)?, device).moved(Movement::Reshape(shape))
+            Tensor::from_uop(buffer(bytes, dtype, &device)?, device)
+                .movement(Movement::Reshape(shape))
         }
 
         /// One value everywhere. The dtype is that of the value.
@@ -293,7 +294,7 @@ impl Tensor {
             let device = default_device();
             let buffer = Buffer::lent(&device, data)?;
             let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
-            Tensor::from_uop(buffer.node(), device).moved(Movement::Reshape(shape))
+            Tensor::from_uop(buffer.node(), device).movement(Movement::Reshape(shape))
         }
 
         /// `start`, `start + step`, … up to but without `end`. The dtype is that of the numbers.
@@ -365,7 +366,7 @@ impl Tensor {
             }
             let along = |(i, t): (usize, &Tensor)| {
                 let ones = (0..shape.len()).map(|axis| if axis == i { shape[i] } else { 1 });
-                t.moved(Movement::reshape(ones))?.try_expand(&shape)
+                t.movement(Movement::reshape(ones))?.try_expand(&shape)
             };
             axes.iter().enumerate().map(along).collect()
         }
@@ -466,7 +467,9 @@ impl Tensor {
     /// Column minus row over the last two axes.
     fn triangle(&self, op: &'static str) -> Result<Tensor> {
         match self.dims().as_slice() {
-            [.., _, _] => self.places(self.ndim() - 1)?.try_sub(self.places(self.ndim() - 2)?),
+            [.., _, _] => {
+                self.iota_along(self.ndim() - 1)?.try_sub(self.iota_along(self.ndim() - 2)?)
+            }
             other => wrong_shape(op, format!("expected two axes or more, got {other:?}")),
         }
     }
@@ -483,10 +486,10 @@ impl Tensor {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
             Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
         };
-        self.as_much_of(crate::tensor::or_panic(filled(
+        self.match_extents(crate::tensor::or_panic(filled(
             "full_like",
             &Shape::from(&self.dims()),
-            self.with(uop),
+            self.with_uop(uop),
         )))
     }
     /// Another name of [`full_like`](Self::full_like).
@@ -546,7 +549,7 @@ fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result
     let shape = given_shape(op, data.len(), shape)?;
     let device = default_device();
     Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device)
-        .moved(Movement::Reshape(shape))
+        .movement(Movement::Reshape(shape))
 }
 
 /// A shape for so many elements, of which one size may be left open.
@@ -564,10 +567,7 @@ fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
 
 fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor> {
     if dtype.is_bool() {
-        return crate::tensor::wrong_dtype(
-            "arange",
-            "expected integers or floats, got bools",
-        );
+        return crate::tensor::wrong_dtype("arange", "expected integers or floats, got bools");
     }
     let (a, b, s) = (start.as_f64(dtype), end.as_f64(dtype), step.as_f64(dtype));
     let bad = |why: &str| wrong_shape("arange", format!("from {a} to {b} by {s}: {why}"));

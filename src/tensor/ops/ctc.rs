@@ -240,23 +240,17 @@ impl Tensor {
             let [frames, batch, classes] = dims[..] else {
                 return wrong_shape(
                     OP,
-                    format!(
-                        "expected [frames, batch, classes] or [frames, classes], got \
-                         {dims:?}"
-                    ),
+                    format!("expected [frames, batch, classes] or [frames, classes], got {dims:?}"),
                 );
             };
-            self.no_variables(OP, 0..3)?;
+            self.require_static(OP, 0..3)?;
             for (what, t) in [
                 ("targets", targets),
                 ("input_lengths", input_lengths),
                 ("target_lengths", target_lengths),
             ] {
                 if !t.dtype().is_int() {
-                    return wrong_dtype(
-                        OP,
-                        format!("expected integer {what}, got {}", t.dtype()),
-                    );
+                    return wrong_dtype(OP, format!("expected integer {what}, got {}", t.dtype()));
                 }
                 if what != "targets" && t.dims()[..] != [batch] {
                     return wrong_shape(
@@ -297,7 +291,7 @@ impl Tensor {
             let pairs =
                 targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
             let path = pairs
-                .moved(Movement::reshape([batch, 2 * count]))?
+                .movement(Movement::reshape([batch, 2 * count]))?
                 .try_pad_with(&[(0, 0), (0, 1)], blank)?;
             let past = if count > 0 {
                 path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?

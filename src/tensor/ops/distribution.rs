@@ -95,8 +95,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bernoulli | try_bernoulli(&self) -> Tensor {
-            let u =
-                self.as_much_of(uniform("bernoulli", &Shape::from(&self.dims()), self.device())?);
+            let u = self.match_extents(uniform(
+                "bernoulli",
+                &Shape::from(&self.dims()),
+                self.device(),
+            )?);
             u.try_lt(self.as_wide_float().detach())?.try_cast(self.as_float().dtype())
         }
 
@@ -112,7 +115,7 @@ impl Tensor {
         /// ```
         pub fn poisson | try_poisson(&self) -> Tensor {
             const OP: &str = "poisson";
-            self.no_variables(OP, 0..self.ndim())?;
+            self.require_static(OP, 0..self.ndim())?;
             let rate = self.as_wide_float().detach();
             let known = rate.try_ge(0.0)?.try_bitwise_and(rate.try_lt(f64::INFINITY)?)?;
             let large = rate.try_ge(REJECTION)?;

@@ -93,7 +93,7 @@ impl Labelled {
         let place = |l: &Label| self.labels.iter().position(|m| m == l);
         let axes: Dims = order.iter().filter_map(place).collect();
         let sizes: Dims = order.iter().map(|l| place(l).map_or(1, |a| dims[a])).collect();
-        self.x.moved(Movement::Permute(axes))?.moved(Movement::Reshape(sizes))
+        self.x.movement(Movement::Permute(axes))?.movement(Movement::Reshape(sizes))
     }
     /// With the axes that nobody keeps summed away.
     fn summed(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
@@ -316,9 +316,9 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
     let place =
         |n: &String| names.iter().position(|m| m == n).expect("both sides have the same names");
     let out = to.iter().map(|group| group.iter().map(|n| sizes[place(n)]).product());
-    x.moved(Movement::reshape(sizes.iter().copied()))?
-        .moved(Movement::permute(wanted.iter().map(place)))?
-        .moved(Movement::reshape(out))
+    x.movement(Movement::reshape(sizes.iter().copied()))?
+        .movement(Movement::permute(wanted.iter().map(place)))?
+        .movement(Movement::reshape(out))
 }
 
 impl Tensor {

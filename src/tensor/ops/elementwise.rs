@@ -32,7 +32,7 @@ pub(in crate::tensor) fn pair(op: &'static str, x: Operand, y: Operand) -> Resul
 impl Pair {
     /// The node of a two-operand op on the pair.
     pub(in crate::tensor) fn node(&self, op: Op) -> Tensor {
-        self.x.with(self.x.uop().binary(op, self.y.uop()))
+        self.x.with_uop(self.x.uop().binary(op, self.y.uop()))
     }
     fn swapped(self) -> Pair {
         Pair { x: self.y, y: self.x, dtype: self.dtype }
@@ -42,7 +42,7 @@ impl Pair {
         if self.dtype.is_float() {
             return self;
         }
-        let cast = |t: Tensor| t.with(cast_uop(&t.uop(), DType::F32));
+        let cast = |t: Tensor| t.with_uop(cast_uop(&t.uop(), DType::F32));
         Pair { x: cast(self.x), y: cast(self.y), dtype: DType::F32 }
     }
 }
@@ -53,11 +53,7 @@ pub(in crate::tensor) mod binary {
     use super::*;
 
     fn only(op: &'static str, p: &Pair, ok: bool, what: &str) -> Result<()> {
-        if ok {
-            Ok(())
-        } else {
-            wrong_dtype(op, format!("expected {what}, got {}", p.dtype))
-        }
+        if ok { Ok(()) } else { wrong_dtype(op, format!("expected {what}, got {}", p.dtype)) }
     }
     pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
         Ok(unify("add", &[x, y])?.node(Op::Add))
@@ -202,11 +198,7 @@ impl Tensor {
             if others.len() + 1 != op.arity() {
                 return wrong_shape(
                     "alu",
-                    format!(
-                        "{op:?} expected {} operands, got {}",
-                        op.arity(),
-                        others.len() + 1
-                    ),
+                    format!("{op:?} expected {} operands, got {}", op.arity(), others.len() + 1),
                 );
             }
             if op == Op::Where {
@@ -244,7 +236,7 @@ impl Tensor {
     pub fn ufix(&self, x: impl Into<Operand>) -> Tensor {
         match x.into() {
             Operand::Scalar(c, weak) => {
-                self.with(UOp::constant(c, promote_weak(self.dtype(), weak)))
+                self.with_uop(UOp::constant(c, promote_weak(self.dtype(), weak)))
             }
             Operand::Tensor(t) => t,
         }
@@ -464,7 +456,7 @@ impl Tensor {
                     format!("expected integers or bools, got {}", self.dtype()),
                 );
             }
-            Ok(self.with(self.uop().not()))
+            Ok(self.with_uop(self.uop().not()))
         }
 
         /// The negative. Unsigned integers wrap.
@@ -476,12 +468,9 @@ impl Tensor {
         /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
-                return wrong_dtype(
-                    "neg",
-                    "expected numbers, got bool; `!x` negates a bool",
-                );
+                return wrong_dtype("neg", "expected numbers, got bool; `!x` negates a bool");
             }
-            Ok(self.with(-&self.uop()))
+            Ok(self.with_uop(-&self.uop()))
         }
     }
 }

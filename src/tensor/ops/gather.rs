@@ -15,7 +15,7 @@ use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
 use crate::shape::{Dims, Movement};
-use crate::tensor::broadcast::{Operand, broadcast_to, common_device, cut_to};
+use crate::tensor::broadcast::{Operand, broadcast_to, common_device, slice_to_extents};
 use crate::tensor::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
 
 /// What [`Tensor::scatter_reduce`] makes of the elements that meet at one place.
@@ -36,10 +36,7 @@ pub enum Scatter {
 /// Indices as places from the start of an axis of `size`, in a dtype that holds every place.
 pub(in crate::tensor) fn places(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
     if !index.dtype().is_int() {
-        return wrong_dtype(
-            op,
-            format!("expected an integer index, got {}", index.dtype()),
-        );
+        return wrong_dtype(op, format!("expected an integer index, got {}", index.dtype()));
     }
     let narrow = index.dtype().bits() < 32 || index.dtype() == DType::I32;
     let dtype = if narrow && i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
@@ -68,10 +65,10 @@ fn nodes(
         let others: Vec<_> = (0..table.shape().len())
             .map(|a| if a == axis { None } else { table.extent(a).cloned() })
             .collect();
-        let node = cut_to(t.uop(), &others);
+        let node = slice_to_extents(t.uop(), &others);
         // Values are there for each place.
         let places: Vec<_> = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
-        nodes.push(cut_to(node, &places));
+        nodes.push(slice_to_extents(node, &places));
     }
     fit_along(axis, &nodes).or_else(|msg| wrong_shape(op, msg))?;
     Ok((nodes, device))
@@ -79,7 +76,7 @@ fn nodes(
 
 /// The elements of `x` at places along an axis; places have the shape of `x` but for the axis. A
 /// place that is not there gives 0.
-pub(in crate::tensor) fn read_at(
+pub(in crate::tensor) fn gather_at(
     op: &'static str,
     x: &Tensor,
     places: &Tensor,
@@ -90,27 +87,27 @@ pub(in crate::tensor) fn read_at(
 }
 
 /// Slices of `x` along an axis, at a list of places.
-pub(in crate::tensor) fn slices_at(
+pub(in crate::tensor) fn select_at(
     op: &'static str,
     x: &Tensor,
     places: &Tensor,
     axis: usize,
 ) -> Result<Tensor> {
-    read_at(op, x, &along(x, places, axis)?, axis)
+    gather_at(op, x, &along(x, places, axis)?, axis)
 }
 
 /// A list of places along an axis of `x`, the same for all of its other axes.
 pub(in crate::tensor) fn along(x: &Tensor, places: &Tensor, axis: usize) -> Result<Tensor> {
     let (mut dims, count) = (x.dims(), places.dims()[0]);
     let line = places
-        .moved(Movement::reshape((0..dims.len()).map(|a| if a == axis { count } else { 1 })))?;
+        .movement(Movement::reshape((0..dims.len()).map(|a| if a == axis { count } else { 1 })))?;
     dims[axis] = count;
-    line.moved(Movement::Expand(dims))
+    line.movement(Movement::Expand(dims))
 }
 
 /// `x` with values combined into it at places along an axis; places and values have the shape of
 /// `x` but for the axis.
-pub(in crate::tensor) fn write_at(
+pub(in crate::tensor) fn scatter_at(
     op: &'static str,
     x: &Tensor,
     places: &Tensor,
@@ -140,7 +137,7 @@ fn within(
 /// The first `sizes` of each axis, but for one.
 fn cut(x: &Tensor, sizes: &[usize], except: Option<usize>) -> Result<Tensor> {
     let dims = x.dims();
-    x.moved(Movement::shrink(
+    x.movement(Movement::shrink(
         (0..dims.len()).map(|i| (0, if Some(i) == except { dims[i] } else { sizes[i] })),
     ))
 }
@@ -162,7 +159,7 @@ impl Write {
         let (dims, shape) = (x.dims(), index.dims());
         within(op, &shape, &dims, "tensor", Some(at))?;
         let src = match src {
-            Operand::Scalar(..) => x.written_as(src)?.try_expand(&shape)?,
+            Operand::Scalar(..) => x.cast_operand(src)?.try_expand(&shape)?,
             Operand::Tensor(t) if t.ndim() == 0 => t.try_expand(&shape)?,
             Operand::Tensor(t) => {
                 within(op, &shape, &t.dims(), "source", None)?;
@@ -192,7 +189,7 @@ impl Write {
     ) -> Result<Tensor> {
         let shape = self.places.dims();
         let value = if value.ndim() == 0 { &value.try_expand(&shape)? } else { value };
-        write_at(op, base, &self.places, value, combine, self.axis)
+        scatter_at(op, base, &self.places, value, combine, self.axis)
     }
 }
 
@@ -202,10 +199,10 @@ fn joined(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Result<Te
     let padding: Vec<(usize, usize)> =
         (0..dims.len()).map(|i| if i == at { (0, 0) } else { (0, dims[i] - shape[i]) }).collect();
     if padding.iter().all(|&p| p == (0, 0)) {
-        return Ok(written.same());
+        return Ok(written.copy());
     }
     let reached = written
-        .as_much_of(Tensor::full((), true).try_expand(&written.dims())?)
+        .match_extents(Tensor::full((), true).try_expand(&written.dims())?)
         .try_pad(&padding)?;
     reached.try_where_(written.try_pad(&padding)?, x)
 }
@@ -231,7 +228,7 @@ impl Tensor {
             let at = resolve_axis(OP, axis, &self.dims())?;
             let shape = index.dims();
             within(OP, &shape, &self.dims(), "tensor", Some(at))?;
-            read_at(OP, &cut(self, &shape, Some(at))?, &places(OP, index, self.dims()[at])?, at)
+            gather_at(OP, &cut(self, &shape, Some(at))?, &places(OP, index, self.dims()[at])?, at)
         }
 
         /// Slices along an axis in the order of a list of indices. Negative indices count from the
@@ -252,7 +249,7 @@ impl Tensor {
                     format!("expected an index of one axis, got {:?}", index.dims()),
                 );
             }
-            slices_at(OP, self, &places(OP, index, self.dims()[at])?, at)
+            select_at(OP, self, &places(OP, index, self.dims()[at])?, at)
         }
 
         /// The tensor with elements of a source, or a number, written at indices along an axis:
@@ -321,7 +318,7 @@ impl Tensor {
             if how == Scatter::Mean {
                 let none = Tensor::full((), include_self as i32).try_expand(&w.part.dims())?;
                 let count =
-                    w.onto(OP, &w.part.as_much_of(none), &Tensor::full((), 1), Combine::Add)?;
+                    w.onto(OP, &w.part.match_extents(none), &Tensor::full((), 1), Combine::Add)?;
                 // Where nothing arrives nothing is divided.
                 let n = count.try_maximum(1)?.try_cast(acc)?;
                 all = if acc.is_float() { all.try_div(n)? } else { all.try_idiv(n)? };
@@ -342,7 +339,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nonzero | try_nonzero(&self, size: Option<usize>) -> Tensor {
-            let (flat, dims) = (self.set_places(size)?, self.dims());
+            let (flat, dims) = (self.nonzero_indices(size)?, self.dims());
             if dims.is_empty() {
                 return flat.try_unsqueeze(1)?.slice_axis(1, 0, 0);
             }
@@ -375,23 +372,21 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "masked_select";
             if !mask.dtype().is_bool() {
-                return wrong_dtype(
-                    OP,
-                    format!("expected a bool mask, got {}", mask.dtype()),
-                );
+                return wrong_dtype(OP, format!("expected a bool mask, got {}", mask.dtype()));
             }
-            let shape: Dims = crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;
-            let flat = broadcast_to(OP, mask, &shape)?.set_places(size)?;
+            let shape: Dims =
+                crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;
+            let flat = broadcast_to(OP, mask, &shape)?.nonzero_indices(size)?;
             // A place of -1 is outside, and reads 0.
-            read_at(OP, &broadcast_to(OP, self, &shape)?.try_reshape([-1])?, &flat, 0)
+            gather_at(OP, &broadcast_to(OP, self, &shape)?.try_reshape([-1])?, &flat, 0)
         }
     }
 
     /// The places in row-major order of the elements that are not zero: as many as `size` says, the
     /// last of them -1 where there are fewer.
-    pub(in crate::tensor) fn set_places(&self, size: Option<usize>) -> Result<Tensor> {
-        self.no_variables("nonzero", 0..self.ndim())?;
-        let mask = self.truth().try_reshape([self.numel()])?;
+    pub(in crate::tensor) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
+        self.require_static("nonzero", 0..self.ndim())?;
+        let mask = self.nonzero_mask().try_reshape([self.numel()])?;
         let size = match size {
             Some(size) => size,
             None => {
@@ -409,13 +404,13 @@ impl Tensor {
         if self.device().is_several() || Device::named(self.device()).is_ok_and(|d| d.target().grid)
         {
             let (at, none) = (mask.try_where_(before, -1)?, count.literal(-1).try_expand([size])?);
-            return write_at("nonzero", &none, &at, &line, Combine::SetDistinct, 0);
+            return scatter_at("nonzero", &none, &at, &line, Combine::SetDistinct, 0);
         }
         // A thread that writes in order does so without a branch, half of which would be
         // mispredicted: what is not set goes there too, as -1, and the next that is set writes over
         // it. After the last that is set comes one place more.
         let none = count.literal(-1).try_expand([size.saturating_add(1)])?;
-        write_at("nonzero", &none, &before, &mask.try_where_(line, -1)?, Combine::Set, 0)?
+        scatter_at("nonzero", &none, &before, &mask.try_where_(line, -1)?, Combine::Set, 0)?
             .slice_axis(0, 0, size)
     }
 }

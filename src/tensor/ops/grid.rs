@@ -7,7 +7,7 @@ use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Axes, Spatial, Tensor, named, wrong_shape};
+use crate::tensor::{Axes, Spatial, Tensor, for_op, wrong_shape};
 
 /// What [`Tensor::grid_sample`] makes of the elements around a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -157,7 +157,7 @@ fn read(op: &'static str, x: &Tensor, sizes: &[usize], places: &[&Tensor]) -> Re
     let (flat, inside) = (flat.expect("an axis"), inside.expect("an axis"));
     let (dims, points) = (x.dims(), flat.dims()[1]);
     let index = flat.try_unsqueeze(1)?.try_expand([dims[0], dims[1], points])?;
-    inside.try_unsqueeze(1)?.try_where_(named(op, x.try_gather(2, &index))?, x.literal(0))
+    inside.try_unsqueeze(1)?.try_where_(for_op(op, x.try_gather(2, &index))?, x.literal(0))
 }
 
 /// Cubic interpolation at places of two axes, from the four elements around each.
@@ -266,10 +266,10 @@ impl Tensor {
             }
             let (n, r) = (lead.len(), factor);
             let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
-            let apart = self.moved(with(&[c / square, r, r, *h, *w]))?;
+            let apart = self.movement(with(&[c / square, r, r, *h, *w]))?;
             let order = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]);
             let sizes = [c / square, h.saturating_mul(r), w.saturating_mul(r)];
-            apart.moved(Movement::permute(order))?.moved(with(&sizes))
+            apart.movement(Movement::permute(order))?.movement(with(&sizes))
         }
 
         /// The inverse of [`pixel_shuffle`](Self::pixel_shuffle): `[…, c, h·r, w·r]` becomes `[…,
@@ -299,9 +299,9 @@ impl Tensor {
                 );
             }
             let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
-            let apart = self.moved(with(&[*c, h / r, r, w / r, r]))?;
+            let apart = self.movement(with(&[*c, h / r, r, w / r, r]))?;
             let order = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]);
-            apart.moved(Movement::permute(order))?.moved(with(&[
+            apart.movement(Movement::permute(order))?.movement(with(&[
                 c.saturating_mul(r).saturating_mul(r),
                 h / r,
                 w / r,
@@ -338,21 +338,18 @@ impl Tensor {
                 return self.try_unsqueeze(0)?.try_unfold2d(kernel, how)?.try_squeeze(0);
             }
             if dims.len() < 3 {
-                return wrong_shape(
-                    OP,
-                    format!("expected [batch, channels, …], got {dims:?}"),
-                );
+                return wrong_shape(OP, format!("expected [batch, channels, …], got {dims:?}"));
             }
             let blocks = Blocks::new(OP, &dims[2..], &kernel, &how)?;
-            let padded = self.moved(Movement::pad(
+            let padded = self.movement(Movement::pad(
                 [(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()),
             ))?;
             let n = blocks.list.len();
-            let seen = windows(OP, &padded, &blocks.list)?.moved(Movement::permute(
+            let seen = windows(OP, &padded, &blocks.list)?.movement(Movement::permute(
                 [0, 1].into_iter().chain(2 + n..2 + 2 * n).chain(2..2 + n),
             ))?;
             let rows = dims[1] * blocks.kernel().product::<usize>();
-            seen.moved(Movement::reshape([dims[0], rows, blocks.counts.iter().product()]))
+            seen.movement(Movement::reshape([dims[0], rows, blocks.counts.iter().product()]))
         }
 
         /// The inverse of [`unfold2d`](Self::unfold2d) but for windows that overlap, whose elements
@@ -399,7 +396,7 @@ impl Tensor {
             let dtype = self.dtype();
             let mut x = self.try_cast(if dtype.is_float() { sum_acc(dtype) } else { dtype })?;
             let n = blocks.list.len();
-            x = x.moved(Movement::reshape(
+            x = x.movement(Movement::reshape(
                 [dims[0], channels]
                     .into_iter()
                     .chain(blocks.kernel())
@@ -407,11 +404,14 @@ impl Tensor {
             ))?;
             // [… kernel, count …] of each axis side by side, each with its elements where they
             // belong.
-            x = x.moved(Movement::permute(
+            x = x.movement(Movement::permute(
                 [0, 1].into_iter().chain((0..n).flat_map(|i| [2 + i, 2 + n + i])),
             ))?;
             for i in 0..n {
-                x = named(OP, spread(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0))?;
+                x = for_op(
+                    OP,
+                    spread(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0),
+                )?;
             }
             let kernels: Vec<usize> = (0..n).map(|i| 2 + 2 * i).collect();
             x.fold(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
@@ -452,17 +452,17 @@ impl Tensor {
             let dtype = crate::tensor::broadcast::promoted(&[self.as_float().into(), grid.into()]);
             let wide = sum_acc(dtype);
             let points = g[1..g.len() - 1].iter().product::<usize>();
-            let x = self.try_cast(wide)?.moved(Movement::reshape([
+            let x = self.try_cast(wide)?.movement(Movement::reshape([
                 dims[0],
                 dims[1],
                 dims[2..].iter().product(),
             ]))?;
-            let grid = grid.try_cast(wide)?.moved(Movement::reshape([g[0], points, n]))?;
+            let grid = grid.try_cast(wide)?.movement(Movement::reshape([g[0], points, n]))?;
             let at = |axis: usize| {
                 // The first number of a point is along the last axis.
                 let along = grid
                     .slice_axis(2, n - 1 - axis, n - axis)?
-                    .moved(Movement::reshape([g[0], points]))?;
+                    .movement(Movement::reshape([g[0], points]))?;
                 let place = how.place(&along, dims[2 + axis]);
                 // Cubic interpolation pads each element that it reads.
                 if how.mode == GridMode::Cubic {
@@ -476,11 +476,11 @@ impl Tensor {
             if how.mode == GridMode::Nearest {
                 let nearest: Vec<Tensor> = places.iter().map(|p| p.detach().round()).collect();
                 let y = read(OP, &x, &dims[2..], &nearest.iter().collect::<Vec<_>>())?;
-                return y.moved(out)?.try_cast(self.as_float().dtype());
+                return y.movement(out)?.try_cast(self.as_float().dtype());
             }
             if how.mode == GridMode::Cubic {
                 return cubic(OP, &x, &dims[2..], &places, &how)?
-                    .moved(out)?
+                    .movement(out)?
                     .try_cast(self.as_float().dtype());
             }
             let low: Vec<Tensor> = places.iter().map(|p| p.detach().floor()).collect();
@@ -502,7 +502,7 @@ impl Tensor {
                     Some(s) => s.try_add(part)?,
                 });
             }
-            sum.expect("a corner").moved(out)?.try_cast(self.as_float().dtype())
+            sum.expect("a corner").movement(out)?.try_cast(self.as_float().dtype())
         }
     }
 }
@@ -516,19 +516,20 @@ fn spread(x: &Tensor, axis: usize, w: Window, size: usize, before: usize) -> Res
         Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 2..]).copied())
     };
     let pad = |x: &Tensor, at: usize, by: usize| {
-        x.moved(Movement::pad((0..x.ndim()).map(|i| if i == at { (0, by) } else { (0, 0) })))
+        x.movement(Movement::pad((0..x.ndim()).map(|i| if i == at { (0, by) } else { (0, 0) })))
     };
     // Distances to a second window or element say nothing where there is one.
     let (stride, dilation) =
         (if count == 1 { 1 } else { w.stride }, if kernel == 1 { 1 } else { w.dilation });
     // Zeros between the elements, and after them as many as all rows are moved, and one row more.
     let length = count * stride;
-    let apart = pad(&x.moved(with(&[kernel, count, 1]))?, axis + 2, stride - 1)?
-        .moved(with(&[kernel, length]))?;
+    let apart = pad(&x.movement(with(&[kernel, count, 1]))?, axis + 2, stride - 1)?
+        .movement(with(&[kernel, length]))?;
     let row = (length + dilation * (kernel - 1)).max(before + size) + dilation;
     let rows = pad(&apart, axis + 1, row - length)?;
     // Cut into rows that are shorter by the dilation, row k begins k·dilation earlier, in the zeros
     // of the row before, and so its elements come k·dilation later.
-    let flat = rows.moved(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - dilation))?;
-    flat.moved(with(&[kernel, row - dilation]))?.slice_axis(axis + 1, before, before + size)
+    let flat =
+        rows.movement(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - dilation))?;
+    flat.movement(with(&[kernel, row - dilation]))?.slice_axis(axis + 1, before, before + size)
 }

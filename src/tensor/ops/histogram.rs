@@ -5,13 +5,13 @@
 //! compute their input at once, as [`Tensor::nonzero`] does.
 
 use super::create::iota;
-use super::gather::write_at;
+use super::gather::scatter_at;
 use crate::device::{Device, limits};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Combine, Fold};
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Scatter, Tensor, named, wrong_dtype, wrong_shape};
+use crate::tensor::{Scatter, Tensor, for_op, wrong_dtype, wrong_shape};
 
 /// For each value the number of elements of its sorted row that come before it: `sorted` is
 /// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`,
@@ -24,7 +24,7 @@ fn search(
     right: bool,
 ) -> Result<Tensor> {
     let (n, dims) = (sorted.dims()[1], values.dims());
-    let mut found = values.with(iota(1).uop()).try_mul(0)?.try_expand(&dims)?;
+    let mut found = values.with_uop(iota(1).uop()).try_mul(0)?.try_expand(&dims)?;
     if n == 0 {
         return Ok(found);
     }
@@ -38,9 +38,9 @@ fn search(
         let next = &found + step as i64;
         let mut at = (&next - 1).try_minimum(n - 1)?;
         if let Some(sorter) = &sorter {
-            at = named(op, sorter.try_gather(1, &at))?;
+            at = for_op(op, sorter.try_gather(1, &at))?;
         }
-        let element = named(op, sorted.try_gather(1, &at))?;
+        let element = for_op(op, sorted.try_gather(1, &at))?;
         let before = if right { element.try_le(values)? } else { element.try_lt(values)? };
         let after = before.logical_not().try_bitwise_and(&is_number)?;
         let passed = after.logical_not().try_bitwise_and(next.try_le(n)?)?;
@@ -56,11 +56,11 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     let Some((&n, lead)) = s.split_last() else {
         return wrong_shape(op, "expected a sorted sequence of one axis or more, got []");
     };
-    sorted.no_variables(op, 0..s.len())?;
-    values.no_variables(op, 0..v.len())?;
+    sorted.require_static(op, 0..s.len())?;
+    values.require_static(op, 0..v.len())?;
     if lead.is_empty() {
-        let flat = values.moved(Movement::reshape([1, values.max_numel()]))?;
-        return Ok((sorted.moved(Movement::reshape([1, n]))?, flat, v));
+        let flat = values.movement(Movement::reshape([1, values.max_numel()]))?;
+        return Ok((sorted.movement(Movement::reshape([1, n]))?, flat, v));
     }
     let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
         return wrong_shape(
@@ -73,8 +73,8 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     };
     let count = other.iter().product();
     Ok((
-        sorted.moved(Movement::reshape([count, n]))?,
-        values.moved(Movement::reshape([count, m]))?,
+        sorted.movement(Movement::reshape([count, n]))?,
+        values.movement(Movement::reshape([count, m]))?,
         v,
     ))
 }
@@ -90,10 +90,7 @@ fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()
         );
     }
     if !sorter.dtype().is_int() {
-        return wrong_dtype(
-            op,
-            format!("expected an integer sorter, got {}", sorter.dtype()),
-        );
+        return wrong_dtype(op, format!("expected an integer sorter, got {}", sorter.dtype()));
     }
     let n = s.last().copied().unwrap_or(0) as f64;
     match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
@@ -114,7 +111,7 @@ fn weight_dtype(weights: &Tensor) -> DType {
 /// How many times each number below `bins` comes in a list of integers, or the sum of its weights.
 fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Result<Tensor> {
     let zeros = weights.literal(0).try_expand([bins])?;
-    named(op, zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true))
+    for_op(op, zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true))
 }
 
 impl Tensor {
@@ -138,33 +135,38 @@ impl Tensor {
         pub fn unique | try_unique(&self, size: Option<usize>) -> (Tensor, Tensor, Tensor) {
             const OP: &str = "unique";
             let (dims, n) = (self.dims(), self.max_numel());
-            self.no_variables(OP, 0..dims.len())?;
-            let flat = self.moved(Movement::reshape([n]))?;
+            self.require_static(OP, 0..dims.len())?;
+            let flat = self.movement(Movement::reshape([n]))?;
             if n == 0 {
                 let size = size.unwrap_or(0);
                 let zeros = |t: &Tensor| t.literal(0).try_expand([size]);
-                let whole = self.with(iota(0).uop());
-                return Ok((zeros(&flat)?, whole.moved(Movement::Reshape(dims))?, zeros(&whole)?));
+                let whole = self.with_uop(iota(0).uop());
+                return Ok((
+                    zeros(&flat)?,
+                    whole.movement(Movement::Reshape(dims))?,
+                    zeros(&whole)?,
+                ));
             }
-            let (sorted, order) = named(OP, flat.detach().try_sort(0, false))?;
+            let (sorted, order) = for_op(OP, flat.detach().try_sort(0, false))?;
             // Stored once: each result reads both.
             let (sorted, order) = (sorted.contiguous(), order.contiguous());
             let new = sorted
                 .slice_axis(0, 1, n)?
                 .try_ne(sorted.slice_axis(0, 0, n - 1)?)?
                 .try_pad_with(&[(1, 0)], true)?;
-            let firsts = named(OP, new.set_places(size))?;
+            let firsts = for_op(OP, new.nonzero_indices(size))?;
             let count = firsts.dims()[0];
-            let rank = named(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
-            let inverse = write_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
+            let rank = for_op(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
+            let inverse =
+                scatter_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
             // A place of -1 is past the last distinct element.
             let there = firsts.try_ge(0)?;
             let safe = firsts.try_maximum(0)?;
-            let place = named(OP, order.try_gather(0, &safe))?;
+            let place = for_op(OP, order.try_gather(0, &safe))?;
             let values =
-                there.try_where_(named(OP, flat.try_gather(0, &place))?, self.literal(0))?;
+                there.try_where_(for_op(OP, flat.try_gather(0, &place))?, self.literal(0))?;
             let counts = counts(OP, &rank, count, &rank.ones_like())?;
-            Ok((values, inverse.moved(Movement::Reshape(dims))?, counts))
+            Ok((values, inverse.movement(Movement::Reshape(dims))?, counts))
         }
 
         /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of
@@ -191,7 +193,7 @@ impl Tensor {
             if dims.len() != 1 {
                 return wrong_shape(OP, format!("expected one axis, got {dims:?}"));
             }
-            self.no_variables(OP, [0])?;
+            self.require_static(OP, [0])?;
             if !self.dtype().is_int() {
                 return wrong_dtype(OP, format!("expected integers, got {}", self.dtype()));
             }
@@ -226,7 +228,7 @@ impl Tensor {
                     OP,
                     self,
                     bins,
-                    &self.with(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?,
+                    &self.with_uop(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?,
                 ),
             }
         }
@@ -254,7 +256,7 @@ impl Tensor {
             let n = self.max_numel();
             let x = self.as_wide_float().detach();
             let dtype = self.as_float().dtype();
-            let x = named(OP, x.moved(Movement::reshape([n])))?;
+            let x = for_op(OP, x.movement(Movement::reshape([n])))?;
             if n == 0 {
                 return x.literal(0).try_expand([bins])?.try_cast(dtype);
             }
@@ -319,14 +321,14 @@ impl Tensor {
             let (sorted, values, shape) = rows(OP, self, values)?;
             let sorter = match sorter {
                 Some(sorter) => {
-                    sorter.no_variables(OP, 0..sorter.ndim())?;
+                    sorter.require_static(OP, 0..sorter.ndim())?;
                     check_sorter(OP, self, sorter)?;
-                    Some(sorter.moved(Movement::Reshape(sorted.dims()))?)
+                    Some(sorter.movement(Movement::Reshape(sorted.dims()))?)
                 }
                 None => None,
             };
             search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?
-                .moved(Movement::Reshape(shape))
+                .movement(Movement::Reshape(shape))
         }
 
         /// For each element the number of the interval between sorted boundaries that it is in: an
@@ -347,7 +349,7 @@ impl Tensor {
                     format!("boundaries have one axis, and these are {:?}", boundaries.dims()),
                 );
             }
-            named(OP, boundaries.try_searchsorted(self, right, None))
+            for_op(OP, boundaries.try_searchsorted(self, right, None))
         }
 
         /// Whether each element is among the elements of another tensor; NaN is not.
@@ -364,8 +366,8 @@ impl Tensor {
         pub fn isin | try_isin(&self, elements: &Tensor) -> Tensor {
             const OP: &str = "isin";
             let m = elements.max_numel();
-            elements.no_variables(OP, 0..elements.ndim())?;
-            let list = elements.moved(Movement::reshape([m]))?;
+            elements.require_static(OP, 0..elements.ndim())?;
+            let list = elements.movement(Movement::reshape([m]))?;
             if m <= 16 {
                 // Few enough to compare with each.
                 return self.try_unsqueeze(-1)?.try_eq(&list)?.fold(
@@ -374,16 +376,16 @@ impl Tensor {
                     &crate::tensor::Axes::from(-1),
                 );
             }
-            self.no_variables(OP, 0..self.ndim())?;
+            self.require_static(OP, 0..self.ndim())?;
             let dtype = crate::tensor::broadcast::promoted(&[self.into(), elements.into()]);
             let (x, list) = (self.try_cast(dtype)?.detach(), list.try_cast(dtype)?.detach());
-            let sorted = named(OP, list.try_sort(0, false))?.0.contiguous();
-            let flat = x.moved(Movement::reshape([1, x.max_numel()]))?;
-            let row = sorted.moved(Movement::reshape([1, m]))?;
+            let sorted = for_op(OP, list.try_sort(0, false))?.0.contiguous();
+            let flat = x.movement(Movement::reshape([1, x.max_numel()]))?;
+            let row = sorted.movement(Movement::reshape([1, m]))?;
             let place = search(OP, &row, None, &flat, false)?.try_minimum(m - 1)?;
-            named(OP, row.try_gather(1, &place))?
+            for_op(OP, row.try_gather(1, &place))?
                 .try_eq(flat)?
-                .moved(Movement::Reshape(self.dims()))
+                .movement(Movement::Reshape(self.dims()))
         }
     }
 }

@@ -294,7 +294,7 @@ impl Tensor {
     pub fn set(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
         let (whole, picks, taken) = variable::cut("set", self, index.picks())?;
         let cut = pick("set", &whole, picks)?;
-        let value = self.written_as(value.into())?;
+        let value = self.cast_operand(value.into())?;
         let part = if cut.places.is_empty() {
             broadcast_to("set", &value, &cut.out)?
         } else {
@@ -304,7 +304,7 @@ impl Tensor {
             return self.assign(part);
         }
         let inside = Tensor::full((), true).try_expand(&cut.out)?;
-        let back = |part: &Tensor| variable::put_back("set", &cut.undo(part)?, &taken);
+        let back = |part: &Tensor| variable::restore_slices("set", &cut.undo(part)?, &taken);
         self.assign(back(&inside)?.try_where_(back(&part)?, self)?)
     }
 }
@@ -427,21 +427,21 @@ impl Cut {
     /// The view.
     fn apply(&self, t: &Tensor) -> Result<Tensor> {
         let part = t
-            .moved(Movement::Shrink(self.ranges.clone()))?
-            .moved(Movement::flip(self.flips.iter().copied()))?;
-        every(&part, &self.steps)?.moved(Movement::Reshape(self.out.clone()))
+            .movement(Movement::Shrink(self.ranges.clone()))?
+            .movement(Movement::flip(self.flips.iter().copied()))?;
+        every(&part, &self.steps)?.movement(Movement::Reshape(self.out.clone()))
     }
     /// What is in the view, back where it was, and zeros elsewhere.
     fn undo(&self, part: &Tensor) -> Result<Tensor> {
         let sizes: Dims = self.ranges.iter().map(|r| r.1 - r.0).collect();
         let counts: Dims = sizes.iter().zip(&self.steps).map(|(n, &s)| n.div_ceil(s)).collect();
         let apart = part
-            .moved(Movement::reshape(counts.iter().flat_map(|&c| [c, 1])))?
-            .moved(Movement::pad(self.steps.iter().flat_map(|&s| [(0, 0), (0, s - 1)])))?
-            .moved(Movement::reshape(counts.iter().zip(&self.steps).map(|(c, s)| c * s)))?
-            .moved(Movement::shrink(sizes.iter().map(|&n| (0, n))))?;
+            .movement(Movement::reshape(counts.iter().flat_map(|&c| [c, 1])))?
+            .movement(Movement::pad(self.steps.iter().flat_map(|&s| [(0, 0), (0, s - 1)])))?
+            .movement(Movement::reshape(counts.iter().zip(&self.steps).map(|(c, s)| c * s)))?
+            .movement(Movement::shrink(sizes.iter().map(|&n| (0, n))))?;
         let around = self.ranges.iter().zip(&self.shape).map(|(r, n)| (r.0, n - r.1));
-        apart.moved(Movement::flip(self.flips.iter().copied()))?.moved(Movement::pad(around))
+        apart.movement(Movement::flip(self.flips.iter().copied()))?.movement(Movement::pad(around))
     }
 }
 
@@ -453,8 +453,8 @@ pub(in crate::tensor) fn every(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
     let dims = t.dims();
     let counts: Dims = dims.iter().zip(steps).map(|(n, &s)| n.div_ceil(s)).collect();
     // Filled up to whole steps, cut into steps, and the first of each kept.
-    t.moved(Movement::pad((0..dims.len()).map(|i| (0, counts[i] * steps[i] - dims[i]))))?
-        .moved(Movement::reshape(counts.iter().zip(steps).flat_map(|(&c, &s)| [c, s])))?
-        .moved(Movement::shrink(counts.iter().flat_map(|&c| [(0, c), (0, 1)])))?
-        .moved(Movement::Reshape(counts))
+    t.movement(Movement::pad((0..dims.len()).map(|i| (0, counts[i] * steps[i] - dims[i]))))?
+        .movement(Movement::reshape(counts.iter().zip(steps).flat_map(|(&c, &s)| [c, s])))?
+        .movement(Movement::shrink(counts.iter().flat_map(|&c| [(0, c), (0, 1)])))?
+        .movement(Movement::Reshape(counts))
 }

@@ -2,7 +2,7 @@
 //! whose elements are read, or mixed from two neighbours, axis by axis.
 
 use super::create::iota;
-use super::gather::slices_at;
+use super::gather::select_at;
 use super::resample;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -68,14 +68,14 @@ fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool)
         Interpolate::Linear if align => (i * n.saturating_sub(1), (size - 1).max(1)),
         _ => (((i * 2 + 1) * n - size).try_maximum(0)?, 2 * size),
     };
-    let at = |place: &Tensor| slices_at("interpolate", x, place, axis);
+    let at = |place: &Tensor| select_at("interpolate", x, place, axis);
     let first = above.try_idiv(below)?.try_minimum(n - 1)?;
     if mode != Interpolate::Linear {
         return at(&first);
     }
     let share = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
     let share =
-        share.moved(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
+        share.movement(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
     let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
     // At a share of 0 there is one element alone: the other may be infinite.
     let both = a.try_mul(1.0 - &share)?.try_add(b.try_mul(&share)?)?;
@@ -136,7 +136,7 @@ impl Tensor {
                     ),
                 );
             }
-            let mut x = if mode.mixes() { self.as_wide_float() } else { self.same() };
+            let mut x = if mode.mixes() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {
                 x = resized(&x, first + i, n, mode, align_corners)?;
             }

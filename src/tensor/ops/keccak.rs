@@ -107,7 +107,7 @@ const BLOCK: usize = 4096;
 impl Tensor {
     /// All elements as the bytes that they are stored in, little endian, along one axis.
     fn stored_bytes(&self) -> Result<Tensor> {
-        self.no_variables("hash", 0..self.ndim())?;
+        self.require_static("hash", 0..self.ndim())?;
         let flat = self.try_reshape([self.numel()])?;
         let bits = match self.element_size() {
             1 if self.dtype().is_bool() => return flat.try_cast(DType::U8),
@@ -139,7 +139,7 @@ impl Tensor {
             loop {
                 let length = bytes.numel();
                 let chunks = length.div_ceil(CHUNK).max(1);
-                let full = bytes.moved(Movement::pad([(0, chunks * CHUNK - length)]))?;
+                let full = bytes.movement(Movement::pad([(0, chunks * CHUNK - length)]))?;
                 let blocks = full
                     .try_reshape([chunks * CHUNK / BLOCK, BLOCK])?
                     .try_keccak(Keccak::Shake128)?;
@@ -166,10 +166,7 @@ impl Tensor {
         pub fn keccak | try_keccak(&self, kind: Keccak) -> Tensor {
             const OP: &str = "keccak";
             if self.dtype() != DType::U8 {
-                return wrong_dtype(
-                    OP,
-                    format!("expected bytes (u8), got {}", self.dtype()),
-                );
+                return wrong_dtype(OP, format!("expected bytes (u8), got {}", self.dtype()));
             }
             let dims = self.dims();
             let Some((&length, lead)) = dims.split_last() else {
@@ -201,7 +198,7 @@ impl Tensor {
                 .try_lshift(&place)?
                 .try_sum(-1)?;
             let lanes =
-                lanes.moved(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
+                lanes.movement(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
                 let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
@@ -212,7 +209,7 @@ impl Tensor {
             let shape: Dims = lead.iter().copied().chain([digest]).collect();
             out.try_reshape([messages, 200])?
                 .slice_axis(1, 0, digest)?
-                .moved(Movement::Reshape(shape))
+                .movement(Movement::Reshape(shape))
         }
     }
 }

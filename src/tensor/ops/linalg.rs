@@ -26,7 +26,7 @@ pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, u
 /// The unit matrix, once for each of a batch, in the dtype and on the device of a tensor.
 pub(in crate::tensor) fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
-    like.with(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
+    like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }
 
 pub(in crate::tensor) fn sum(op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {

@@ -72,7 +72,7 @@ impl Tensor {
             if x.ndim() == 0 {
                 return wrong_shape(op, format!("element {i} has no axis to go along"));
             }
-            x.no_variables(op, 0..1)?;
+            x.require_static(op, 0..1)?;
             if x.dims()[0] != first.dims()[0] {
                 let (a, b) = (first.dims(), x.dims());
                 return wrong_shape(
@@ -126,7 +126,7 @@ impl Tensor {
                     .try_to(device.as_str())
             };
             return Ok((
-                carry.iter().map(|t| t.same()).collect(),
+                carry.iter().map(|t| t.copy()).collect(),
                 kept.iter().map(none).collect::<Result<_>>()?,
             ));
         }
@@ -205,7 +205,7 @@ fn unrolled(
                    without elements)";
         return wrong_shape(op, format!("{count} runs; {why}, and at most {MOST_UNROLLED} are"));
     }
-    let mut now: Vec<Tensor> = carry.iter().map(|t| t.same()).collect();
+    let mut now: Vec<Tensor> = carry.iter().map(|t| t.copy()).collect();
     let mut runs: Vec<Vec<Tensor>> = Vec::new();
     for run in 0..count {
         let t = if reverse { count - 1 - run } else { run };

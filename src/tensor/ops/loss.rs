@@ -306,7 +306,7 @@ impl Tensor {
                 let none = p.try_eq(0)?;
                 none.try_where_(-100.0, none.try_where_(1.0, p)?.log().try_maximum(-100.0)?)
             };
-            let yes = times(y.try_mul(log(x.same())?)?, &how.pos_weight)?;
+            let yes = times(y.try_mul(log(x.copy())?)?, &how.pos_weight)?;
             let no = (1.0 - &y).try_mul(log(1.0 - &x)?)?;
             self.reduced(&times(-yes.try_add(no)?, &how.weight)?, how.reduction)
         }
@@ -634,11 +634,11 @@ fn counted_rows(x: &Tensor, target: &Tensor, axis: usize, how: &CrossEntropy) ->
     // A target of another form is an error of `classes`.
     let rows = x.dims().into_iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, n)| n);
     if !target.dtype().is_int() || !rows.eq(target.dims()) {
-        return Ok(x.same());
+        return Ok(x.copy());
     }
     match counted(target, ignored(target, how))? {
         Some(counted) => counted.try_unsqueeze(axis as isize)?.try_where_(x, 0.0),
-        None => Ok(x.same()),
+        None => Ok(x.copy()),
     }
 }
 
@@ -660,7 +660,7 @@ fn classes(
     }
     // Along the axis of classes.
     let across = |t: &Tensor| {
-        t.moved(Movement::reshape((0..dims.len()).map(|i| if i == axis { count } else { 1 })))
+        t.movement(Movement::reshape((0..dims.len()).map(|i| if i == axis { count } else { 1 })))
     };
     let weight = match &how.weight {
         None => None,

@@ -427,7 +427,7 @@ impl Tensor {
                 Some(w) if w.dims().as_slice() == [classes] => {
                     let w = w
                         .try_cast(x.dtype())?
-                        .moved(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
+                        .movement(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
                     Some(sum(&right.try_where_(w, 0.0)?)?)
                 }
                 Some(w) => {

@@ -19,7 +19,7 @@ macro_rules! unary {
                     return x.$name();
                 }
                 let x = self.as_float();
-                x.with(x.uop().unary(Op::$op))
+                x.with_uop(x.uop().unary(Op::$op))
             }
         )* }
     };
@@ -133,7 +133,7 @@ unary! {
 impl Tensor {
     /// As floats: integers and bools become the default float.
     pub(in crate::tensor) fn as_float(&self) -> Tensor {
-        if self.is_floating_point() { self.same() } else { self.cast(DType::F32) }
+        if self.is_floating_point() { self.copy() } else { self.cast(DType::F32) }
     }
     /// As floats that sums may be made in: narrow ones become `f32`.
     pub(in crate::tensor) fn as_wide_float(&self) -> Tensor {
@@ -256,7 +256,7 @@ impl Tensor {
     /// ```
     pub fn abs(&self) -> Tensor {
         if self.dtype().is_unsigned() || self.dtype().is_bool() {
-            self.same()
+            self.copy()
         } else {
             self.maximum(-self)
         }
@@ -270,7 +270,7 @@ impl Tensor {
     /// ```
     pub fn sign(&self) -> Tensor {
         if self.dtype().is_bool() {
-            return self.same();
+            return self.copy();
         }
         let zero =
             if self.is_floating_point() { Operand::from(self.detach()) } else { Operand::from(0) };
@@ -287,9 +287,9 @@ impl Tensor {
     /// ```
     pub fn trunc(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.same();
+            return self.copy();
         }
-        self.with(self.uop().unary(Op::Trunc))
+        self.with_uop(self.uop().unary(Op::Trunc))
     }
     /// Down to a whole number.
     ///
@@ -300,7 +300,7 @@ impl Tensor {
     /// ```
     pub fn floor(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.same();
+            return self.copy();
         }
         let t = self.trunc();
         self.lt(&t).where_(&t - 1.0, &t)
@@ -314,7 +314,7 @@ impl Tensor {
     /// ```
     pub fn ceil(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.same();
+            return self.copy();
         }
         let t = self.trunc();
         t.lt(self).where_(&t + 1.0, &t)
@@ -331,7 +331,7 @@ impl Tensor {
     /// ```
     pub fn round(&self) -> Tensor {
         if !self.is_floating_point() {
-            return self.same();
+            return self.copy();
         }
         let t = self.trunc();
         let rest = (self - &t).abs();
@@ -389,7 +389,7 @@ impl Tensor {
             32 => DType::I32,
             _ => DType::I64,
         };
-        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.same() };
+        let x = if self.is_floating_point() { self.bitcast(bits) } else { self.copy() };
         x.lt(0)
     }
 

@@ -66,7 +66,7 @@ impl Tensor {
                     ),
                 );
             }
-            let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.same() };
+            let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.copy() };
             let y = if b.len() == 1 { other.try_unsqueeze(-1)? } else { other.clone() };
             let (m, n, k) = (x.dims(), y.dims(), inner);
             if let Err(e) =

@@ -5,7 +5,7 @@ use super::statistics::p_norm;
 use super::svd::singular_values;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::tensor::{Axes, Tensor, autocast, keepdim, named, wrong_shape};
+use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
 
 /// Which norm [`Tensor::matrix_norm`] gives. A number is an order: `2.0` for
 /// `MatrixNorm::Order(2.0)`.
@@ -31,8 +31,8 @@ impl From<f64> for MatrixNorm {
 fn extreme(op: &'static str, x: &Tensor, order: f64, axis: isize) -> Result<Tensor> {
     match order > 0.0 {
         true if x.size(axis) == 0 => x.fold(op, Fold::Add, &keepdim(axis)),
-        true => named(op, x.try_max(keepdim(axis))),
-        false => named(op, x.try_min(keepdim(axis))),
+        true => for_op(op, x.try_max(keepdim(axis))),
+        false => for_op(op, x.try_min(keepdim(axis))),
     }
 }
 
@@ -95,10 +95,7 @@ impl Tensor {
             let dims = self.dims();
             let (at, keep) = axes.into().in_order(OP, &dims)?;
             let [row, column] = at[..] else {
-                return wrong_shape(
-                    OP,
-                    format!("expected two axes, got {} of {dims:?}", at.len()),
-                );
+                return wrong_shape(OP, format!("expected two axes, got {} of {dims:?}", at.len()));
             };
             let x = self.as_wide_float().try_movedim([row, column], [-2, -1])?;
             let norms = norm(OP, &x, order.into())?.try_cast(self.as_float().dtype())?;

@@ -45,7 +45,7 @@ fn along(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> 
     }
     // Beside an axis that ends at a variable each element is chosen from the operands.
     let place = iota(total)
-        .moved(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
+        .movement(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
     let mut joined: Option<Tensor> = None;
     let mut end = 0;
     for u in parts {
@@ -53,7 +53,7 @@ fn along(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> 
         end += u.shape()[at];
         let padding =
             Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) }));
-        let padded = Tensor::new_inner(u, device, None).moved(padding)?;
+        let padded = Tensor::new_inner(u, device, None).movement(padding)?;
         // A choice keeps every bit, where a sum with zeros would turn -0 into 0.
         joined = Some(match joined {
             None => padded,
@@ -79,7 +79,7 @@ impl Tensor {
             let shape = shape.into();
             shape.cut(
                 "reshape",
-                self.moved(Movement::Reshape(
+                self.movement(Movement::Reshape(
                     shape.sizes("reshape")?.infer("reshape", &self.dims())?,
                 ))?,
                 |_| false,
@@ -115,9 +115,11 @@ impl Tensor {
                 if n == -1 && i >= new { from[i - new] as isize } else { n }
             };
             let full = Sizes(sizes.iter().enumerate().map(kept).collect()).shape("expand")?;
-            shape.cut("expand", crate::tensor::broadcast::broadcast_to("expand", self, &full)?, |i| {
-                i < new || from[i - new] == 1
-            })
+            shape.cut(
+                "expand",
+                crate::tensor::broadcast::broadcast_to("expand", self, &full)?,
+                |i| i < new || from[i - new] == 1,
+            )
         }
 
         /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
@@ -127,7 +129,7 @@ impl Tensor {
         /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([-1, 0, 1]).shape(), [4, 2, 3]);
         /// ```
         pub fn permute | try_permute(&self, axes: impl Into<Sizes>) -> Tensor {
-            self.moved(Movement::Permute(axes.into().axes("permute", &self.dims())?))
+            self.movement(Movement::Permute(axes.into().axes("permute", &self.dims())?))
         }
 
         /// Two axes exchanged.
@@ -142,7 +144,7 @@ impl Tensor {
                 (resolve_axis("transpose", a, &dims)?, resolve_axis("transpose", b, &dims)?);
             let mut axes: Dims = (0..dims.len()).collect();
             axes.swap(a, b);
-            self.moved(Movement::Permute(axes))
+            self.movement(Movement::Permute(axes))
         }
 
         /// The transpose of a matrix.
@@ -162,7 +164,7 @@ impl Tensor {
                     ),
                 );
             }
-            self.moved(Movement::permute((0..self.ndim()).rev()))
+            self.movement(Movement::permute((0..self.ndim()).rev()))
         }
 
         /// `(before, after)` zeros around each axis.
@@ -176,7 +178,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad | try_pad(&self, padding: &[(usize, usize)]) -> Tensor {
-            self.moved(Movement::pad(padding.iter().copied()))
+            self.movement(Movement::pad(padding.iter().copied()))
         }
 
         /// `(before, after)` of a value around each axis. The value takes this tensor's dtype.
@@ -199,7 +201,7 @@ impl Tensor {
                 return Ok(padded);
             }
             let inside = self
-                .as_much_of(Tensor::full((), true).try_expand(&self.dims())?)
+                .match_extents(Tensor::full((), true).try_expand(&self.dims())?)
                 .try_pad(padding)?;
             inside.try_where_(padded, value)?.try_cast(self.dtype())
         }
@@ -212,7 +214,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn shrink | try_shrink(&self, ranges: &[(usize, usize)]) -> Tensor {
-            self.moved(Movement::shrink(ranges.iter().copied()))
+            self.movement(Movement::shrink(ranges.iter().copied()))
         }
 
         /// Axes reversed; `..` reverses all.
@@ -225,7 +227,7 @@ impl Tensor {
         pub fn flip | try_flip(&self, axes: impl Into<Axes>) -> Tensor {
             let dims = self.dims();
             let (axes, _) = axes.into().resolve("flip", &dims)?;
-            self.moved(Movement::flip((0..dims.len()).map(|axis| axes.contains(&axis))))
+            self.movement(Movement::flip((0..dims.len()).map(|axis| axes.contains(&axis))))
         }
 
         /// Axes of size 1 left out: those named, or with `..` all. A named axis of another size
@@ -241,7 +243,7 @@ impl Tensor {
             let (axes, _) = axes.into().resolve("squeeze", &dims)?;
             let kept =
                 dims.iter().enumerate().filter(|&(axis, &size)| size != 1 || !axes.contains(&axis));
-            self.moved(Movement::reshape(kept.map(|(_, &size)| size)))
+            self.movement(Movement::reshape(kept.map(|(_, &size)| size)))
         }
 
         /// A new axis of size 1, which will be `axis` of the result.
@@ -263,7 +265,7 @@ impl Tensor {
                 ),
             })?;
             dims.insert(at, 1);
-            self.moved(Movement::Reshape(dims))
+            self.movement(Movement::Reshape(dims))
         }
 
         /// The axes from `start` to `end`, both included, made into one.
@@ -275,7 +277,7 @@ impl Tensor {
         pub fn flatten | try_flatten(&self, start: isize, end: isize) -> Tensor {
             let dims = self.dims();
             if dims.is_empty() {
-                return self.moved(Movement::reshape([1]));
+                return self.movement(Movement::reshape([1]));
             }
             let (a, b) =
                 (resolve_axis("flatten", start, &dims)?, resolve_axis("flatten", end, &dims)?);
@@ -286,7 +288,7 @@ impl Tensor {
                 );
             }
             let joined: usize = dims[a..=b].iter().product();
-            self.moved(Movement::reshape(
+            self.movement(Movement::reshape(
                 dims[..a].iter().copied().chain([joined]).chain(dims[b + 1..].iter().copied()),
             ))
         }
@@ -310,7 +312,7 @@ impl Tensor {
                     ),
                 );
             }
-            self.moved(Movement::reshape(
+            self.movement(Movement::reshape(
                 dims[..at].iter().copied().chain(sizes).chain(dims[at + 1..].iter().copied()),
             ))
         }
@@ -355,7 +357,7 @@ impl Tensor {
                 && nodes.iter().all(|u| u.extents().is_empty())
             {
                 let (all, at) = (along("stack", tensors, nodes, at)?, at as usize);
-                return all.moved(Movement::reshape(
+                return all.movement(Movement::reshape(
                     dims[..at]
                         .iter()
                         .copied()
@@ -390,9 +392,9 @@ impl Tensor {
             }
             let ones = std::iter::repeat_n(1, counts.len() - dims.len());
             let dims: Dims = ones.chain(dims).collect();
-            self.moved(Movement::reshape(dims.iter().flat_map(|&n| [1, n])))?
-                .moved(Movement::expand(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n])))?
-                .moved(Movement::reshape(counts.iter().zip(&dims).map(|(c, n)| c * n)))
+            self.movement(Movement::reshape(dims.iter().flat_map(|&n| [1, n])))?
+                .movement(Movement::expand(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n])))?
+                .movement(Movement::reshape(counts.iter().zip(&dims).map(|(c, n)| c * n)))
         }
 
         /// Each slice along an axis repeated `count` times in place.
@@ -418,8 +420,8 @@ impl Tensor {
             let mut out = dims;
             out[at] = out[at].saturating_mul(count);
             self.try_unsqueeze(at as isize + 1)?
-                .moved(Movement::Expand(wide))?
-                .moved(Movement::Reshape(out))
+                .movement(Movement::Expand(wide))?
+                .movement(Movement::Reshape(out))
         }
 
         /// Pieces along an axis. One size is that of every piece but perhaps the last; a list gives
@@ -504,8 +506,8 @@ impl Tensor {
         ) -> Tensor {
             let (shifts, axes, dims) = (shifts.into().0, axes.into().0, self.dims());
             if axes.is_empty() && shifts.len() == 1 {
-                let flat = self.moved(Movement::reshape([self.max_numel()]))?;
-                return flat.try_roll(shifts[0], 0)?.moved(Movement::Reshape(dims));
+                let flat = self.movement(Movement::reshape([self.max_numel()]))?;
+                return flat.try_roll(shifts[0], 0)?.movement(Movement::Reshape(dims));
             }
             if shifts.len() != axes.len() {
                 return wrong_shape(
@@ -515,7 +517,7 @@ impl Tensor {
                     ),
                 );
             }
-            let mut x = self.same();
+            let mut x = self.copy();
             for (&shift, &axis) in shifts.iter().zip(&axes) {
                 x = x.rolled(shift, resolve_axis("roll", axis, &dims)?)?;
             }
@@ -546,21 +548,21 @@ impl Tensor {
             );
             let n = (dims[a] - down).min(dims[b] - right);
             let last = |sizes: &[usize]| Movement::reshape(rest.iter().chain(sizes).copied());
-            let mut square = self.moved(Movement::permute(others.chain([a, b])))?;
+            let mut square = self.movement(Movement::permute(others.chain([a, b])))?;
             square = square.slice_axis(rest.len(), down, down + n)?.slice_axis(
                 rest.len() + 1,
                 right,
                 right + n,
             )?;
             if n == 0 {
-                return square.moved(last(&[0]));
+                return square.movement(last(&[0]));
             }
             // Laid out in rows of one element more, the diagonal of a square is the first column;
             // the last row is filled up.
             let flat = square
-                .moved(last(&[n * n]))?
-                .moved(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
-            flat.moved(last(&[n, n + 1]))?.slice_axis(rest.len() + 1, 0, 1)?.moved(last(&[n]))
+                .movement(last(&[n * n]))?
+                .movement(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
+            flat.movement(last(&[n, n + 1]))?.slice_axis(rest.len() + 1, 0, 1)?.movement(last(&[n]))
         }
 
         /// A matrix with these elements on its diagonal; of a matrix its diagonal.
@@ -606,11 +608,12 @@ impl Tensor {
             let order = (0..=last).filter(|&i| i != at).chain([at]);
             let windows = windows(
                 "unfold",
-                &self.moved(Movement::permute(order))?,
+                &self.movement(Movement::permute(order))?,
                 &[Window { kernel: size, stride: step, dilation: 1 }],
             )?;
-            windows
-                .moved(Movement::permute((0..at).chain([last]).chain(at..last).chain([last + 1])))
+            windows.movement(Movement::permute(
+                (0..at).chain([last]).chain(at..last).chain([last + 1]),
+            ))
         }
 
         /// Zeros after the end of each axis up to a shape; -1 leaves an axis as it is.
@@ -625,7 +628,7 @@ impl Tensor {
             if dims.iter().zip(&to).any(|(n, m)| n > m) {
                 return wrong_shape("pad_to", format!("{dims:?} is longer than {to:?}"));
             }
-            self.moved(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
+            self.movement(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
         }
 
         /// The beginning of each axis up to a shape; -1 leaves an axis as it is.
@@ -640,7 +643,7 @@ impl Tensor {
             let to = self.sizes_to("shrink_to", shape.sizes("shrink_to")?)?;
             shape.cut(
                 "shrink_to",
-                self.moved(Movement::shrink(to.iter().map(|&m| (0, m))))?,
+                self.movement(Movement::shrink(to.iter().map(|&m| (0, m))))?,
                 |_| true,
             )
         }
@@ -650,16 +653,16 @@ impl Tensor {
     fn rolled(&self, shift: isize, at: usize) -> Result<Tensor> {
         let dims = self.dims();
         let size = dims[at];
-        self.no_variables("roll", [at])?;
+        self.require_static("roll", [at])?;
         if size == 0 {
-            return Ok(self.same());
+            return Ok(self.copy());
         }
         // A window of the tensor laid twice end to end.
         let start = (size - shift.rem_euclid(size as isize) as usize) % size;
-        let twice = self.moved(Movement::reshape(
+        let twice = self.movement(Movement::reshape(
             dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied()),
         ))?;
-        let twice = twice.moved(Movement::expand(
+        let twice = twice.movement(Movement::expand(
             dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied()),
         ))?;
         let twice = twice.try_flatten(at as isize, at as isize + 1)?;
@@ -699,6 +702,6 @@ impl Tensor {
             .enumerate()
             .map(|(i, &n)| if i == axis { (start, end) } else { (0, n) })
             .collect();
-        self.moved(Movement::Shrink(ranges))
+        self.movement(Movement::Shrink(ranges))
     }
 }

@@ -159,7 +159,7 @@ impl Tensor {
                         ),
                     );
                 }
-                t.as_wide_float().moved(Movement::reshape(
+                t.as_wide_float().movement(Movement::reshape(
                     (1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }),
                 ))
             };

@@ -23,7 +23,7 @@ impl PadMode {
         let repeated = |t: Tensor, count: usize| {
             let mut dims = t.dims();
             dims[axis] = count;
-            t.moved(Movement::Expand(dims))
+            t.movement(Movement::Expand(dims))
         };
         Ok(match self {
             PadMode::Reflect => [
@@ -84,7 +84,7 @@ impl Tensor {
                     format!("{padding:?} has {} pairs for the axes of {dims:?}", padding.len()),
                 );
             }
-            let mut x = self.same();
+            let mut x = self.copy();
             for (axis, &(before, after)) in padding.iter().enumerate() {
                 let (n, most) = (dims[axis], mode.most(dims[axis]));
                 if before > most || after > most {

@@ -5,7 +5,7 @@ use super::create::iota;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
-use crate::tensor::{Axes, Sides, Spatial, Tensor, keepdim, named, wrong_shape};
+use crate::tensor::{Axes, Sides, Spatial, Tensor, for_op, keepdim, wrong_shape};
 
 /// How pooling runs: `Pool::new().stride(2).padding(1)`.
 #[derive(Clone)]
@@ -213,11 +213,11 @@ impl Seen {
         let both: Vec<_> =
             plan.padding.iter().zip(&plan.overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
         let (dims, axes) = (x.dims(), plan.list.len());
-        let padded = named(op, x.try_pad_with(&both, x.literal(x.dtype().min_value())))?;
+        let padded = for_op(op, x.try_pad_with(&both, x.literal(x.dtype().min_value())))?;
         let lead = dims.len() - axes;
         let count = dims[lead..].iter().product();
         let places = iota(count)
-            .moved(Movement::reshape(dims[lead..].iter().copied()))?
+            .movement(Movement::reshape(dims[lead..].iter().copied()))?
             .try_pad_with(&both[lead..], count as i64)?;
         Ok(Seen {
             values: windows(op, &padded, &plan.list)?,
@@ -262,7 +262,7 @@ impl Seen {
             .copied()
             .chain(std::iter::repeat_n(1, self.axes))
             .collect::<Vec<usize>>();
-        let here = self.places.try_eq(first.moved(Movement::reshape(kept))?)?;
+        let here = self.places.try_eq(first.movement(Movement::reshape(kept))?)?;
         // Without an element, as in a window that lies in the padding, the value is that of no
         // element.
         let none = first.try_eq(self.count as i64)?;
@@ -394,15 +394,15 @@ impl Tensor {
             };
             checked_numel(OP, &lead.iter().copied().chain(size).collect::<Vec<_>>())?;
             let flat = |t: &Tensor, sizes: &[usize]| {
-                t.moved(Movement::reshape(
+                t.movement(Movement::reshape(
                     [lead.iter().product()].into_iter().chain(sizes.iter().copied()),
                 ))
             };
             let (values, places) =
                 (flat(self, &[plane[0] * plane[1]])?, flat(indices, &[plane[0] * plane[1]])?);
             let empty = values.literal(0).try_expand([values.dims()[0], size[0] * size[1]])?;
-            let all = named(OP, empty.try_scatter(1, &places, &values))?;
-            all.moved(Movement::reshape(lead.iter().copied().chain(size)))
+            let all = for_op(OP, empty.try_scatter(1, &places, &values))?;
+            all.movement(Movement::reshape(lead.iter().copied().chain(size)))
         }
 
         /// The mean of each window of the last axes: as many as the kernel has values. A kernel of
@@ -426,10 +426,10 @@ impl Tensor {
                 windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from(&axes))
             };
             let pad =
-                |t: &Tensor, by: &[(usize, usize)]| t.moved(Movement::pad(by.iter().copied()));
+                |t: &Tensor, by: &[(usize, usize)]| t.movement(Movement::pad(by.iter().copied()));
             let x = self.as_wide_float();
             let sum =
-                sums(&named("avg_pool2d", pad(&x, &padding).and_then(|p| pad(&p, &overhang)))?)?;
+                sums(&for_op("avg_pool2d", pad(&x, &padding).and_then(|p| pad(&p, &overhang)))?)?;
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
             let mean = if let Some(divisor) = how.divisor {
                 if divisor == 0 {

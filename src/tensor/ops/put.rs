@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
-use crate::tensor::{Scatter, Sizes, Tensor, named, resolve_axis, wrong_dtype, wrong_shape};
+use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis, wrong_dtype, wrong_shape};
 
 /// Indices for the first axes of a shape as one index in their row-major order, with the shape that
 /// they broadcast to. What is outside an axis is negative.
@@ -84,11 +84,11 @@ impl Tensor {
                     ),
                 );
             }
-            let source = source.try_mul(source.written_as(alpha.into())?)?;
-            let along = index.moved(Movement::reshape(
+            let source = source.try_mul(source.cast_operand(alpha.into())?)?;
+            let along = index.movement(Movement::reshape(
                 (0..dims.len()).map(|i| if i == at { count } else { 1 }),
             ))?;
-            named(
+            for_op(
                 OP,
                 self.try_scatter_reduce(
                     at as isize,
@@ -148,7 +148,7 @@ impl Tensor {
                         ),
                     );
                 }
-                let mut rest = t.set_places(None)?;
+                let mut rest = t.nonzero_indices(None)?;
                 for &n in t.dims().iter().rev() {
                     list.insert(first, rest.try_modulo(n)?);
                     rest = rest.try_idiv(n)?;
@@ -162,16 +162,16 @@ impl Tensor {
             let (count, n) = (checked_numel(OP, &dims[..list.len()])?, checked_numel(OP, &shape)?);
             let wanted: Dims = shape.iter().chain(rest).copied().collect();
             let row = checked_numel(OP, rest)?;
-            let values = broadcast_to(OP, &self.written_as(values.into())?, &wanted)?
-                .moved(Movement::reshape([n, row]))?;
-            let place = place.moved(Movement::reshape([n, 1]))?.try_expand([n, row])?;
-            let x = self.moved(Movement::reshape([count, row]))?;
+            let values = broadcast_to(OP, &self.cast_operand(values.into())?, &wanted)?
+                .movement(Movement::reshape([n, row]))?;
+            let place = place.movement(Movement::reshape([n, 1]))?.try_expand([n, row])?;
+            let x = self.movement(Movement::reshape([count, row]))?;
             let written = if accumulate {
                 x.try_scatter_reduce(0, &place, values, Scatter::Sum, true)
             } else {
                 x.try_scatter(0, &place, values)
             };
-            named(OP, written)?.moved(Movement::Reshape(dims))
+            for_op(OP, written)?.movement(Movement::Reshape(dims))
         }
 
         /// The tensor with the elements of a source, in row-major order, at the places where a mask
@@ -195,10 +195,7 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "masked_scatter";
             if !mask.dtype().is_bool() {
-                return wrong_dtype(
-                    OP,
-                    format!("expected a bool mask, got {}", mask.dtype()),
-                );
+                return wrong_dtype(OP, format!("expected a bool mask, got {}", mask.dtype()));
             }
             if source.dtype() != self.dtype() {
                 return wrong_dtype(
@@ -212,16 +209,17 @@ impl Tensor {
             }
             let (dims, n) = (self.dims(), self.max_numel());
             let mask = broadcast_to(OP, mask, &dims)?;
-            let source = named(OP, source.moved(Movement::reshape([source.max_numel()])))?;
+            let source = for_op(OP, source.movement(Movement::reshape([source.max_numel()])))?;
             if n == 0 || source.max_numel() == 0 {
                 return mask.try_where_(self.literal(0), self);
             }
-            let order =
-                named(OP, mask.moved(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0))?
-                    - 1;
+            let order = for_op(
+                OP,
+                mask.movement(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0),
+            )? - 1;
             // Before the first place there is no element to read; what is read there is not chosen.
-            let read = named(OP, source.try_gather(0, &order.try_maximum(0)?))?
-                .moved(Movement::Reshape(dims))?;
+            let read = for_op(OP, source.try_gather(0, &order.try_maximum(0)?))?
+                .movement(Movement::Reshape(dims))?;
             mask.try_where_(read, self)
         }
 
@@ -252,7 +250,7 @@ impl Tensor {
                 None => rest.next().expect("an axis for each place"),
             });
             let order: Dims = order.collect();
-            self.moved(Movement::Permute(order))
+            self.movement(Movement::Permute(order))
         }
 
         /// `length` elements of an axis from `start` on; a negative start counts from the end.
@@ -268,7 +266,7 @@ impl Tensor {
             const OP: &str = "narrow";
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
-            self.no_variables(OP, [at])?;
+            self.require_static(OP, [at])?;
             let size = dims[at];
             let first = if start < 0 { start.checked_add_unsigned(size) } else { Some(start) };
             let range = first
@@ -298,7 +296,7 @@ impl Tensor {
             const OP: &str = "select";
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
-            self.no_variables(OP, [at])?;
+            self.require_static(OP, [at])?;
             let size = dims[at] as isize;
             let place = if index < 0 { index.saturating_add(size) } else { index };
             if !(0..size).contains(&place) {
@@ -310,7 +308,8 @@ impl Tensor {
                 });
             }
             let rest = dims.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &n)| n);
-            self.slice_axis(at, place as usize, place as usize + 1)?.moved(Movement::reshape(rest))
+            self.slice_axis(at, place as usize, place as usize + 1)?
+                .movement(Movement::reshape(rest))
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::create::iota;
 use super::elementwise::pair;
-use super::gather::read_at;
+use super::gather::gather_at;
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::exec::record;
@@ -63,7 +63,7 @@ fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
         numel as u64,
     );
     let start = Tensor::from_uop(start, device.clone());
-    let word = |i: usize| start.slice_axis(0, i, i + 1)?.moved(Movement::expand([numel]));
+    let word = |i: usize| start.slice_axis(0, i, i + 1)?.movement(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
     // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them
     // is added.
@@ -90,7 +90,7 @@ pub(in crate::tensor) fn uniform(
 ) -> Result<Tensor> {
     let greatest = shape.sizes(op)?.shape(op)?;
     let [word, _] = words(checked_numel(op, &greatest)?, device)?;
-    shape.cut(op, unit(&word)?.moved(Movement::Reshape(greatest))?, |_| true)
+    shape.cut(op, unit(&word)?.movement(Movement::Reshape(greatest))?, |_| true)
 }
 
 fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
@@ -99,7 +99,7 @@ fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor
     // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
     let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
     let angle = unit(&b)? * std::f64::consts::TAU;
-    shape.cut(op, radius.try_mul(angle.cos())?.moved(Movement::Reshape(greatest))?, |_| true)
+    shape.cut(op, radius.try_mul(angle.cos())?.movement(Movement::Reshape(greatest))?, |_| true)
 }
 
 /// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the
@@ -170,7 +170,7 @@ impl Tensor {
             let shape = shape.into();
             let greatest = shape.sizes("random_bits")?.shape("random_bits")?;
             let [word, _] = words(checked_numel("random_bits", &greatest)?, &default_device())?;
-            shape.cut("random_bits", word.moved(Movement::Reshape(greatest))?, |_| true)
+            shape.cut("random_bits", word.movement(Movement::Reshape(greatest))?, |_| true)
         }
 
         /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
@@ -202,7 +202,7 @@ impl Tensor {
             };
             let ([k0, k1], [c0, c1]) = (halves(&pair.y), halves(&pair.x));
             let [low, high] = threefry2x32([&k0, &k1], [&c0, &c1]).map(|w| w.cast(DType::U64));
-            Ok(pair.x.with(low | (high << 32)))
+            Ok(pair.x.with_uop(low | (high << 32)))
         }
 
         /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random
@@ -323,7 +323,7 @@ impl Tensor {
                 word.try_modulo(span)?
                     .try_cast(DType::I32)?
                     .try_add(low)?
-                    .moved(Movement::Reshape(greatest))?,
+                    .movement(Movement::Reshape(greatest))?,
                 |_| true,
             )
         }
@@ -422,10 +422,10 @@ impl Tensor {
                 return wrong_shape("dropout", format!("{p} is no probability"));
             }
             if p == 0.0 {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             let kept = self
-                .as_much_of(uniform("dropout", &Shape::from(&self.dims()), self.device())?)
+                .match_extents(uniform("dropout", &Shape::from(&self.dims()), self.device())?)
                 .try_ge(p)?;
             let x = self.as_wide_float();
             let scaled = if p < 1.0 { x * (1.0 / (1.0 - p)) } else { x };
@@ -441,7 +441,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn rand_like(&self) -> Tensor {
-        self.as_much_of(crate::tensor::or_panic(uniform(
+        self.match_extents(crate::tensor::or_panic(uniform(
             "rand_like",
             &Shape::from(&self.dims()),
             self.device(),
@@ -457,7 +457,7 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn randn_like(&self) -> Tensor {
-        self.as_much_of(crate::tensor::or_panic(normal(
+        self.match_extents(crate::tensor::or_panic(normal(
             "randn_like",
             &Shape::from(&self.dims()),
             self.device(),
@@ -496,7 +496,7 @@ fn passed(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
     let mut count = numbers.literal(0).try_cast(DType::I32)?.try_expand(&numbers.dims())?;
     for step in (0..usize::BITS - n.leading_zeros()).rev().map(|bit| 1usize << bit) {
         let further = count.try_add(step)?;
-        let sum = read_at(op, sums, &further.try_sub(1)?, axis)?;
+        let sum = gather_at(op, sums, &further.try_sub(1)?, axis)?;
         let passes = further.try_le(n)?.try_bitwise_and(sum.try_le(numbers)?)?;
         count = passes.try_where_(further, &count)?;
     }

@@ -17,7 +17,7 @@ fn all_of(
     let Some((first, rest)) = tensors.split_first() else {
         return wrong_shape(op, "expected one tensor or more, got none");
     };
-    rest.iter().try_fold(first.same(), |x, y| f(&x, y))
+    rest.iter().try_fold(first.copy(), |x, y| f(&x, y))
 }
 
 /// The square root of a variance. At zero the gradient is zero and not that of the root, which is
@@ -187,7 +187,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
-            self.truth().fold("any", Fold::Max, &axes.into())
+            self.nonzero_mask().fold("any", Fold::Max, &axes.into())
         }
 
         /// Whether all elements over axes are true.
@@ -198,7 +198,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
-            self.truth().fold("all", Fold::Min, &axes.into())
+            self.nonzero_mask().fold("all", Fold::Min, &axes.into())
         }
 
         /// The place of the greatest element along one axis, or with `..` among all in row-major
@@ -210,7 +210,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argmax | try_argmax(&self, axis: impl Into<Axes>) -> Tensor {
-            self.place_of("argmax", Fold::Max, &axis.into())
+            self.arg_extreme("argmax", Fold::Max, &axis.into())
         }
 
         /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a
@@ -222,7 +222,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argmin | try_argmin(&self, axis: impl Into<Axes>) -> Tensor {
-            self.place_of("argmin", Fold::Min, &axis.into())
+            self.arg_extreme("argmin", Fold::Min, &axis.into())
         }
     }
 
@@ -236,17 +236,17 @@ impl Tensor {
         let dims = self.dims();
         let (axes, keep) = axes.resolve(op, &dims)?;
         let folded = if axes.is_empty() {
-            self.same()
+            self.copy()
         } else {
             let uop = self.uop();
-            self.with(uop.reduced(fold, axes.iter().copied()))
+            self.with_uop(uop.reduced(fold, axes.iter().copied()))
         };
         if keep {
             return Ok(folded);
         }
         let rest =
             dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
-        folded.moved(Movement::reshape(rest))
+        folded.movement(Movement::reshape(rest))
     }
 
     fn accumulate(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
@@ -267,7 +267,7 @@ impl Tensor {
     /// The value, to be compared with what is made of it: an element with the greatest, say. It is
     /// stored once where two kernels could round it differently.
     pub(in crate::tensor) fn materialized(&self) -> Tensor {
-        self.with(self.uop().materialized())
+        self.with_uop(self.uop().materialized())
     }
 
     /// The mean, in a dtype that sums can be made in.
@@ -309,7 +309,7 @@ impl Tensor {
         Ok(count.try_maximum(0.0)?.into())
     }
 
-    fn place_of(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
+    fn arg_extreme(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
         let dims = self.dims();
         let (axes, keep) = axis.resolve(op, &dims)?;
         if axes.len() != 1 {
@@ -319,9 +319,10 @@ impl Tensor {
                     format!("expected one axis or `..`, got {axes:?} of {dims:?}"),
                 );
             }
-            let place = self.try_reshape([self.max_numel()])?.place_of(op, fold, &Axes::from(0))?;
+            let place =
+                self.try_reshape([self.max_numel()])?.arg_extreme(op, fold, &Axes::from(0))?;
             return if keep {
-                place.moved(Movement::Reshape(Dims::from_elem(1, dims.len())))
+                place.movement(Movement::Reshape(Dims::from_elem(1, dims.len())))
             } else {
                 Ok(place)
             };
@@ -336,7 +337,7 @@ impl Tensor {
         let is_best = x.try_eq(&best)?;
         let is_best =
             if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
-        let places = x.places(at)?;
+        let places = x.iota_along(at)?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
         place.fold(op, Fold::Min, axis)

@@ -6,7 +6,7 @@
 //! exact place at every size.
 
 use super::create::iota;
-use super::gather::slices_at;
+use super::gather::select_at;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -57,7 +57,7 @@ fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor>
     checked_numel("interpolate", &dims.iter().copied().chain([size, count]).collect::<Dims>())?;
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
     let index = index.try_maximum(0)?.try_minimum(n - 1)?.try_reshape([size * count])?;
-    let taken = slices_at("interpolate", x, &index, axis)?;
+    let taken = select_at("interpolate", x, &index, axis)?;
     taken.try_unflatten(axis as isize, [size, count])
 }
 
@@ -73,7 +73,7 @@ fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<
             1
         }
     });
-    taps.try_mul(weights.moved(Movement::reshape(sizes))?)?.fold(
+    taps.try_mul(weights.movement(Movement::reshape(sizes))?)?.fold(
         "interpolate",
         Fold::Add,
         &Axes::from(axis + 1),
@@ -159,7 +159,7 @@ pub(in crate::tensor) fn antialiased(
             1
         }
     });
-    let inside = inside.moved(Movement::reshape(sizes))?;
+    let inside = inside.movement(Movement::reshape(sizes))?;
     // What is outside takes no part, also if it is infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
     weighted(x, axis, &taps, &weights)

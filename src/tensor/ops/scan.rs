@@ -25,14 +25,14 @@ fn log_sums(x: &Tensor) -> Result<Tensor> {
     }
     let blocks = n.div_ceil(BLOCK);
     let filled = x.try_pad_with(&[(0, 0), (0, blocks * BLOCK - n)], f64::NEG_INFINITY)?;
-    let cut = filled.moved(Movement::reshape([rows, blocks, BLOCK]))?;
+    let cut = filled.movement(Movement::reshape([rows, blocks, BLOCK]))?;
     // What comes before each block: nothing before the first.
     // Stored, so that a sum of blocks is not one long sum over all that is before.
     let before = log_sums(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
     let inside = log_prefixes(&cut)?.contiguous();
     let before = before.try_pad_with(&[(0, 0), (1, 0)], f64::NEG_INFINITY)?;
     let all = inside.try_logaddexp(before.try_unsqueeze(-1)?)?;
-    all.moved(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
+    all.movement(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
 }
 
 /// The same, each by itself.
@@ -46,10 +46,10 @@ fn log_prefixes(x: &Tensor) -> Result<Tensor> {
 /// scan, and gradients go where the places say.
 fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
     if crate::tensor::is_scalar_axis(axis, &x.dims()) {
-        return Ok((x.same(), x.with(iota(1).uop()).moved(Movement::Reshape(Dims::new()))?));
+        return Ok((x.copy(), x.with_uop(iota(1).uop()).movement(Movement::Reshape(Dims::new()))?));
     }
     let at = resolve_axis(op, axis, &x.dims())?;
-    x.no_variables(op, [at])?;
+    x.require_static(op, [at])?;
     let wide =
         Device::named(x.device()).map_or(true, |d| d.target().arithmetic.contains(&Scalar::U64));
     let short = i32::try_from(x.dims()[at]).is_ok();
@@ -61,7 +61,7 @@ fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Te
     let values = Tensor::call(
         &[x],
         |_| Ok(values),
-        move |g, _| Ok(vec![g.with(routed(&of.uop(), &g.uop(), at))]),
+        move |g, _| Ok(vec![g.with_uop(routed(&of.uop(), &g.uop(), at))]),
     )?;
     Ok((values, places))
 }
@@ -94,8 +94,8 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let keys = order
         .try_cast(DType::U64)?
         .try_lshift(32)?
-        .try_bitwise_or(x.places(axis)?.try_cast(DType::U64)?)?;
-    let best = keys.with(keys.uop().scanned(Fold::Max, axis));
+        .try_bitwise_or(x.iota_along(axis)?.try_cast(DType::U64)?)?;
+    let best = keys.with_uop(keys.uop().scanned(Fold::Max, axis));
     let places = best.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::I32)?;
     let order = best.try_rshift(32)?.try_cast(DType::U32)?;
     let turned = if least { order.try_bitwise_xor(u32::MAX as u64)? } else { order.clone() };
@@ -122,11 +122,11 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
 fn by_records(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     // Stored, so that what is compared is what was folded.
     let x = x.contiguous();
-    let values = x.with(x.uop().scanned(fold, axis)).contiguous();
+    let values = x.with_uop(x.uop().scanned(fold, axis)).contiguous();
     let record = x.try_eq(&values)?;
     let record = if x.is_floating_point() { record.try_bitwise_or(x.isnan())? } else { record };
-    let records = record.try_where_(x.places(axis)?, 0)?;
-    let places = records.with(records.uop().scanned(Fold::Max, axis));
+    let records = record.try_where_(x.iota_along(axis)?, 0)?;
+    let places = records.with_uop(records.uop().scanned(Fold::Max, axis));
     Ok((values, places))
 }
 
@@ -204,7 +204,7 @@ impl Tensor {
                 return Ok(self.as_float());
             }
             let at = resolve_axis("logcumsumexp", axis, &x.dims())? as isize;
-            x.no_variables("logcumsumexp", [at as usize])?;
+            x.require_static("logcumsumexp", [at as usize])?;
             let dtype = self.as_float().dtype();
             if x.numel() == 0 {
                 return x.try_cast(dtype);
@@ -212,8 +212,11 @@ impl Tensor {
             let swapped = x.try_transpose(at, -1)?;
             let shape = swapped.dims();
             let rows = shape[..shape.len() - 1].iter().product();
-            let flat = swapped.moved(Movement::reshape([rows, shape[shape.len() - 1]]))?;
-            log_sums(&flat)?.moved(Movement::Reshape(shape))?.try_transpose(at, -1)?.try_cast(dtype)
+            let flat = swapped.movement(Movement::reshape([rows, shape[shape.len() - 1]]))?;
+            log_sums(&flat)?
+                .movement(Movement::Reshape(shape))?
+                .try_transpose(at, -1)?
+                .try_cast(dtype)
         }
     }
 
@@ -231,11 +234,11 @@ impl Tensor {
         axis: isize,
     ) -> Result<Tensor> {
         if crate::tensor::is_scalar_axis(axis, &self.dims()) {
-            return Ok(self.same());
+            return Ok(self.copy());
         }
         let at = resolve_axis(op, axis, &self.dims())?;
-        self.no_variables(op, [at])?;
-        Ok(self.with(self.uop().scanned(fold, at)))
+        self.require_static(op, [at])?;
+        Ok(self.with_uop(self.uop().scanned(fold, at)))
     }
 
     /// The fold of all elements before each along an axis, itself excluded: the first is the fold's
@@ -250,7 +253,7 @@ impl Tensor {
         let at = resolve_axis(op, axis, &self.dims())?;
         let n = self.dims()[at];
         if n == 0 {
-            return Ok(self.same());
+            return Ok(self.copy());
         }
         let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
         let sides: Vec<(usize, usize)> =

@@ -14,11 +14,11 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_dims;
-use crate::tensor::{Axes, Tensor, keepdim, named, wrong_shape};
+use crate::tensor::{Axes, Tensor, for_op, keepdim, wrong_shape};
 
 /// The batch axes and the size of square matrices.
 fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
-    x.no_variables(op, 0..x.ndim())?;
+    x.require_static(op, 0..x.ndim())?;
     match matrix(op, x)? {
         (lead, m, n) if m == n => Ok((lead, n)),
         (_, m, n) => wrong_shape(op, format!("expected square matrices, got {m} × {n}")),
@@ -122,7 +122,7 @@ fn solve(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Tensor::call(
         &[a, b],
         |x| {
-            let both = named(op, Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1))?;
+            let both = for_op(op, Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1))?;
             let (done, _) = eliminate(op, &both, n)?;
             let last = done.ndim() - 1;
             let width = done.dims()[last];
@@ -152,7 +152,7 @@ fn inverse(op: &'static str, a: &Tensor) -> Result<Tensor> {
 fn pivots(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, n) = square(op, a)?;
     let (done, sign) = eliminate(op, a, n)?;
-    Ok((done.try_diagonal(0, -2, -1)?, sign.moved(Movement::Reshape(lead))?))
+    Ok((done.try_diagonal(0, -2, -1)?, sign.movement(Movement::Reshape(lead))?))
 }
 
 /// A value of each matrix, `[…]`, as `[…, 1, 1]`.
@@ -176,7 +176,7 @@ fn det(op: &'static str, a: &Tensor) -> Result<Tensor> {
 fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, a)?;
     if n == 0 {
-        return Ok(a.same());
+        return Ok(a.copy());
     }
     let (u, s, v) = a.try_svd()?;
     let (row, column) = counters(n)?;
@@ -298,11 +298,11 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
 /// Right sides: matrices, or one vector for each matrix, and whether they are vectors.
 fn sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
     let (dims, of_b) = (a.dims(), b.dims());
-    b.no_variables(op, 0..b.ndim())?;
+    b.require_static(op, 0..b.ndim())?;
     let rows = dims[dims.len() - 2];
     let is_vector =
         of_b.len() == 1 || (of_b.len() + 1 == dims.len() && of_b[..] == dims[..dims.len() - 1]);
-    let b = if is_vector { b.try_unsqueeze(-1)? } else { b.same() };
+    let b = if is_vector { b.try_unsqueeze(-1)? } else { b.copy() };
     match b.dims()[..] {
         [.., n, _] if n == rows => Ok((b, is_vector)),
         _ => wrong_shape(
@@ -435,7 +435,7 @@ impl Tensor {
             let dtype = self.as_float().dtype();
             if n == 0 {
                 let values: Dims = lead.iter().copied().chain([0]).collect();
-                return Ok((self.as_float().moved(Movement::Reshape(values))?, self.as_float()));
+                return Ok((self.as_float().movement(Movement::Reshape(values))?, self.as_float()));
             }
             let both = eigen(OP, &self.as_wide_float())?.try_cast(dtype)?;
             let at = both.ndim() - 2;
@@ -456,7 +456,7 @@ impl Tensor {
         pub fn lstsq | try_lstsq(&self, b: &Tensor) -> Tensor {
             const OP: &str = "lstsq";
             matrix(OP, self)?;
-            self.no_variables(OP, 0..self.ndim())?;
+            self.require_static(OP, 0..self.ndim())?;
             let (dtype, a, b) = promoted(self, b)?;
             let (b, is_vector) = sides(OP, &a, &b)?;
             let (a, b) = batched(OP, &a, &b)?;

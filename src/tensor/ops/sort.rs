@@ -15,7 +15,7 @@
 //! Each is stable, so all of them give the same indices.
 
 use super::create::iota;
-use super::gather::read_at;
+use super::gather::gather_at;
 use super::{bitonic, radix};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -125,7 +125,7 @@ impl Keys {
         let radix =
             !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
         Keys {
-            x: x.same(),
+            x: x.copy(),
             descending: Some(descending),
             limits: Limits::new(x.dtype(), descending),
             radix,
@@ -137,7 +137,7 @@ impl Keys {
     fn keys(&self) -> Result<Tensor> {
         match self.descending {
             Some(descending) => ordered(&self.x, descending),
-            None => Ok(self.x.same()),
+            None => Ok(self.x.copy()),
         }
     }
 
@@ -174,13 +174,13 @@ impl Keys {
             || !x.requires_grad()
             || !x.uop().extents().is_empty()
         {
-            return read_at(op, x, places, 1);
+            return gather_at(op, x, places, 1);
         }
         let inverse = self.with(places.clone(), Limits::below(n)).first(n)?.contiguous();
         Tensor::call(
             &[x],
-            |x| read_at(op, &x[0], places, 1),
-            move |g, _| Ok(vec![read_at(op, g, &inverse, 1)?]),
+            |x| gather_at(op, &x[0], places, 1),
+            move |g, _| Ok(vec![gather_at(op, g, &inverse, 1)?]),
         )
     }
 
@@ -199,7 +199,7 @@ impl Keys {
             words.try_rshift(shift)?.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::U32)
         };
         let order = radix::sorted(&half(0)?.contiguous(), 32, None)?;
-        let upper = read_at(self.op, &half(32)?, &order, 1)?.contiguous();
+        let upper = gather_at(self.op, &half(32)?, &order, 1)?.contiguous();
         radix::sorted(&upper, 32, Some(&order))
     }
 
@@ -208,8 +208,8 @@ impl Keys {
     fn by_ranks(&self, k: usize) -> Result<Tensor> {
         let (rows, size) = (self.x.dims()[0], self.x.dims()[1]);
         let (n, wanted) = (size.next_multiple_of(LANES), k.next_multiple_of(LANES));
-        let line = |t: &Tensor| t.moved(Movement::reshape([rows, 1, n]));
-        let column = |t: &Tensor| t.moved(Movement::reshape([rows, n, 1]));
+        let line = |t: &Tensor| t.movement(Movement::reshape([rows, 1, n]));
+        let column = |t: &Tensor| t.movement(Movement::reshape([rows, n, 1]));
         let keys = self.keys()?;
         let keys = keys
             .try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?
@@ -250,7 +250,7 @@ impl Keys {
         // vectors.
         let computed = !in_memory(&self.x.uop());
         let padded = if computed { padded.contiguous() } else { padded };
-        let best = padded.moved(Movement::reshape([rows, blocks, size]))?.fold(
+        let best = padded.movement(Movement::reshape([rows, blocks, size]))?.fold(
             self.op,
             Fold::Min,
             &2.into(),
@@ -258,18 +258,18 @@ impl Keys {
         let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
         // In ascending order, so that candidates are in the order of their indices.
         let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
-        let chosen = read_at(self.op, &chosen, &order, 1)?.contiguous();
+        let chosen = gather_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
-        let index = index.moved(Movement::reshape([rows, k * size]))?;
+        let index = index.movement(Movement::reshape([rows, k * size]))?;
         let candidates = if computed {
-            read_at(self.op, &padded, &index, 1)?
+            gather_at(self.op, &padded, &index, 1)?
         } else {
             // Keys of elements that are read again, so that those of all need not be stored.
-            let keys = Keys { x: read_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
+            let keys = Keys { x: gather_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
             index.try_lt(n)?.try_where_(keys, last)?
         };
         let order = self.with(candidates.contiguous(), self.limits).first(k)?.contiguous();
-        read_at(self.op, &index, &order, 1)
+        gather_at(self.op, &index, &order, 1)
     }
 }
 
@@ -283,14 +283,18 @@ fn first(
 ) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
     if crate::tensor::is_scalar_axis(axis, &dims) {
-        let (values, places) = first(op, &x.moved(Movement::reshape([1]))?, k, 0, descending)?;
+        let (values, places) = first(op, &x.movement(Movement::reshape([1]))?, k, 0, descending)?;
         let out = |t: &Tensor| {
-            if t.max_numel() == 1 { t.moved(Movement::Reshape(Dims::new())) } else { Ok(t.clone()) }
+            if t.max_numel() == 1 {
+                t.movement(Movement::Reshape(Dims::new()))
+            } else {
+                Ok(t.clone())
+            }
         };
         return Ok((out(&values)?, out(&places)?));
     }
     let at = resolve_axis(op, axis, &dims)?;
-    x.no_variables(op, [at])?;
+    x.require_static(op, [at])?;
     let n = dims[at];
     let k = k.unwrap_or(n);
     if k > n {
@@ -301,10 +305,10 @@ fn first(
     let mut shape = swapped.dims();
     let last = shape.len() - 1;
     let rows = shape[..last].iter().product::<usize>();
-    let x = swapped.moved(Movement::reshape([rows, n]))?;
+    let x = swapped.movement(Movement::reshape([rows, n]))?;
     let (values, places) = if rows * k == 0 {
-        let places = x.as_much_of(x.with(iota(k).uop()).try_expand([rows, k])?);
-        (read_at(op, &x, &places, 1)?, places)
+        let places = x.match_extents(x.with_uop(iota(k).uop()).try_expand([rows, k])?);
+        (gather_at(op, &x, &places, 1)?, places)
     } else {
         let keys = Keys::new(op, &x.detach(), descending);
         let places = keys.first(k)?.contiguous();
@@ -312,7 +316,7 @@ fn first(
     };
     shape[last] = k;
     let back =
-        |t: Tensor| t.moved(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
+        |t: Tensor| t.movement(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
     Ok((back(values)?, back(places)?))
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to};
-use crate::tensor::{Axes, Tensor, autocast, keepdim, named, wrong_shape};
+use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
 
 /// What [`Tensor::quantile`] takes between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,16 +42,13 @@ impl Line {
         let dims = x.dims();
         let (list, keep) = axes.resolve(op, &dims)?;
         if list.len() != 1 && list.len() != dims.len() {
-            return wrong_shape(
-                op,
-                format!("expected one axis or `..`, got {list:?} of {dims:?}"),
-            );
+            return wrong_shape(op, format!("expected one axis or `..`, got {list:?} of {dims:?}"));
         }
-        x.no_variables(op, list.iter().copied())?;
+        x.require_static(op, list.iter().copied())?;
         let (x, at) = if list.len() == 1 {
-            (x.same(), list[0])
+            (x.copy(), list[0])
         } else {
-            (x.moved(Movement::reshape([x.max_numel()]))?, 0)
+            (x.movement(Movement::reshape([x.max_numel()]))?, 0)
         };
         let sizes = dims.iter().enumerate();
         let out = sizes
@@ -73,13 +70,13 @@ impl Line {
     /// The elements at indices, of which there is one for the axis, and the indices, in the shape
     /// of the result.
     fn chosen(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
-        let values = named(op, self.x.try_gather(self.at as isize, index))?;
-        let out = |t: &Tensor| t.moved(Movement::Reshape(self.out.clone()));
+        let values = for_op(op, self.x.try_gather(self.at as isize, index))?;
+        let out = |t: &Tensor| t.movement(Movement::Reshape(self.out.clone()));
         Ok((out(&values)?, out(index)?))
     }
     /// The places of the elements in ascending order, NaN last, and how many are no NaN.
     fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
-        let order = named(op, self.x.detach().try_argsort(self.at as isize, false))?;
+        let order = for_op(op, self.x.detach().try_argsort(self.at as isize, false))?;
         let there = self.x.isnan().logical_not().try_cast(DType::I32)?.fold(
             op,
             Fold::Add,
@@ -95,7 +92,7 @@ fn extreme(op: &'static str, x: &Tensor, axes: Axes, fold: Fold) -> Result<(Tens
     line.not_empty(op)?;
     let (x, axis) = (line.x.detach(), keepdim(line.at));
     let index = if fold == Fold::Max { x.try_argmax(axis) } else { x.try_argmin(axis) };
-    line.chosen(op, &named(op, index)?)
+    line.chosen(op, &for_op(op, index)?)
 }
 
 /// The `p`-norm over axes, in the dtype of `x`, which is a wide float. Its gradient is zero where
@@ -109,10 +106,10 @@ pub(in crate::tensor) fn p_norm(
     let size = x.abs();
     let some = x.try_ne(0)?;
     if p == f64::INFINITY {
-        return named(op, size.try_max(axes.clone()));
+        return for_op(op, size.try_max(axes.clone()));
     }
     if p == f64::NEG_INFINITY {
-        return named(op, size.try_min(axes.clone()));
+        return for_op(op, size.try_min(axes.clone()));
     }
     if p == 0.0 {
         return some.try_where_(x.literal(1.0), 0.0)?.fold(op, Fold::Add, axes);
@@ -146,7 +143,7 @@ fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> 
     let wide = line.x.as_wide_float();
     let read = |rank: &Tensor| {
         let place = whole.try_where_(index(rank)?, last)?;
-        named(op, wide.try_gather(at, &named(op, order.try_gather(at, &place))?))
+        for_op(op, wide.try_gather(at, &for_op(op, order.try_gather(at, &place))?))
     };
     let share = rank.try_sub(&low)?;
     Ok(match how {
@@ -220,9 +217,9 @@ impl Tensor {
             let there = if self.is_floating_point() {
                 self.isnan().try_where_(0.0, self)?
             } else {
-                self.same()
+                self.copy()
             };
-            named("nansum", there.try_sum(axes))
+            for_op("nansum", there.try_sum(axes))
         }
 
         /// The mean over axes of the elements that are not NaN; NaN where there is none.
@@ -249,7 +246,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn count_nonzero | try_count_nonzero(&self, axes: impl Into<Axes>) -> Tensor {
-            named("count_nonzero", self.truth().try_sum(axes))
+            for_op("count_nonzero", self.nonzero_mask().try_sum(axes))
         }
 
         /// The greatest element over axes, as [`max`](Self::max); equal elements share the
@@ -261,7 +258,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn amax | try_amax(&self, axes: impl Into<Axes>) -> Tensor {
-            named("amax", self.try_max(axes))
+            for_op("amax", self.try_max(axes))
         }
 
         /// The least element over axes, as [`min`](Self::min); equal elements share the gradient.
@@ -272,7 +269,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn amin | try_amin(&self, axes: impl Into<Axes>) -> Tensor {
-            named("amin", self.try_min(axes))
+            for_op("amin", self.try_min(axes))
         }
 
         /// The greatest element along an axis and its index, the first of equals; with `..` that of
@@ -332,7 +329,7 @@ impl Tensor {
             let n = line.size();
             // The first NaN comes after all that are none.
             let rank = there.try_eq(n)?.try_where_((n - 1) / 2, there)?;
-            line.chosen(OP, &named(OP, order.try_gather(line.at as isize, &rank))?)
+            line.chosen(OP, &for_op(OP, order.try_gather(line.at as isize, &rank))?)
         }
 
         /// The `k`-th least element along an axis, counted from 1, and its index; NaN is greater
@@ -358,7 +355,7 @@ impl Tensor {
                     format!("the element {k} in order of an axis of {n}, of which k is 1 to {n}"),
                 );
             }
-            let order = named(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
+            let order = for_op(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
             line.chosen(OP, &order.slice_axis(line.at, k - 1, k)?)
         }
 
@@ -377,10 +374,10 @@ impl Tensor {
             let line = Line::new(OP, self, &axis.into())?;
             line.not_empty(OP)?;
             let (at, n) = (line.at, line.size());
-            let (sorted, order) = named(OP, line.x.detach().try_sort(at as isize, false))?;
+            let (sorted, order) = for_op(OP, line.x.detach().try_sort(at as isize, false))?;
             // How far each element is into its run of equals; the first to reach the most ends the
             // run.
-            let place = sorted.places(at)?;
+            let place = sorted.iota_along(at)?;
             let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
             let new = new.try_pad_with(
                 &(0..sorted.ndim())
@@ -388,9 +385,9 @@ impl Tensor {
                     .collect::<Vec<_>>(),
                 true,
             )?;
-            let start = named(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
-            let end = named(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
-            line.chosen(OP, &named(OP, order.try_gather(at as isize, &end))?)
+            let start = for_op(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
+            let end = for_op(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
+            line.chosen(OP, &for_op(OP, order.try_gather(at as isize, &end))?)
         }
 
         /// The quantiles of the elements along an axis, or of all with `..`, for numbers `q` from 0
@@ -417,7 +414,7 @@ impl Tensor {
             let line = Line::new(OP, self, &axis.into())?;
             line.not_empty(OP)?;
             let wide = line.x.as_wide_float();
-            let q = wide.written_as(q.into())?;
+            let q = wide.cast_operand(q.into())?;
             if let Some(c) = q.uop().as_const() {
                 let q = c.as_f64(wide.dtype());
                 if !(0.0..=1.0).contains(&q) {
@@ -437,19 +434,19 @@ impl Tensor {
             let mut shape = wide.dims();
             let count = q.max_numel();
             shape[line.at] = count;
-            let along = q.moved(Movement::reshape(
+            let along = q.movement(Movement::reshape(
                 (0..shape.len()).map(|i| if i == line.at { count } else { 1 }),
             ))?;
             let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
-            let rank = wide.as_much_of(broadcast_to(OP, &rank, &shape)?);
+            let rank = wide.match_extents(broadcast_to(OP, &rank, &shape)?);
             let line = Line { x: wide, ..line };
             let values = interpolated(OP, &line, &rank, how)?;
             let values = inside.try_where_(values, f64::NAN)?;
-            let values = named(OP, values.try_movedim(line.at, 0))?;
+            let values = for_op(OP, values.try_movedim(line.at, 0))?;
             let front = if q.ndim() == 0 { None } else { Some(count) };
             values
-                .moved(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?
+                .movement(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -477,16 +474,16 @@ impl Tensor {
             const OP: &str = "diff";
             let at = crate::tensor::resolve_axis(OP, axis, &self.dims())?;
             if n == 0 {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             let parts: Vec<Tensor> =
                 prepend.into_iter().chain([self]).chain(append).cloned().collect();
             let mut x = if parts.len() == 1 {
-                self.same()
+                self.copy()
             } else {
-                named(OP, Tensor::try_cat(&parts, at as isize))?
+                for_op(OP, Tensor::try_cat(&parts, at as isize))?
             };
-            x.no_variables(OP, [at])?;
+            x.require_static(OP, [at])?;
             let size = x.dims()[at];
             if n >= size {
                 return x.slice_axis(at, 0, 0);
@@ -527,7 +524,7 @@ impl Tensor {
             neginf: Option<f64>,
         ) -> Tensor {
             if !self.is_floating_point() {
-                return Ok(self.same());
+                return Ok(self.copy());
             }
             let most = greatest(self.dtype());
             let (high, low) = (posinf.unwrap_or(most), neginf.unwrap_or(-most));

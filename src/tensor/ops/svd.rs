@@ -8,7 +8,7 @@
 //! rotation does both.
 
 use super::create::iota;
-use super::gather::slices_at;
+use super::gather::select_at;
 use super::linalg::{matrix, qr, sum, traced, unit};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -80,7 +80,7 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let here = turned(&iota(half), round, circle, true)?;
         let opposite = turned(&(iota(half).neg() + circle as i64), round, circle, true)?;
         let top = all.slice_axis(last, 0, n)?;
-        let (x, y) = (slices_at(op, &top, &here, axis)?, slices_at(op, &top, &opposite, axis)?);
+        let (x, y) = (select_at(op, &top, &here, axis)?, select_at(op, &top, &opposite, axis)?);
         let (xx, yy, xy) =
             (sum(op, &x.square(), -1)?, sum(op, &y.square(), -1)?, sum(op, &(&x * &y), -1)?);
         let meet = xy.abs().try_gt(xx.sqrt().try_mul(yy.sqrt())? * limit)?;
@@ -92,9 +92,9 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let place = turned(&iota(n), round, circle, false)?;
         let facing = place.neg() + circle as i64;
         let partner = turned(&facing, round, circle, true)?;
-        let other = slices_at(op, all, &partner, axis)?;
+        let other = select_at(op, all, &partner, axis)?;
         let is_first = place.try_lt(half as i64)?;
-        let tangent = slices_at(op, &tangents, &is_first.try_where_(&place, &facing)?, axis)?;
+        let tangent = select_at(op, &tangents, &is_first.try_where_(&place, &facing)?, axis)?;
         // As a correction of the row (Rutishauser): c·x - s·y would be off by a rounding of the row
         // in each round.
         let cosine = (tangent.square() + 1.0).sqrt().reciprocal();
@@ -198,12 +198,12 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
 /// The singular values of each matrix of wide floats, the greatest first, along the last axis.
 pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let (lead, m, n) = matrix(op, x)?;
-    x.no_variables(op, [lead.len(), lead.len() + 1])?;
+    x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {
         // There is none; a sum is followed by gradients.
         return x.fold(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
     }
-    let tall = if m < n { x.try_transpose(-1, -2)? } else { x.same() };
+    let tall = if m < n { x.try_transpose(-1, -2)? } else { x.copy() };
     Tensor::call(
         &[&tall],
         |x| Ok(traced(op, &x[0], |x| factors(op, x))?.swap_remove(1)),

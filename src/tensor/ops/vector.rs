@@ -6,7 +6,9 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promoted};
-use crate::tensor::{Axes, Sizes, Tensor, autocast, named, resolve_axis, wrong_dtype, wrong_shape};
+use crate::tensor::{
+    Axes, Sizes, Tensor, autocast, for_op, resolve_axis, wrong_dtype, wrong_shape,
+};
 
 /// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n`
 /// of the other, or a list for each.
@@ -62,14 +64,10 @@ impl Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
                 return wrong_shape(
                     "outer",
-                    format!(
-                        "expected two vectors, got {:?} and {:?}",
-                        self.dims(),
-                        other.dims()
-                    ),
+                    format!("expected two vectors, got {:?} and {:?}", self.dims(), other.dims()),
                 );
             }
-            named("outer", self.try_unsqueeze(1)?.try_mul(other))
+            for_op("outer", self.try_unsqueeze(1)?.try_mul(other))
         }
 
         /// The sum of the diagonal of a matrix.
@@ -81,12 +79,9 @@ impl Tensor {
         /// ```
         pub fn trace | try_trace(&self) -> Tensor {
             if self.ndim() != 2 {
-                return wrong_shape(
-                    "trace",
-                    format!("expected a matrix, got {:?}", self.dims()),
-                );
+                return wrong_shape("trace", format!("expected a matrix, got {:?}", self.dims()));
             }
-            named("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
+            for_op("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
         }
 
         /// The cross product of vectors of three elements along an axis; the other axes broadcast.
@@ -119,7 +114,7 @@ impl Tensor {
             let turned = |t: &Tensor, by: isize| t.try_roll(-by, at);
             let first = turned(&x, 1)?.try_mul(turned(&y, 2)?);
             let second = turned(&x, 2)?.try_mul(turned(&y, 1)?);
-            named(OP, first)?.try_sub(named(OP, second)?)?.try_cast(dtype)
+            for_op(OP, first)?.try_sub(for_op(OP, second)?)?.try_cast(dtype)
         }
 
         /// The Kronecker product: each element of this tensor times the whole other one, in its
@@ -143,9 +138,9 @@ impl Tensor {
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
             checked_numel(OP, &sizes)?;
-            let x = self.moved(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
-            let y = other.moved(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
-            named(OP, x.try_mul(y))?.moved(Movement::Reshape(sizes))
+            let x = self.movement(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
+            let y = other.movement(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
+            for_op(OP, x.try_mul(y))?.movement(Movement::Reshape(sizes))
         }
 
         /// The sum of products over axes of two tensors; the result has the other axes of this one,
@@ -175,13 +170,13 @@ impl Tensor {
                 |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
             let inner = count(&x, &a);
             let left = self
-                .moved(Movement::permute(rows.iter().chain(&x).copied()))?
-                .moved(Movement::reshape([count(&rows, &a), inner]))?;
+                .movement(Movement::permute(rows.iter().chain(&x).copied()))?
+                .movement(Movement::reshape([count(&rows, &a), inner]))?;
             let right = other
-                .moved(Movement::permute(y.iter().chain(&cols).copied()))?
-                .moved(Movement::reshape([inner, count(&cols, &b)]))?;
+                .movement(Movement::permute(y.iter().chain(&cols).copied()))?
+                .movement(Movement::reshape([inner, count(&cols, &b)]))?;
             let out = rows.iter().map(|&i| a[i]).chain(cols.iter().map(|&j| b[j]));
-            named(OP, left.try_matmul(&right))?.moved(Movement::reshape(out))
+            for_op(OP, left.try_matmul(&right))?.movement(Movement::reshape(out))
         }
 
         /// The distances between the rows of two tensors of rows: for `[…, m, k]` and `[…, n, k]` a
@@ -220,13 +215,13 @@ impl Tensor {
             let shape: Dims =
                 lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
             checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
-            let out = self.with(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
+            let out = self.with_uop(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
             if a.last() == Some(&0) {
                 return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);
             }
             let (x, y) =
                 (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
-            let gap = named(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
+            let gap = for_op(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
             let distance = p_norm(OP, &gap, p, &Axes::from(-1))?.try_cast(out)?;
             broadcast_to(OP, &distance, &shape)
         }

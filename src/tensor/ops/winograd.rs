@@ -76,17 +76,17 @@ pub(in crate::tensor) fn winograd(
     let weight = both_sides(&weight.try_cast(acc)?, &WEIGHT, 1.0 / 24.0)?;
     // [batch, groups, 1, down, across, 6, 6, channels] · [groups, outputs, 1, 1, 6, 6, channels]
     let tiles = tiles
-        .moved(Movement::reshape([batch, groups, 1, channels, down, across, 6, 6]))?
-        .moved(Movement::permute([0, 1, 2, 4, 5, 6, 7, 3]))?
+        .movement(Movement::reshape([batch, groups, 1, channels, down, across, 6, 6]))?
+        .movement(Movement::permute([0, 1, 2, 4, 5, 6, 7, 3]))?
         .contiguous();
     let weight = weight
-        .moved(Movement::reshape([groups, outputs, channels, 1, 1, 6, 6]))?
-        .moved(Movement::permute([0, 1, 3, 4, 5, 6, 2]))?
+        .movement(Movement::reshape([groups, outputs, channels, 1, 1, 6, 6]))?
+        .movement(Movement::permute([0, 1, 3, 4, 5, 6, 2]))?
         .contiguous();
     let products = sum_of_products(op, &tiles, &weight, 1)?.contiguous();
     both_sides(&products, &OUTPUT, 1.0)?
-        .moved(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
-        .moved(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
+        .movement(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
+        .movement(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
         .slice_axis(2, 0, rows)?
         .slice_axis(3, 0, columns)?
         .try_cast(dtype)
