@@ -45,6 +45,7 @@ pub mod error;
 pub mod exec;
 pub mod io;
 pub mod ir;
+pub mod kernel;
 pub mod lower;
 pub mod math;
 pub mod nn;

@@ -10,8 +10,8 @@ use super::loads::{join_loads, join_stores};
 use super::tensor_core;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, next_range};
-use crate::opt::vector::{self, step};
-use crate::opt::{extent, gate};
+use crate::kernel::{self, step};
+use crate::kernel::{extent, masked_term};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -65,7 +65,7 @@ fn cut_to_lanes(ast: &UOp, target: &Target) -> UOp {
             let next = next_range(&ast.toposort());
             let outer = UOp::range((size / lanes) as i64, r.range_id(), r.range_kind());
             let inner = UOp::range(lanes as i64, next, r.range_kind());
-            ast = crate::opt::replace_range(
+            ast = crate::kernel::replace_range(
                 &ast,
                 &r,
                 &(&outer * lanes as i64 + &inner),
@@ -79,7 +79,7 @@ fn cut_to_lanes(ast: &UOp, target: &Target) -> UOp {
 /// Ranges that become lanes: those that save the most first, and no two that meet in a value.
 fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
-    let accesses = vector::accesses(ast);
+    let accesses = kernel::accesses(ast);
     let mut candidates: Vec<(f64, UOp)> = marked(ast)
         .into_iter()
         .filter(|r| !order.iter().any(|u| u.op() == Op::Wmma && u.uses_range(r.range_id())))
@@ -89,7 +89,7 @@ fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
         .filter(|r| {
             extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target)
         })
-        .map(|r| (vector::gain(&accesses, &r), r))
+        .map(|r| (kernel::gain(&accesses, &r), r))
         .filter(|(gain, _)| *gain > 0.0)
         .collect();
     candidates.sort_by(|(a, r), (b, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
@@ -427,8 +427,8 @@ fn fold_one(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> UOp {
 
 /// Are these products that a fold adds up, all of them or all under one condition?
 fn are_products(fold: Fold, values: &[UOp], target: &Target) -> bool {
-    let gated = gate(fold, &values[0]);
-    values.iter().all(|v| match (&gated, gate(fold, v)) {
+    let gated = masked_term(fold, &values[0]);
+    values.iter().all(|v| match (&gated, masked_term(fold, v)) {
         (Some((first, _)), Some((condition, value))) => {
             *first == condition && is_product(fold, &value, target)
         }

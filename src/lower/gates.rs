@@ -5,12 +5,12 @@
 
 use super::linearize::{Block, Loops, bodies, fold_of};
 use crate::ir::{Op, UOp};
-use crate::opt::gate;
+use crate::kernel::masked_term;
 use rustc_hash::FxHashMap;
 
 /// The condition that all values of a reduce are folded under.
 fn common(u: &UOp) -> Option<UOp> {
-    let mut gates = bodies(u).map(|b| gate(fold_of(u), b).map(|g| g.0));
+    let mut gates = bodies(u).map(|b| masked_term(fold_of(u), b).map(|g| g.0));
     let first = gates.next()??;
     gates.all(|g| g.as_ref() == Some(&first)).then_some(first)
 }

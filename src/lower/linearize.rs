@@ -12,7 +12,7 @@ use super::expand::{add_product, is_product};
 use super::gates;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
-use crate::opt::{extent, gate};
+use crate::kernel::{extent, masked_term};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -281,7 +281,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             let only = |b: &UOp| users[number[&b.id()]] == 1;
             let mut term = body.clone();
             if inside(*step).is_some()
-                && let Some((_, value)) = gate(fold_of(u), body)
+                && let Some((_, value)) = masked_term(fold_of(u), body)
             {
                 terms.insert(body.id(), value.clone());
                 if only(body) {

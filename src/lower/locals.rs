@@ -9,7 +9,7 @@ use super::linearize::fold_of;
 use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
-use crate::opt::{extent, next_local};
+use crate::kernel::{extent, next_local};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;

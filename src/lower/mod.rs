@@ -84,13 +84,13 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         clock = Instant::now();
     };
     let names = names(&kernel.ast);
-    let spread = if names.is_empty() { None } else { variables::spread(kernel, target) };
-    let kernel = spread.as_ref().unwrap_or(kernel);
-    let mut args = arguments(&kernel.ast);
+    let spread = if names.is_empty() { None } else { variables::spread(&kernel.ast, target) };
+    let wide = spread.as_ref().unwrap_or(&kernel.ast);
+    let mut args = arguments(wide);
     // Few kernels have staged loads, so the others do without the pass.
     let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
     let (ast, threads) =
-        if staged { stage::stage(kernel, target) } else { (kernel.ast.clone(), Vec::new()) };
+        if staged { stage::stage(wide, target) } else { (wide.clone(), Vec::new()) };
     lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
     let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
     lap(1, std::slice::from_ref(&ast), after);
@@ -123,7 +123,7 @@ pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
         uops,
         launch,
         variables: Variables { names, grid },
-        writes: writes(&args, &kernel.ast),
+        writes: writes(&args, wide),
         args,
         estimate,
         times,

@@ -4,8 +4,8 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use crate::opt::vector::{self, Access};
-use crate::opt::{extent, is_symbolic};
+use crate::kernel::{self, Access};
+use crate::kernel::{extent, is_symbolic};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -31,12 +31,9 @@ impl Default for Launch {
 /// should load what lies side by side.
 pub fn thread_order(ast: &UOp) -> Vec<UOp> {
     let kinds = [AxisKind::Local, AxisKind::Group];
-    let mut threads: Vec<UOp> = crate::opt::Kernel::new(ast.clone())
-        .axes()
-        .into_iter()
-        .filter(|r| kinds.contains(&r.range_kind()))
-        .collect();
-    let (accesses, _) = vector::accesses(ast);
+    let mut threads: Vec<UOp> =
+        kernel::axes(ast).into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
+    let (accesses, _) = kernel::accesses(ast);
     threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
     warps_together(&ast.toposort(), &mut threads);
     threads
@@ -60,7 +57,7 @@ pub fn name_positions(
         return (ast.clone(), launch, Vec::new());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let ranges: Vec<UOp> = crate::opt::Kernel::new(ast.clone()).axes();
+    let ranges: Vec<UOp> = kernel::axes(ast);
     // The ranges of local reduces are not closed by anyone, so they are looked for in the whole
     // graph.
     let mut all: Vec<UOp> = ranges;
@@ -86,7 +83,7 @@ pub fn name_positions(
         .collect();
     if threads.is_empty() {
         // Threads that are neighbours should load what lies side by side.
-        let (accesses, _) = vector::accesses(ast);
+        let (accesses, _) = kernel::accesses(ast);
         locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
     } else {
         locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
@@ -127,7 +124,7 @@ fn stride(accesses: &[Access], r: &UOp) -> i64 {
     let most = using().map(|a| a.times).fold(0.0, f64::max);
     let steps = using()
         .filter(|a| a.times == most)
-        .filter_map(|a| vector::step(&a.node.src()[0].src()[1], r));
+        .filter_map(|a| kernel::step(&a.node.src()[0].src()[1], r));
     steps.map(i64::abs).filter(|s| *s > 0).min().unwrap_or(i64::MAX)
 }
 

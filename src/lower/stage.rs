@@ -8,8 +8,7 @@
 use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range};
-use crate::opt::stage::{Tile, TileAxis, tiles};
-use crate::opt::{Kernel, extent, next_local};
+use crate::kernel::{Tile, TileAxis, extent, next_local, tiles};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -18,14 +17,14 @@ use rustc_hash::FxHashMap;
 const TOGETHER: usize = 8;
 
 /// The pass, and the numbers of the ranges that are threads, in the order in which they copy.
-pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
-    let tiles = tiles(kernel, target)
-        .unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
-    let threads = if target.grid { thread_order(&kernel.ast) } else { Vec::new() };
-    let mut next = next_range(&kernel.ast.toposort());
+pub fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
+    let tiles =
+        tiles(ast, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
+    let threads = if target.grid { thread_order(ast) } else { Vec::new() };
+    let mut next = next_range(&ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
     let mut locals: Vec<UOp> = Vec::new();
-    let first = next_local(&kernel.ast.toposort());
+    let first = next_local(&ast.toposort());
     for (id, tile) in (first..).zip(&tiles) {
         let local = UOp::new(
             Op::DefineLocal,
@@ -65,7 +64,7 @@ pub fn stage(kernel: &Kernel, target: &Target) -> (UOp, Vec<u32>) {
                 .collect::<Src>(),
         )
     };
-    let ast = kernel.ast.substitute(&map);
+    let ast = ast.substitute(&map);
     (
         ast.with_src(ast.src().iter().map(open).collect::<Src>()),
         threads.iter().map(UOp::range_id).collect(),

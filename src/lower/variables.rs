@@ -9,7 +9,7 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp};
-use crate::opt::{Kernel, extent, is_symbolic, widened};
+use crate::kernel::{axes, extent, is_symbolic, pad_range};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -66,16 +66,16 @@ pub fn names(ast: &UOp) -> Vec<Arc<str>> {
 
 /// The kernel with output axes of variables as long as they can be, and guarded, where they would
 /// have to share a dimension of the launch with others.
-pub(super) fn spread(kernel: &Kernel, target: &Target) -> Option<Kernel> {
+pub(super) fn spread(ast: &UOp, target: &Target) -> Option<UOp> {
     let is_global = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop);
-    let globals: Vec<UOp> = kernel.axes().into_iter().filter(is_global).collect();
+    let globals: Vec<UOp> = axes(ast).into_iter().filter(is_global).collect();
     let long = globals.iter().rev().zip(target.grid_max).any(|(r, most)| extent(r) > most);
     if !target.grid || (globals.len() <= 3 && !long) || !globals.iter().any(is_symbolic) {
         return None;
     }
-    let mut wide = kernel.clone();
+    let mut wide = ast.clone();
     for r in globals.iter().filter(|r| is_symbolic(r)) {
-        wide.ast = widened(&wide.ast, r, extent(r));
+        wide = pad_range(&wide, r, extent(r));
     }
     Some(wide)
 }

@@ -1,10 +1,9 @@
 //! How each optimisation changes the kernel.
 
-use super::{Kernel, Opt, OptOp, extent, is_symbolic, reuse, stage, tensor_core};
-use crate::dtype::DType;
+use super::{Kernel, Opt, OptOp, reuse, stage, tensor_core};
 use crate::error::{Error, Result};
-use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range, toposort};
-use crate::symbolic::simplify;
+use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp, next_range, toposort};
+use crate::kernel::{closing, extent, is_symbolic, pad_range, replace_range, tiles};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
@@ -185,7 +184,7 @@ impl Kernel {
                 if padded > size * 4 {
                     return refuse(format!("an axis of {size} would become {padded}"));
                 }
-                done(widened(&self.ast, r, padded), self.locals)
+                done(pad_range(&self.ast, r, padded), self.locals)
             }
             OptOp::Split => {
                 // Where the launch has all positions of an output axis, its order is not a loop's.
@@ -316,10 +315,8 @@ impl Kernel {
     fn local_bytes(&self, target: &Target) -> std::result::Result<usize, String> {
         let mut total = 0usize;
         if self.opts.iter().any(|o| o.op == OptOp::Stage) {
-            total = stage::tiles(self, target)?
-                .iter()
-                .map(|t| t.bytes())
-                .fold(0, usize::saturating_add);
+            total =
+                tiles(&self.ast, target)?.iter().map(|t| t.bytes()).fold(0, usize::saturating_add);
         }
         if self.opts.last().is_some_and(|o| o.op == OptOp::Reuse) {
             let of = |u: &UOp| {
@@ -375,53 +372,6 @@ fn copies(ast: &UOp) -> usize {
     order.iter().map(of).max().unwrap_or(1)
 }
 
-/// The closing list of a store or reduce: operands from here on are ranges, not values.
-pub(super) fn closing(u: &UOp) -> usize {
-    match u.op() {
-        Op::Store => 2,
-        Op::Reduce => 1,
-        _ => usize::MAX,
-    }
-}
-
-/// Exchanges a range: where it is a value for `value`, where it is closed for `ranges`.
-pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
-    rebuild(ast, r.range_id(), &mut |u, src| {
-        if u == r {
-            return value.clone();
-        }
-        let from = closing(u);
-        if !u.src().iter().skip(from.min(u.src().len())).any(|s| s == r) {
-            return u.with_src(src);
-        }
-        let mut out: Src = src[..from].iter().cloned().collect();
-        for s in &u.src()[from..] {
-            if s == r { out.extend(ranges.iter().cloned()) } else { out.push(s.clone()) }
-        }
-        u.with_src(out)
-    })
-}
-
-/// Rebuilds what depends on a range, operands first; the rest is shared as it is. Sums over the
-/// range are simplified on the way.
-fn rebuild(ast: &UOp, id: u32, f: &mut dyn FnMut(&UOp, Src) -> UOp) -> UOp {
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
-        let touched = u.uses_range(id)
-            || u.src()
-                .iter()
-                .any(|s| done.get(&s.id()).is_some_and(|d| d != s) || s.uses_range(id));
-        let new = if touched {
-            let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-            f(&u, src)
-        } else {
-            u.clone()
-        };
-        done.insert(u.id(), new);
-    }
-    simplify(&done[&ast.id()])
-}
-
 fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
     let stores: Src = ast
         .src()
@@ -447,57 +397,4 @@ fn swap(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
         })
         .collect();
     ast.with_src(stores)
-}
-
-/// Makes a range longer, or as long as it can be where a variable says how long it is. Loads and
-/// stores past the old end are guarded, and there a reduce sees its identity.
-pub(crate) fn widened(ast: &UOp, r: &UOp, padded: usize) -> UOp {
-    let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
-    let mut valid = long.lt(&r.src()[0]);
-    if is_symbolic(r) && padded > extent(r) {
-        // The variable is no greater, which a proof by bounds does not see.
-        valid = valid.and(long.lt(extent(r) as i64));
-    }
-    let guard = |index: &UOp| -> UOp {
-        let mut src: Src = index.src()[..2].iter().cloned().collect();
-        src.push(match index.src().get(2) {
-            Some(old) => old.and(&valid),
-            None => valid.clone(),
-        });
-        index.with_src(src)
-    };
-    let id = r.range_id();
-    rebuild(ast, id, &mut |u, src| {
-        if u == r {
-            return long.clone();
-        }
-        match u.op() {
-            Op::Load if src[0].uses_range(id) => {
-                let mut out: Src = [guard(&src[0])].to_src();
-                out.push(src.get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, u.dtype())));
-                u.with_src(out)
-            }
-            Op::Store if u.src()[2..].contains(r) => {
-                let mut out: Src = src.iter().cloned().collect();
-                out[0] = guard(&src[0]);
-                u.with_src(out)
-            }
-            Op::Reduce if u.src()[1..].contains(r) => {
-                let Arg::Reduce { fold, .. } = u.arg() else {
-                    panic!("a reduce without a payload: {u:?}")
-                };
-                let identity = UOp::new(
-                    Op::Const,
-                    u.dtype(),
-                    Src::new(),
-                    Arg::Const(fold.identity(u.dtype())),
-                );
-                let mut out: Src = src.iter().cloned().collect();
-                out[0] = valid.select(&src[0], &identity);
-                debug_assert!(valid.dtype() == DType::BOOL);
-                u.with_src(out)
-            }
-            _ => u.with_src(src),
-        }
-    })
 }

@@ -3,30 +3,15 @@
 //! image.
 
 use super::heuristic::{divisor, load_cost, to_copy};
-use super::vector::{self, Access};
 use super::{Kernel, Opt, OptOp, extent};
-use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::kernel::{self, Access, masked_term};
 use crate::target::Target;
 
 /// Accumulators of a tile, with vectors of 64 bytes: there are 32 registers.
 const MOST_SUMS: usize = 24;
 /// Taps that are written out, at most.
 const MOST_TAPS: usize = 8;
-
-/// A value that is folded, as a scalar condition and what is folded where it holds.
-pub fn gate(fold: Fold, body: &UOp) -> Option<(UOp, UOp)> {
-    let [condition, value, neutral] = body.src() else { return None };
-    if body.op() != Op::Where || neutral.as_const() != Some(fold.identity(body.dtype())) {
-        return None;
-    }
-    let all = |c: &&UOp| condition.src().iter().all(|s| s == *c);
-    let condition = if condition.op() == Op::Vectorize {
-        condition.src().first().filter(all)?
-    } else {
-        condition
-    };
-    (condition.dtype().lanes == 1).then(|| (condition.clone(), value.clone()))
-}
 
 /// The conditions that must all hold.
 fn parts(condition: &UOp) -> Vec<UOp> {
@@ -40,13 +25,13 @@ fn parts(condition: &UOp) -> Vec<UOp> {
 /// are known to hit or to miss.
 fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
     let Arg::Reduce { fold, .. } = main.arg() else { return None };
-    let conditions = parts(&gate(*fold, &main.src()[0])?.0);
+    let conditions = parts(&masked_term(*fold, &main.src()[0])?.0);
     let reduced = &main.src()[1..];
     let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
     let outputs =
         || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
     outputs().find_map(|a| {
-        let along = |l: &&Access| vector::step(&l.node.src()[0].src()[1], a) == Some(1);
+        let along = |l: &&Access| kernel::step(&l.node.src()[0].src()[1], a) == Some(1);
         let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = conditions.iter().partition(|c| uses(c, a));
         let taps: Vec<UOp> =
             reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();

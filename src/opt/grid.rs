@@ -13,7 +13,7 @@
 
 use super::heuristic::{fastest_output, fastest_reduce, try_apply};
 use super::{
-    Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, product, tensor_core, tile, vector,
+    Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, kernel, product, tensor_core, tile,
 };
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
@@ -86,7 +86,7 @@ fn share_variables(k: &mut Kernel, target: &Target) {
 fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     let body = main.src()[0].toposort();
     let beside = |r: &UOp| {
-        body.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+        body.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
     };
     if let Some(axis) = fastest_output(k)
         && beside(&k.axes()[axis])
@@ -209,7 +209,7 @@ fn turned(k: &Kernel) -> Option<UOp> {
     let stored = &axes[fastest_output(k)?];
     let order = k.ast.toposort();
     let along = |r: &&UOp| {
-        order.iter().any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+        order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
     };
     let long = |r: &&UOp| extent(r) >= 2 * WARP;
     axes.iter()

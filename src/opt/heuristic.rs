@@ -3,8 +3,8 @@
 
 use super::grid::grid;
 use super::{
-    Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, packed, product, reuse, slot,
-    vector,
+    Kernel, Opt, OptOp, cut, extent, gated, is_output, is_symbolic, kernel, packed, product, reuse,
+    slot,
 };
 use crate::ir::{AxisKind, Op, UOp};
 use crate::target::Target;
@@ -128,7 +128,7 @@ fn steps(size: usize, lanes: usize) -> Option<usize> {
 /// Would lanes along an output axis be far apart in the loads of the largest reduce?
 fn scatters(k: &Kernel, axis: usize) -> bool {
     let axis = &k.axes()[axis];
-    let (all, _) = vector::accesses(&k.ast);
+    let (all, _) = kernel::accesses(&k.ast);
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0
@@ -186,9 +186,9 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
         return None;
     }
-    let (all, _) = vector::accesses(&k.ast);
+    let (all, _) = kernel::accesses(&k.ast);
     let body = main.src()[0].toposort();
-    let loads: Vec<&vector::Access> =
+    let loads: Vec<&kernel::Access> =
         all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
         return None;
@@ -262,15 +262,15 @@ fn tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
 
 /// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be
 /// put together, unless the input is copied first.
-pub(super) fn load_cost(load: &vector::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
+pub(super) fn load_cost(load: &kernel::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
     match load.parts(axis, lanes) {
-        n if n > 1 && !copied => n as f64 * if load.is_guarded(axis) { GUARDED_LANE } else { LANE },
+        n if n > 1 && !copied => n as f64 * if load.is_masked(axis) { GUARDED_LANE } else { LANE },
         _ => 1.0,
     }
 }
 
 /// The same for a store.
-fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
+fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize) -> f64 {
     match store.parts(axis, lanes) {
         1 => 1.0,
         n => n as f64 * STORED_LANE,
@@ -279,7 +279,7 @@ fn store_cost(store: &vector::Access, axis: &UOp, lanes: usize) -> f64 {
 
 /// The arguments that lanes along an output axis need in another order.
 pub(super) fn to_copy(
-    loads: &[&vector::Access],
+    loads: &[&kernel::Access],
     small: &[bool],
     axis: &UOp,
     lanes: usize,
@@ -352,7 +352,7 @@ pub(super) fn fastest_output(k: &Kernel) -> Option<usize> {
     (0..axes.len()).find(|&i| {
         matches!(axes[i].range_kind(), AxisKind::Global | AxisKind::Loop)
             && !is_symbolic(&axes[i])
-            && k.ast.src().iter().all(|s| vector::step(&s.src()[0].src()[1], &axes[i]) == Some(1))
+            && k.ast.src().iter().all(|s| kernel::step(&s.src()[0].src()[1], &axes[i]) == Some(1))
     })
 }
 
@@ -364,7 +364,7 @@ pub(super) fn fastest_reduce(k: &Kernel) -> Option<usize> {
         axes[i].range_kind() == AxisKind::Reduce
             && !is_symbolic(&axes[i])
             && order.iter().any(|u| {
-                u.op() == Op::Load && vector::step(&u.src()[0].src()[1], &axes[i]) == Some(1)
+                u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], &axes[i]) == Some(1)
             })
     })
 }

@@ -10,19 +10,16 @@ mod heuristic;
 mod packed;
 mod product;
 pub mod reuse;
-pub mod stage;
+mod stage;
 mod tensor_core;
 mod tile;
-pub mod vector;
 
 pub use actions::actions;
-pub use apply::replace_range;
-pub(crate) use apply::widened;
-pub use gated::gate;
 pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::kernel::{self, extent, is_symbolic, masked_term, next_local};
 use crate::target::Target;
 use std::fmt;
 use std::str::FromStr;
@@ -207,25 +204,7 @@ impl Kernel {
     /// The axes: those of outputs in loop order, then those of reduces, outer first; sorted by kind
     /// in the order of [`AxisKind::ALL`].
     pub fn axes(&self) -> Vec<UOp> {
-        let mut axes: Vec<UOp> = Vec::new();
-        let add = |r: &UOp, axes: &mut Vec<UOp>| {
-            if r.op() == Op::Range && !axes.contains(r) {
-                axes.push(r.clone());
-            }
-        };
-        for store in self.ast.src() {
-            store.src()[2..].iter().for_each(|r| add(r, &mut axes));
-        }
-        for u in self.ast.toposort().iter().rev().filter(|u| u.op() == Op::Reduce) {
-            u.src()[1..].iter().for_each(|r| add(r, &mut axes));
-        }
-        if self.opts.iter().any(|o| o.op == OptOp::Tc) {
-            for u in self.ast.toposort().iter().filter(|u| u.op() == Op::Wmma) {
-                u.src()[3..].iter().for_each(|r| add(r, &mut axes));
-            }
-        }
-        axes.sort_by_key(|r| r.range_kind());
-        axes
+        kernel::axes(&self.ast)
     }
 
     /// Applies optimisations in order.
@@ -235,64 +214,21 @@ impl Kernel {
 
     /// The sizes of the axes, as kernel names show them, with their kinds.
     pub fn sizes(&self) -> Vec<(AxisKind, usize)> {
-        self.axes().iter().map(|r| (r.range_kind(), r.src()[0].vmax() as usize)).collect()
+        kernel::sizes(&self.ast)
     }
 
     /// `E_` for elementwise or `r_` for reduce, then the sizes.
     pub fn name(&self) -> String {
-        let sizes = self.sizes();
-        let reduce = self.ast.toposort().iter().any(|u| matches!(u.op(), Op::Reduce | Op::Wmma));
-        let mut name = String::from(if reduce { "r" } else { "E" });
-        for (_, n) in &sizes {
-            name.push('_');
-            name.push_str(&n.to_string());
-        }
-        name
+        kernel::name(&self.ast)
     }
 
     /// The name with each size in the colour of its kind; `docs/debug.md` lists them.
     pub fn colored_name(&self) -> String {
-        let mut name = String::from(&self.name()[..1]);
-        for (kind, n) in self.sizes() {
-            name.push_str(&format!("_{}{n}\x1b[0m", color(kind)));
-        }
-        name
+        kernel::colored_name(&self.ast)
     }
-}
-
-/// The terminal colour of an axis kind.
-pub fn color(kind: AxisKind) -> &'static str {
-    match kind {
-        AxisKind::Global => "\x1b[34m",
-        AxisKind::Thread => "\x1b[94m",
-        AxisKind::Local => "\x1b[36m",
-        AxisKind::Loop => "\x1b[37m",
-        AxisKind::Ordered => "\x1b[95m",
-        AxisKind::Group => "\x1b[32m",
-        AxisKind::Reduce => "\x1b[31m",
-        AxisKind::Upcast => "\x1b[33m",
-        AxisKind::Unroll => "\x1b[35m",
-    }
-}
-
-/// Does a range end where a variable says? No optimisation cuts it, unless it is made as long as it
-/// can be first, and guarded.
-pub fn is_symbolic(r: &UOp) -> bool {
-    r.src()[0].as_int().is_none()
 }
 
 /// How much of a range may be cut off: all of it, or nothing where a variable says how long it is.
 pub(crate) fn cut(r: &UOp) -> usize {
     if is_symbolic(r) { 1 } else { extent(r) }
-}
-
-/// The first number that no local memory has.
-pub fn next_local(order: &[UOp]) -> u32 {
-    let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
-    order.iter().filter_map(number).max().unwrap_or(0)
-}
-
-/// A range's size, or the greatest that it can have.
-pub fn extent(r: &UOp) -> usize {
-    r.src()[0].vmax() as usize
 }

@@ -3,10 +3,10 @@
 //! copy costs next to nothing, and what would be a load for each lane is one of a vector.
 
 use super::heuristic::try_apply;
-use super::vector::Access;
 use super::{Kernel, Opt, OptOp, extent, is_output, slot};
 use crate::dtype::DType;
 use crate::ir::UOp;
+use crate::kernel::Access;
 use crate::target::Target;
 
 /// Bytes of a copy, at most: it should stay in a cache beside what it is used with.

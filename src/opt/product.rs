@@ -3,7 +3,7 @@
 //! workgroups, a tile of each.
 
 use super::heuristic::{fastest_output, threads, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, slot, vector};
+use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, kernel, slot};
 use crate::dtype::DType;
 use crate::ir::{Arg, Fold, Op, UOp};
 use crate::target::Target;
@@ -84,7 +84,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut p = Product::of(kernel)?;
     // Rows that are near each other in memory.
     let stride = |r: &UOp| {
-        vector::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs)
+        kernel::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs)
     };
     let is_row = |r: &UOp| {
         is_output(r)
@@ -109,7 +109,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         .filter(|r| is_output(r) && !p.right.uses_range(r.range_id()))
         .map(extent)
         .product();
-    let least = if vector::step(&p.right.src()[0].src()[1], &p.column) == Some(1) {
+    let least = if kernel::step(&p.right.src()[0].src()[1], &p.column) == Some(1) {
         USES
     } else {
         SLOW_USES

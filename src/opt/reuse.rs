@@ -11,7 +11,7 @@
 //! is the same expression with the place in one loop exchanged for the place in the other. So the
 //! result has the same bits.
 
-use super::{extent, next_local, vector};
+use super::{extent, kernel, next_local};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
 use crate::symbolic::simplify;
@@ -269,7 +269,7 @@ impl Kept {
             stores.filter(|s| s.src()[1].toposort().contains(again)).map(|s| &s.src()[0]);
         let from = written.find(fits)?;
         let index = simplify(&from.src()[1].substitute(&places(nest, &self.ranges)));
-        let runs = self.ranges.iter().all(|r| vector::step(&index, r).is_some());
+        let runs = self.ranges.iter().all(|r| kernel::step(&index, r).is_some());
         runs.then(|| (place(&from.src()[0], index), vec![from.clone()]))
     }
 
@@ -281,7 +281,7 @@ impl Kept {
         let along = |r: &&UOp| {
             loads
                 .iter()
-                .any(|u| u.op() == Op::Load && vector::step(&u.src()[0].src()[1], r) == Some(1))
+                .any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
         };
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);
         let len = size(copies) * size(&self.ranges);

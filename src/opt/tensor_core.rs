@@ -7,11 +7,11 @@
 //! axes can be optimised further, and it matters what was done before: an axis that was upcast by 8
 //! and then cut has 8 neighbours in memory in the same register of 8 products.
 
-use super::apply::closing;
 use super::heuristic::fastest_output;
 use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
+use crate::kernel::closing;
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;

@@ -10,7 +10,7 @@
 
 use super::grid::{WARP, WORKGROUP};
 use super::heuristic::try_apply;
-use super::{Kernel, Opt, OptOp, axis_of, cut, gate, is_output, vector};
+use super::{Kernel, Opt, OptOp, axis_of, cut, is_output, kernel, masked_term};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
 use crate::symbolic::Linear;
 use crate::target::Target;
@@ -72,7 +72,7 @@ type Copies = Vec<usize>;
 impl Product {
     fn of(k: &Kernel, main: &UOp) -> Option<Product> {
         let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
-        let condition = gate(Fold::Add, &main.src()[0]).map(|g| g.0);
+        let condition = masked_term(Fold::Add, &main.src()[0]).map(|g| g.0);
         let mut axes: Vec<UOp> = k
             .axes()
             .into_iter()
@@ -90,7 +90,7 @@ impl Product {
             let place = load.src()[0].src();
             let guard = place.get(2);
             Some(Operand {
-                steps: axes.iter().map(|r| vector::step(&place[1], r)).collect(),
+                steps: axes.iter().map(|r| kernel::step(&place[1], r)).collect(),
                 constant: Linear::of(&place[1])?.constant,
                 bytes: load.dtype().itemsize() as i64,
                 guarded: guard.is_some(),

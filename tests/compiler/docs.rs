@@ -63,7 +63,7 @@ fn the_examples_are_text_ir() {
 fn the_colours_are_what_the_code_says() {
     let doc = std::fs::read_to_string(path("docs/debug.md")).expect("docs/debug.md");
     for kind in ir::AxisKind::ALL {
-        let code = picograd::opt::color(kind)
+        let code = picograd::kernel::color(kind)
             .trim_start_matches("\x1b[")
             .trim_end_matches('m')
             .to_string();

@@ -197,10 +197,15 @@ fn what_cannot_be_staged() {
     refused(&t, "STAGE:2:0", &target, "writes argument 0");
     refused(&t, "STAGE:2:7", &target, "nothing is loaded from argument 7");
     refused(&t, "STAGE:9:1", &target, "there is no axis 9");
-    refused(&t, "STAGE:2:1", &target, "nothing of it is used below the loop");
+    refused(&t, "STAGE:2:1", &target, "the load uses no range below the loop");
     refused(&t, "LOCAL:1:8 STAGE:2:1", &target, "kind Local");
     refused(&t, "SPLIT:2:8 STAGE:2:1 STAGE:2:1", &target, "staged already");
-    refused(&t, "SPLIT:2:8 STAGE:2:1 UNROLL:2:8", &target, "the loop of a staged load is gone");
+    refused(
+        &t,
+        "SPLIT:2:8 STAGE:2:1 UNROLL:2:8",
+        &target,
+        "the loop of the staged load no longer exists",
+    );
     refused(&t, "SPLIT:2:7", &target, "does not divide");
     refused(&t, "SPLIT:2:64", &target, "is not cut by 64");
     refused(&t, "SPLIT:0:8", &target, "no loop");

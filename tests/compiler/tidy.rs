@@ -16,6 +16,7 @@ const ROOMS: &[&[&str]] = &[
     &["rewrite"],
     &["symbolic"],
     &["math", "reference", "target", "verify"],
+    &["kernel"],
     &["autograd", "opt", "schedule"],
     &["lower"],
     &["tables"],

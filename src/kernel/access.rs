@@ -1,6 +1,5 @@
-//! What vector lanes along an axis are worth: one access in place of many where memory runs along
-//! the axis, many in place of one where it does not. Accesses inside a reduce count as often as its
-//! loops run.
+//! Loads and stores of a kernel: how often each runs, its stride along a range, and the accesses and
+//! operations that vector lanes along a range save.
 
 use super::extent;
 use crate::dtype::DType;
@@ -8,15 +7,16 @@ use crate::ir::{Op, UOp};
 use crate::symbolic::Linear;
 use rustc_hash::FxHashMap;
 
-/// A load or store of a kernel, or an operation on its values.
+/// A load, store or arithmetic operation of a kernel with its execution count.
 pub struct Access {
     /// The node.
     pub node: UOp,
-    /// How often it happens for one output.
+    /// Executions per output element.
     pub times: f64,
 }
 
-/// The loads and stores of a kernel, and apart from them its operations.
+/// Returns the loads and stores of a kernel, and its arithmetic operations. What is inside a
+/// reduction counts once per iteration.
 pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
     let order = ast.toposort();
     let mut times: FxHashMap<u64, f64> = FxHashMap::default();
@@ -44,7 +44,7 @@ pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
     (list, operations)
 }
 
-/// The step of an index along a range, if it is the same everywhere.
+/// Returns the stride of an index along a range, if it is constant.
 pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
     if !index.uses_range(r.range_id()) {
         return Some(0);
@@ -55,30 +55,30 @@ pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
 }
 
 impl Access {
-    /// How many machine accesses one access of `lanes` lanes along the range is.
+    /// Returns the number of machine accesses that an access of `lanes` lanes along the range takes.
     pub fn parts(&self, r: &UOp, lanes: usize) -> usize {
         match step(&self.node.src()[0].src()[1], r) {
-            Some(0 | 1) if !self.is_guarded(r) => 1,
+            Some(0 | 1) if !self.is_masked(r) => 1,
             _ => lanes,
         }
     }
-    /// Does it happen under a condition that changes along the range?
-    pub fn is_guarded(&self, r: &UOp) -> bool {
+    /// Returns true if the mask of the access varies along the range.
+    pub fn is_masked(&self, r: &UOp) -> bool {
         self.node.src()[0].src().get(2).is_some_and(|v| v.uses_range(r.range_id()))
     }
-    /// Does memory run along the range?
-    pub fn runs_along(&self, r: &UOp) -> bool {
+    /// Returns true if the access has unit stride along the range.
+    pub fn has_unit_stride(&self, r: &UOp) -> bool {
         step(&self.node.src()[0].src()[1], r) == Some(1) && self.parts(r, 2) == 1
     }
 }
 
-/// What lanes along the range save in all, in accesses and operations; a store counts a little
-/// more, so that it decides between equals. Not above 0: nothing.
+/// Estimates the accesses and operations that vector lanes along the range save. A store weighs 1.5
+/// so that it decides ties. Lanes pay off where the result is above 0.
 pub fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp) -> f64 {
     let lanes = extent(r).max(2);
     let of = |a: &Access| {
         let weight = a.times * if a.node.op() == Op::Store { 1.5 } else { 1.0 };
-        if a.runs_along(r) {
+        if a.has_unit_stride(r) {
             weight
         } else {
             weight * (1.0 - a.parts(r, lanes) as f64) / lanes as f64

@@ -1,0 +1,17 @@
+//! Facts about kernels that the optimizer and lowering share: axes and their extents, accesses and
+//! their strides, masked terms of reductions, tiles of staged loads, and the replacement of ranges.
+//!
+//! A kernel is a `Sink` of stores. Everything here is derived from that graph alone, so that no
+//! pass of lowering has to know which `Opt`s made it.
+
+mod access;
+mod axes;
+mod mask;
+mod ranges;
+mod tile;
+
+pub use access::{Access, accesses, gain, step};
+pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_local, sizes};
+pub use mask::masked_term;
+pub use ranges::{closing, pad_range, replace_range};
+pub use tile::{Tile, TileAxis, staged_at, tile_of, tiles};

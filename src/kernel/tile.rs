@@ -1,0 +1,119 @@
+//! Geometry of staged tiles: which part of an input a staged load uses below its loop, and how the
+//! tile is laid out in shared memory.
+//!
+//! A staged load carries the number of the loop at which its tile is copied. Ranges that are open
+//! there are constant during one copy. All other ranges that the load uses are axes of the tile:
+//! inner loops, threads of the workgroup and register copies. Later Opts split ranges further, so
+//! the tile is derived again after each of them; the pass `stage` of lowering builds it.
+
+use super::{axes, extent, step};
+use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::target::Target;
+
+/// Bytes of padding between rows of a tile that is written across its rows, which avoids bank
+/// conflicts between adjacent threads.
+const APART: usize = 16;
+
+/// One axis of a tile.
+#[derive(Clone, Debug)]
+pub struct TileAxis {
+    /// The range of the kernel.
+    pub range: UOp,
+    /// Its stride in the input, if that is constant.
+    pub global: Option<i64>,
+    /// Its stride in the tile.
+    pub local: usize,
+}
+
+/// The copy that a staged load reads.
+#[derive(Clone, Debug)]
+pub struct Tile {
+    /// The load.
+    pub load: UOp,
+    /// The loops in each of whose iterations the tile is copied.
+    pub loops: Vec<UOp>,
+    /// The axes, slowest first.
+    pub axes: Vec<TileAxis>,
+    /// Elements, padding included.
+    pub len: usize,
+}
+
+impl Tile {
+    /// Returns the size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len.saturating_mul(self.load.dtype().itemsize())
+    }
+}
+
+/// Returns the tiles of a kernel's staged loads in topological order, or the reason why one of
+/// them cannot be built.
+pub fn tiles(ast: &UOp, target: &Target) -> Result<Vec<Tile>, String> {
+    let axes = axes(ast);
+    let order = ast.toposort();
+    let staged = order.iter().filter(|u| u.op() == Op::Load);
+    staged.filter_map(|u| Some(tile_of(u, staged_at(u)?, &axes, target))).collect()
+}
+
+/// Returns the number of the loop at which the tile of a staged load is copied.
+pub fn staged_at(load: &UOp) -> Option<u32> {
+    match load.arg() {
+        Arg::LoadHint(hint) => hint.stage_at,
+        _ => None,
+    }
+}
+
+/// Derives the tile of a load that is staged at the loop numbered `at`.
+pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, String> {
+    let Some(at) = axes.iter().position(|r| {
+        r.range_id() == at && !matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
+    }) else {
+        return Err("the loop of the staged load no longer exists".into());
+    };
+    if load
+        .src()
+        .iter()
+        .any(|s| s.toposort().iter().any(|u| matches!(u.op(), Op::Load | Op::Reduce)))
+    {
+        return Err("the index or mask of the load depends on data".into());
+    }
+    let fixed = |i: usize| match axes[i].range_kind() {
+        AxisKind::Thread => true,
+        AxisKind::Global | AxisKind::Loop => target.grid || i <= at,
+        AxisKind::Reduce => i <= at,
+        _ => false,
+    };
+    let used: Vec<usize> =
+        (0..axes.len()).filter(|i| load.uses_range(axes[*i].range_id())).collect();
+    let is_loop = |r: &UOp| {
+        r.range_kind() == AxisKind::Reduce || (!target.grid && r.range_kind() != AxisKind::Thread)
+    };
+    let loops: Vec<UOp> =
+        used.iter().filter(|i| fixed(**i)).map(|i| axes[*i].clone()).filter(is_loop).collect();
+    let index = &load.src()[0].src()[1];
+    let mut list: Vec<TileAxis> = used
+        .iter()
+        .filter(|i| !fixed(**i))
+        .map(|i| TileAxis { range: axes[*i].clone(), global: step(index, &axes[*i]), local: 0 })
+        .collect();
+    if list.is_empty() {
+        return Err("the load uses no range below the loop".into());
+    }
+    // With register tiling, the elements that one step loads are adjacent; otherwise the tile keeps
+    // the order of the input.
+    let copies = list.iter().any(|a| a.range.range_kind() == AxisKind::Upcast);
+    let is_row = |a: &TileAxis| !(copies && a.range.range_kind().is_reduce());
+    let far = |a: &TileAxis| a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX);
+    list.sort_by_key(|a| (is_row(a), std::cmp::Reverse(far(a))));
+    let across = target.grid && list.iter().min_by_key(|a| far(a)).is_some_and(|a| !is_row(a));
+    let mut len = 1usize;
+    let mut padded = !across;
+    for a in list.iter_mut().rev() {
+        if !padded && !is_row(a) {
+            len += (APART / load.dtype().itemsize()).max(1);
+            padded = true;
+        }
+        a.local = len;
+        len = len.saturating_mul(extent(&a.range));
+    }
+    Ok(Tile { load: load.clone(), loops, axes: list, len })
+}
