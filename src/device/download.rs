@@ -1,7 +1,7 @@
 //! Files from the network: the folder that they are kept in, and how they are fetched. The `curl`
 //! program does it, so there is no network code here.
 
-use super::files::Temporary;
+use super::files::temporary_beside;
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -54,7 +54,7 @@ pub(crate) fn download(
     };
     let folder = target.parent().ok_or("its place has no folder")?;
     fs::create_dir_all(folder).map_err(|e| format!("{} cannot be made ({e})", folder.display()))?;
-    let (part, mut file) = Temporary::beside(target).map_err(|e| e.to_string())?;
+    let mut part = temporary_beside(target).map_err(|e| e.to_string())?;
     let mut curl = Command::new("curl");
     // An address is meant as it is written. What stands still for a minute is given up.
     curl.args([
@@ -76,7 +76,7 @@ pub(crate) fn download(
     let copied = curl
         .stdout
         .take()
-        .map_or(Ok(0), |out| io::copy(&mut out.take(most.saturating_add(1)), &mut file));
+        .map_or(Ok(0), |out| io::copy(&mut out.take(most.saturating_add(1)), &mut part));
     if !matches!(copied, Ok(n) if n <= most) {
         let _ = curl.kill();
     }
@@ -91,7 +91,7 @@ pub(crate) fn download(
         ));
     }
     check(part.path())?;
-    part.take_place().map_err(|e| e.to_string())
+    part.persist(target).map(drop).map_err(|e| e.error.to_string())
 }
 
 /// The file of an address, fetched into the folder unless it is there already.

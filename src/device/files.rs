@@ -1,66 +1,42 @@
-//! Files that are written whole or not at all: into a temporary file beside the old one, which a
-//! rename then puts in its place.
+//! Atomic file writes: the content goes to a temporary file beside the target, which a rename then
+//! replaces.
 //!
-//! Whenever the process is killed, the file is the old one or the new one. What a kill can leave
-//! behind is the temporary file, whose name is `.NAME.PROCESS.UNIQUE.tmp`. A process holds a lock
-//! on its temporary file, which ends with the process, so the next file that is written to the same
-//! place removes those without one at once.
+//! Whenever the process is killed, the target holds the old or the new content. A kill can leave the
+//! temporary file behind, whose name is `.NAME.PROCESS.RANDOM.tmp`. A process holds a lock on its
+//! temporary file, which the system releases when the process ends; the next write to the same
+//! target removes temporary files without a lock.
 
-use super::build::unique;
 use crate::error::{Error, Result};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
+use tempfile::NamedTempFile;
 
-/// How long a temporary file was not written to when its process counts as gone, on a file system
-/// without locks.
+/// Age at which a temporary file counts as abandoned, on a file system without locks.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A file that is yet to take its place; it is removed unless it has.
-pub(crate) struct Temporary {
-    path: PathBuf,
-    target: PathBuf,
-    /// Holds the lock.
-    _lock: File,
-}
-
-impl Temporary {
-    /// A new file beside the target. What processes that are gone have left there is removed.
-    pub(crate) fn beside(target: &Path) -> io::Result<(Temporary, File)> {
-        let name =
-            target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
-        let folder = folder_of(target);
-        remove_left(folder, &name);
-        loop {
-            // Processes of other machines may have the same number.
-            let path = folder.join(format!(".{name}.{}.{}.tmp", std::process::id(), unique()));
-            let file = File::options().write(true).create_new(true).open(&path)?;
-            // Without locks the age has to do. Who cleans up between the two lines has taken the
-            // file away.
-            let _ = file.lock();
-            if file.metadata()?.nlink() == 0 {
-                continue;
-            }
-            let lock = file.try_clone()?;
-            return Ok((Temporary { path, target: target.to_path_buf(), _lock: lock }, file));
+/// Creates a locked temporary file beside the target, and removes abandoned ones. The file is
+/// deleted on drop; [`NamedTempFile::persist`] moves it to the target.
+pub(crate) fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
+    let name =
+        target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
+    let folder = folder_of(target);
+    remove_abandoned(folder, &name);
+    loop {
+        let file = tempfile::Builder::new()
+            .prefix(&format!(".{name}.{}.", std::process::id()))
+            .suffix(".tmp")
+            // The mode of `File::create`, from which the system removes the umask.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)?;
+        // Where locks are not supported, `DAY` protects the file. Another process may have removed
+        // it before the lock was taken.
+        let _ = file.as_file().lock();
+        if file.as_file().metadata()?.nlink() > 0 {
+            return Ok(file);
         }
-    }
-    /// Where it is until then.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-    /// Puts it in its place.
-    pub(crate) fn take_place(self) -> io::Result<()> {
-        fs::rename(&self.path, &self.target)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // Where it has taken its place there is nothing under this name.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -68,73 +44,73 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes temporary files of a name whose processes are gone. That it cannot is no reason to fail.
-fn remove_left(folder: &Path, name: &str) {
+/// Removes temporary files of a name whose processes have ended. Failing to is not an error.
+fn remove_abandoned(folder: &Path, name: &str) {
     let Ok(list) = fs::read_dir(folder) else { return };
     for entry in list.flatten() {
         let file = entry.file_name();
-        let number = |s: &str| s.parse::<u32>().ok();
-        let process = file.to_str().and_then(|f| {
+        let rest = file.to_str().and_then(|f| {
             f.strip_prefix('.')?.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".tmp")
         });
-        let ours = process.and_then(|rest| number(rest.split_once('.')?.0)).is_some();
-        if ours && entry.file_type().is_ok_and(|t| t.is_file()) && is_left(&entry) {
-            let _ = fs::remove_file(entry.path());
+        let ours = rest.and_then(|r| r.split_once('.')?.0.parse::<u32>().ok()).is_some();
+        if ours && entry.file_type().is_ok_and(|t| t.is_file()) {
+            remove_if_abandoned(&entry);
         }
     }
 }
 
-/// Whether the process that made a temporary file is gone: nobody holds its lock.
-fn is_left(entry: &fs::DirEntry) -> bool {
+/// Removes a temporary file that no process has locked.
+fn remove_if_abandoned(entry: &fs::DirEntry) {
     let opened = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(entry.path());
-    let Ok(file) = opened else { return false };
-    match file.try_lock() {
-        // The lock is let go after the file is removed: who made it in this moment sees that it is
-        // gone and makes another.
-        Ok(()) => {
-            let _ = fs::remove_file(entry.path());
-            true
-        }
+    let Ok(file) = opened else { return };
+    let abandoned = match file.try_lock() {
+        Ok(()) => true,
         Err(fs::TryLockError::WouldBlock) => false,
         Err(fs::TryLockError::Error(_)) => {
             let age =
                 entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
             age.is_some_and(|age| age > DAY)
         }
+    };
+    // The lock is held until the file is removed: a process that created it in this moment gets the
+    // lock afterwards, sees no link, and creates another.
+    if abandoned {
+        let _ = fs::remove_file(entry.path());
     }
 }
 
-/// Why [`write`] would not work, if that can be told now.
+/// Why [`write`] would fail, as far as it can be checked in advance.
 pub(crate) fn why_not(path: &Path) -> Option<String> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if target.is_dir() {
         return Some("it is a folder".into());
     }
-    Temporary::beside(&target).err().map(|e| e.to_string())
+    temporary_beside(&target).err().map(|e| e.to_string())
 }
 
-/// Writes a file through `content`. On an error of that or of the system the old file stays as it
-/// was.
+/// Writes a file through `content`. An error of `content` or of the system leaves the old file
+/// unchanged.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |e: io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
-    // Behind a link it is the file that is exchanged, not the link.
+    // Replaces the file that a symbolic link names, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let (temporary, file) = Temporary::beside(&target).map_err(failed)?;
+    let temporary = temporary_beside(&target).map_err(failed)?;
+    let file = temporary.as_file();
     if let Ok(old) = fs::metadata(&target) {
         file.set_permissions(old.permissions()).map_err(failed)?;
     }
     let mut out = BufWriter::with_capacity(1 << 16, file);
     content(&mut out)?;
-    // Written, then on the disk, then in its place: in this order no crash can show a name with
-    // half a content.
-    let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    // The content reaches the disk before the rename does: no crash shows a partial file.
     file.sync_all().map_err(failed)?;
-    temporary.take_place().map_err(failed)?;
-    // Until the folder is on the disk a crash of the machine may bring back the old file, which is
-    // whole too; so this may fail.
+    temporary.persist(&target).map_err(|e| failed(e.error))?;
+    // Before the folder is on the disk, a crash may bring back the old file, which is complete;
+    // therefore a failure here is not an error.
     let _ = File::open(folder_of(&target)).and_then(|f| f.sync_all());
     Ok(())
 }
@@ -145,7 +121,7 @@ mod tests {
     use crate::device::testing::TempDir;
 
     #[test]
-    fn what_dead_processes_left_is_removed_at_once() {
+    fn files_of_dead_processes_are_removed() {
         let dir = TempDir::new("left");
         let path = dir.path().join("model");
         let own = std::process::id();
@@ -156,7 +132,7 @@ mod tests {
         for stays in [".model.x.0.tmp", ".other.1.0.tmp", "model.1.0.tmp", ".model.tmp"] {
             plant(stays.to_string());
         }
-        // Somebody is still writing this one, and this is no file.
+        // The first is still being written, the second is not a regular file.
         let busy = plant(format!(".model.{}.7.tmp", u32::MAX));
         busy.lock().unwrap();
         std::os::unix::fs::symlink("nowhere", dir.path().join(".model.1.8.tmp")).unwrap();
@@ -181,9 +157,9 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    /// Writers of one name, each of which cleans up after the others.
+    /// Concurrent writers of one target, each of which removes abandoned files.
     #[test]
-    fn who_cleans_up_takes_nothing_from_who_writes() {
+    fn cleanup_spares_files_that_are_being_written() {
         let dir = TempDir::new("writers");
         let path = dir.path().join("model");
         std::thread::scope(|s| {
@@ -205,10 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_fails_leaves_nothing() {
+    fn failing_content_leaves_no_file() {
         let dir = TempDir::new("failed");
         let wrong = write(&dir.path().join("model"), |_| Err(Error::Data("no".into())));
         assert!(wrong.is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn permissions_are_those_of_the_old_file_or_of_a_new_one() {
+        let dir = TempDir::new("permissions");
+        let mode =
+            |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+        let save = |name: &str| write(&dir.path().join(name), |_| Ok(())).unwrap();
+        File::create(dir.path().join("plain")).unwrap();
+        save("new");
+        assert_eq!(mode("new"), mode("plain"));
+        fs::set_permissions(dir.path().join("new"), Permissions::from_mode(0o604)).unwrap();
+        save("new");
+        assert_eq!(mode("new"), 0o604);
     }
 }
