@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""What others need for the work of `cargo xtask bench cpu` and `cargo xtask bench gpu`, in the same form and under the same names.
+"""Measures other frameworks on the work of `cargo xtask bench`, with the same names and output format.
 
-  python benches/peers/peers.py cpu [--quick] [NAME...]      one line of JSON per figure: numpy, torch, jax, onnxruntime, those that are installed
-  python benches/peers/peers.py gpu [--quick] [NAME...]      torch and jax on the first GPU
-  python benches/peers/peers.py memory [NAME...]             the most memory that lives at one time in torch, on a GPU where it sees one, for `cargo xtask bench memory`
-  python benches/peers/peers.py jit [--quick] [NAME...]      torch and tinygrad, on a GPU where they see one, for the work of `cargo xtask bench jit`
-  python benches/peers/peers.py ops                          torch on the cases of `cargo xtask bench ops`, which are read from standard input
-  python benches/peers/peers.py compare OURS PEERS           a table of two files of such lines
+  python benches/peers/peers.py cpu [--quick] [NAME...]   numpy, torch, jax, onnxruntime (those that are installed)
+  python benches/peers/peers.py gpu [--quick] [NAME...]   torch and jax on the first GPU
+  python benches/peers/peers.py memory [NAME...]          peak memory of torch, for `cargo xtask bench memory`
+  python benches/peers/peers.py jit [--quick] [NAME...]   torch and tinygrad, for `cargo xtask bench jit`
+  python benches/peers/peers.py ops                       torch on the cases of `cargo xtask bench ops` from standard input
+  python benches/peers/peers.py compare OURS PEERS        prints a table of two files of figures
+  python benches/peers/peers.py save FILE PEERS MACHINE   writes figures to benches/results/*.peers.json for the README
 
-The fastest repetition counts, as it does for ours: a busy machine makes others longer. README.md says how to make the environment.
+memory and jit use a GPU if the framework sees one. The fastest repetition counts, as for picograd: other work on the
+machine only makes repetitions slower. README.md says how to make the environment.
 """
+import datetime
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -434,7 +438,24 @@ def compare(ours, peers):
             print(f"| {line['name']} | {line['unit']} | {value:.4g} | {share} | {peer['peer']} | {peer['value']:.4g} | {ratio:.2f} |")
 
 
+NAMES = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy", "onnxruntime": "ONNX Runtime", "tinygrad": "tinygrad"}
+
+
+def save(path, peers, machine):
+    """Writes figures in the format of `cargo xtask bench --save`, named `framework version: suite/name`."""
+    def version(peer):
+        return ".".join(importlib.metadata.version(peer).split(".")[:2])
+
+    head = dict(machine=machine, date=datetime.date.today().isoformat())
+    figures = {f"{NAMES[l['peer']]} {version(l['peer'])}: {l['suite']}/{l['name']}": [l["value"], l["unit"]] for l in lines(peers)}
+    entries = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in [*head.items(), *sorted(figures.items())]]
+    with open(path, "w") as f:
+        f.write("{\n" + ",\n".join(entries) + "\n}\n")
+
+
 def main(words):
+    if len(words) == 4 and words[0] == "save":
+        return save(*words[1:])
     if len(words) == 3 and words[0] == "compare":
         return compare(*words[1:])
     if words == ["ops"]:

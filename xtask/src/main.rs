@@ -1,4 +1,4 @@
-//! Tasks of the project: `cargo xtask help` lists them.
+//! Development tasks of the project; `cargo xtask help` lists them.
 
 mod beam;
 mod bench;
@@ -17,6 +17,7 @@ mod op_cases;
 mod ops;
 mod package;
 mod parallel;
+mod readme_table;
 mod replay;
 mod resnet;
 mod saved;
@@ -27,32 +28,28 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test [FILTER…]   all tests; with filters only those whose names contain one of them;
-                   with DEV=<device> only the tests of results, on that device
-  lint             format, and what clippy says of all code
-  bench compile    speed of the compiler, one line of JSON per figure; runs in release
-  bench kernels    how many kernels models and training steps are
-  bench kernel_compile
-                   time from a linear program to machine code, through each compiler that is here
-  bench cpu        speed of kernels on the CPU and the share of what it can do; --quick for less \
-                     time,
-                   names or parts of them for some of the workloads
-  bench gpu        speed of kernels on the default device
-  bench jit        what capturing functions gains, on the default device
-  bench memory     the most memory that training steps and a decoded token have at one time, on \
-                     the default device
-  bench ops        time of single ops and gradients, on the default device; --peer PYTHON measures \
-                     PyTorch
-                   beside it, --quick for less time, --list for the cases, --sample for 40 of them
-  bench beam       what a search for optimisations gains over the heuristic, on the default device
-  package          tests and benchmarks as programs in target/device, for a machine that has a \
-                     device but no cargo
+  test [FILTER…]        run all tests; with filters only those whose names contain one of them;
+                        with DEV=<device> only the tests of results, on that device
+  lint                  check the format and run clippy on all code
+  bench SUITE [OPTION…] run a benchmark in release mode and print one line of JSON per figure;
+                        --save writes the figures to benches/results
+    compile             compile time from tensors to source; --quick measures for less time
+    kernels             number of kernels of models and training steps
+    kernel_compile      time from linear program to machine code, for each installed compiler
+    cpu [NAME…]         throughput of CPU kernels and its ratio to the roofline; --quick
+    gpu [NAME…]         throughput of kernels on the default device
+    jit [NAME…]         overhead of a replay, and the speedup of captured functions
+    memory [NAME…]      peak memory of training steps and of a decoded token
+    ops [NAME…]         latency of single ops and gradients; --peer PYTHON also measures PyTorch;
+                        --quick, --list (print the cases), --sample (40 of them)
+    beam [NAME…]        speedup of a beam search over the heuristic
+  readme-table          generate the tables of README.md from benches/results
+  package               build tests and benchmarks into target/device, for a machine without cargo
   fuzz [--seconds N] [--seed S] [--realizations N]
-                   random graphs on every device until time is up; a failing one is shrunk and \
-                     printed
+                        run random graphs on every device; a failure is shrunk and printed
   replay REV [--show N] [TARGET…]
-                   kernels of a fixed corpus that differ from those of a revision
-  help             this text
+                        compare the kernels of a fixed corpus with those of a revision
+  help                  print this text
 ";
 
 fn main() -> ExitCode {
@@ -65,13 +62,14 @@ fn main() -> ExitCode {
         "package" => ended(package::run()),
         "fuzz" => ended(fuzz::main(rest)),
         "replay" => ended(replay::run(rest)),
+        "readme-table" => ended(readme_table::run()),
         "corpus" => ended(corpus::run(rest)),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
-        "" => usage("a task is missing"),
-        other => usage(&format!("there is no task `{other}`")),
+        "" => usage("missing task"),
+        other => usage(&format!("unknown task `{other}`")),
     }
 }
 
@@ -85,8 +83,8 @@ fn ended(result: Result<(), String>) -> ExitCode {
     }
 }
 
-/// What is wrong with the words, the usage, and code 2.
-fn usage(what: &str) -> ExitCode {
+/// Prints an error and the usage; the exit code is 2.
+pub fn usage(what: &str) -> ExitCode {
     eprintln!("xtask: {what}\n\n{USAGE}");
     ExitCode::from(2)
 }
