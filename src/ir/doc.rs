@@ -9,13 +9,12 @@ pub fn doc_table() -> String {
     let mut out =
         String::from("| op | operands | payload | groups | meaning |\n|---|---|---|---|---|\n");
     for &op in Op::ALL {
-        let variadic = if op.variadic() { " …" } else { "" };
         let payload =
             if sample(op).is_empty() { String::new() } else { format!("`{}`", sample(op)) };
         let groups = op.groups().iter().map(|g| format!("{g:?}")).collect::<Vec<_>>().join(", ");
         let meaning = op.doc().split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
         out.push_str(&format!(
-            "| `{}` | {}{variadic} | {payload} | {groups} | {meaning} |\n",
+            "| `{}` | {} | {payload} | {groups} | {meaning} |\n",
             op.name(),
             op.operands().join(", ")
         ));

@@ -1,34 +1,54 @@
-//! The table of ops. Everything else about an op (arity, groups, names, docs) is derived from its
-//! line here.
+//! The table of ops. Arity, groups, names, typed views and documentation of an op are derived from
+//! its row.
+
+use crate::dtype::DType;
 
 /// A set of ops, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpSet(pub u128);
 
 impl OpSet {
-    /// No op.
+    /// The empty set.
     pub const NONE: OpSet = OpSet(0);
-    /// Just this op.
+    /// The set of one op.
     pub const fn of(op: Op) -> OpSet {
         OpSet(1 << op as u32)
     }
-    /// The union.
+    /// The union of two sets.
     pub const fn or(self, other: OpSet) -> OpSet {
         OpSet(self.0 | other.0)
     }
-    /// Is the op a member?
+    /// True if the op is a member.
     pub const fn has(self, op: Op) -> bool {
         self.0 >> (op as u32) & 1 == 1
     }
-    /// Is every member of `other` a member here?
+    /// True if every member of `other` is a member.
     pub const fn superset(self, other: OpSet) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
+/// Declares ops. A row is
+///
+/// ```text
+/// Name(x, place: View; ?optional; rest) as_name expect_name
+///     with Pattern => { field: Type = expr } [Group …];
+/// ```
+///
+/// `x` is a required operand, `place: View` one that is itself a node of the op `View`, `?optional`
+/// an operand with a value that may be missing, `rest` any number of further operands. The methods
+/// `as_name` and `expect_name` of `UOp` return the typed view. The fields in braces are read from
+/// the payload, which the pattern takes apart.
 macro_rules! ops {
-    ($($(#[doc = $doc:literal])* $name:ident($($arg:ident),* $(; $rest:ident)?) $([$($group:ident)*])?;)*) => {
-        /// What a node does. The table in `ir/op.rs` is the only place where ops are declared.
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident($($arg:ident $(: $view:ident)?),* $(; ?$opt:ident)? $(; $rest:ident)?)
+        $as:ident $expect:ident
+        $(with $payload:pat => { $($field:ident: $ty:ty = $value:expr),* })?
+        $([$($group:ident)*])?;
+    )*) => {
+        /// The operation of a node. The table in `ir/op.rs` is the only place where ops are
+        /// declared.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Op { $($(#[doc = $doc])* $name),* }
@@ -37,34 +57,179 @@ macro_rules! ops {
             /// Every op, in table order.
             pub const ALL: &'static [Op] = &[$(Op::$name),*];
             /// The name in text IR.
-            pub const fn name(self) -> &'static str { match self { $(Op::$name => stringify!($name)),* } }
+            pub const fn name(self) -> &'static str {
+                match self { $(Op::$name => stringify!($name)),* }
+            }
             /// The number of operands; for variadic ops the least number.
             pub const fn arity(self) -> usize {
                 match self { $(Op::$name => 0 $(+ { let _ = stringify!($arg); 1 })*),* }
             }
-            /// Does the op take any number of operands past its arity?
+            /// True if the op takes operands beyond its arity.
             pub const fn variadic(self) -> bool {
-                match self { $(Op::$name => false $(|| { let _ = stringify!($rest); true })?),* }
+                match self {
+                    $(Op::$name => false $(|| { let _ = stringify!($opt); true })?
+                        $(|| { let _ = stringify!($rest); true })?),*
+                }
             }
             /// Names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
-                match self { $(Op::$name => &[$(stringify!($arg),)* $(stringify!($rest))?]),* }
+                match self {
+                    $(Op::$name => &[
+                        $(stringify!($arg),)* $(concat!(stringify!($opt), "?"),)?
+                        $(concat!(stringify!($rest), " …"))?
+                    ]),*
+                }
             }
-            /// Is `n` a right number of operands in a pattern? `usize::MAX` stands for "any".
+            /// True if `n` operands are valid in a pattern; `usize::MAX` means any number.
             pub const fn takes(self, n: usize) -> bool {
                 n == usize::MAX || n == self.arity() || (self.variadic() && n >= self.arity())
             }
             /// The groups that the op is a member of.
-            pub const fn groups(self) -> &'static [Group] { match self { $(Op::$name => &[$($(Group::$group),*)?]),* } }
+            pub const fn groups(self) -> &'static [Group] {
+                match self { $(Op::$name => &[$($(Group::$group),*)?]),* }
+            }
             /// The op's documentation.
-            pub const fn doc(self) -> &'static str { match self { $(Op::$name => concat!($($doc, "\n"),*)),* } }
+            pub const fn doc(self) -> &'static str {
+                match self { $(Op::$name => concat!($($doc, "\n"),*)),* }
+            }
             /// The op of this name.
-            pub fn from_name(name: &str) -> Option<Op> { match name { $(stringify!($name) => Some(Op::$name),)* _ => None } }
+            pub fn from_name(name: &str) -> Option<Op> {
+                match name { $(stringify!($name) => Some(Op::$name),)* _ => None }
+            }
+        }
+
+        /// Typed views: the operands and the payload of a node by name, borrowed from it.
+        ///
+        /// ```
+        /// use picograd::dtype::DType;
+        /// use picograd::ir::typed::{Index, Load};
+        /// use picograd::ir::UOp;
+        ///
+        /// let input = UOp::define_global(0, 16, DType::F32);
+        /// let load = input.at(3).load();
+        /// let Some(Load { place: Index { buffer, index, mask, .. }, alt, .. }) = load.as_load()
+        /// else { unreachable!() };
+        /// assert_eq!((buffer, index.as_int()), (&input, Some(3)));
+        /// assert!(mask.is_none() && alt.is_none());
+        /// ```
+        pub mod typed {
+            use super::Op;
+            use crate::ir::{
+                self, Arg, AxisKind, Combine, Custom, DeviceName, Fold, Gradient, SpecialKind,
+                StorageRef, TensorCore, UOp,
+            };
+            use crate::{dtype, shape};
+            use std::sync::Arc;
+
+            $(
+                #[doc = concat!("The operands and the payload of a `", stringify!($name), "`.")]
+                #[derive(Clone, Copy)]
+                pub struct $name<'a> {
+                    /// The node itself.
+                    pub node: &'a UOp,
+                    $(
+                        #[doc = concat!("The operand `", stringify!($arg), "`.")]
+                        pub $arg: typed!(@type 'a $($view)?),
+                    )*
+                    $(
+                        #[doc = concat!("The operand `", stringify!($opt), "`, if there is one.")]
+                        pub $opt: Option<&'a UOp>,
+                    )?
+                    $(
+                        #[doc = concat!("The operands `", stringify!($rest), "`.")]
+                        pub $rest: &'a [UOp],
+                    )?
+                    $($(
+                        #[doc = concat!("`", stringify!($field), "` of the payload.")]
+                        pub $field: $ty,
+                    )*)?
+                }
+
+                impl<'a> $name<'a> {
+                    /// The view of a node of this op; none of a node of another op, or of one whose
+                    /// operands or payload are not those of the op.
+                    #[inline]
+                    pub fn of(node: &'a UOp) -> Option<$name<'a>> {
+                        let (Op::$name, [$($arg,)* others @ ..]) = (node.op(), node.src()) else {
+                            return None;
+                        };
+                        $(let ($opt, others) = super::optional(others);)?
+                        $(let $payload = node.arg() else { return None };)?
+                        let _ = others;
+                        Some($name {
+                            node,
+                            $($arg: typed!(@read $arg $($view)?),)*
+                            $($opt,)?
+                            $($rest: others,)?
+                            $($($field: $value,)*)?
+                        })
+                    }
+                }
+            )*
+        }
+
+        /// Typed views of nodes.
+        impl super::UOp {
+            $(
+                #[doc = concat!("The node as a `", stringify!($name), "`; none if it is not one.")]
+                #[inline]
+                pub fn $as(&self) -> Option<typed::$name<'_>> {
+                    typed::$name::of(self)
+                }
+                #[doc = concat!("The node, which is a `", stringify!($name), "`.")]
+                ///
+                /// # Panics
+                /// The node has another op, or operands or a payload that are not those of the op.
+                #[inline]
+                #[track_caller]
+                pub fn $expect(&self) -> typed::$name<'_> {
+                    match typed::$name::of(self) {
+                        Some(view) => view,
+                        None => super::uop::unexpected(self, Op::$name),
+                    }
+                }
+            )*
+        }
+
+        /// The op and the operands that its view shows, for the test of the views.
+        #[cfg(test)]
+        pub(super) fn viewed(op: Op, u: &super::UOp) -> Option<Vec<super::UOp>> {
+            match op {
+                $(Op::$name => typed::$name::of(u).map(|view| {
+                    #[allow(unused_mut)]
+                    let mut operands: Vec<super::UOp> = Vec::new();
+                    $(operands.push(typed!(@node view.$arg, $($view)?).clone());)*
+                    $(operands.extend(view.$opt.cloned());)?
+                    $(operands.extend(view.$rest.iter().cloned());)?
+                    assert_eq!(view.node, u);
+                    operands
+                }),)*
+            }
         }
     };
 }
 
-/// Families of ops that rules and passes treat alike.
+/// The parts of a typed view that depend on whether an operand is a typed view itself.
+macro_rules! typed {
+    (@type $a:lifetime) => { &$a UOp };
+    (@type $a:lifetime $view:ident) => { $view<$a> };
+    (@read $arg:ident) => { $arg };
+    (@read $arg:ident $view:ident) => { $view::of($arg)? };
+    (@node $arg:expr,) => { $arg };
+    (@node $arg:expr, $view:ident) => { $arg.node };
+}
+
+/// Splits an optional operand from those after it. It has a value; an operand without one belongs
+/// to the operands after it, which only order.
+#[inline]
+fn optional(operands: &[super::UOp]) -> (Option<&super::UOp>, &[super::UOp]) {
+    match operands {
+        [first, others @ ..] if first.dtype() != DType::VOID => (Some(first), others),
+        _ => (None, operands),
+    }
+}
+
+/// Groups of ops that rules and passes treat alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Group {
@@ -76,19 +241,19 @@ pub enum Group {
     Ternary,
     /// `op(x, y) == op(y, x)`.
     Commutative,
-    /// Two operands in, a bool out.
+    /// Two operands, elementwise, result of dtype bool.
     Comparison,
-    /// Rearranges elements without computing; the payload is a
+    /// Changes indices, not elements; the payload is a
     /// [`Movement`](crate::shape::Movement).
     Movement,
     /// Not correctly rounded by hardware: each has a decomposition into simpler ops.
     Transcendental,
-    /// The value of its first operand; the mark is for gradients, and is gone before scheduling.
+    /// The value of its first operand, annotated for gradients; removed before scheduling.
     Mark,
 }
 
 impl Group {
-    /// The members.
+    /// The members of the group.
     #[inline]
     pub const fn set(self) -> OpSet {
         const SETS: [OpSet; 8] = [
@@ -104,7 +269,7 @@ impl Group {
         SETS[self as usize]
     }
 
-    /// Reads the table of ops. Rules ask for sets all the time, so this runs in the compiler alone.
+    /// Collects the members from the table, at compile time: rules test membership on every node.
     const fn gather(self) -> OpSet {
         let (mut set, mut i) = (OpSet::NONE, 0);
         while i < Op::ALL.len() {
@@ -123,197 +288,246 @@ impl Group {
 
 ops! {
     /// A literal. The payload is its value; in the tensor graph its shape is `[]`.
-    Const();
+    Const()                             as_literal expect_literal
+        with Arg::Const(value) => { value: dtype::Const = *value };
     /// Storage on a device: a realized tensor, one-dimensional.
-    Buffer();
-    /// The i-th input of an abstracted tensor graph: what a buffer becomes in a schedule cache key.
-    Param();
+    Buffer()                            as_buffer expect_buffer
+        with Arg::Storage(storage) => { storage: &'a StorageRef = storage };
+    /// The i-th input of an abstracted tensor graph; it replaces a buffer in a schedule cache key.
+    Param()                             as_param expect_param
+        with Arg::Param { slot, len, device } =>
+            { slot: usize = *slot, len: usize = *len, device: &'a DeviceName = device };
     /// A named integer with bounds, bound to a value at run time.
-    Var();
+    Var()                               as_var expect_var
+        with (Arg::Var { name, min, max } | Arg::BoundVar { name, min, max, .. }) =>
+            { name: &'a Arc<str> = name, min: i64 = *min, max: i64 = *max };
     /// `0, 1, … n-1` as a one-dimensional tensor.
-    Iota();
+    Iota()                              as_iota expect_iota
+        with Arg::Iota { len } => { len: usize = *len };
 
-    /// The same elements in the same row-major order under another shape.
-    Reshape(x)                  [Movement];
-    /// Axes of size one repeated.
-    Expand(x)                   [Movement];
+    /// The same elements in row-major order, under another shape.
+    Reshape(x)                          as_reshape expect_reshape
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+    /// Axes of size one, repeated.
+    Expand(x)                           as_expand expect_expand
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
     /// Axes in another order.
-    Permute(x)                  [Movement];
-    /// Zeros around.
-    Pad(x)                      [Movement];
-    /// A box cut out.
-    Shrink(x)                   [Movement];
+    Permute(x)                          as_permute expect_permute
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+    /// Zeros added before and after each axis.
+    Pad(x)                              as_pad expect_pad
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+    /// An interval of each axis, with constant bounds.
+    Shrink(x)                           as_shrink expect_shrink
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
     /// Axes reversed.
-    Flip(x)                     [Movement];
+    Flip(x)                             as_flip expect_flip
+        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
 
-    /// The part of an axis from a place on, with a length: both are numbers or sums of variables, and are the payload. The axis has the greatest length; how much of
-    /// it there is, is known at run time.
-    Slice(x);
+    /// An interval of one axis; its start and length, in the payload, are expressions of variables.
+    /// The axis has the upper bound of the length; the runtime size is known when the kernel runs.
+    Slice(x)                            as_slice expect_slice
+        with Arg::Slice(part) => { part: &'a ir::Slice = part };
 
-    /// Folds with the payload's operation. In the tensor graph over axes, which stay with size one; in a kernel over its `ranges`.
-    Reduce(x; ranges);
-    /// Running folds with the payload's operation: each element is the fold of all elements up to it, itself included. In the tensor graph along one axis; in a
-    /// kernel along a `range` of the kind `Ordered`, which the store around it closes.
-    Scan(x; range);
-    /// Tensors one after the other along the payload's axis. They have one shape but for that axis.
-    Cat(x; rest);
-    /// The elements of `x` at places along the payload's axis: `x[…, index[…], …]`. Operands have one shape but for that axis, and the result has that of
-    /// the index. A place outside the axis reads 0.
-    Gather(x, index);
-    /// `base` with values written or combined at places along the payload's axis, in ascending order of their position along it:
-    /// `base[…, index[…], …] ⊕= value[…]`. A place outside the axis writes nothing; of several values that are set at one place the last stays.
-    Scatter(base, index, value);
-    /// The value stored in row-major order: a border that fusion does not cross.
-    Contiguous(x);
-    /// The value moved to the device in the payload, once the values in `after` are computed, if there are any.
-    Copy(x; after);
-    /// One value over several devices: its parts along an axis, or a copy of it on each. The payload names the devices, in the order of the operands.
-    Shards(x; rest);
-    /// A kernel of the user's, which is the payload, on the inputs. It has no value; its outputs have.
-    Kernel(; inputs);
-    /// Runs of one body, which is the payload, one after the other: the operands are the first carries, the stacked elements and the captures. It has no value;
-    /// its outputs have.
-    Loop(; inputs);
-    /// What a `Kernel` or a `Loop` has written: the payload is the number of the output.
-    Output(of);
-    /// The value with no gradient behind it.
-    Detach(x)                   [Unary Mark];
-    /// A parameter: gradients are kept for it and go no further. The payload is its number.
-    Leaf(x)                     [Mark];
-    /// The value, whose gradient is stored in row-major order.
-    ContiguousBackward(x)       [Mark];
-    /// A value that has been computed, beside the graph that it came from, which gradients follow.
-    Computed(x, origin)         [Mark];
-    /// A value that a function made of the inputs, whose gradient is a function of the user's: the payload.
-    Call(x; inputs)             [Mark];
+    /// A reduction by the payload's operation. In the tensor graph it is over axes, which remain
+    /// with size one; in a kernel over the operands `ranges`, among which an unrolled reduction has
+    /// further values to combine.
+    Reduce(body; ranges)                as_reduce expect_reduce
+        with Arg::Reduce { fold, axes } => { fold: Fold = *fold, axes: &'a [usize] = axes };
+    /// An inclusive scan by the payload's operation: each element combines all elements up to it.
+    /// In the tensor graph along one axis; in a kernel along a range of the kind `Ordered`, which
+    /// the enclosing store closes.
+    Scan(body; ranges)                  as_scan expect_scan
+        with Arg::Reduce { fold, axes } => { fold: Fold = *fold, axes: &'a [usize] = axes };
+    /// Tensors concatenated along the payload's axis. Their shapes agree in all other axes.
+    Cat(first; others)                  as_cat expect_cat
+        with Arg::Cat { axis } => { axis: usize = *axis };
+    /// The elements of `x` at indices along the payload's axis: `x[…, index[…], …]`. The shapes of
+    /// the operands agree in all other axes, and the result has the shape of the index. An index
+    /// out of range reads 0.
+    Gather(x, index)                    as_gather expect_gather
+        with Arg::Gather { axis } => { axis: usize = *axis };
+    /// `base` with values written or combined at indices along the payload's axis, in ascending
+    /// order of their position along it: `base[…, index[…], …] ⊕= value[…]`. An index out of range
+    /// writes nothing; of several values set at one index the last remains.
+    Scatter(base, index, value)         as_scatter expect_scatter
+        with Arg::Scatter { combine, axis } => { combine: Combine = *combine, axis: usize = *axis };
+    /// The value stored in row-major order, which ends fusion.
+    Contiguous(x)                       as_contiguous expect_contiguous;
+    /// The value moved to the device in the payload, after the values in `after` are computed.
+    Copy(x; after)                      as_copy expect_copy
+        with Arg::Device(device) => { device: &'a DeviceName = device };
+    /// One value on several devices: sharded along an axis, or replicated. The payload names the
+    /// devices in the order of the operands.
+    Shards(first; others)               as_shards expect_shards
+        with Arg::Shards { devices, axis } =>
+            { devices: &'a DeviceName = devices, axis: Option<usize> = *axis };
+    /// A custom kernel, the payload, on the inputs. Its value is read by `Output`.
+    Kernel(; inputs)                    as_kernel expect_kernel
+        with Arg::Kernel(kernel) => { kernel: &'a Arc<Custom> = kernel };
+    /// Iterations of one body, the payload. The operands are the initial carries, the stacked
+    /// elements and the captures. Its value is read by `Output`.
+    Loop(; inputs)                      as_loop expect_loop
+        with Arg::Loop(body) => { body: &'a Arc<ir::Loop> = body };
+    /// An output of a `Kernel` or a `Loop`; the payload is its number.
+    Output(of)                          as_output expect_output
+        with Arg::Output(number) => { number: usize = *number };
+    /// The value, without a gradient.
+    Detach(x)               as_detach expect_detach          [Unary Mark];
+    /// A parameter, at which gradients are accumulated and end. The payload is its number.
+    Leaf(x)                             as_leaf expect_leaf
+        with Arg::Leaf(number) => { number: u64 = *number } [Mark];
+    /// The value; its gradient is stored in row-major order.
+    ContiguousBackward(x)   as_contiguous_backward expect_contiguous_backward [Mark];
+    /// A realized value, beside the graph that computed it, which gradients follow.
+    Computed(x, origin)     as_computed expect_computed      [Mark];
+    /// A value computed from the inputs by a function with a custom gradient, the payload.
+    Call(x; inputs)                     as_call expect_call
+        with Arg::Gradient(gradient) => { gradient: &'a Gradient = gradient } [Mark];
 
-    /// The value converted to the node's dtype; `docs/semantics.md` says how.
-    Cast(x);
-    /// The bits read as another dtype of the same width.
-    Bitcast(x);
+    /// The value converted to the node's dtype, as `docs/semantics.md` defines.
+    Cast(x)                             as_cast expect_cast;
+    /// The bits reinterpreted as another dtype of the same width.
+    Bitcast(x)                          as_bitcast expect_bitcast;
     /// Square root, correctly rounded.
-    Sqrt(x)                     [Unary];
-    /// Toward zero to an integral value.
-    Trunc(x)                    [Unary];
+    Sqrt(x)                 as_sqrt expect_sqrt              [Unary];
+    /// Rounding toward zero to an integral value.
+    Trunc(x)                as_trunc expect_trunc            [Unary];
     /// 1/√x.
-    Rsqrt(x)                    [Unary Transcendental];
+    Rsqrt(x)                as_rsqrt expect_rsqrt            [Unary Transcendental];
     /// eˣ.
-    Exp(x)                      [Unary Transcendental];
+    Exp(x)                  as_exp expect_exp                [Unary Transcendental];
     /// 2ˣ.
-    Exp2(x)                     [Unary Transcendental];
+    Exp2(x)                 as_exp2 expect_exp2              [Unary Transcendental];
     /// Natural logarithm.
-    Log(x)                      [Unary Transcendental];
+    Log(x)                  as_log expect_log                [Unary Transcendental];
     /// Base-2 logarithm.
-    Log2(x)                     [Unary Transcendental];
+    Log2(x)                 as_log2 expect_log2              [Unary Transcendental];
     /// Sine.
-    Sin(x)                      [Unary Transcendental];
+    Sin(x)                  as_sin expect_sin                [Unary Transcendental];
     /// Cosine.
-    Cos(x)                      [Unary Transcendental];
+    Cos(x)                  as_cos expect_cos                [Unary Transcendental];
     /// Tangent.
-    Tan(x)                      [Unary Transcendental];
+    Tan(x)                  as_tan expect_tan                [Unary Transcendental];
     /// Hyperbolic tangent.
-    Tanh(x)                     [Unary Transcendental];
+    Tanh(x)                 as_tanh expect_tanh              [Unary Transcendental];
     /// 1/(1+e⁻ˣ).
-    Sigmoid(x)                  [Unary Transcendental];
+    Sigmoid(x)              as_sigmoid expect_sigmoid        [Unary Transcendental];
     /// Error function.
-    Erf(x)                      [Unary Transcendental];
+    Erf(x)                  as_erf expect_erf                [Unary Transcendental];
 
-    /// Sum; integers wrap; or, for bools.
-    Add(x, y)                   [Binary Commutative];
-    /// Product; integers wrap; and, for bools.
-    Mul(x, y)                   [Binary Commutative];
+    /// Sum; integers wrap; logical or for bools.
+    Add(x, y)               as_add expect_add                [Binary Commutative];
+    /// Product; integers wrap; logical and for bools.
+    Mul(x, y)               as_mul expect_mul                [Binary Commutative];
     /// Float division, correctly rounded.
-    Div(x, y)                   [Binary];
-    /// Integer division rounded toward minus infinity; by zero it is zero.
-    IDiv(x, y)                  [Binary];
-    /// Remainder of the quotient rounded down, with the divisor's sign; of integers by zero it is zero, of floats NaN.
-    Mod(x, y)                   [Binary];
+    Div(x, y)               as_div expect_div                [Binary];
+    /// Integer division rounded toward minus infinity; division by zero gives zero.
+    IDiv(x, y)              as_idiv expect_idiv              [Binary];
+    /// Remainder of floor division, with the divisor's sign; a zero divisor gives zero for integers
+    /// and NaN for floats.
+    Mod(x, y)               as_mod expect_mod                [Binary];
     /// Machine division toward zero, of operands proven safe. Only after lowering.
-    CDiv(x, y)                  [Binary];
+    CDiv(x, y)              as_cdiv expect_cdiv              [Binary];
     /// Machine remainder, of operands proven safe. Only after lowering.
-    CMod(x, y)                  [Binary];
-    /// The greater; NaN wins; a zero result is +0.
-    Max(x, y)                   [Binary Commutative];
-    /// The lesser; NaN wins; a zero result is +0.
-    Min(x, y)                   [Binary Commutative];
+    CMod(x, y)              as_cmod expect_cmod              [Binary];
+    /// Maximum; NaN propagates; a zero result is +0.
+    Max(x, y)               as_max expect_max                [Binary Commutative];
+    /// Minimum; NaN propagates; a zero result is +0.
+    Min(x, y)               as_min expect_min                [Binary Commutative];
     /// x to the power y.
-    Pow(x, y)                   [Binary Transcendental];
-    /// Shift left; past the width it is zero.
-    Shl(x, y)                   [Binary];
-    /// Shift right, arithmetic for signed; past the width it is the sign.
-    Shr(x, y)                   [Binary];
+    Pow(x, y)               as_pow expect_pow                [Binary Transcendental];
+    /// Left shift; a shift by the width or more gives zero.
+    Shl(x, y)               as_shl expect_shl                [Binary];
+    /// Right shift, arithmetic for signed integers; a shift by the width or more gives the sign.
+    Shr(x, y)               as_shr expect_shr                [Binary];
     /// Bitwise and; logical for bools.
-    And(x, y)                   [Binary Commutative];
+    And(x, y)               as_and expect_and                [Binary Commutative];
     /// Bitwise or; logical for bools.
-    Or(x, y)                    [Binary Commutative];
-    /// Bitwise exclusive or; "differs" for bools.
-    Xor(x, y)                   [Binary Commutative];
+    Or(x, y)                as_or expect_or                  [Binary Commutative];
+    /// Bitwise exclusive or; inequality for bools.
+    Xor(x, y)               as_xor expect_xor                [Binary Commutative];
     /// Less than; false with NaN.
-    Lt(x, y)                    [Binary Comparison];
+    Lt(x, y)                as_lt expect_lt                  [Binary Comparison];
     /// Equal; false with NaN.
-    Eq(x, y)                    [Binary Comparison Commutative];
+    Eq(x, y)                as_eq expect_eq                  [Binary Comparison Commutative];
     /// Not equal; true with NaN.
-    Ne(x, y)                    [Binary Comparison Commutative];
-    /// `c ? x : y`.
-    Where(c, x, y)              [Ternary];
+    Ne(x, y)                as_ne expect_ne                  [Binary Comparison Commutative];
+    /// `cond ? x : y`.
+    Where(cond, x, y)       as_where expect_where            [Ternary];
     /// x·y+z with one rounding.
-    Fma(x, y, z)                [Ternary];
+    Fma(x, y, z)            as_fma expect_fma                [Ternary];
 
-    /// An argument of the kernel: the payload names its slot and size.
-    DefineGlobal();
-    /// Memory shared by a workgroup.
-    DefineLocal();
-    /// An accumulator with its initial value; it is reset at the place where it is defined. As a value: what it holds now.
-    DefineAcc(init; ranges);
-    /// A loop counter from 0 to `extent - 1`, or an axis that an optimisation gave another kind.
-    Range(extent);
-    /// Closes the loop of a range.
-    EndRange(range);
-    /// The position in the launch grid.
-    Special();
-    /// An element of a buffer: `buf[idx]`, touched only where `valid` holds.
-    Index(buf, idx; valid);
-    /// Reads an element, or as many as the node has lanes. Where the index is not valid, `alt`. Further operands only order.
-    Load(index; rest);
-    /// Writes an element, or lanes. The ranges after the value are those that it closes.
-    Store(index, value; ranges);
-    /// Gives an accumulator a new value. As a value: what it then holds.
-    Assign(acc, value);
-    /// Opens a guarded region.
-    If(cond);
-    /// Closes it.
-    EndIf(open);
-    /// All threads of the workgroup arrive before any leaves; orders what is listed before it.
-    Barrier(; before);
+    /// A kernel argument; the payload is its slot and its number of elements.
+    DefineGlobal()                      as_define_global expect_define_global
+        with Arg::Global { slot, len } => { slot: usize = *slot, len: usize = *len };
+    /// Shared memory of a workgroup.
+    DefineLocal()                       as_define_local expect_define_local
+        with Arg::Local { id, len } => { id: u32 = *id, len: usize = *len };
+    /// An accumulator with its initial value, which it takes again where it is defined. As an
+    /// operand: its current value.
+    DefineAcc(init; ranges)             as_define_acc expect_define_acc
+        with Arg::Acc(number) => { number: u32 = *number };
+    /// A loop counter from 0 to `extent - 1`, or an axis of another kind.
+    Range(extent)                       as_range expect_range
+        with Arg::Range { id, kind } => { id: u32 = *id, kind: AxisKind = *kind };
+    /// The end of the loop of a range.
+    EndRange(range: Range)              as_end_range expect_end_range;
+    /// A coordinate of the launch grid.
+    Special()                           as_special expect_special
+        with Arg::Special { kind, dim, extent } =>
+            { kind: SpecialKind = *kind, dim: u8 = *dim, extent: usize = *extent };
+    /// An element of a buffer: `buffer[index]`, accessed only where `mask` is true.
+    Index(buffer, index; ?mask)         as_index expect_index;
+    /// Reads an element, or one per lane of the node. Where the mask is false, `alt`. The operands
+    /// `after` are executed first.
+    Load(place: Index; ?alt; after)     as_load expect_load;
+    /// Writes an element, or one per lane, in each iteration of the ranges, which it closes.
+    Store(place: Index, value; ranges)  as_store expect_store;
+    /// Assigns to an accumulator. As an operand: the new value.
+    Assign(acc, value)                  as_assign expect_assign;
+    /// Opens a conditional region.
+    If(cond)                            as_if expect_if;
+    /// Closes a conditional region.
+    EndIf(open)                         as_end_if expect_end_if;
+    /// A barrier of the workgroup, after the operands.
+    Barrier(; before)                   as_barrier expect_barrier;
     /// A vector from scalars.
-    Vectorize(; x);
-    /// Lanes picked from a vector.
-    Gep(x);
-    /// A·B + C by the threads of a warp, which hold the three matrices together: each has elements of them in its lanes, as the payload's tensor core says. Until they
-    /// are written out, `a` and `b` are single elements, and `ranges` are those of the registers along the rows of A and along the sum.
-    Wmma(a, b, c; ranges);
-    /// What another thread of the warp holds: the one whose number in the workgroup differs in the bits of the payload. All threads have to come to it.
-    Shuffle(x);
-    /// A kernel as text for one device, which is the payload, with its arguments.
-    Source(; args);
-    /// The effects of a kernel, or the outputs of a tensor graph.
-    Sink(; x);
+    Vectorize(; lanes)                  as_vectorize expect_vectorize;
+    /// Lanes of a vector.
+    Gep(x)                              as_gep expect_gep
+        with Arg::Lanes(lanes) => { lanes: &'a [u16] = lanes };
+    /// A·B + C by the tensor core in the payload. The threads of a warp hold the fragments of the
+    /// three matrices in their lanes. Before fragments are expanded, `a` and `b` are single
+    /// elements, and `ranges` those of the registers along the rows of A and along the sum.
+    Wmma(a, b, c; ranges)               as_wmma expect_wmma
+        with Arg::Wmma { core, lanes } =>
+            { core: &'static TensorCore = core, lanes: [u32; 2] = *lanes };
+    /// A warp shuffle: the value of the thread whose number differs in the bits of the payload. All
+    /// threads of the warp execute it.
+    Shuffle(x)                          as_shuffle expect_shuffle
+        with Arg::Shuffle(bits) => { bits: usize = *bits };
+    /// A kernel as source text for one device, the payload, with its arguments.
+    Source(; args)                      as_source expect_source
+        with Arg::Source(source) => { source: &'a Arc<ir::Source> = source };
+    /// The stores of a kernel, or the outputs of a tensor graph.
+    Sink(; effects)                     as_sink expect_sink;
 }
 
 impl Op {
-    /// Is the op a member of the group?
+    /// True if the op is a member of the group.
     #[inline]
     pub const fn is(self, group: Group) -> bool {
         group.set().has(self)
     }
-    /// Ops that compute one element from the matching elements of their operands.
+    /// Elementwise ops, casts included.
     pub const ALU: OpSet = Group::Unary
         .set()
         .or(Group::Binary.set())
         .or(Group::Ternary.set())
         .or(OpSet::of(Op::Cast))
         .or(OpSet::of(Op::Bitcast));
-    /// Is it elementwise?
+    /// True if the op is elementwise.
     #[inline]
     pub const fn is_alu(self) -> bool {
         Op::ALU.has(self)

@@ -1,4 +1,5 @@
-//! What can be asked of a node, and how nodes are made of others.
+//! Accessors of a node, and constructors of the ops of tensor graphs and elementwise ops.
+//! `kernel_nodes.rs` has the constructors of kernel ops.
 
 use super::{Arg, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
@@ -49,6 +50,13 @@ impl UOp {
     pub fn with_arg(&self, arg: Arg) -> UOp {
         UOp::new(self.op(), self.dtype(), self.node().src.clone(), arg)
     }
+}
+
+/// Panics because a node is not of the op that its position requires.
+#[cold]
+#[track_caller]
+pub(super) fn unexpected(u: &UOp, op: Op) -> ! {
+    panic!("expected a node of the op {op:?}, found {u:?}")
 }
 
 /// What may stand for an operand beside a node: a node, or a number that takes the node's dtype.
@@ -310,84 +318,6 @@ impl UOp {
             [self.clone(), index.clone(), value.clone()].to_src(),
             Arg::Scatter { combine, axis },
         )
-    }
-    /// A loop axis of `extent` steps.
-    pub fn range(extent: impl Like, id: u32, kind: super::AxisKind) -> UOp {
-        let extent = extent.like(&UOp::int(0));
-        UOp::new(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
-    }
-    /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
-    pub fn at(&self, index: impl Like) -> UOp {
-        UOp::new(
-            Op::Index,
-            self.dtype(),
-            [self.clone(), index.like(&UOp::int(0))].to_src(),
-            Arg::None,
-        )
-    }
-    /// What is in memory at an index.
-    pub fn load(&self) -> UOp {
-        UOp::new(Op::Load, self.dtype(), [self.clone()].to_src(), Arg::None)
-    }
-    /// The value written to an index, for every value of the ranges.
-    pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
-        let src: Src =
-            [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
-        UOp::new(Op::Store, DType::VOID, src, Arg::None)
-    }
-    /// A fold of a kernel's value over ranges of the kind `Reduce`.
-    pub fn fold(&self, fold: super::Fold, ranges: &[UOp]) -> UOp {
-        let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
-        UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
-    }
-    /// Effects gathered.
-    pub fn sink(effects: impl Into<Src>) -> UOp {
-        UOp::new(Op::Sink, DType::VOID, effects, Arg::None)
-    }
-    /// One value in every lane.
-    pub fn splat(&self, lanes: u16) -> UOp {
-        if lanes == 1 {
-            return self.clone();
-        }
-        match self.as_const() {
-            Some(c) => UOp::new(Op::Const, self.dtype().vec(lanes), Src::new(), Arg::Const(c)),
-            None => UOp::new(
-                Op::Vectorize,
-                self.dtype().vec(lanes),
-                smallvec::smallvec![self.clone(); lanes as usize],
-                Arg::None,
-            ),
-        }
-    }
-    /// One lane of a vector; a scalar is its own lane.
-    pub fn lane(&self, i: u16) -> UOp {
-        if self.dtype().lanes == 1 {
-            return self.clone();
-        }
-        match self.op() {
-            Op::Const => UOp::new(Op::Const, self.dtype().scalar(), Src::new(), self.arg().clone()),
-            Op::Vectorize => self.src()[i as usize].clone(),
-            _ => UOp::new(
-                Op::Gep,
-                self.dtype().scalar(),
-                [self.clone()].to_src(),
-                Arg::Lanes(smallvec::smallvec![i]),
-            ),
-        }
-    }
-    /// The range's number.
-    pub fn range_id(&self) -> u32 {
-        match self.arg() {
-            Arg::Range { id, .. } => *id,
-            _ => panic!("not a range: {self:?}"),
-        }
-    }
-    /// The range's kind.
-    pub fn range_kind(&self) -> super::AxisKind {
-        match self.arg() {
-            Arg::Range { kind, .. } => *kind,
-            _ => panic!("not a range: {self:?}"),
-        }
     }
 }
 

@@ -3,3 +3,4 @@
 mod parse;
 mod print;
 mod random;
+mod typed;

@@ -1,0 +1,221 @@
+//! Constructors of the ops of kernels and linear programs, and views of groups of ops.
+
+use super::{Arg, AxisKind, Fold, Group, Like, Op, SpecialKind, Src, ToSrc, UOp};
+use crate::dtype::DType;
+use crate::shape;
+use smallvec::SmallVec;
+
+impl UOp {
+    /// A kernel argument of `len` elements.
+    pub fn define_global(slot: usize, len: usize, dtype: DType) -> UOp {
+        UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+    }
+    /// Shared memory of `len` elements.
+    pub fn define_local(id: u32, len: usize, dtype: DType) -> UOp {
+        UOp::new(Op::DefineLocal, dtype, Src::new(), Arg::Local { id, len })
+    }
+    /// A loop axis of `extent` iterations.
+    pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
+        let extent = extent.like(&UOp::int(0));
+        UOp::new(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
+    }
+    /// A coordinate of the launch grid.
+    pub fn special(kind: SpecialKind, dim: u8, extent: usize, dtype: DType) -> UOp {
+        UOp::new(Op::Special, dtype, Src::new(), Arg::Special { kind, dim, extent })
+    }
+    /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
+    pub fn at(&self, index: impl Like) -> UOp {
+        UOp::masked_index(self, index, None)
+    }
+    /// The element `buffer[index]`, accessed only where the mask is true, if there is one.
+    pub fn masked_index(buffer: &UOp, index: impl Like, mask: Option<UOp>) -> UOp {
+        let mut src = [buffer.clone(), index.like(&UOp::int(0))].to_src();
+        src.extend(mask);
+        UOp::new(Op::Index, buffer.dtype(), src, Arg::None)
+    }
+    /// The element at an index, without a mask.
+    pub fn unmasked(&self) -> UOp {
+        let index = self.expect_index();
+        self.with_src([index.buffer.clone(), index.index.clone()].to_src())
+    }
+    /// Reads the element at an index.
+    pub fn load(&self) -> UOp {
+        UOp::new(Op::Load, self.dtype(), [self.clone()].to_src(), Arg::None)
+    }
+    /// Reads the element at a masked index; `alt` where the mask is false.
+    pub fn load_or(&self, alt: &UOp) -> UOp {
+        UOp::new(Op::Load, alt.dtype(), [self.clone(), alt.clone()].to_src(), Arg::None)
+    }
+    /// Reads the element at an index after another node is executed, such as a barrier.
+    pub fn load_after(&self, after: &UOp) -> UOp {
+        UOp::new(Op::Load, self.dtype(), [self.clone(), after.clone()].to_src(), Arg::None)
+    }
+    /// Writes the value to an index, in each iteration of the ranges.
+    pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
+        let src: Src =
+            [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+    }
+    /// A reduction of a kernel's value over ranges of a reduction kind.
+    pub fn fold(&self, fold: Fold, ranges: &[UOp]) -> UOp {
+        let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
+    }
+    /// Assigns a value to this accumulator.
+    pub fn assign(&self, value: &UOp) -> UOp {
+        UOp::new(Op::Assign, self.dtype(), [self.clone(), value.clone()].to_src(), Arg::None)
+    }
+    /// The end of the loop of this range.
+    pub fn end_range(&self) -> UOp {
+        UOp::new(Op::EndRange, DType::VOID, [self.clone()].to_src(), Arg::None)
+    }
+    /// A barrier of the workgroup after these nodes.
+    pub fn barrier(before: impl Into<Src>) -> UOp {
+        UOp::new(Op::Barrier, DType::VOID, before, Arg::None)
+    }
+    /// The stores of a kernel, or the outputs of a tensor graph.
+    pub fn sink(effects: impl Into<Src>) -> UOp {
+        UOp::new(Op::Sink, DType::VOID, effects, Arg::None)
+    }
+    /// A vector of scalars of one dtype.
+    pub fn vectorize(lanes: impl Into<Src>) -> UOp {
+        let lanes = lanes.into();
+        UOp::new(Op::Vectorize, lanes[0].dtype().vec(lanes.len() as u16), lanes, Arg::None)
+    }
+    /// One value in every lane.
+    pub fn splat(&self, lanes: u16) -> UOp {
+        if lanes == 1 {
+            return self.clone();
+        }
+        match self.as_const() {
+            Some(c) => UOp::new(Op::Const, self.dtype().vec(lanes), Src::new(), Arg::Const(c)),
+            None => UOp::vectorize(smallvec::smallvec![self.clone(); lanes as usize] as Src),
+        }
+    }
+    /// One lane of a vector; a scalar is its own lane.
+    pub fn lane(&self, i: u16) -> UOp {
+        if self.dtype().lanes == 1 {
+            return self.clone();
+        }
+        match self.op() {
+            Op::Const => UOp::new(Op::Const, self.dtype().scalar(), Src::new(), self.arg().clone()),
+            Op::Vectorize => self.src()[i as usize].clone(),
+            _ => UOp::new(
+                Op::Gep,
+                self.dtype().scalar(),
+                [self.clone()].to_src(),
+                Arg::Lanes(smallvec::smallvec![i]),
+            ),
+        }
+    }
+    /// The number of a range.
+    #[track_caller]
+    pub fn range_id(&self) -> u32 {
+        self.expect_range().id
+    }
+    /// The kind of a range.
+    #[track_caller]
+    pub fn range_kind(&self) -> AxisKind {
+        self.expect_range().kind
+    }
+}
+
+/// A movement op: its operand and its payload.
+#[derive(Clone, Copy)]
+pub struct Moved<'a> {
+    /// The operand.
+    pub x: &'a UOp,
+    /// The change of indices.
+    pub movement: &'a shape::Movement,
+}
+
+/// The place and the vector lanes of a load or a store.
+#[derive(Clone, Copy)]
+pub struct Access<'a> {
+    /// The element that is accessed; with several lanes the first one.
+    pub place: super::typed::Index<'a>,
+    /// The number of adjacent elements.
+    pub lanes: u16,
+}
+
+/// Views of groups of ops.
+impl UOp {
+    /// The operand of a [`Unary`](Group::Unary) op, a cast or a bitcast.
+    #[inline]
+    pub fn as_unary(&self) -> Option<&UOp> {
+        match (self.op(), self.src()) {
+            (op, [x]) if op.is(Group::Unary) || matches!(op, Op::Cast | Op::Bitcast) => Some(x),
+            _ => None,
+        }
+    }
+    /// The operands of a [`Binary`](Group::Binary) op.
+    #[inline]
+    pub fn as_binary(&self) -> Option<(&UOp, &UOp)> {
+        match self.src() {
+            [x, y] if self.op().is(Group::Binary) => Some((x, y)),
+            _ => None,
+        }
+    }
+    /// The operands of a binary op.
+    ///
+    /// # Panics
+    /// The node is not a binary op.
+    #[inline]
+    #[track_caller]
+    pub fn expect_binary(&self) -> (&UOp, &UOp) {
+        match self.as_binary() {
+            Some(operands) => operands,
+            None => panic!("expected a binary op, found {self:?}"),
+        }
+    }
+    /// The operand and the payload of a movement op.
+    #[inline]
+    pub fn as_movement(&self) -> Option<Moved<'_>> {
+        match (self.src(), self.arg()) {
+            ([x], Arg::Movement(movement)) => Some(Moved { x, movement }),
+            _ => None,
+        }
+    }
+    /// The access of a load or a store.
+    #[inline]
+    pub fn as_access(&self) -> Option<Access<'_>> {
+        match self.op() {
+            Op::Load => {
+                self.as_load().map(|l| Access { place: l.place, lanes: self.dtype().lanes })
+            }
+            Op::Store => {
+                self.as_store().map(|s| Access { place: s.place, lanes: s.value.dtype().lanes })
+            }
+            _ => None,
+        }
+    }
+    /// The single operand, or the first of several: of a movement op, a mark, a cast, a reduction,
+    /// a copy.
+    ///
+    /// # Panics
+    /// The node has no operand.
+    #[inline]
+    #[track_caller]
+    pub fn operand(&self) -> &UOp {
+        match self.src() {
+            [x, ..] => x,
+            [] => panic!("{self:?} has no operand"),
+        }
+    }
+    /// The number of elements of the memory that this node defines, global or shared.
+    #[inline]
+    pub fn memory_len(&self) -> Option<usize> {
+        match self.arg() {
+            Arg::Global { len, .. } | Arg::Local { len, .. } => Some(*len),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> super::typed::Reduce<'a> {
+    /// The values that are combined in each iteration: the body, and in an unrolled reduction the
+    /// bodies of further iterations.
+    pub fn values(&self) -> impl Iterator<Item = &'a UOp> {
+        std::iter::once(self.body).chain(self.ranges.iter().filter(|r| r.op() != Op::Range))
+    }
+}
