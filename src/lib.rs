@@ -65,7 +65,7 @@ pub mod verify;
 pub use device::{Device, profile};
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use shape::{Bound, Variable};
+pub use shape::{SymInt, Variable};
 pub use tensor::{Jit, Tensor, autocast, checkpoint, no_autocast, no_grad};
 
 /// The examples of the quickstart, run as tests.

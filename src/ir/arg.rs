@@ -4,7 +4,7 @@
 use super::{Custom, Loop, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
-use crate::shape::{Bound, Dims, Movement};
+use crate::shape::{Dims, Movement, SymInt};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -313,15 +313,15 @@ pub struct Slice {
     /// The axis.
     pub axis: usize,
     /// The first place.
-    pub start: Bound,
+    pub start: SymInt,
     /// How many.
-    pub len: Bound,
+    pub len: SymInt,
 }
 
 impl Slice {
     /// Does it stay inside an axis, whatever the values of variables are, and has it always an
     /// element? An axis that is such a part already is not cut again.
-    pub fn check(&self, shape: &[usize], extents: &[Option<Bound>]) -> Result<()> {
+    pub fn check(&self, shape: &[usize], extents: &[Option<SymInt>]) -> Result<()> {
         let Slice { axis, start, len } = self;
         let wrong = |msg: String| Err(Error::Shape { op: "slice", msg });
         let Some(&size) = shape.get(*axis) else {
@@ -333,7 +333,7 @@ impl Slice {
             ));
         }
         start.check("slice").and(len.check("slice"))?;
-        let within = |b: &Bound| format!("{b}, which is within {}..={}", b.min(), b.max());
+        let within = |b: &SymInt| format!("{b}, which is within {}..={}", b.min(), b.max());
         if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
             let all = format!(
                 "axis {axis} of {shape:?} from {} on, and of length {}",

@@ -5,7 +5,7 @@
 use super::intern::Node;
 use super::{Arg, Combine, Fold, Group, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
-use crate::shape::{Bound, Dims, Extents, ShapeTracker, moved_extents};
+use crate::shape::{Dims, Extents, ShapeTracker, SymInt, moved_extents};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -145,11 +145,11 @@ impl UOp {
     /// How much of each axis is there, where that is known at run time only: the sum of variables
     /// that it is, or none for a whole axis. Empty where all are whole. The shape has the greatest
     /// size of each.
-    pub fn extents(&self) -> &[Option<Bound>] {
+    pub fn extents(&self) -> &[Option<SymInt>] {
         fill(self, |n| &n.facts.tensor().extents, make_extents)
     }
     /// How much of an axis is there, if it is not the whole.
-    pub fn extent(&self, axis: usize) -> Option<&Bound> {
+    pub fn extent(&self, axis: usize) -> Option<&SymInt> {
         self.extents().get(axis)?.as_ref()
     }
     /// For a movement op: the node under all movement ops, and how its elements are seen from here.
@@ -304,7 +304,7 @@ fn make_extents(u: &UOp) -> Extents {
     let tidy = |e: Extents| if e.iter().all(Option::is_none) { Extents::default() } else { e };
     match (u.op(), u.arg()) {
         (Op::Slice, Arg::Slice(part)) => {
-            let mut e: Vec<Option<Bound>> = match under() {
+            let mut e: Vec<Option<SymInt>> = match under() {
                 [] => vec![None; u.src()[0].shape().len()],
                 some => some.to_vec(),
             };

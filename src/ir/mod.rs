@@ -40,5 +40,5 @@ pub use print::{print, print_part, print_program};
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
 pub(crate) use uop::{fit_along, fit_cat};
-pub(crate) use walk::{next_range, visit, walk, walk_along, with_bounds};
+pub(crate) use walk::{map_symints, next_range, visit, walk, walk_along};
 pub use walk::{substitute_all, toposort, toposort_until, unmarked, users, visits, walk_values};

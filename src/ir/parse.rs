@@ -17,7 +17,7 @@ use super::{
 };
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
-use crate::shape::{Bound, Dims, Movement, moved_extents};
+use crate::shape::{Dims, Movement, SymInt, moved_extents};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::str::FromStr;
@@ -206,7 +206,7 @@ impl<'a> Line<'a> {
                 let axis = self.number_of("axis")?;
                 let mut sum = |field: &str| {
                     let text = self.name_of(field)?;
-                    Bound::from_text(&text)
+                    SymInt::from_text(&text)
                         .ok_or_else(|| format!("{} is no sum such as 2*n[1..64] + 1", show(&text)))
                 };
                 let slice = Slice { axis, start: sum("start")?, len: sum("len")? };

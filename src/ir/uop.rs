@@ -3,7 +3,7 @@
 
 use super::{Arg, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
-use crate::shape::{Bound, Movement, checked_numel};
+use crate::shape::{Movement, SymInt, checked_numel};
 use smallvec::SmallVec;
 
 impl UOp {
@@ -251,7 +251,7 @@ impl UOp {
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
     }
     /// A part of an axis at a place and of a length that variables are in, which is known to fit.
-    pub fn sliced(&self, axis: usize, start: Bound, len: Bound) -> UOp {
+    pub fn sliced(&self, axis: usize, start: SymInt, len: SymInt) -> UOp {
         UOp::new(
             Op::Slice,
             self.dtype(),
@@ -260,7 +260,7 @@ impl UOp {
         )
     }
     /// A sum of variables as a node of an integer dtype.
-    pub fn of_bound(bound: &Bound, dtype: DType) -> UOp {
+    pub fn from_symint(bound: &SymInt, dtype: DType) -> UOp {
         let mut sum = UOp::constant(bound.plus(), dtype);
         for t in bound.terms() {
             let (name, min, max) = (t.variable.shared_name(), t.variable.min(), t.variable.max());

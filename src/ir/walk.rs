@@ -1,7 +1,7 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
 use super::{Arg, Group, IdSet, Op, UOp};
-use crate::shape::Bound;
+use crate::shape::SymInt;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 
@@ -171,7 +171,7 @@ pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
 }
 
 /// Several graphs with other bounds in their slices.
-pub(crate) fn with_bounds(roots: &[UOp], new: &dyn Fn(&Bound) -> Bound) -> Vec<UOp> {
+pub(crate) fn map_symints(roots: &[UOp], new: &dyn Fn(&SymInt) -> SymInt) -> Vec<UOp> {
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in toposort(roots) {
         let src: super::Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();

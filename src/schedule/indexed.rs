@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Combine, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
-use crate::shape::{Bound, Dims, Movement};
+use crate::shape::{Dims, Movement, SymInt};
 
 /// The axis of a gather or scatter.
 pub fn axis(u: &UOp) -> usize {
@@ -25,14 +25,14 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     let fits = n as i128 <= dtype_bounds(index.dtype()).1;
     let index = if fits { index.clone() } else { index.cast(DType::I64) };
     let both = with(index.shape(), axis + 1, n);
-    let mut extents: Vec<Option<Bound>> =
+    let mut extents: Vec<Option<SymInt>> =
         (0..index.shape().len()).map(|a| index.extent(a).cloned()).collect();
     extents.insert(axis + 1, x.extent(axis).cloned());
     let seen = |u: &UOp, shape: Dims| {
         let mut u = u.moved(Movement::Reshape(shape)).moved(Movement::Expand(both.clone()));
         for (a, extent) in extents.iter().enumerate() {
             if let (Some(extent), None) = (extent, u.extent(a)) {
-                u = u.sliced(a, Bound::number(0), extent.clone());
+                u = u.sliced(a, SymInt::number(0), extent.clone());
             }
         }
         u

@@ -34,9 +34,9 @@ pub use variables::Values;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{
-    Arg, DeviceName, Group, Op, Src, StorageRef, UOp, toposort, unmarked, with_bounds,
+    Arg, DeviceName, Group, Op, Src, StorageRef, UOp, map_symints, toposort, unmarked,
 };
-use crate::shape::Bound;
+use crate::shape::SymInt;
 use memory::Places;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
@@ -237,9 +237,10 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
                 return Some(u.with_arg(Arg::Var { name: name.clone(), min: *min, max: *max }));
             }
             Arg::Slice(part) => {
-                wrong = wrong
-                    .take()
-                    .or(values.insert_bound(&part.start).and(values.insert_bound(&part.len)).err());
+                wrong = wrong.take().or(values
+                    .insert_symint(&part.start)
+                    .and(values.insert_symint(&part.len))
+                    .err());
                 return None;
             }
             _ => {}
@@ -251,7 +252,7 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
     match wrong {
         Some(e) => Err(e),
         None if values == Values::default() => Ok((nodes, inputs, values)),
-        None => Ok((with_bounds(&nodes, &Bound::unbound), inputs, values)),
+        None => Ok((map_symints(&nodes, &SymInt::unbound), inputs, values)),
     }
 }
 

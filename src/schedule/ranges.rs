@@ -218,7 +218,7 @@ impl Walk<'_> {
         self.next_range += 1;
         match u.extent(axis) {
             // In its simple form, because what is simplified later must name the same range.
-            Some(extent) => UOp::range(simplify(&UOp::of_bound(extent, DType::INDEX)), id, kind),
+            Some(extent) => UOp::range(simplify(&UOp::from_symint(extent, DType::INDEX)), id, kind),
             None => UOp::range(u.shape()[axis] as i64, id, kind),
         }
     }
@@ -428,7 +428,8 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
         Op::Slice => {
             let Arg::Slice(part) = u.arg() else { panic!("a slice without a payload: {u:?}") };
             let mut at = d.at.clone();
-            at[part.axis] = simplify(&(&at[part.axis] + UOp::of_bound(&part.start, DType::INDEX)));
+            at[part.axis] =
+                simplify(&(&at[part.axis] + UOp::from_symint(&part.start, DType::INDEX)));
             let k = walk.demand(&u.src()[0], at, d.valid.clone(), &d.loops, d.uses, d.kernel);
             d.operands.push(k);
         }

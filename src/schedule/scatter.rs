@@ -96,7 +96,7 @@ pub(super) fn stored(
         inside = if place.vmin() < 0 { place.equals(&clamped) } else { place.lt(size as i64) };
     }
     if let Some(extent) = u.extent(axis) {
-        inside = inside.and(place.cast(DType::INDEX).lt(UOp::of_bound(extent, DType::INDEX)));
+        inside = inside.and(place.cast(DType::INDEX).lt(UOp::from_symint(extent, DType::INDEX)));
     }
     let inside = simplify(&inside);
     let mut at = updates.at.clone();

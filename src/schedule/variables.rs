@@ -1,7 +1,7 @@
 //! The values of variables in one run. Plans and kernels are the same for all of them.
 
 use crate::error::{Error, Result};
-use crate::shape::Bound;
+use crate::shape::SymInt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Values {
         })
     }
     /// Adds the values that a sum of variables has.
-    pub fn insert_bound(&mut self, bound: &Bound) -> Result<()> {
+    pub fn insert_symint(&mut self, bound: &SymInt) -> Result<()> {
         let valued = bound.terms().iter().filter_map(|t| Some((&t.variable, t.value?)));
         valued
             .into_iter()

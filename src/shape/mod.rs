@@ -46,7 +46,7 @@ pub use expr::{IndexExpr, movement_index};
 pub use movement::Movement;
 pub use tracker::ShapeTracker;
 pub(crate) use variable::take_read;
-pub use variable::{Bound, Extents, Variable, moved_extents};
+pub use variable::{Extents, SymInt, Variable, moved_extents};
 pub use view::View;
 
 use crate::error::{Error, Result};

@@ -1,5 +1,5 @@
 //! Sizes and places with names. A [`Variable`] is a name with the least and the greatest value that
-//! it may have; bound to a value it is a [`Bound`], which may be added to, subtracted from and
+//! it may have; bound to a value it is a [`SymInt`], which may be added to, subtracted from and
 //! multiplied. What is compiled knows the bounds and the name alone, so that one program serves all
 //! values.
 //!
@@ -76,14 +76,14 @@ impl Variable {
         Ok(Variable { name: name.into(), min, max })
     }
     /// The variable with a value. One outside its bounds is an error.
-    pub fn bind(&self, value: i64) -> Result<Bound> {
+    pub fn bind(&self, value: i64) -> Result<SymInt> {
         if !(self.min..=self.max).contains(&value) {
             return wrong(
                 "bind",
                 format!("{} is {value}, outside {}..={}", self.name, self.min, self.max),
             );
         }
-        Ok(Bound {
+        Ok(SymInt {
             terms: smallvec::smallvec![Term {
                 variable: self.clone(),
                 value: Some(value),
@@ -139,7 +139,7 @@ pub(crate) struct Term {
 /// # Ok::<(), picograd::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Bound {
+pub struct SymInt {
     /// In the order of their names.
     terms: SmallVec<[Term; 1]>,
     plus: i64,
@@ -147,13 +147,13 @@ pub struct Bound {
     wrapped: bool,
 }
 
-impl Bound {
+impl SymInt {
     /// A number.
-    pub(crate) fn number(plus: i64) -> Bound {
-        Bound { terms: SmallVec::new(), plus, wrapped: false }
+    pub(crate) fn number(plus: i64) -> SymInt {
+        SymInt { terms: SmallVec::new(), plus, wrapped: false }
     }
     /// A sum, from terms in any order.
-    fn sum(terms: impl IntoIterator<Item = Term>, plus: i64, mut wrapped: bool) -> Bound {
+    fn sum(terms: impl IntoIterator<Item = Term>, plus: i64, mut wrapped: bool) -> SymInt {
         let mut all: SmallVec<[Term; 1]> = SmallVec::new();
         for t in terms {
             match all.iter_mut().find(|a| (&a.variable, a.value) == (&t.variable, t.value)) {
@@ -170,7 +170,7 @@ impl Bound {
                 b.value,
             ))
         });
-        Bound { terms: all, plus, wrapped }
+        SymInt { terms: all, plus, wrapped }
     }
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
@@ -183,8 +183,8 @@ impl Bound {
         self.terms.is_empty().then_some(self.plus)
     }
     /// The same with other values: those that a function has for names.
-    pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> Bound {
-        Bound::sum(
+    pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> SymInt {
+        SymInt::sum(
             self.terms
                 .iter()
                 .map(|t| Term { value: value(t.variable.name()).or(t.value), ..t.clone() }),
@@ -193,8 +193,8 @@ impl Bound {
         )
     }
     /// The same without values: what is planned for all of them.
-    pub(crate) fn unbound(&self) -> Bound {
-        Bound::sum(
+    pub(crate) fn unbound(&self) -> SymInt {
+        SymInt::sum(
             self.terms.iter().map(|t| Term { value: None, ..t.clone() }),
             self.plus,
             self.wrapped,
@@ -266,7 +266,7 @@ impl Bound {
         parts.join(" + ")
     }
     /// What [`text`](Self::text) writes, read back.
-    pub(crate) fn from_text(text: &str) -> Option<Bound> {
+    pub(crate) fn from_text(text: &str) -> Option<SymInt> {
         let (mut terms, mut plus) = (Vec::new(), 0i64);
         for part in text.split(" + ") {
             if let Ok(number) = part.parse::<i64>() {
@@ -290,12 +290,12 @@ impl Bound {
             }
             terms.push(Term { variable, value, times });
         }
-        Some(Bound::sum(terms, plus, false))
+        Some(SymInt::sum(terms, plus, false))
     }
 }
 
 /// The expression and its value, as in `n+1=38`.
-impl fmt::Display for Bound {
+impl fmt::Display for SymInt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, t) in self.terms.iter().enumerate() {
             let sign = if i > 0 && t.times > 0 { "+" } else { "" };
@@ -317,7 +317,7 @@ impl fmt::Display for Bound {
         }
     }
 }
-impl fmt::Debug for Bound {
+impl fmt::Debug for SymInt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -332,62 +332,62 @@ fn noted((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
 macro_rules! operators {
     ($($bound:ty),*) => { $(
         impl Add<i64> for $bound {
-            type Output = Bound;
-            fn add(self, other: i64) -> Bound {
+            type Output = SymInt;
+            fn add(self, other: i64) -> SymInt {
                 let (plus, left) = self.plus.overflowing_add(other);
-                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
+                SymInt { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
             }
         }
         impl Sub<i64> for $bound {
-            type Output = Bound;
-            fn sub(self, other: i64) -> Bound {
+            type Output = SymInt;
+            fn sub(self, other: i64) -> SymInt {
                 let (plus, left) = self.plus.overflowing_sub(other);
-                Bound { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
+                SymInt { terms: self.terms.clone(), plus, wrapped: self.wrapped || left }
             }
         }
         impl Mul<i64> for $bound {
-            type Output = Bound;
-            fn mul(self, other: i64) -> Bound {
+            type Output = SymInt;
+            fn mul(self, other: i64) -> SymInt {
                 let mut wrapped = self.wrapped;
                 let mut by = |n: i64| noted(n.overflowing_mul(other), &mut wrapped);
                 let plus = by(self.plus);
                 let terms: SmallVec<[Term; 1]> = self.terms.iter().map(|t| Term { times: by(t.times), ..t.clone() }).collect();
-                Bound::sum(terms, plus, wrapped)
+                SymInt::sum(terms, plus, wrapped)
             }
         }
-        impl Add<&Bound> for $bound {
-            type Output = Bound;
-            fn add(self, other: &Bound) -> Bound {
+        impl Add<&SymInt> for $bound {
+            type Output = SymInt;
+            fn add(self, other: &SymInt) -> SymInt {
                 let (plus, left) = self.plus.overflowing_add(other.plus);
-                Bound::sum(self.terms.iter().chain(&other.terms).cloned(), plus, self.wrapped | other.wrapped | left)
+                SymInt::sum(self.terms.iter().chain(&other.terms).cloned(), plus, self.wrapped | other.wrapped | left)
             }
         }
-        impl Sub<&Bound> for $bound {
-            type Output = Bound;
-            fn sub(self, other: &Bound) -> Bound { self + &(other * -1) }
+        impl Sub<&SymInt> for $bound {
+            type Output = SymInt;
+            fn sub(self, other: &SymInt) -> SymInt { self + &(other * -1) }
         }
-        impl Add<Bound> for $bound {
-            type Output = Bound;
-            fn add(self, other: Bound) -> Bound { self + &other }
+        impl Add<SymInt> for $bound {
+            type Output = SymInt;
+            fn add(self, other: SymInt) -> SymInt { self + &other }
         }
-        impl Sub<Bound> for $bound {
-            type Output = Bound;
-            fn sub(self, other: Bound) -> Bound { self - &other }
+        impl Sub<SymInt> for $bound {
+            type Output = SymInt;
+            fn sub(self, other: SymInt) -> SymInt { self - &other }
         }
     )* };
 }
-operators!(Bound, &Bound);
+operators!(SymInt, &SymInt);
 
 /// How many steps of each axis are there: of an axis that a variable is the size of, the sum that
 /// it is; none for a whole axis. Empty where all are whole.
-pub type Extents = Box<[Option<Bound>]>;
+pub type Extents = Box<[Option<SymInt>]>;
 
 /// The extents after a movement op on a shape with some, or why it cannot be done without knowing
 /// the values.
 pub fn moved_extents(
     m: &super::Movement,
     shape: &[usize],
-    extents: &[Option<Bound>],
+    extents: &[Option<SymInt>],
 ) -> Result<Extents> {
     use super::Movement as M;
     if extents.is_empty() {

@@ -4,7 +4,7 @@
 
 use super::{Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
-use crate::shape::{Bound, Dims, checked_numel};
+use crate::shape::{Dims, SymInt, checked_numel};
 use smallvec::SmallVec;
 use std::ops::RangeFull;
 
@@ -142,7 +142,7 @@ pub struct Shape {
     /// The greatest sizes.
     sizes: Sizes,
     /// Axes whose sizes are variables.
-    bounds: Vec<(usize, Bound)>,
+    bounds: Vec<(usize, SymInt)>,
 }
 
 from_lists! { Shape, |list| Shape { sizes: Sizes(list), bounds: Vec::new() } }
@@ -152,13 +152,13 @@ impl From<Sizes> for Shape {
         Shape { sizes, bounds: Vec::new() }
     }
 }
-impl From<&Bound> for Shape {
-    fn from(bound: &Bound) -> Shape {
+impl From<&SymInt> for Shape {
+    fn from(bound: &SymInt) -> Shape {
         Shape::from((bound,))
     }
 }
-impl From<Bound> for Shape {
-    fn from(bound: Bound) -> Shape {
+impl From<SymInt> for Shape {
+    fn from(bound: SymInt) -> Shape {
         Shape::from((bound,))
     }
 }
@@ -168,21 +168,21 @@ pub enum Size {
     /// A number; what -1 means is the method's to say.
     Number(isize),
     /// A bound variable, or a sum of some.
-    Bound(Bound),
+    SymInt(SymInt),
 }
 impl<T: Int> From<T> for Size {
     fn from(n: T) -> Size {
         Size::Number(n.int())
     }
 }
-impl From<&Bound> for Size {
-    fn from(bound: &Bound) -> Size {
-        Size::Bound(bound.clone())
+impl From<&SymInt> for Size {
+    fn from(bound: &SymInt) -> Size {
+        Size::SymInt(bound.clone())
     }
 }
-impl From<Bound> for Size {
-    fn from(bound: Bound) -> Size {
-        Size::Bound(bound)
+impl From<SymInt> for Size {
+    fn from(bound: SymInt) -> Size {
+        Size::SymInt(bound)
     }
 }
 
@@ -193,9 +193,9 @@ impl FromIterator<Size> for Shape {
             shape.sizes.0.push(match &size {
                 Size::Number(n) => *n,
                 // One that is out of bounds is said to be where it is cut.
-                Size::Bound(b) => isize::try_from(b.max().max(0)).unwrap_or(isize::MAX),
+                Size::SymInt(b) => isize::try_from(b.max().max(0)).unwrap_or(isize::MAX),
             });
-            if let Size::Bound(b) = size {
+            if let Size::SymInt(b) = size {
                 shape.bounds.push((axis, b));
             }
         }
@@ -245,9 +245,9 @@ impl Shape {
                 {
                     t
                 }
-                None if may_cut(*axis) => t.part(op, *axis, Bound::number(0), bound.clone())?,
+                None if may_cut(*axis) => t.part(op, *axis, SymInt::number(0), bound.clone())?,
                 other => {
-                    let size = other.unwrap_or(Bound::number(t.dims()[*axis] as i64));
+                    let size = other.unwrap_or(SymInt::number(t.dims()[*axis] as i64));
                     return wrong_shape(
                         op,
                         format!("axis {axis} would have the size {bound}, and has {size}"),

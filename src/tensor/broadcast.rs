@@ -5,7 +5,7 @@ use super::{Tensor, intern_device, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
-use crate::shape::{Bound, Dims, Extents, Movement, checked_numel};
+use crate::shape::{Dims, Extents, Movement, SymInt, checked_numel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
@@ -108,13 +108,13 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
         return Ok(Extents::default());
     }
     let rank = nodes.iter().map(|u| u.shape().len()).max().unwrap_or(0);
-    let mut out: Vec<Option<Bound>> = vec![None; rank];
+    let mut out: Vec<Option<SymInt>> = vec![None; rank];
     for back in 1..=rank {
         // The sizes of those that are not broadcast along the axis.
         let size = |u: &UOp| {
             let axis = u.shape().len().checked_sub(back)?;
             (u.shape()[axis] != 1)
-                .then(|| u.extent(axis).cloned().unwrap_or(Bound::number(u.shape()[axis] as i64)))
+                .then(|| u.extent(axis).cloned().unwrap_or(SymInt::number(u.shape()[axis] as i64)))
         };
         let mut sizes = nodes.iter().filter_map(size);
         let Some(first) = sizes.next() else { continue };
@@ -138,14 +138,14 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
 }
 
 /// A node that is broadcast along axes whose sizes are variables, of those sizes.
-pub(super) fn slice_to_extents(u: UOp, extents: &[Option<Bound>]) -> UOp {
+pub(super) fn slice_to_extents(u: UOp, extents: &[Option<SymInt>]) -> UOp {
     let mut u = u;
     if u.shape().is_empty() {
         return u;
     }
     for (axis, extent) in extents.iter().enumerate() {
         if let (Some(extent), None) = (extent, u.extent(axis)) {
-            u = u.sliced(axis, Bound::number(0), extent.clone());
+            u = u.sliced(axis, SymInt::number(0), extent.clone());
         }
     }
     u

@@ -23,7 +23,7 @@ use crate::ir::{
     Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, rectified, walk_values,
 };
 use crate::schedule::{Layout, Plan, Request};
-use crate::shape::{Bound, Movement};
+use crate::shape::{Movement, SymInt};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -88,7 +88,7 @@ pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     };
     for (axis, extent) in u.extents().iter().enumerate() {
         if let Some(extent) = extent {
-            value = value.sliced(axis, Bound::number(0), extent.clone());
+            value = value.sliced(axis, SymInt::number(0), extent.clone());
         }
     }
     match u.op() {

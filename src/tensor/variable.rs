@@ -1,4 +1,4 @@
-//! Tensors with axes whose size, or place, is a [`Bound`]: parts that variables cut out, numbers
+//! Tensors with axes whose size, or place, is a [`SymInt`]: parts that variables cut out, numbers
 //! that variables are, and what of such an axis there is on the host.
 //!
 //! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read
@@ -12,29 +12,29 @@ use super::{Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Slice, UOp};
-use crate::shape::{Bound, Dims, Movement};
+use crate::shape::{Dims, Movement, SymInt};
 
-impl From<&Bound> for Tensor {
+impl From<&SymInt> for Tensor {
     /// The value as a tensor without axes, of `i32`, or of `i64` where it can be greater. One
     /// kernel serves all values.
-    fn from(bound: &Bound) -> Tensor {
+    fn from(bound: &SymInt) -> Tensor {
         let fits = |n: i64| i32::try_from(n).is_ok();
         let dtype = if fits(bound.min()) && fits(bound.max()) { DType::I32 } else { DType::I64 };
-        Tensor::from_uop(UOp::of_bound(bound, dtype), super::realize::default_device())
+        Tensor::from_uop(UOp::from_symint(bound, dtype), super::realize::default_device())
     }
 }
-impl From<&Bound> for Operand {
-    fn from(bound: &Bound) -> Operand {
+impl From<&SymInt> for Operand {
+    fn from(bound: &SymInt) -> Operand {
         Operand::Tensor(Tensor::from(bound))
     }
 }
-impl From<Bound> for Tensor {
-    fn from(bound: Bound) -> Tensor {
+impl From<SymInt> for Tensor {
+    fn from(bound: SymInt) -> Tensor {
         Tensor::from(&bound)
     }
 }
-impl From<Bound> for Operand {
-    fn from(bound: Bound) -> Operand {
+impl From<SymInt> for Operand {
+    fn from(bound: SymInt) -> Operand {
         Operand::from(&bound)
     }
 }
@@ -79,8 +79,8 @@ impl Tensor {
         &self,
         op: &'static str,
         axis: usize,
-        start: Bound,
-        len: Bound,
+        start: SymInt,
+        len: SymInt,
     ) -> Result<Tensor> {
         if self.device().is_several() {
             return Err(Error::Device(format!(
@@ -92,7 +92,7 @@ impl Tensor {
         start.check(op).and(len.check(op))?;
         let uop = self.uop();
         // A variable that can be one number only is that number, so that it goes with the others.
-        let settled = |b: Bound| if b.min() == b.max() { Bound::number(b.min()) } else { b };
+        let settled = |b: SymInt| if b.min() == b.max() { SymInt::number(b.min()) } else { b };
         let part = Slice { axis, start: settled(start), len: settled(len) };
         part.check(uop.shape(), uop.extents()).map_err(|e| renamed(op, e))?;
         if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
@@ -120,7 +120,7 @@ impl Tensor {
             (0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 }),
         ))?;
         match uop.extent(axis) {
-            Some(extent) => line.part("places", axis, Bound::number(0), extent.clone()),
+            Some(extent) => line.part("places", axis, SymInt::number(0), extent.clone()),
             None => Ok(line),
         }
     }
@@ -157,8 +157,8 @@ fn renamed(op: &'static str, e: Error) -> Error {
 pub(super) struct SymbolicSlice {
     axis: usize,
     size: usize,
-    start: Bound,
-    len: Bound,
+    start: SymInt,
+    len: SymInt,
 }
 
 /// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and
@@ -188,7 +188,7 @@ pub(super) fn cut(
         }
         let whole = Pick::Stretch { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {
-            Pick::Place(at) => (at, Bound::number(1), Pick::At(0)),
+            Pick::Place(at) => (at, SymInt::number(1), Pick::At(0)),
             Pick::Part { start: Some(start), end: None } if start.as_number().is_none() => {
                 let msg = format!(
                     "from {start} on is of another length for each value; say where it ends, as \
@@ -197,8 +197,8 @@ pub(super) fn cut(
                 return Err(Error::Index { op, msg });
             }
             Pick::Part { start, end } => {
-                let size = Bound::number(x.dims()[axis] as i64);
-                let start = start.unwrap_or(Bound::number(0));
+                let size = SymInt::number(x.dims()[axis] as i64);
+                let start = start.unwrap_or(SymInt::number(0));
                 let len = end.unwrap_or(size) - &start;
                 (start, len, whole)
             }
@@ -239,7 +239,7 @@ pub(super) fn restore_slices(
             return wrong_shape(op, msg);
         }
         let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
-        let size = Bound::number(t.size as i64);
+        let size = SymInt::number(t.size as i64);
         x = x.movement(Movement::pad(zeros))?.part(op, t.axis, &size - &t.start, size)?;
     }
     Ok(x)

@@ -12,7 +12,7 @@ use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp
 use picograd::opt::Kernel;
 use picograd::tensor::CustomKernel;
 use picograd::testing::{Case, Choose, Setup, Traced, check};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable, compile};
+use picograd::{DType, Device, Jit, SymInt, Tensor, Variable, compile};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -241,12 +241,12 @@ fn elements_are_of_the_dtypes_of_tensors() {
     }
 }
 
-fn variable(name: &str, min: i64, max: i64, value: i64) -> Bound {
+fn variable(name: &str, min: i64, max: i64, value: i64) -> SymInt {
     Variable::new(name, min, max).unwrap().bind(value).unwrap()
 }
 
 /// Sums of which a part leaves 64 bits, or what memory can have, though their value may be small.
-fn wild() -> Vec<Bound> {
+fn wild() -> Vec<SymInt> {
     let (a, b) = (variable("a", 1, 1000, 1000), variable("b", 1, 1, 1));
     let p = i64::MAX - 8;
     vec![

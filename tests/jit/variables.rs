@@ -9,7 +9,7 @@ use picograd::opt::{Kernel, heuristic};
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{Bound, DType, Device, Jit, Tensor, Variable, compile, device, no_grad, opt};
+use picograd::{DType, Device, Jit, SymInt, Tensor, Variable, compile, device, no_grad, opt};
 use std::rc::Rc;
 
 const MAX: i64 = 9;
@@ -20,7 +20,7 @@ fn data(shape: &[usize], device: &str) -> Tensor {
     Tensor::new(values).reshape(shape).to(device).realize().unwrap()
 }
 
-fn bound(n: i64) -> Bound {
+fn bound(n: i64) -> SymInt {
     Variable::new("n", 1, MAX).unwrap().bind(n).unwrap()
 }
 
@@ -240,7 +240,7 @@ fn a_captured_step_takes_variables() {
     const STEPS: usize = 12;
     for device in picograd::testing::devices() {
         let (pos, [keys, values], [all_k, all_v, all_q]) = cache(STEPS, device);
-        let mut step = Jit::new(|(q, k, v, at): (Tensor, Tensor, Tensor, Bound)| {
+        let mut step = Jit::new(|(q, k, v, at): (Tensor, Tensor, Tensor, SymInt)| {
             keys.set(&at, &k)?;
             values.set(&at, &v)?;
             let heads = |t: &Tensor| t.i(..&at + 1).permute([1, 0, 2]);
@@ -336,7 +336,7 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     let default = Device::default().unwrap();
     let (x, n) = (data(&[8, 6], default.name().as_str()), Variable::new("n", 1, 8).unwrap());
     // Read on the host it would be a number of one call, whatever way it is read.
-    type Read = fn(&Tensor, &Bound) -> f32;
+    type Read = fn(&Tensor, &SymInt) -> f32;
     let reads: [Read; 5] = [
         |_, n| n.value() as f32,
         |part, _| part.shape()[0] as f32,
@@ -345,7 +345,7 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
         |_, n| if (n + 1).value() > 100 { 1.0 } else { 2.0 },
     ];
     for (i, read) in reads.into_iter().enumerate() {
-        let mut by = Jit::new(move |(x, n): (Tensor, Bound)| {
+        let mut by = Jit::new(move |(x, n): (Tensor, SymInt)| {
             let part = x.i(..&n);
             Ok(part.sum(0) / read(&part, &n))
         });
@@ -360,7 +360,7 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     }
     // What does not read it goes on with any value, and layers do not.
     let net = picograd::nn::Linear::new(6, 2);
-    let mut sum = Jit::new(|(x, n): (Tensor, Bound)| {
+    let mut sum = Jit::new(|(x, n): (Tensor, SymInt)| {
         let part = x.i(..&n);
         assert_eq!((part.size(1), part.max_shape(), part.ndim()), (6, vec![8, 6], 2));
         Ok(no_grad(|| net.forward(&part)).sum(0) / &n)
@@ -378,7 +378,7 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     assert!(sum.call((x.clone(), wrong)).is_err() && sum.is_captured());
     sum.call((x.clone(), n.bind(2).unwrap())).unwrap();
     // One name has one value in a call: bound anew inside, and in what is computed in turn.
-    let mut anew = Jit::new(|(x, _): (Tensor, Bound)| Ok(x.i(..n.bind(3)?).sum(0)));
+    let mut anew = Jit::new(|(x, _): (Tensor, SymInt)| Ok(x.i(..n.bind(3)?).sum(0)));
     let e = anew.call((x.clone(), n.bind(2).unwrap())).err().unwrap().to_string();
     assert!(e.contains("the variable n is 2 and 3 in one call"), "{e}");
     let mut twice = Jit::new(|x: Tensor| {
@@ -586,7 +586,7 @@ fn a_cache_that_somebody_holds_is_copied_before_a_replay_writes_a_part() {
         let cache = data(&[6, 2], device);
         let at = Variable::new("at", 0, 5).unwrap();
         let mut expected = cache.to_vec::<f32>().unwrap();
-        let mut step = Jit::new(|(row, at): (Tensor, Bound)| {
+        let mut step = Jit::new(|(row, at): (Tensor, SymInt)| {
             cache.set(&at, row)?;
             Ok(cache.sum(..))
         });

@@ -3,7 +3,7 @@
 
 use crate::bench::Figure;
 use crate::{cpu, models};
-use picograd::{Bound, Device, Jit, Result, Tensor, device, no_grad};
+use picograd::{Device, Jit, Result, SymInt, Tensor, device, no_grad};
 use std::time::{Duration, Instant};
 
 /// The kernels of the chain.
@@ -48,7 +48,7 @@ const LONGEST: usize = 1024;
 fn cached(device: &Device) -> Result<()> {
     let (weights, cache) = (models::Weights::default(), models::Cache::new(LONGEST)?);
     let token = weights.next(&[1, 1, 768]);
-    let mut step = Jit::new(|(x, at): (Tensor, Bound)| {
+    let mut step = Jit::new(|(x, at): (Tensor, SymInt)| {
         no_grad(|| models::gpt2_cached(&weights, &x, &cache, &at))
     });
     let mut next = |place: usize| step.call((token.clone(), cache.at(place)?)).map(drop);

@@ -4,7 +4,7 @@
 
 use picograd::device::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
-use picograd::{Bound, DType, Device, Result, Tensor, Variable};
+use picograd::{DType, Device, Result, SymInt, Tensor, Variable};
 use std::cell::{Cell, RefCell};
 
 /// A tensor of f32 that is a new buffer.
@@ -93,14 +93,19 @@ impl Cache {
         Ok(Cache { layers, place: Variable::new("place", 0, longest as i64 - 1)? })
     }
     /// The place of a token.
-    pub fn at(&self, place: usize) -> Result<Bound> {
+    pub fn at(&self, place: usize) -> Result<SymInt> {
         self.place.bind(place as i64)
     }
 }
 
 /// The logits of the next token after one at hand, which is put into a cache at its place, with
 /// these weights.
-pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &Bound) -> Result<Tensor> {
+pub fn gpt2_cached(
+    weights: &Weights,
+    token: &Tensor,
+    cache: &Cache,
+    at: &SymInt,
+) -> Result<Tensor> {
     weights.turn.set(1);
     let first = Cell::new(true);
     let layer = Cell::new(0);

@@ -113,7 +113,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let len = if rng.coin() { n.unbound() } else { n };
             let slice = crate::ir::Slice {
                 axis,
-                start: crate::shape::Bound::number(
+                start: crate::shape::SymInt::number(
                     rng.below((size - most).max(0) as usize + 1) as i64
                 ),
                 len,

@@ -1,7 +1,7 @@
 //! What goes into a captured function and what comes out: tensors, alone or in tuples, arrays,
 //! lists and options; going in also plain numbers.
 
-use crate::shape::Bound;
+use crate::shape::SymInt;
 use crate::tensor::Tensor;
 
 /// An argument, or a part of one.
@@ -9,7 +9,7 @@ pub enum Leaf {
     /// A tensor: another one at each call.
     Tensor(Tensor),
     /// A variable, or a sum of some: another value at each call.
-    Variable(Bound),
+    Variable(SymInt),
     /// A value of the host, printed: the same at each call.
     Host(String),
     /// How many follow of a list, or of an option.
@@ -69,11 +69,11 @@ impl JitArg for Tensor {
     }
 }
 
-impl JitArg for Bound {
+impl JitArg for SymInt {
     fn visit(&self, f: &mut dyn FnMut(Leaf)) {
         f(Leaf::Variable(self.clone()));
     }
-    fn with_tensors(&self, _: &mut dyn FnMut() -> Tensor) -> Bound {
+    fn with_tensors(&self, _: &mut dyn FnMut() -> Tensor) -> SymInt {
         self.clone()
     }
 }

@@ -10,9 +10,9 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::Run;
 use crate::exec::{Slot, SlotRef, Tape, TapeStep, copy_buffer};
-use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, walk_values, with_bounds};
+use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
 use crate::schedule::{Launch, Piece, Role, Step, Values};
-use crate::shape::Bound;
+use crate::shape::SymInt;
 use crate::tensor::realize::storages;
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
@@ -63,11 +63,11 @@ pub(super) enum Signature {
         axis: Option<usize>,
         parts: Vec<(DeviceName, DType, usize)>,
         /// How much of each axis is there, for all values of variables.
-        extents: Vec<Option<Bound>>,
+        extents: Vec<Option<SymInt>>,
         shown: String,
     },
     /// A sum of variables, without values.
-    Variable(Bound),
+    Variable(SymInt),
     Length(usize),
     Host(String),
 }
@@ -112,8 +112,8 @@ impl Template {
             map.insert(hole.node.clone(), buffer.node());
         }
         let node = self.node.substitute(&map);
-        let now = |b: &Bound| b.rebound(&|name| values.get(name));
-        Ok(if node.extents().is_empty() { node } else { with_bounds(&[node], &now).remove(0) })
+        let now = |b: &SymInt| b.rebound(&|name| values.get(name));
+        Ok(if node.extents().is_empty() { node } else { map_symints(&[node], &now).remove(0) })
     }
 }
 
@@ -258,8 +258,8 @@ impl Slots {
 }
 
 /// How much of each axis is there, for all values of variables.
-pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<Bound>> {
-    t.raw().extents().iter().map(|e| e.as_ref().map(Bound::unbound)).collect()
+pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<SymInt>> {
+    t.raw().extents().iter().map(|e| e.as_ref().map(SymInt::unbound)).collect()
 }
 
 /// The value of a tensor without what gradients would follow; a parameter stays one.

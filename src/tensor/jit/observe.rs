@@ -50,7 +50,7 @@ pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
     for g in given {
         match g {
             Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
-            Leaf::Variable(bound) => values.insert_bound(bound)?,
+            Leaf::Variable(bound) => values.insert_symint(bound)?,
             Leaf::Host(_) | Leaf::Length(_) => {}
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
 
 /// Adds those of a tensor's axes.
 pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
-    node.extents().iter().flatten().try_for_each(|bound| values.insert_bound(bound))
+    node.extents().iter().flatten().try_for_each(|bound| values.insert_symint(bound))
 }
 
 /// The arguments, computed, as tensors of their own over the same memory.

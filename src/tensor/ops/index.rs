@@ -4,7 +4,7 @@
 
 use super::advanced;
 use crate::error::{Error, Result};
-use crate::shape::{Bound, Dims, Movement, Ranges};
+use crate::shape::{Dims, Movement, Ranges, SymInt};
 use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Tensor, variable};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -29,13 +29,13 @@ pub enum Pick {
         step: isize,
     },
     /// One place that a variable is; the axis is gone.
-    Place(Bound),
+    Place(SymInt),
     /// A stretch that variables say, open at an end where `None`.
     Part {
         /// First place.
-        start: Option<Bound>,
+        start: Option<SymInt>,
         /// The place after the last.
-        end: Option<Bound>,
+        end: Option<SymInt>,
     },
     /// Whatever axes the others leave.
     Rest,
@@ -98,7 +98,7 @@ macro_rules! from_bounds {
         }
     )* };
 }
-from_bounds! { Bound &Bound }
+from_bounds! { SymInt &SymInt }
 
 impl ToPick for RangeFull {
     fn to_pick(self) -> Pick {

@@ -4,7 +4,7 @@
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Bound, Dims, Movement};
+use crate::shape::{Dims, Movement, SymInt};
 use crate::tensor::broadcast::Operand;
 use crate::tensor::{Axes, Tensor, autocast, keepdim, wrong_shape};
 
@@ -297,13 +297,13 @@ impl Tensor {
     ) -> Result<Operand> {
         let (dims, uop) = (self.dims(), self.uop());
         let axes = axes.resolve(op, &dims)?.0;
-        let extents: Vec<&Bound> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
+        let extents: Vec<&SymInt> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
         let number: usize =
             axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
         let Some((first, rest)) = extents.split_first() else {
             return Ok((number.saturating_sub(less) as f64).into());
         };
-        let float = |b: &Bound| Tensor::from(b).try_cast(self.as_wide_float().dtype());
+        let float = |b: &SymInt| Tensor::from(b).try_cast(self.as_wide_float().dtype());
         let some = rest.iter().try_fold(float(first)?, |n, b| n.try_mul(float(b)?))?;
         let count = some.try_mul(number as f64)?.try_sub(less as f64)?;
         Ok(count.try_maximum(0.0)?.into())
