@@ -460,8 +460,8 @@ pub enum Arg {
         /// Elements in the buffer.
         len: usize,
     },
-    /// Local memory: its number and its number of elements.
-    Local {
+    /// Shared memory: its number and its number of elements.
+    Shared {
         /// Number in the kernel.
         id: u32,
         /// Elements.

@@ -11,8 +11,8 @@ impl UOp {
         UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
     }
     /// Shared memory of `len` elements.
-    pub fn define_local(id: u32, len: usize, dtype: DType) -> UOp {
-        UOp::new(Op::DefineLocal, dtype, Src::new(), Arg::Local { id, len })
+    pub fn define_shared(id: u32, len: usize, dtype: DType) -> UOp {
+        UOp::new(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
     }
     /// A loop axis of `extent` iterations.
     pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
@@ -206,7 +206,7 @@ impl UOp {
     #[inline]
     pub fn memory_len(&self) -> Option<usize> {
         match self.arg() {
-            Arg::Global { len, .. } | Arg::Local { len, .. } => Some(*len),
+            Arg::Global { len, .. } | Arg::Shared { len, .. } => Some(*len),
             _ => None,
         }
     }

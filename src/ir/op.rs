@@ -462,8 +462,8 @@ ops! {
     DefineGlobal()                      as_define_global expect_define_global
         with Arg::Global { slot, len } => { slot: usize = *slot, len: usize = *len };
     /// Shared memory of a workgroup.
-    DefineLocal()                       as_define_local expect_define_local
-        with Arg::Local { id, len } => { id: u32 = *id, len: usize = *len };
+    DefineShared()                      as_define_shared expect_define_shared
+        with Arg::Shared { id, len } => { id: u32 = *id, len: usize = *len };
     /// An accumulator with its initial value, which it takes again where it is defined. As an
     /// operand: its current value.
     DefineAcc(init; ranges)             as_define_acc expect_define_acc

@@ -271,8 +271,8 @@ impl<'a> Line<'a> {
             Op::DefineGlobal => {
                 Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? }
             }
-            Op::DefineLocal => {
-                Arg::Local { id: self.number_of("id")?, len: self.number_of("len")? }
+            Op::DefineShared => {
+                Arg::Shared { id: self.number_of("id")?, len: self.number_of("len")? }
             }
             Op::DefineAcc => Arg::Acc(self.number_of("acc")?),
             Op::Range => {
@@ -605,7 +605,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Output => "{output=0}",
         Op::Source => "{device=CPU:CLANG entry=twice text=\"…\"}",
         Op::DefineGlobal => "{slot=0 len=12}",
-        Op::DefineLocal => "{id=0 len=64}",
+        Op::DefineShared => "{id=0 len=64}",
         Op::DefineAcc => "{acc=0}",
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",

@@ -242,7 +242,7 @@ impl fmt::Debug for Arg {
                 Quoted(&s.text)
             )?,
             Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
-            Arg::Local { id, len } => write!(f, "id={id} len={len}")?,
+            Arg::Shared { id, len } => write!(f, "id={id} len={len}")?,
             Arg::Acc(id) => write!(f, "acc={id}")?,
             Arg::LoadHint(LoadHint { stage_at, prefetch_in }) => {
                 let fields = [("stage_at", stage_at), ("prefetch_in", prefetch_in)];

@@ -78,7 +78,7 @@ pub fn is_symbolic(r: &UOp) -> bool {
 }
 
 /// Returns the smallest number that no shared memory of the graph has.
-pub fn next_local(order: &[UOp]) -> u32 {
-    let number = |u: &UOp| if let Arg::Local { id, .. } = u.arg() { Some(id + 1) } else { None };
+pub fn next_shared(order: &[UOp]) -> u32 {
+    let number = |u: &UOp| if let Arg::Shared { id, .. } = u.arg() { Some(id + 1) } else { None };
     order.iter().filter_map(number).max().unwrap_or(0)
 }

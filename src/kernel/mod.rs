@@ -11,7 +11,7 @@ mod ranges;
 mod tile;
 
 pub use access::{Access, accesses, gain, step};
-pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_local, sizes};
+pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_shared, sizes};
 pub use mask::masked_term;
 pub use ranges::{closing, pad_range, replace_range};
 pub use tile::{Tile, TileAxis, staged_at, tile_of, tiles};

@@ -47,7 +47,7 @@ fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
 pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
     let (ast, staged) = join(ast, Op::DefineGlobal, target);
     // Loads of a copy depend on those that fill it, so they come after them.
-    if staged { join(&ast, Op::DefineLocal, target).0 } else { ast }
+    if staged { join(&ast, Op::DefineShared, target).0 } else { ast }
 }
 
 /// Joins the loads from one sort of memory, and says whether there are any from local memory.
@@ -61,7 +61,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
             && u.dtype().lanes == 1
             && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
         let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2) else { continue };
-        staged |= place.src()[0].op() == Op::DefineLocal;
+        staged |= place.src()[0].op() == Op::DefineShared;
         if place.src()[0].op() != memory {
             continue;
         }

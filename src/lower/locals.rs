@@ -9,7 +9,7 @@ use super::linearize::fold_of;
 use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
-use crate::kernel::{extent, next_local};
+use crate::kernel::{extent, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -46,10 +46,10 @@ impl Parts {
     fn fold(self, u: &UOp, part: &UOp, after: Option<UOp>, others: UOp, ranges: &[UOp]) -> UOp {
         let lanes = part.dtype().lanes as i64;
         let local = UOp::new(
-            Op::DefineLocal,
+            Op::DefineShared,
             part.dtype().scalar(),
             Src::new(),
-            Arg::Local { id: self.id, len: self.len * lanes as usize },
+            Arg::Shared { id: self.id, len: self.len * lanes as usize },
         );
         let index = |i: UOp, valid: Option<UOp>| {
             let mut src = [local.clone(), simplify(&(i * lanes))].to_src();
@@ -137,7 +137,7 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
     threads.sort_by_key(|r| r.range_id());
     let count: usize = threads.iter().map(extent).product();
     let mut next_range = next_range(&order);
-    let mut next_local = next_local(&order);
+    let mut next_shared = next_shared(&order);
     // Each thread has its own place, so no two write the same one.
     let place = |map: &FxHashMap<u32, UOp>| -> UOp {
         let mut sum = UOp::int(0);
@@ -206,11 +206,11 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                             at: place(*g / lanes as i64),
                             valid: Some(first),
                             len: count / lanes,
-                            id: next_local,
+                            id: next_shared,
                         };
                         value = put.fold(u, &value, after, place(other), &rounds);
                         value = fold_lanes(u, value, each, apart);
-                        next_local += 1;
+                        next_shared += 1;
                     }
                 } else if let [g] = shared.as_slice() {
                     let mut after = ready(&value);
@@ -225,7 +225,7 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                             at: place(&FxHashMap::default()),
                             valid: None,
                             len: count,
-                            id: next_local,
+                            id: next_shared,
                         };
                         value = put.fold(
                             u,
@@ -234,7 +234,7 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                             place(&FxHashMap::from_iter([(g.range_id(), other)])),
                             &[r],
                         );
-                        next_local += 1;
+                        next_shared += 1;
                     }
                 } else {
                     let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
@@ -244,11 +244,11 @@ pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Ve
                         at: place(&FxHashMap::default()),
                         valid: None,
                         len: count,
-                        id: next_local,
+                        id: next_shared,
                     };
                     let after = ready(&value);
                     value = put.fold(u, &value, after, place(&others), &ranges);
-                    next_local += 1;
+                    next_shared += 1;
                 }
                 within_bounds(u, value)
             }

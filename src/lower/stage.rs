@@ -8,7 +8,7 @@
 use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range};
-use crate::kernel::{Tile, TileAxis, extent, next_local, tiles};
+use crate::kernel::{Tile, TileAxis, extent, next_shared, tiles};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -24,13 +24,13 @@ pub fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
     let mut next = next_range(&ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
     let mut locals: Vec<UOp> = Vec::new();
-    let first = next_local(&ast.toposort());
+    let first = next_shared(&ast.toposort());
     for (id, tile) in (first..).zip(&tiles) {
         let local = UOp::new(
-            Op::DefineLocal,
+            Op::DefineShared,
             tile.load.dtype(),
             Src::new(),
-            Arg::Local { id, len: tile.len },
+            Arg::Shared { id, len: tile.len },
         );
         copies.push((
             tile.loops.clone(),

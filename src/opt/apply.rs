@@ -320,7 +320,7 @@ impl Kernel {
         }
         if self.opts.last().is_some_and(|o| o.op == OptOp::Reuse) {
             let of = |u: &UOp| {
-                if let Arg::Local { len, .. } = u.arg() {
+                if let Arg::Shared { len, .. } = u.arg() {
                     len.saturating_mul(u.dtype().itemsize())
                 } else {
                     0

@@ -19,7 +19,7 @@ pub use heuristic::heuristic;
 
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{self, extent, is_symbolic, masked_term, next_local};
+use crate::kernel::{self, extent, is_symbolic, masked_term, next_shared};
 use crate::target::Target;
 use std::fmt;
 use std::str::FromStr;

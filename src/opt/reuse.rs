@@ -11,7 +11,7 @@
 //! is the same expression with the place in one loop exchanged for the place in the other. So the
 //! result has the same bits.
 
-use super::{extent, kernel, next_local};
+use super::{extent, kernel, next_shared};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
 use crate::symbolic::simplify;
@@ -276,7 +276,7 @@ impl Kept {
     /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the
     /// inputs run, are side by side.
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
-        let id = next_local(order);
+        let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
         let along = |r: &&UOp| {
             loads
@@ -286,7 +286,7 @@ impl Kept {
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);
         let len = size(copies) * size(&self.ranges);
         let memory =
-            UOp::new(Op::DefineLocal, self.value.dtype(), Src::new(), Arg::Local { id, len });
+            UOp::new(Op::DefineShared, self.value.dtype(), Src::new(), Arg::Shared { id, len });
         let at = |nest: &[UOp]| {
             let all: Vec<UOp> =
                 rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();

@@ -188,7 +188,7 @@ fn shortened(u: &UOp) -> Option<UOp> {
 
 /// Is the element one of the buffer's even where the guard does not hold?
 fn stays_inside(index: &UOp) -> bool {
-    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Local { len, .. }) =
+    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Shared { len, .. }) =
         index.src()[0].arg()
     else {
         return false;

@@ -102,7 +102,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     let index = &u.src()[0];
     let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes } as i128;
     let len = match index.src()[0].arg() {
-        Arg::Global { len, .. } | Arg::Local { len, .. } => *len as i128,
+        Arg::Global { len, .. } | Arg::Shared { len, .. } => *len as i128,
         _ => return Err(broken("an index is of global or local memory", u)),
     };
     let mut facts = Facts::default();

@@ -49,7 +49,7 @@ fn check(root: &UOp) -> Verdict {
         let first = match u.arg() {
             Arg::Range { id, .. } => ranges.insert(*id, u.clone()).is_none(),
             Arg::Global { slot, .. } => slots.insert(*slot, u.clone()).is_none(),
-            Arg::Local { id, .. } => locals.insert(*id, u.clone()).is_none(),
+            Arg::Shared { id, .. } => locals.insert(*id, u.clone()).is_none(),
             _ => true,
         };
         rule(first, "a number belongs to one range, one slot or one local memory", &u)?;
@@ -83,7 +83,7 @@ fn node(u: &UOp) -> Verdict {
         Op::Const => literal(u),
         Op::Var => variable(u),
         Op::Sink => Ok(()),
-        Op::DefineGlobal | Op::DefineLocal => memory(u),
+        Op::DefineGlobal | Op::DefineShared => memory(u),
         Op::Special => special(u),
         Op::Range => {
             rule(matches!(u.arg(), Arg::Range { .. }), "a range has a number and a kind", u)?;

@@ -217,7 +217,7 @@ fn index(u: &UOp, dtypes: &[DType]) -> Verdict {
         u,
     )?;
     rule(
-        matches!(src[0].op(), Op::DefineGlobal | Op::DefineLocal),
+        matches!(src[0].op(), Op::DefineGlobal | Op::DefineShared),
         "an index is of global or local memory",
         u,
     )?;
@@ -230,7 +230,7 @@ fn index(u: &UOp, dtypes: &[DType]) -> Verdict {
 fn memory(u: &UOp) -> Verdict {
     let right = matches!(
         (u.op(), u.arg()),
-        (Op::DefineGlobal, Arg::Global { .. }) | (Op::DefineLocal, Arg::Local { .. })
+        (Op::DefineGlobal, Arg::Global { .. }) | (Op::DefineShared, Arg::Shared { .. })
     );
     rule(right, "memory has a number and a length", u)?;
     rule(storable(u.dtype()), "memory has the dtype of one element", u)

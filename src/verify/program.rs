@@ -138,7 +138,7 @@ fn check(uops: &[UOp]) -> Verdict {
         }
         let (kind, number) = match u.arg() {
             Arg::Acc(id) if u.op() == Op::DefineAcc => (0, *id),
-            Arg::Local { id, .. } => (1, *id),
+            Arg::Shared { id, .. } => (1, *id),
             Arg::Range { id, .. } => (2, *id),
             _ => (3, 0),
         };
@@ -190,7 +190,7 @@ fn values(u: &UOp) -> &[UOp] {
 /// value?
 fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
     match (user.op(), place) {
-        (Op::Index, 0) => matches!(s.op(), Op::DefineGlobal | Op::DefineLocal),
+        (Op::Index, 0) => matches!(s.op(), Op::DefineGlobal | Op::DefineShared),
         (Op::Load | Op::Store, 0) => s.op() == Op::Index,
         (Op::EndRange, _) => s.op() == Op::Range,
         (Op::EndIf, _) => s.op() == Op::If,
@@ -215,7 +215,7 @@ fn node(u: &UOp) -> Verdict {
             variable(u)?;
             rule(INDICES.contains(&u.dtype()), "a variable is an integer with bounds", u)
         }
-        Op::DefineGlobal | Op::DefineLocal => memory(u),
+        Op::DefineGlobal | Op::DefineShared => memory(u),
         Op::Special => {
             special(u)?;
             rule(INDICES.contains(&u.dtype()), "a special is of an index dtype", u)?;

@@ -30,7 +30,7 @@ impl Program {
         self.node(Op::DefineGlobal, dtype, smallvec![], Arg::Global { slot, len })
     }
     fn local(&mut self, dtype: DType, len: usize) -> UOp {
-        self.node(Op::DefineLocal, dtype, smallvec![], Arg::Local { id: 0, len })
+        self.node(Op::DefineShared, dtype, smallvec![], Arg::Shared { id: 0, len })
     }
     fn special(&mut self, kind: SpecialKind, dim: u8, extent: usize) -> UOp {
         self.node(Op::Special, DType::I32, smallvec![], Arg::Special { kind, dim, extent })

@@ -98,7 +98,7 @@ fn every_fold_dtype_and_size() {
                     // Up to a warp there is no memory and no barrier, and beyond it one of each.
                     let met = usize::from(size > 32);
                     assert_eq!(
-                        [count(&made, Op::DefineLocal), count(&made, Op::Barrier)],
+                        [count(&made, Op::DefineShared), count(&made, Op::Barrier)],
                         [met; 2],
                         "{name} {dtype} {size}"
                     );

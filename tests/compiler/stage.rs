@@ -70,7 +70,7 @@ fn tiles_of_both_inputs_of_a_product() {
     // One wait before the copies and one after them, two tiles, and nothing but the copies reads
     // the inputs.
     let uops = program(&matmul(32, 64, 64, DType::F32)("INTERP"), opts, &Target::interp()).unwrap();
-    assert_eq!((count(&uops, Op::Barrier), count(&uops, Op::DefineLocal)), (2, 2));
+    assert_eq!((count(&uops, Op::Barrier), count(&uops, Op::DefineShared)), (2, 2));
     let inner = uops.iter().rposition(|u| u.op() == Op::Range).unwrap();
     let global = |u: &&UOp| u.op() == Op::Load && u.src()[0].src()[0].op() == Op::DefineGlobal;
     assert_eq!(uops[inner..].iter().filter(global).count(), 0);
@@ -131,7 +131,7 @@ fn panels_on_a_cpu() {
         &Target::c(1, 64),
     )
     .unwrap();
-    assert_eq!(count(&uops, Op::DefineLocal), 1);
+    assert_eq!(count(&uops, Op::DefineShared), 1);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl Compiler {
         };
         let (global, number, len) = match buf.arg() {
             Arg::Global { slot, len } => (true, *slot as u32, *len),
-            Arg::Local { len, .. } => (false, self.locals[&buf.id()], *len),
+            Arg::Shared { len, .. } => (false, self.locals[&buf.id()], *len),
             _ => unreachable!("verified: an index is of memory"),
         };
         Access { global, buf: number, len, size, lanes: lanes as u32, idx }
@@ -234,8 +234,8 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 let Arg::Global { slot, len } = *u.arg() else { unreachable!("verified") };
                 c.out.globals[slot] = Global { dtype: u.dtype(), len };
             }
-            Op::DefineLocal => {
-                let Arg::Local { len, .. } = *u.arg() else { unreachable!("verified") };
+            Op::DefineShared => {
+                let Arg::Shared { len, .. } = *u.arg() else { unreachable!("verified") };
                 c.locals.insert(u.id(), c.out.locals.len() as u32);
                 c.out.locals.push(len);
             }

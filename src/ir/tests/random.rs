@@ -176,7 +176,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             }
         }
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
-        Op::DefineLocal => Arg::Local { id: rng.next() as u32, len: rng.size() },
+        Op::DefineShared => Arg::Shared { id: rng.next() as u32, len: rng.size() },
         Op::DefineAcc => Arg::Acc(rng.next() as u32),
         Op::Range => Arg::Range { id: rng.below(200) as u32, kind: rng.pick(&AxisKind::ALL) },
         Op::Special => Arg::Special {

@@ -149,7 +149,7 @@ impl<'a> Walker<'a> {
                 self.args.push((*slot, u.dtype(), self.plan.stored.contains(&u.id())));
                 self.name(u, format!("data{slot}"));
             }
-            (Op::DefineLocal, Arg::Local { id, len }) => {
+            (Op::DefineShared, Arg::Shared { id, len }) => {
                 let (start, element) =
                     (self.cx.dialect.words().local_array, self.cx.element_type(u.dtype())?);
                 writeln!(self.locals, "  {start}{element} temp{id}[{len}];")
@@ -456,7 +456,7 @@ impl<'a> Walker<'a> {
         }
         let (buffer, offset) = (&index.src()[0], &index.src()[1]);
         let words = self.cx.dialect.words();
-        let space = if buffer.op() == Op::DefineLocal { words.local } else { words.global };
+        let space = if buffer.op() == Op::DefineShared { words.local } else { words.global };
         let aligned = plan::is_multiple(offset, dtype.lanes as i64);
         Ok((
             space,

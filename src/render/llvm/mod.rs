@@ -288,7 +288,7 @@ impl<'a> LlvmWriter<'a> {
                 self.args.push(*slot);
                 self.value(u, format!("%data{slot}"));
             }
-            (Op::DefineLocal, Arg::Local { id, len }) => {
+            (Op::DefineShared, Arg::Shared { id, len }) => {
                 self.locals += &format!(
                     "  %temp{id} = alloca [{len} x {}], align 64\n",
                     memory_type(u.dtype())
@@ -509,7 +509,7 @@ impl<'a> LlvmWriter<'a> {
         };
         if let Some((valid, alt)) = &guard {
             // A buffer shorter than the load is never validly read.
-            if let Arg::Global { len, .. } | Arg::Local { len, .. } = index.src()[0].arg()
+            if let Arg::Global { len, .. } | Arg::Shared { len, .. } = index.src()[0].arg()
                 && *len < dtype.lanes as usize
             {
                 return Ok(alt.clone());

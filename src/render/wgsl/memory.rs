@@ -208,7 +208,7 @@ impl WgslWriter<'_> {
             None => self.scalar(offset)?,
         };
         match buffer.arg() {
-            Arg::Local { id, .. } => Ok((None, format!("temp{id}"), at)),
+            Arg::Shared { id, .. } => Ok((None, format!("temp{id}"), at)),
             Arg::Global { slot, .. } => {
                 let argument = self
                     .args

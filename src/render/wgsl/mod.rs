@@ -265,7 +265,7 @@ impl<'a> WgslWriter<'a> {
                     Argument::new(self.wgsl, *slot, u.dtype(), *len, self.stored.contains(&u.id()));
                 self.args.push(argument);
             }
-            (Op::DefineLocal, Arg::Local { id, len }) => {
+            (Op::DefineShared, Arg::Shared { id, len }) => {
                 self.locals +=
                     &format!("var<workgroup> temp{id}: array<{}, {len}>;\n", ty(u.dtype().scalar)?);
             }

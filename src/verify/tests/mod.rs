@@ -24,7 +24,7 @@ fn global(slot: usize, len: usize, dtype: DType) -> UOp {
     node(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
 }
 fn local(id: u32, len: usize, dtype: DType) -> UOp {
-    node(Op::DefineLocal, dtype, Src::new(), Arg::Local { id, len })
+    node(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
 }
 fn index(buf: &UOp, idx: &UOp) -> UOp {
     node(Op::Index, buf.dtype(), [buf.clone(), idx.clone()].to_src(), Arg::None)

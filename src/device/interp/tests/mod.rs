@@ -39,7 +39,7 @@ impl List {
         self.push(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
     }
     fn local(&mut self, id: u32, len: usize, dtype: DType) -> UOp {
-        self.push(Op::DefineLocal, dtype, Src::new(), Arg::Local { id, len })
+        self.push(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
     }
     fn special(&mut self, kind: SpecialKind, dim: u8, extent: usize) -> UOp {
         self.push(Op::Special, DType::I32, Src::new(), Arg::Special { kind, dim, extent })
