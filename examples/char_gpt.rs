@@ -1,4 +1,4 @@
-//! A small transformer that learns to write like this project's own pages, letter by letter: `cargo
+//! A small transformer, trained character by character on the text of this project's pages: `cargo
 //! run --release --example char_gpt`.
 
 mod plot;
@@ -27,8 +27,8 @@ const TEXT: &[&str] = &[
 
 #[derive(Module)]
 struct Gpt {
-    letters: Embedding,
-    places: Embedding,
+    chars: Embedding,
+    positions: Embedding,
     blocks: Vec<TransformerBlock>,
     norm: LayerNorm,
     head: Linear,
@@ -37,28 +37,28 @@ struct Gpt {
 impl Gpt {
     fn new(vocabulary: usize) -> Gpt {
         Gpt {
-            letters: Embedding::new(vocabulary, SIZE),
-            places: Embedding::new(CONTEXT, SIZE),
+            chars: Embedding::new(vocabulary, SIZE),
+            positions: Embedding::new(CONTEXT, SIZE),
             blocks: (0..2).map(|_| TransformerBlock::new(SIZE, 4, 4 * SIZE).causal()).collect(),
             norm: LayerNorm::new(SIZE),
             head: Linear::new(SIZE, vocabulary).bias(false),
         }
     }
 
-    /// Letters `[batch, time]` to scores for the next one, `[batch, time, vocabulary]`.
-    fn forward(&self, letters: &Tensor) -> Tensor {
-        let places = Tensor::arange(0, letters.size(1) as i32, 1);
-        let x = self.letters.forward(letters) + self.places.forward(&places);
+    /// Characters `[batch, time]` to logits of the next one, `[batch, time, vocabulary]`.
+    fn forward(&self, chars: &Tensor) -> Tensor {
+        let positions = Tensor::arange(0, chars.size(1) as i32, 1);
+        let x = self.chars.forward(chars) + self.positions.forward(&positions);
         let x = self.blocks.iter().fold(x, |x, block| block.forward(&x));
         self.head.forward(&self.norm.forward(&x))
     }
 
-    /// Continues a text, each letter drawn from the scores.
-    fn write(&self, prompt: &[i32], letters: usize) -> picograd::Result<Vec<i32>> {
+    /// Continues a text by sampling each character from the logits.
+    fn write(&self, prompt: &[i32], chars: usize) -> picograd::Result<Vec<i32>> {
         let mut text = prompt.to_vec();
-        for _ in 0..letters {
-            // A fixed window, so that one set of kernels serves all steps: what is missing in front
-            // is filled up, and never looked at.
+        for _ in 0..chars {
+            // A fixed window, so that one set of kernels serves all steps. Short text is padded on
+            // the left, and the padding is masked.
             let seen = text.len().min(CONTEXT);
             let mut window = text[text.len() - seen..].to_vec();
             window.resize(CONTEXT, 0);
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     alphabet.dedup();
     let number = |c: &char| alphabet.binary_search(c).map_or(0, |i| i as i32);
     let numbers: Vec<i32> = text.iter().map(number).collect();
-    println!("{} letters of {} kinds", numbers.len(), alphabet.len());
+    println!("{} characters, {} distinct", numbers.len(), alphabet.len());
 
     Tensor::manual_seed(1);
     let net = Gpt::new(alphabet.len());
@@ -120,6 +120,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all("target/out")?;
     plot::losses("target/out/char_gpt.png", "char_gpt", &losses)?;
     let last: f32 = losses[losses.len() - 20..].iter().sum::<f32>() / 20.0;
-    println!("loss {last:.3} a letter in the end; guessing is {:.3}", (alphabet.len() as f32).ln());
+    println!(
+        "final loss {last:.3} per character; a uniform guess has {:.3}",
+        (alphabet.len() as f32).ln()
+    );
     Ok(())
 }

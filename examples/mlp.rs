@@ -1,4 +1,4 @@
-//! A network of three layers on drawn digits, in as few lines as it takes: `cargo run --release
+//! A network of three linear layers on synthetic digits, in few lines: `cargo run --release
 //! --example mlp`.
 
 mod plot;

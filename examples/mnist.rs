@@ -1,7 +1,7 @@
 //! Trains a convolutional network on images of digits: `cargo run --release --example mnist`.
 //!
-//! The digits are drawn, so nothing is downloaded. With a folder, `-- path/to/mnist`, it is MNIST
-//! from the four files there.
+//! The digits are synthetic, so nothing is downloaded. `-- path/to/mnist` reads MNIST from the four
+//! files in a directory.
 
 mod plot;
 
@@ -38,7 +38,7 @@ impl Net {
         }
     }
 
-    /// Images of bytes to a score for each digit.
+    /// Images of bytes to logits.
     fn forward(&self, images: &Tensor) -> Tensor {
         let x = images.cast(DType::F32).reshape([-1, 1, 28, 28]) / 255.0;
         let x = self.norm1.forward(&self.conv1.forward(&x)).relu().max_pool2d(2, Pool::new());
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => (digits(0, 20_000), digits(1, 4_000)),
     };
     println!(
-        "{} images to learn from, {} to be tested on, ready in {:.1?}",
+        "{} training images, {} test images, ready in {:.1?}",
         train.len(),
         test.len(),
         start.elapsed()

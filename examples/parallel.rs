@@ -1,6 +1,6 @@
-//! Trains one network three times and compares: on one device, over four with the batch in parts
-//! (data parallel), and over four with the layers in parts (tensor parallel). `cargo run --release
-//! --example parallel`.
+//! Trains one network three times and compares the results: on one device, data-parallel on four
+//! (the batch is sharded), and tensor-parallel on four (the layers are sharded). `cargo run
+//! --release --example parallel`.
 
 use picograd::nn::data::{DataLoader, Progress, digits};
 use picograd::nn::optim::{Adam, Optimizer};
@@ -11,14 +11,14 @@ use std::error::Error;
 
 const STEPS: usize = 200;
 
-/// How a network and its batches lie.
+/// The sharding of a network and its batches.
 struct Layout {
     name: &'static str,
     devices: &'static [&'static str],
-    /// The axis of the parts of each parameter: weight and bias of the first layer, weight and
-    /// bias of the second. `None` is all of it on each device.
+    /// Shard axis of each parameter: weight and bias of the first layer, weight and bias of the
+    /// second. `None` replicates.
     parameters: [Option<isize>; 4],
-    /// That of images and labels.
+    /// Shard axis of images and labels.
     batch: Option<isize>,
 }
 
@@ -26,11 +26,10 @@ const FOUR: &[&str] = &["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
 
 const LAYOUTS: [Layout; 3] = [
     Layout { name: "one device", devices: &["CPU"], parameters: [None; 4], batch: None },
-    // Each device has all parameters and a part of the batch. Gradients are sums over all of it,
-    // so they are added up between devices.
+    // Each device has all parameters and a shard of the batch. Gradients are all-reduced.
     Layout { name: "batch in parts", devices: FOUR, parameters: [None; 4], batch: Some(0) },
-    // The first layer along its outputs, the second along its inputs: each device has a part of
-    // the units between them, and only the logits are added up.
+    // The first layer is sharded along its outputs, the second along its inputs: each device has a
+    // shard of the hidden units, and only the logits are all-reduced.
     Layout {
         name: "layers in parts",
         devices: FOUR,
@@ -39,14 +38,14 @@ const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// The network and its losses after some steps.
+/// The network and its losses after training.
 fn train(how: &Layout) -> Result<(Sequential, Vec<f32>), Box<dyn Error>> {
     Tensor::manual_seed(0);
     let net = seq![Flatten::new(), Linear::new(784, 128), Tensor::relu, Linear::new(128, 10)];
     for (p, axis) in net.parameters().iter().zip(how.parameters) {
         p.shard_(how.devices, axis)?;
     }
-    // After that, so that what it keeps for them lies as they do.
+    // Created after sharding, so that its state is sharded like the parameters.
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(1e-3))?;
     let mut bar = Progress::new(how.name, STEPS as u64);
     let mut losses = Vec::new();

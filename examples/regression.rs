@@ -1,4 +1,4 @@
-//! Fits a curve to noisy points and draws it: `cargo run --release --example regression`.
+//! Fits a curve to noisy points and plots it: `cargo run --release --example regression`.
 
 mod plot;
 

@@ -1,7 +1,7 @@
 //! A residual network on small colour images: `cargo run --release --example resnet_cifar`.
 //!
-//! The images are drawn shapes, so nothing is downloaded. With a folder, `--
-//! path/to/cifar-10-batches-bin`, it is CIFAR-10 from the files there.
+//! The images are synthetic shapes, so nothing is downloaded. `-- path/to/cifar-10-batches-bin`
+//! reads CIFAR-10 from a directory.
 
 mod plot;
 
@@ -13,7 +13,7 @@ use picograd::{DType, Tensor, no_grad};
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Two convolutions beside a shortcut, which a 1×1 convolution fits to a new size.
+/// Two convolutions and a shortcut; a 1×1 convolution projects the shortcut to a new shape.
 #[derive(Module)]
 struct Block {
     conv1: Conv2d,

@@ -1,8 +1,8 @@
-//! `(a * b).sum(0)` through every stage, one after another: `cargo run --release --example tour`.
+//! Prints `(a * b).sum(0)` at every stage of the compiler: `cargo run --release --example tour`.
 //!
-//! `NOOPT=1` shows the plain loop nest, `DEV=INTERP` the program of a machine with workgroups;
-//! `DEBUG=2` and `DEBUG=4` add what they always show. `docs/debug.md` explains the names of kernels
-//! and their colours.
+//! `NOOPT=1` shows the unoptimized loop nest, `DEV=INTERP` the program of a device with workgroups;
+//! `DEBUG=2` and `DEBUG=4` add their usual output. `docs/debug.md` explains kernel names and their
+//! colours.
 
 use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A line that fits a terminal of 100 columns.
+/// Truncates a line to the 100 columns of a terminal.
 fn cut(line: &str) -> String {
     const MOST: usize = 94;
     if line.chars().count() <= MOST || line.contains('\x1b') {
@@ -83,7 +83,7 @@ fn cut(line: &str) -> String {
     line.chars().take(MOST - 1).chain(['…']).collect()
 }
 
-/// The source from the function of this name on.
+/// The source text from the function of this name on.
 fn kernel_of<'a>(source: &'a str, name: &str) -> &'a str {
     let at = source.find(&format!(" {name}(")).unwrap_or(0);
     &source[source[..at].rfind('\n').map_or(0, |n| n + 1)..]

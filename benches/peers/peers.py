@@ -49,13 +49,13 @@ class Bench:
             first = time.perf_counter() - start
             times, begin = [], time.perf_counter()
             # A GPU is given many launches at once, or what starting one takes would be measured too.
-            at_once = 10 if self.suite == "gpu" else 1
+            launches = 10 if self.suite == "gpu" else 1
             while len(times) < 3 or (time.perf_counter() - begin < self.seconds and len(times) < 1000):
                 start = time.perf_counter()
-                for _ in range(at_once):
+                for _ in range(launches):
                     f()
                 self.sync()
-                times.append((time.perf_counter() - start) / at_once)
+                times.append((time.perf_counter() - start) / launches)
         except Exception as e:  # One that cannot do the work does not end the run.
             print(f"{self.peer} {name}: {type(e).__name__}: {e}".splitlines()[0], file=sys.stderr)
             return

@@ -1,18 +1,18 @@
-//! `#[derive(Module)]`: in comes a struct, out comes an `impl Module` whose `visit` shows each
-//! field under its name.
+//! `#[derive(Module)]`: generates an `impl Module` whose `visit` passes each field to a visitor
+//! under its name.
 //!
-//! What a field is, the trait decides and not the macro: tensors, layers, lists and options of them
-//! show themselves, plain numbers and text show nothing. So the macro never looks at a type, and an
-//! alias or a generic is as good as the type itself.
+//! The trait decides what a field is, not the macro: tensors, layers, lists and options of them are
+//! visited, numbers and text are ignored. The macro never inspects types, so aliases and generics
+//! work.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Index, Result, parse_macro_input, parse_quote};
 
-/// Implements `Module` for a struct: every field is shown to a visitor under its name, or its
-/// number in a tuple struct. Fields of tensors and modules count, numbers, bools and text do not,
-/// and `#[module(skip)]` leaves out whatever is something else.
+/// Implements `Module` for a struct: each field is visited under its name, or under its number in a
+/// tuple struct. Tensors and modules are visited; numbers, bools and text are ignored;
+/// `#[module(skip)]` excludes a field of any other type.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -41,7 +41,7 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     let visitor = format_ident!("visitor");
-    // With the place of the field's type, so that the compiler points there if it is no module.
+    // The span of the field's type, so that the compiler points there if it is not a module.
     let calls = shown.iter().map(
         |(field, place, span)| quote_spanned! { *span=> #visitor.field(#field, &self.#place); },
     );
@@ -56,7 +56,7 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The name of each field that is shown, how the struct reaches it, and where its type stands.
+/// Name, accessor and type span of each visited field.
 fn fields(fields: &Fields) -> Result<Vec<(String, TokenStream, Span)>> {
     let mut shown = Vec::new();
     for (i, field) in fields.iter().enumerate() {

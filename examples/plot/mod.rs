@@ -1,17 +1,17 @@
-//! Curves as PNG files, and in the terminal: what the examples draw with.
+//! Plots of the examples: PNG files, and text for the terminal.
 
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use std::error::Error;
 use std::ops::Range;
 
-/// A curve or a cloud of points, and its name.
+/// A named line or scatter plot.
 pub struct Series<'a> {
-    /// For the legend.
+    /// Label in the legend.
     pub name: &'a str,
-    /// Where it goes.
+    /// Points of the series, in data coordinates.
     pub points: Vec<(f64, f64)>,
-    /// Joined by a line?
+    /// True if a line joins the points.
     pub line: bool,
 }
 
@@ -22,7 +22,7 @@ fn span(values: impl Iterator<Item = f64>) -> Range<f64> {
     if lo < hi { lo..hi } else { 0.0..1.0 }
 }
 
-/// Draws the series into a PNG file.
+/// Draws the series to a PNG file.
 pub fn png(path: &str, title: &str, series: &[Series<'_>]) -> Result<(), Box<dyn Error>> {
     register_font("sans-serif", FontStyle::Normal, dejavu::sans_mono::regular())
         .map_err(|_| "the font cannot be read")?;
@@ -51,7 +51,7 @@ pub fn png(path: &str, title: &str, series: &[Series<'_>]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Prints the series as a field of characters: `·` for points, `█` for lines.
+/// Prints the series as text: `·` for points, `█` for lines.
 #[allow(dead_code, reason = "not every example prints one")]
 pub fn text(series: &[Series<'_>], width: usize, height: usize) {
     let all = || series.iter().flat_map(|s| s.points.iter());
@@ -69,7 +69,7 @@ pub fn text(series: &[Series<'_>], width: usize, height: usize) {
     field.iter().for_each(|row| println!("{}", row.iter().collect::<String>()));
 }
 
-/// A curve of losses, one for each step, with a running mean over it.
+/// Plots the losses of the training steps with their running mean.
 #[allow(dead_code, reason = "not every example has one")]
 pub fn losses(path: &str, title: &str, losses: &[f32]) -> Result<(), Box<dyn Error>> {
     let mut mean = losses.first().copied().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `cargo xtask bench beam`: what a search gains over the heuristic on the default device. Each
-//! kernel is searched for anew, four kernels wide and for as long as `BEAM_SECONDS` says; then both
-//! are timed in turns, by the clock on the wall over many launches. The peer of each figure is the
-//! heuristic.
+//! `cargo xtask bench beam`: the speedup of a beam search over the heuristic on the default device.
+//! Each kernel is searched without the disk cache, with a beam width of 4 and a budget of
+//! `BEAM_SECONDS`; then both programs are timed in alternation, by wall-clock time over many
+//! launches. The peer of each figure is the heuristic.
 
 use crate::bench::Figure;
 use picograd::compile::beam::Beam;
@@ -11,13 +11,13 @@ use picograd::{DType, Device, Error, Result, Tensor, env, opt};
 use std::time::{Duration, Instant};
 
 const WIDTH: usize = 4;
-/// Turns, of which the best counts.
+/// Alternations per kernel; the best counts.
 const TURNS: usize = 7;
-/// How long a turn takes, about.
+/// Approximate duration of one measurement.
 const TURN: Duration = Duration::from_millis(40);
 
-/// Prints the figures: all, or those whose names contain one of the words. A GPU is given the work
-/// of `bench gpu`, which keeps it busy.
+/// Prints the figures, or those whose names contain one of the words. A GPU runs the workloads of
+/// `bench gpu`, which are large enough to saturate it.
 pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
@@ -58,7 +58,7 @@ fn random(shape: &[usize]) -> Result<Tensor> {
     Tensor::rand(shape).cast(DType::F32).contiguous().realize()
 }
 
-/// Searches for the longest kernel of a tensor and prints its time with what was found.
+/// Tunes the slowest kernel of a tensor and prints its time.
 fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     let kernels = t.schedule()?.into_iter().filter(|i| matches!(i, ScheduleItem::Kernel { .. }));
     let lowered = kernels.map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
@@ -90,8 +90,7 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A whole training step: `bench gpu mnist_step` in two processes, one of which searches for every
-/// kernel.
+/// A whole training step: `bench gpu mnist_step` in two processes, one of which tunes every kernel.
 fn step() -> Result<()> {
     let failed = |what: String| Error::Device(format!("bench gpu mnist_step: {what}"));
     let figure = |beam: usize| -> Result<(f64, Duration)> {
@@ -121,7 +120,7 @@ fn step() -> Result<()> {
     Ok(())
 }
 
-/// Seconds of one run, of many in a row.
+/// Mean seconds per run over many runs in a row.
 fn time(item: &ExecItem, device: &Device) -> Result<f64> {
     let run = |times: u32| -> Result<Duration> {
         let start = Instant::now();

@@ -1,10 +1,10 @@
-//! `cargo xtask bench compile`: how long the compiler takes, without any C compiler. One line of
-//! JSON per figure on standard output: `{"suite":"compile","name":…,"value":…,"unit":…}`, and where
-//! they are known `limit`, `peer`, `peer_value` and `ratio` (value over peer's).
+//! `cargo xtask bench compile`: compile time from tensors to source text, without a C compiler.
+//! Prints one line of JSON per figure: `{"suite":"compile","name":…,"value":…,"unit":…}`, and if
+//! known `limit`, `peer`, `peer_value` and `ratio` (value over peer's).
 //!
-//! Totals are the time of this thread on the processor, which a busy machine changes little;
-//! `wall_ms` beside them is by the clock on the wall, and so are the times by pass. Each is the
-//! best of several runs, cold ones with all caches of the process cleared.
+//! Totals are CPU time of the thread, which depends little on other load; `wall_ms` and the times
+//! by pass are wall-clock time. Each is the best of several runs. Cold runs start with all caches
+//! of the process empty.
 
 use crate::{ir, models, suite, usage};
 use picograd::compile::Compiled;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Parts of the compile suite.
 const PARTS: [&str; 4] = ["ir", "gpt2", "resnet50", "mnist_step"];
 
-/// Runs a suite of figures. A debug build starts the release build of itself.
+/// Runs a suite. A debug build runs the release build of itself.
 pub fn run(words: &[String]) -> ExitCode {
     let all: Vec<&str> = words.iter().map(String::as_str).collect();
     let words: Vec<&str> = all.iter().copied().filter(|w| *w != "--save").collect();
@@ -35,11 +35,9 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     if !known {
         return usage(
-            "bench takes the name of a suite: kernels, kernel_compile; gpu, beam, jit, memory, \
-             ops or cpu, which may be followed by names of workloads, ops and cpu also by \
-             --quick, ops by --peer PYTHON, --list or --sample; or compile, which may be followed \
-             by --quick for one run of each figure and by parts of it: ir, gpt2, resnet50, \
-             mnist_step; each of them by --save, which keeps the figures in benches/results",
+            "bench: expected a suite (compile, kernels, kernel_compile, cpu, gpu, jit, memory, \
+             ops, beam), then options of that suite and --save; compile takes --quick and the \
+             parts ir, gpt2, resnet50, mnist_step",
         );
     }
     let quick = words.contains(&"--quick");
@@ -47,7 +45,7 @@ pub fn run(words: &[String]) -> ExitCode {
         let mut args = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
         args.extend(&all);
         let mut cargo = suite::cargo(&args);
-        // These look at kernels that nobody runs, and one of them begins with an empty store.
+        // These suites run no kernel, and one of them needs an empty disk cache.
         let folder = std::env::temp_dir().join(format!("picograd-bench-{}", std::process::id()));
         if matches!(words[0], "kernels" | "kernel_compile" | "compile") {
             cargo.env("DEV", "NULL").env("PICO_CACHE", &folder);
@@ -57,7 +55,7 @@ pub fn run(words: &[String]) -> ExitCode {
         return match status {
             Ok(status) if status.success() => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
-            Err(e) => usage(&format!("cargo cannot be run: {e}")),
+            Err(e) => usage(&format!("failed to run cargo: {e}")),
         };
     }
     crate::saved::start(words.len() < all.len());
@@ -68,7 +66,7 @@ pub fn run(words: &[String]) -> ExitCode {
     code
 }
 
-/// Runs the suite that the first word names.
+/// Runs the suite named by the first word.
 fn measure(words: &[&str], quick: bool) -> ExitCode {
     let wanted = |part: &str| words.contains(&part) || !words.iter().any(|w| PARTS.contains(w));
     if words[0] != "compile" {
@@ -117,7 +115,7 @@ fn measure(words: &[&str], quick: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What each figure should stay under, or over for rates.
+/// Upper limits of the figures; lower limits for rates.
 const LIMITS: [(&str, f64); 9] = [
     ("intern_nodes", 2e6),
     ("intern_nodes_again", 2e6),
@@ -157,18 +155,18 @@ impl Figure {
     ) -> Figure {
         Figure { suite, name: name.into(), value, unit, more: String::new() }
     }
-    /// One more number.
+    /// Adds a field.
     pub fn with(mut self, name: &str, value: f64) -> Figure {
         write!(self.more, ",\"{name}\":{value:.3}").expect("a string takes all text");
         self
     }
-    /// What somebody else's takes.
+    /// Adds the value of a peer, and the ratio to it.
     pub fn peer(mut self, peer: &str, value: f64) -> Figure {
         write!(self.more, ",\"peer\":\"{peer}\"").expect("a string takes all text");
         let ratio = self.value / value;
         self.with("peer_value", value).with("ratio", ratio)
     }
-    /// The line, with the speed as a ratio to the saved run of this machine if there is one.
+    /// Prints the line, with the ratio to the saved run of this machine if there is one.
     pub fn print(&self) {
         let saved =
             crate::saved::record(format!("{}/{}", self.suite, self.name), self.value, self.unit);
@@ -180,7 +178,7 @@ impl Figure {
     }
 }
 
-/// The time of this thread on the processor.
+/// CPU time of this thread.
 pub fn clock() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec, and the pointer is to one.
@@ -189,18 +187,18 @@ pub fn clock() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// What one trip from methods to C text took.
+/// Times and counts of one compilation, from tensor methods to source text.
 struct Trip {
     cpu: Duration,
     wall: Duration,
-    /// Names of passes, and what each took, in the order of the pipeline.
+    /// Passes in the order of the pipeline, with their times.
     passes: Vec<(&'static str, Duration)>,
     nodes: usize,
     kernels: usize,
     programs: usize,
 }
 
-/// Builds a graph, schedules it, and brings every kernel to source.
+/// Builds a graph, schedules it and compiles every kernel to source text.
 fn trip(build: fn() -> Tensor) -> Trip {
     let before = device::counters();
     let (cpu, start) = (clock(), Instant::now());
@@ -223,7 +221,7 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let mut unique = compiled.clone();
     unique.sort_by_key(Arc::as_ptr);
     unique.dedup_by(|a, b| Arc::ptr_eq(a, b));
-    // What came from a cache took no time in this trip.
+    // Programs from the cache took no time in this run.
     let after = device::counters();
     let (planned, made) =
         (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
@@ -262,7 +260,7 @@ fn ms(t: Duration) -> f64 {
     t.as_secs_f64() * 1e3
 }
 
-/// The figures of a model. `note` may add to a figure what is known of it elsewhere.
+/// Prints the figures of a model. `note` may add fields to a figure.
 fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -> Figure) {
     let cold = || {
         schedule::clear_cache();
@@ -289,8 +287,7 @@ fn model(name: &str, build: fn() -> Tensor, quick: bool, note: impl Fn(Figure) -
     }
 }
 
-/// What a training step costs beside its kernels, once everything is compiled: with NULL, which
-/// runs none.
+/// Host overhead of a warm training step, measured on NULL, which runs no kernels.
 fn training_step(quick: bool) -> picograd::Result<()> {
     if picograd::Device::default_name().as_str() != "NULL" {
         eprintln!(

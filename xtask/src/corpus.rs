@@ -53,7 +53,7 @@ impl Dump {
         texts.sort_unstable();
         self.text.extend(texts);
     }
-    /// The same for the values of tensors.
+    /// Realizes tensors and adds their kernels.
     fn tensors(&mut self, name: &str, build: impl FnOnce() -> Result<Vec<Tensor>>) {
         self.add(name, || Tensor::realize_many(&build()?.iter().collect::<Vec<_>>()));
     }

@@ -1,8 +1,8 @@
-//! `cargo xtask bench cpu`: how fast kernels run on the default device, which should be a CPU. The
-//! names and the work are those of `benches/peers`, which measures others. Values are computed over
-//! and over from inputs that stay where they are, and the fastest time counts: a busy machine makes
-//! others longer. `limit` is what loops that do nothing else reach on this machine, `of_limit` the
-//! share of it.
+//! `cargo xtask bench cpu`: throughput of kernels on the default device, which should be a CPU.
+//! Names and workloads are those of `benches/peers`. Each tensor is recomputed from the same
+//! inputs, and the fastest repetition counts, because other load only makes repetitions slower.
+//! `limit` is the roofline of this machine, measured by loops that do nothing else, and `of_limit`
+//! the ratio to it.
 
 use crate::bench::Figure;
 use crate::limits::Limits;
@@ -14,14 +14,14 @@ use picograd::tensor::{Conv, Reduction};
 use picograd::{DType, Device, Result, Tensor, no_grad};
 use std::time::{Duration, Instant};
 
-/// The workloads that are asked for, and how long each is measured.
+/// The chosen workloads and the measuring time of each.
 struct Bench<'a> {
     wanted: &'a [&'a str],
     time: Duration,
     limits: Limits,
 }
 
-/// Prints the figures: all, or those whose names contain one of the words.
+/// Prints the figures, or those whose names contain one of the words.
 pub fn figures(quick: bool, wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
@@ -50,14 +50,14 @@ pub fn figures(quick: bool, wanted: &[&str]) -> Result<()> {
     b.model("gpt2_decode", 2.0 * models::GPT2_WEIGHTS, 4.0 * models::GPT2_WEIGHTS, || {
         models::gpt2_next(1, 64)
     })?;
-    // The table of words is read for the last token alone.
+    // The logits use the embedding table for the last token only.
     let layers = models::GPT2_WEIGHTS - models::GPT2_TABLE;
     b.model("gpt2_prefill64", 2.0 * (64.0 * layers + models::GPT2_TABLE), 0.0, || {
         models::gpt2_next(64, 0)
     })
 }
 
-/// Products of matrices.
+/// Matrix products.
 fn products(b: &Bench) -> Result<()> {
     for n in [512usize, 1024, 2048] {
         b.flops(&format!("matmul_{n}"), 2.0 * n as f64, || {
@@ -72,7 +72,7 @@ fn products(b: &Bench) -> Result<()> {
     })
 }
 
-/// Work that memory decides. Bytes are those of one element of the result: each operand once.
+/// Bandwidth-bound work. Bytes are those per element of the result, each operand counted once.
 fn streams(b: &Bench) -> Result<()> {
     let long = [16usize << 20];
     b.bytes("fma_relu_16M", 12.0, false, || Ok((random(&long)? * random(&long)? + 1.5).relu()))?;
@@ -88,7 +88,7 @@ fn streams(b: &Bench) -> Result<()> {
     })
 }
 
-/// A training step of the network of the peers' table.
+/// A training step of the conv net that `benches/peers` measures.
 fn mnist(b: &Bench) -> Result<()> {
     // Each layer once forward and twice backward, the first only once.
     const FLOPS: f64 = 2.0
@@ -107,12 +107,12 @@ fn mnist(b: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What does one such step, as a program that trains does, and returns the loss.
+/// Returns a function that runs one training step and returns the loss.
 pub fn mnist_step() -> Result<impl FnMut() -> Result<Tensor>> {
     Ok(mnist_training()?.0)
 }
 
-/// The same, and how many parameters there are.
+/// The same, with the number of parameters.
 pub fn mnist_training() -> Result<(impl FnMut() -> Result<Tensor>, usize)> {
     let net = kernels::mnist();
     let parameters = net.num_parameters();
@@ -138,7 +138,7 @@ fn random(shape: &[usize]) -> Result<Tensor> {
     Tensor::rand(shape).cast(DType::F32).contiguous().realize()
 }
 
-/// The times of one workload.
+/// Times of one workload.
 struct Times {
     first: Duration,
     best: Duration,
@@ -150,7 +150,7 @@ impl Bench<'_> {
     fn wants(&self, name: &str) -> bool {
         self.wanted.is_empty() || self.wanted.iter().any(|w| name.contains(w))
     }
-    /// Runs something until time is up, and a few times at least.
+    /// Runs a function until the time is up, at least a few times.
     fn times(&self, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
         let begin = Instant::now();
         run()?;
@@ -172,7 +172,7 @@ impl Bench<'_> {
             .with("median_ms", ms(times.median));
         figure.with("first_ms", ms(times.first)).with("kernels", times.kernels as f64)
     }
-    /// The times of computing a tensor, by its kernels alone, and how many elements it has.
+    /// Measures the kernels of a tensor. Returns the times and the number of elements.
     fn tensor(&self, build: impl FnOnce() -> Result<Tensor>) -> Result<(Times, f64)> {
         let start = Instant::now();
         let t = build()?;
@@ -182,7 +182,7 @@ impl Bench<'_> {
         times.first += built;
         Ok((times, t.numel() as f64))
     }
-    /// Operations per second, given those of one element of the result.
+    /// Measures operations per second, from those of one element of the result.
     fn flops(&self, name: &str, flops: f64, build: impl FnOnce() -> Result<Tensor>) -> Result<()> {
         if self.wants(name) {
             let (times, elements) = self.tensor(build)?;
@@ -190,8 +190,8 @@ impl Bench<'_> {
         }
         Ok(())
     }
-    /// Bytes per second, given those of one element of the result, and whether hardly any of them
-    /// is written.
+    /// Measures bytes per second, from those of one element of the result. `read` says that almost
+    /// all of them are read.
     fn bytes(
         &self,
         name: &str,
@@ -219,8 +219,8 @@ impl Bench<'_> {
             .with("of_limit", rate / limit)
             .print();
     }
-    /// Milliseconds of a model, whose limit is what its operations or its bytes take, whichever is
-    /// more.
+    /// Measures milliseconds of a model. The limit is the larger of the times of its operations and
+    /// of its bytes.
     fn model(
         &self,
         name: &str,

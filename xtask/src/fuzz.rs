@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: random tensor graphs on every device until the time is over, or one failure
-//! again.
+//! `cargo xtask fuzz`: runs random tensor graphs on every device until the time is up, or repeats
+//! one failure.
 
 use picograd::testing::{Campaign, Case, Setup, check, setups};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub fn main(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// Runs `tests/random_realizations.rs` with so many programs.
+/// Runs `tests/random_realizations.rs` with a number of programs.
 fn realized(count: u64, first: u64) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = std::process::Command::new(cargo);
@@ -100,10 +100,10 @@ fn replay(file: &str) -> Result<(), String> {
     let mut failed = 0;
     for setup in &list {
         match check(&case, &expected, setup) {
-            Ok(()) => println!("right on {setup}"),
+            Ok(()) => println!("passed on {setup}"),
             Err(failure) => {
                 failed += 1;
-                println!("wrong on {setup}\n  {failure}");
+                println!("failed on {setup}\n  {failure}");
             }
         }
     }

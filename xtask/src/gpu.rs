@@ -1,8 +1,7 @@
-//! `cargo xtask bench gpu`: how fast kernels run on the default device, which should be a GPU. The
-//! names and the work are those of `benches/peers`. Values are computed over and over from inputs
-//! that stay where they are; the time is by the clock on the wall over many launches, so what it
-//! takes to start one is in it. `limit` is what a copy reaches in the same run, or the peak of the
-//! GPU where it is a known one.
+//! `cargo xtask bench gpu`: throughput of kernels on the default device, which should be a GPU.
+//! Names and workloads are those of `benches/peers`. Each tensor is recomputed from the same
+//! inputs; the time is wall-clock time over many launches, launch overhead included. `limit` is the
+//! bandwidth of a copy in the same run, or the peak rate of a known GPU.
 
 use crate::bench::Figure;
 use crate::{cpu, models};
@@ -11,16 +10,16 @@ use picograd::tensor::{Attention, Conv};
 use picograd::{DType, Device, Result, Tensor, no_grad};
 use std::time::{Duration, Instant};
 
-/// How long each figure is measured for.
+/// Measuring time of each figure.
 const MEASURED: Duration = Duration::from_millis(300);
-/// Steps of a training between two looks at the loss.
+/// Training steps between two reads of the loss.
 const LOOKED_AT: usize = 10;
 
-/// Peaks of GPUs by a part of their description, in TFLOP/s: f32 by the maker's sheet, and products
-/// of 16 bits by the instruction `mma.sync` as measured.
+/// Peak rates of GPUs by a part of their description, in TFLOP/s: f32 by the datasheet, and 16-bit
+/// matrix products as measured with `mma.sync`.
 const PEAKS: [(&str, f64, f64); 2] = [("H200", 67.0, 627.0), ("H100", 67.0, 627.0)];
 
-/// The peers' figures are of an H200.
+/// The peers' figures were measured on an H200.
 const PEER: &str = "PyTorch 2.11 on an H200";
 
 struct Bench<'a> {
@@ -29,7 +28,7 @@ struct Bench<'a> {
     copy: f64,
 }
 
-/// Prints the figures: all, or those whose names contain one of the words.
+/// Prints the figures, or those whose names contain one of the words.
 pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("{}: {}", device.name(), device.describe());
@@ -77,7 +76,7 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
             images().map(|(x, w)| x.conv2d(&w, Conv::new().padding(1)))
         })?;
     }
-    // Both products of an output: with 4096 queries of 128 by 4096 keys, and of the weights with
+    // Two products per output element: 4096 queries of width 128 by 4096 keys, and the weights by
     // 4096 values.
     b.flops("attention_bf16_4x16x4096x128", 4.0 * 4096.0, bf16, 601.0, || {
         let x = || narrow(&[4, 16, 4096, 128], bf16);
@@ -91,7 +90,7 @@ impl Bench<'_> {
     fn wants(&self, name: &str) -> bool {
         self.wanted.is_empty() || self.wanted.iter().any(|w| name.contains(w))
     }
-    /// Bytes per second, given those of one element of the result.
+    /// Measures bytes per second, from those of one element of the result.
     fn bytes(
         &self,
         name: &str,
@@ -107,7 +106,7 @@ impl Bench<'_> {
         }
         Ok(())
     }
-    /// Operations per second, given those of one element of the result.
+    /// Measures operations per second, from those of one element of the result.
     fn flops(
         &self,
         name: &str,
@@ -128,8 +127,7 @@ impl Bench<'_> {
         }
         Ok(())
     }
-    /// A training step, as a program that trains has it: the graph is built, scheduled and run each
-    /// time.
+    /// Measures a training step without capture: each step builds, schedules and runs its graph.
     fn mnist(&self) -> Result<()> {
         if !self.wants("mnist_step") {
             return Ok(());
@@ -141,7 +139,7 @@ impl Bench<'_> {
         step()?.item::<f32>()?;
         let start = Instant::now();
         let mut steps = 0;
-        // The loss is looked at now and then, as a progress bar does.
+        // The loss is read now and then, as a progress bar does.
         while start.elapsed() < 3 * MEASURED {
             for _ in 1..LOOKED_AT {
                 step()?.realize()?;
@@ -158,7 +156,7 @@ impl Bench<'_> {
         .print();
         Ok(())
     }
-    /// One token through eight layers of the shape of a model with 7 billion weights.
+    /// One token through eight layers with the shapes of a model of 7 billion parameters.
     fn decode(&self) -> Result<()> {
         if !self.wants("decode_bf16_8_layers") {
             return Ok(());
@@ -173,7 +171,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The time of one computation of a tensor, of many in a row.
+    /// Mean time of one computation over many in a row.
     fn time(&self, t: &Tensor) -> Result<Duration> {
         let items = t.schedule()?.iter().map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
         let run = |times: u32| -> Result<Duration> {

@@ -1,5 +1,5 @@
-//! Speed of the IR and the rewrite engine: making nodes, walking them, and a pass in which nothing
-//! matches.
+//! Speed of the IR and the rewrite engine: creating nodes, walking them, and a pass in which no
+//! rule matches.
 
 use crate::bench::{Figure, clock};
 use picograd::dtype::DType;
@@ -31,7 +31,7 @@ pub fn figures() {
     Figure::new("simplify_conv_index", best(conv).as_nanos() as f64 / 1000.0, "us").print();
 }
 
-/// The time without that of dropping the value.
+/// The time of a function, without the drop of its result.
 fn time<T>(f: impl FnOnce() -> T) -> Duration {
     let start = clock();
     let value = black_box(f());
@@ -44,11 +44,11 @@ fn best(mut f: impl FnMut() -> Duration) -> Duration {
     (0..9).map(|_| f()).min().expect("nine runs")
 }
 
-/// Steps of an unrolled loop; each makes eight nodes.
+/// Iterations of an unrolled loop; each creates eight nodes.
 const STEPS: i64 = 25_000;
 
-/// Loads, arithmetic, comparisons and selections over a few ranges, as an unrolled kernel has them.
-/// Nothing in it can be simplified.
+/// Loads, arithmetic, comparisons and selects over a few ranges, like an unrolled kernel. Nothing
+/// in it can be simplified.
 fn kernel(steps: i64) -> UOp {
     let buffer =
         UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 1 << 24 });
@@ -66,8 +66,8 @@ fn kernel(steps: i64) -> UOp {
     acc
 }
 
-/// Simplifies the index and the mask of a padded 3x3 convolution over a flattened output, as the
-/// scheduler makes them. The ranges have new numbers each time, so that nothing is known of them.
+/// Simplifies the index and the mask of a padded 3×3 convolution over a flattened output, like the
+/// scheduler. The ranges have new ids each time, so that no cache has their facts.
 fn conv() -> Duration {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(100);
     let id = NEXT.fetch_add(8, std::sync::atomic::Ordering::Relaxed);

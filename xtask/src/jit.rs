@@ -1,15 +1,15 @@
-//! `cargo xtask bench jit`: what a replay of a captured function costs beside its kernels, and what
-//! capturing gains, on the default device. One line of JSON per figure.
+//! `cargo xtask bench jit`: the overhead of a replay, and the speedup of captured functions, on the
+//! default device. Prints one line of JSON per figure.
 
 use crate::bench::Figure;
 use crate::{cpu, models};
 use picograd::{Device, Jit, Result, SymInt, Tensor, device, no_grad};
 use std::time::{Duration, Instant};
 
-/// The kernels of the chain.
+/// Kernels in the chain.
 const CHAIN: usize = 100;
 
-/// All figures, or those whose names contain one of the words.
+/// Prints the figures, or those whose names contain one of the words.
 pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("on {}: {}", device.name(), device.describe());
@@ -41,10 +41,10 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The longest text of the model with a cache.
+/// Capacity of the cache, in tokens.
 const LONGEST: usize = 1024;
 
-/// A token of GPT-2 small with a cache that grows: one captured function for all places.
+/// A token of GPT-2 small with a growing cache: one captured function for all positions.
 fn cached(device: &Device) -> Result<()> {
     let (weights, cache) = (models::Weights::default(), models::Cache::new(LONGEST)?);
     let token = weights.next(&[1, 1, 768]);
@@ -66,11 +66,11 @@ fn cached(device: &Device) -> Result<()> {
         )
         .print();
     }
-    assert_eq!(device::counters().compiled, compiled, "one set of kernels serves all places");
+    assert_eq!(device::counters().compiled, compiled, "one set of kernels serves all positions");
     Ok(())
 }
 
-/// A hundred kernels of one element each, every one on the result of the one before.
+/// A chain of 100 kernels of one element, each using the result of the previous one.
 fn chain(device: &Device) -> Result<()> {
     let mut f = Jit::new(|x: Tensor| {
         let mut x = x;
@@ -87,7 +87,7 @@ fn chain(device: &Device) -> Result<()> {
     assert_eq!(stats.steps, CHAIN, "a kernel for each");
     let time = best(device, || f.call(x.clone()).map(drop))?;
     let us = time.as_secs_f64() * 1e6;
-    // On a device that runs beside the host the call returns when everything is started.
+    // On an asynchronous device the call returns when all kernels are launched.
     let mut issue = f64::INFINITY;
     for _ in 0..200 {
         let start = Instant::now();
@@ -95,14 +95,14 @@ fn chain(device: &Device) -> Result<()> {
         issue = issue.min(start.elapsed().as_secs_f64() * 1e6);
         device.synchronize()?;
     }
-    Figure::in_suite("jit", "chain_100_kernels", us, "us").with("until_started", issue).print();
+    Figure::in_suite("jit", "chain_100_kernels", us, "us").with("host_us", issue).print();
     Figure::in_suite("jit", "replay_per_kernel", us / CHAIN as f64, "us")
         .with("limit", 1.0)
         .print();
     Ok(())
 }
 
-/// One thing with and without.
+/// Measures a function plain and captured.
 fn both(
     name: &str,
     device: &Device,
@@ -113,7 +113,7 @@ fn both(
         plain()?;
         captured()?;
     }
-    // One after the other, so that a busy moment of the machine meets both.
+    // Measurements alternate, so that other load affects both.
     let (mut with, mut without) = (Duration::MAX, Duration::MAX);
     for _ in 0..3 {
         without = without.min(best(device, &mut plain)?);
@@ -127,7 +127,7 @@ fn both(
     Ok(())
 }
 
-/// The best time of one call, each measured to the end of what it started.
+/// Best time of one call, including a synchronization at its end.
 fn best(device: &Device, mut f: impl FnMut() -> Result<()>) -> Result<Duration> {
     let (begin, mut best) = (Instant::now(), Duration::MAX);
     let mut runs = 0;

@@ -1,6 +1,6 @@
-//! `cargo xtask bench kernel_compile`: how long a kernel takes from linear program to machine code,
-//! through each compiler that is here, on the kernels of models, and from the store where it has
-//! been compiled before. Nothing runs.
+//! `cargo xtask bench kernel_compile`: time per kernel from linear program to machine code, for
+//! each installed compiler, on the kernels of models, and the time of a disk-cache hit. No kernel
+//! runs.
 
 use crate::bench::Figure;
 use crate::{kernels, models};
@@ -9,7 +9,7 @@ use picograd::ir::UOp;
 use picograd::{Device, Result, Tensor, compile};
 use std::time::Duration;
 
-/// Prints the figures of every renderer that is here.
+/// Prints the figures of every available renderer.
 pub fn figures() -> Result<()> {
     for (model, tensors) in [("gpt2", vec![models::gpt2()]), ("mnist", kernels::mnist_gradients()?)]
     {
@@ -24,7 +24,7 @@ pub fn figures() -> Result<()> {
         for name in ["CPU:LLVM", "CPU:CLANG", "CUDA", "CL"] {
             match Device::get(name) {
                 Ok(device) => figure(model, name, &asts, &device)?,
-                Err(e) => eprintln!("{name} is left out: {e}"),
+                Err(e) => eprintln!("{name} is skipped: {e}"),
             }
         }
     }
@@ -32,10 +32,10 @@ pub fn figures() -> Result<()> {
 }
 
 fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> {
-    // The first kernel pays for the start of LLVM.
+    // The first kernel includes the start of LLVM.
     compile::compiled(&asts[0], device)?;
     let renderer = name.split(':').nth(1).unwrap_or(name).to_lowercase();
-    // What was just compiled is in the store the second time.
+    // The second time, the disk cache has the kernels.
     for (which, kept) in [("", false), ("_kept", true)] {
         compile::clear_programs();
         let compiled =

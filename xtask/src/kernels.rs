@@ -1,6 +1,6 @@
-//! `cargo xtask bench kernels`: how many kernels things are. Nothing runs: the device is NULL, and
-//! what it would run is counted. The peer's figures are those that its own tests and runs give;
-//! `limit` is what we promise.
+//! `cargo xtask bench kernels`: kernel counts of ops, models and training steps. The device is
+//! NULL, which runs no kernel. The peer's figures are those of its own tests and runs; `limit` is
+//! the count that we guarantee.
 
 use crate::bench::Figure;
 use picograd::device::counters;
@@ -62,7 +62,7 @@ pub fn figures() -> Result<()> {
     step("mnist_step", 45, 123, &mnist(), &|net| net.forward(&x).cross_entropy(&y, Reduction::Mean))
 }
 
-/// The network of the peers' table.
+/// The conv net that `benches/peers` measures.
 pub fn mnist() -> Sequential {
     seq![
         Conv2d::new(1, 32, 5),
@@ -82,7 +82,7 @@ pub fn mnist() -> Sequential {
     ]
 }
 
-/// The loss of that network over a batch, and its gradients.
+/// The loss of the conv net over a batch, and its gradients.
 pub fn mnist_gradients() -> Result<Vec<Tensor>> {
     let net = mnist();
     let (x, y) = (
@@ -104,14 +104,14 @@ fn figure(name: &str, kernels: u64, limit: u32, peer: u32) {
     figure.print();
 }
 
-/// What computing the tensors together takes.
+/// Kernels that realize the tensors together.
 fn count(name: &str, limit: u32, peer: u32, tensors: &[Tensor]) -> Result<()> {
     let items = Tensor::schedule_many(&tensors.iter().collect::<Vec<_>>())?;
     figure(name, items.len() as u64, limit, peer);
     Ok(())
 }
 
-/// What a training step takes, once the first is done.
+/// Kernels of a warm training step.
 fn step(
     name: &str,
     limit: u32,

@@ -1,24 +1,23 @@
-//! What this machine can do at most, measured by loops that do nothing else: multiplications with
-//! additions, reading memory, copying it. All threads that kernels have do it at once, and the best
-//! of several short runs counts.
+//! Roofline of this machine, measured by loops that do nothing else: multiply-adds, reads, copies.
+//! All kernel threads run at once, and the best of several short runs counts.
 
 use std::time::{Duration, Instant};
 
-/// Figures of all threads together.
+/// Rates of all threads together.
 pub struct Limits {
-    /// Floating-point operations of f32 in a second.
+    /// f32 operations per second.
     pub flops: f64,
-    /// Bytes read in a second, of memory and of 16 MiB that the last cache may hold.
+    /// Bytes read per second, from memory and from 16 MiB, which the last-level cache may hold.
     pub read: [f64; 2],
-    /// Bytes read and written in a second by a copy, of the same sizes.
+    /// Bytes read and written per second by a copy, at the same sizes.
     pub copy: [f64; 2],
 }
 
-/// Elements of the two sizes, inputs and outputs together.
+/// Elements at the two sizes, inputs and outputs together.
 const SIZES: [usize; 2] = [32 << 20, 4 << 20];
 
 impl Limits {
-    /// Measures as many threads for about this long.
+    /// Measures with a number of threads for about this long.
     pub fn measure(threads: usize, time: Duration) -> Limits {
         let each = time / 5;
         const ROUNDS: usize = 100_000;
@@ -49,7 +48,7 @@ impl Limits {
     }
 }
 
-/// The shortest time in which every thread does its part.
+/// Shortest time in which every thread does its share.
 fn best<T: Send>(
     time: Duration,
     threads: usize,
@@ -59,7 +58,7 @@ fn best<T: Send>(
     let begin = Instant::now();
     let mut best = Duration::MAX;
     while begin.elapsed() < time || best == Duration::MAX {
-        // Each thread starts when all are there, and the time is until the last is done.
+        // All threads start together, and the time ends with the last.
         let there = std::sync::Barrier::new(threads);
         let run = |part: &mut T| {
             there.wait();
@@ -78,17 +77,17 @@ fn best<T: Send>(
     best
 }
 
-/// Lanes of a line of memory, which is the widest vector there is.
+/// f32 lanes of a cache line, the widest vector.
 const LANES: usize = 16;
-/// Sums that do not wait for each other.
+/// Independent accumulators.
 const SUMS: usize = 12;
 
-/// A line of memory.
+/// A cache line.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Line([f32; LANES]);
 
-/// Sums that stay in registers; `x` is not known to the compiler.
+/// Multiply-adds in registers; `x` is opaque to the compiler.
 macro_rules! sums {
     ($x:ident, $rounds:ident, $splat:path, $fma:path, $lanes:literal) => {{
         let mut sums = [$splat($x); SUMS];
@@ -115,7 +114,7 @@ fn multiply_add(x: f32, rounds: usize) {
             sums!(x, rounds, _mm256_set1_ps, _mm256_fmadd_ps, 8)
         }
         if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the machine has what the function was compiled for.
+            // SAFETY: the CPU has the features that the function was compiled for.
             return unsafe { avx512(x, rounds) };
         }
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
@@ -127,7 +126,7 @@ fn multiply_add(x: f32, rounds: usize) {
     sums!(x, rounds, f32::from, f32::mul_add, 1)
 }
 
-/// Four streams at once: memory answers them faster than one.
+/// Reads four streams at once, which is faster than one.
 fn sum(part: &[Line]) -> f32 {
     let mut sums = [Line([0.0; LANES]); 4];
     let quarter = part.len() / 4;
@@ -141,21 +140,21 @@ fn sum(part: &[Line]) -> f32 {
     sums.iter().flat_map(|s| &s.0).sum()
 }
 
-/// Past the caches, where the machine has stores that go there.
+/// Copies with non-temporal stores if the CPU has them.
 fn copied(from: &[Line], to: &mut [Line]) {
     #[cfg(target_arch = "x86_64")]
     for (from, to) in from.iter().zip(to) {
         use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
         for i in (0..LANES).step_by(4) {
-            // SAFETY: four lanes from `i` on are inside the line, and a line lies at a multiple of
-            // 64 bytes.
+            // SAFETY: four lanes from `i` on are inside the cache line, which is aligned to 64
+            // bytes.
             unsafe {
                 _mm_stream_ps(to.0.as_mut_ptr().add(i), _mm_loadu_ps(from.0.as_ptr().add(i)))
             };
         }
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: it has no operands; what was written past the caches is seen by others after it.
+    // SAFETY: the fence has no operands; it orders the non-temporal stores before later loads.
     unsafe {
         std::arch::x86_64::_mm_sfence()
     };

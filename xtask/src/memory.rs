@@ -1,10 +1,9 @@
-//! `cargo xtask bench memory`: the most memory of tensors that lives at one time during a call, on
-//! the default device: parameters, gradients, the state of optimizers, inputs, values between
-//! kernels and results. One line of JSON per figure; `benches/peers` measures the same of others
-//! under the same names.
+//! `cargo xtask bench memory`: peak memory of tensors during a call on the default device:
+//! parameters, gradients, optimizer state, inputs, intermediates and results. Prints one line of
+//! JSON per figure; `benches/peers` measures other frameworks under the same names.
 //!
-//! A call is measured when it is warm. `base` is what lives between two calls, `held` what has been
-//! taken from the system after it, with what is kept for the next buffer.
+//! The measured call is warm. `base` is the live memory between two calls, `held` the memory held
+//! from the system after it, free lists included.
 
 use crate::bench::Figure;
 use crate::resnet::ResNet50;
@@ -16,10 +15,10 @@ use picograd::nn::optim::{Optimizer, SGD};
 use picograd::tensor::{JitStats, Reduction};
 use picograd::{DType, Device, Jit, Result, Tensor, no_grad};
 
-/// Images of a step of ResNet-50.
+/// Batch size of the ResNet-50 step.
 const BATCH: usize = 16;
 
-/// All figures, or those whose names contain one of the words.
+/// Prints the figures, or those whose names contain one of the words.
 pub fn figures(wanted: &[&str]) -> Result<()> {
     let device = Device::default()?;
     eprintln!("on {}: {}", device.name(), device.describe());
@@ -63,7 +62,8 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
 
 type Step = Box<dyn FnMut() -> Result<Tensor>>;
 
-/// A step plain and captured, each with a model of its own, which is gone before the next is made.
+/// Measures a step plain and captured, each with its own model; the first is dropped before the
+/// second is built.
 fn steps(name: &str, device: &Device, make: &dyn Fn() -> Result<(Step, usize)>) -> Result<()> {
     let (mut step, parameters) = make()?;
     let peak = peak(device, 2, &mut *step)?;
@@ -77,7 +77,7 @@ fn steps(name: &str, device: &Device, make: &dyn Fn() -> Result<(Step, usize)>) 
     Ok(())
 }
 
-/// What a call takes.
+/// Memory of one call, in bytes.
 struct Peak {
     base: usize,
     peak: usize,
@@ -93,7 +93,7 @@ impl Peak {
     }
 }
 
-/// Measures one call after some others.
+/// Measures one call after `warm` others.
 fn peak(device: &Device, warm: usize, step: &mut dyn FnMut() -> Result<Tensor>) -> Result<Peak> {
     for _ in 0..warm {
         step()?;
@@ -112,9 +112,9 @@ fn peak(device: &Device, warm: usize, step: &mut dyn FnMut() -> Result<Tensor>) 
 fn with_plan(figure: Figure, stats: &JitStats) -> Figure {
     let m = stats.memory;
     figure
-        .with("apart", mb(m.separate))
+        .with("unshared", mb(m.separate))
         .with("arena", mb(m.arena))
-        .with("at_once", mb(m.peak))
+        .with("peak", mb(m.peak))
         .with("kernels", stats.steps as f64)
 }
 

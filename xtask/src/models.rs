@@ -1,44 +1,42 @@
-//! Models for the benchmarks, built through the public `Tensor` methods with the real shapes. For
-//! those of the compiler, weights are memory of the NULL device: they have a size and no bytes.
-//! Every call makes new buffers, so no two graphs share a node that reads one.
+//! Models for the benchmarks, built through the public `Tensor` methods with their real shapes. For
+//! benchmarks of the compiler, weights are buffers of the NULL device: they have a size and no
+//! bytes. Every call creates new buffers, so no two graphs share a node that reads one.
 
 use picograd::device::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
 use picograd::{DType, Device, Result, SymInt, Tensor, Variable};
 use std::cell::{Cell, RefCell};
 
-/// A tensor of f32 that is a new buffer.
+/// A new f32 buffer.
 fn input(shape: &[usize]) -> Tensor {
     let device = Device::default_name();
-    let buffer = Buffer::new(&device, DType::F32, shape.iter().product())
-        .expect("NULL has room for everything");
+    let buffer =
+        Buffer::new(&device, DType::F32, shape.iter().product()).expect("NULL allocates any size");
     // SAFETY: the graph is one that the verifier accepts, without custom kernels.
     unsafe { Tensor::from_uop_unchecked(buffer.node(), device) }.reshape(shape)
 }
 
-/// The parameters of GPT-2 small that a token is multiplied with, and those of them that are the
-/// table of words.
+/// Elements of the GPT-2 small weights that a token is multiplied with, and of its embedding table.
 pub const GPT2_WEIGHTS: f64 = 12.0 * 12.0 * 768.0 * 768.0 + GPT2_TABLE;
-/// See above.
+/// Elements of the embedding table.
 pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
 
-/// The forward pass of GPT-2 small over 64 tokens, logits of all positions included, as memory of
-/// NULL.
+/// The forward pass of GPT-2 small over 64 tokens on NULL, with the logits of all positions.
 pub fn gpt2() -> Tensor {
     gpt2_of(&input, 64, false, &beside(&input, 0))
 }
 
-/// The logits of the next token on the default device, for some tokens after others that are in a
-/// cache. All weights are the same number.
+/// The logits of the next token on the default device, for some tokens after others in a cache. All
+/// weights have the same value.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
     let input = |shape: &[usize]| {
-        Tensor::full(shape, 0.01f32).contiguous().realize().expect("there is room for the weights")
+        Tensor::full(shape, 0.01f32).contiguous().realize().expect("the weights fit in memory")
     };
     gpt2_of(&input, tokens, true, &beside(&input, past))
 }
 
-/// Weights that are made at the first turn through a model and are the same ones at every other.
-/// All are the same number.
+/// Weights that the first pass through a model creates and later passes reuse. All have the same
+/// value.
 #[derive(Default)]
 pub struct Weights {
     made: RefCell<Vec<Tensor>>,
@@ -46,7 +44,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The next one.
+    /// Returns the next weight.
     pub fn next(&self, shape: &[usize]) -> Tensor {
         let (mut made, i) = (self.made.borrow_mut(), self.turn.get());
         self.turn.set(i + 1);
@@ -55,22 +53,21 @@ impl Weights {
                 Tensor::full(shape, 0.01f32)
                     .contiguous()
                     .realize()
-                    .expect("there is room for the weights"),
+                    .expect("the weights fit in memory"),
             );
         }
-        assert_eq!(made[i].shape(), shape, "every turn asks for the same");
+        assert_eq!(made[i].shape(), shape, "every pass requests the same shapes");
         made[i].clone()
     }
-    /// The elements of all of them.
+    /// Number of elements of all weights.
     pub fn elements(&self) -> usize {
         self.made.borrow().iter().map(Tensor::numel).sum()
     }
 }
 
-/// The logits of the next token after one at hand and others that are in a cache, with these
-/// weights.
+/// The logits of the next token after one given token and others in a cache.
 pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
-    // The first of the weights is the token.
+    // The first weight is the token.
     weights.turn.set(1);
     let first = Cell::new(true);
     let input =
@@ -78,34 +75,29 @@ pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
     gpt2_of(&input, 1, true, &beside(&input, past))
 }
 
-/// The keys and values of the tokens so far, of each layer: `[longest, heads, width of a head]`,
-/// filled up to a place.
+/// Keys and values of the tokens so far, for each layer: `[longest, heads, head width]`, filled up
+/// to a position.
 pub struct Cache {
     layers: Vec<[Tensor; 2]>,
     place: Variable,
 }
 
 impl Cache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(longest: usize) -> Result<Cache> {
         let empty = || Tensor::zeros([longest, HEADS, WIDTH / HEADS]).contiguous().realize();
         let layers = (0..LAYERS).map(|_| Ok([empty()?, empty()?])).collect::<Result<_>>()?;
         Ok(Cache { layers, place: Variable::new("place", 0, longest as i64 - 1)? })
     }
-    /// The place of a token.
+    /// The position of a token, as a bound variable.
     pub fn at(&self, place: usize) -> Result<SymInt> {
         self.place.bind(place as i64)
     }
 }
 
-/// The logits of the next token after one at hand, which is put into a cache at its place, with
-/// these weights.
-pub fn gpt2_cached(
-    weights: &Weights,
-    token: &Tensor,
-    cache: &Cache,
-    at: &SymInt,
-) -> Result<Tensor> {
+/// The logits of the next token after one given token, which is stored in the cache at its
+/// position.
+pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &SymInt) -> Result<Tensor> {
     weights.turn.set(1);
     let first = Cell::new(true);
     let layer = Cell::new(0);
@@ -115,7 +107,7 @@ pub fn gpt2_cached(
         keys.set(at, row(k))
             .and_then(|()| values.set(at, row(v)))
             .expect("the place is in the cache");
-        // [1, heads, tokens so far, width of a head]
+        // [1, heads, tokens so far, head width]
         let so_far = |t: &Tensor| t.i(..at + 1).permute([1, 0, 2]).unsqueeze(0);
         q.scaled_dot_product_attention(&so_far(keys), &so_far(values), Attention::new())
     };
@@ -128,7 +120,7 @@ const LAYERS: usize = 12;
 const WIDTH: usize = 768;
 const HEADS: usize = 12;
 
-/// What heads see of tokens before in a cache that is not filled further, and of the new ones.
+/// Attention over the tokens in a full cache and the new ones.
 fn beside(
     input: &dyn Fn(&[usize]) -> Tensor,
     past: usize,
@@ -145,8 +137,8 @@ fn beside(
     }
 }
 
-/// GPT-2 small. The rows that the embedding would pick are an input; positions are added to them.
-/// `attend` is what queries see of keys and values.
+/// GPT-2 small. The rows of the embedding are an input; positions are added to them. `attend`
+/// computes attention from queries, keys and values.
 fn gpt2_of(
     input: &dyn Fn(&[usize]) -> Tensor,
     tokens: usize,
@@ -160,7 +152,7 @@ fn gpt2_of(
     let mut x = input(&[1, tokens, WIDTH]) + input(&[tokens, WIDTH]);
     for _ in 0..LAYERS {
         let qkv = linear(&norm(&x), WIDTH, 3 * WIDTH);
-        // [3, batch, heads, tokens, width of a head]
+        // [3, batch, heads, tokens, head width]
         let qkv = qkv.reshape([1, tokens, 3, HEADS, WIDTH / HEADS]).permute([2, 0, 3, 1, 4]);
         let [q, k, v] = [0, 1, 2].map(|i| qkv.i(i));
         let seen = attend(&q, k, v);
@@ -172,12 +164,12 @@ fn gpt2_of(
     norm(&x).linear(&input(&[VOCABULARY, WIDTH]), None)
 }
 
-/// Weights of one layer of a model of 7 billion: four products of the width with itself, and three
-/// with the width inside.
+/// Elements of one layer of a model of 7 billion parameters: four square products and three with
+/// the inner width.
 pub const LLAMA_LAYER: f64 = 4096.0 * (4.0 * 4096.0 + 3.0 * 11_008.0);
 
-/// What layers of that shape make of one token after others that are in a cache, in bf16 on the
-/// default device. All weights are the same number.
+/// Layers of that shape on one token after others in a cache, in bf16 on the default device. All
+/// weights have the same value.
 pub fn llama_next(layers: usize, past: usize) -> Tensor {
     const WIDTH: usize = 4096;
     const INNER: usize = 11_008;
@@ -187,7 +179,7 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
             .cast(DType::BF16)
             .contiguous()
             .realize()
-            .expect("there is room for the weights")
+            .expect("the weights fit in memory")
     };
     let linear = |x: &Tensor, from: usize, to: usize| x.linear(&input(&[to, from]), None);
     let norm = |x: &Tensor| x.rmsnorm(-1, 1e-5) * input(&[WIDTH]);
@@ -207,7 +199,7 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
     x
 }
 
-/// The forward pass of ResNet-50 on one image of 3×224×224, batch norms in the form of inference:
+/// The forward pass of ResNet-50 on one image of 3×224×224, with batch norms in inference mode:
 /// running means and variances are inputs.
 pub fn resnet50() -> Tensor {
     let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
@@ -222,7 +214,8 @@ pub fn resnet50() -> Tensor {
     x.mean([2, 3]).linear(&input(&[1000, 2048]), Some(&input(&[1000])))
 }
 
-/// 1×1, 3×3, 1×1, and the input added; the first of a stage brings the input to the new shape.
+/// A bottleneck block: 1×1, 3×3, 1×1 and a shortcut; the first of a stage projects the input to the
+/// new shape.
 fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
     let y = convolved(x, width, 1, 1).relu();
     let y = convolved(&y, width, 3, stride).relu();
@@ -231,7 +224,7 @@ fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
     (y + short).relu()
 }
 
-/// A convolution without bias, and the batch norm after it.
+/// A convolution without bias, followed by batch norm.
 fn convolved(x: &Tensor, outputs: usize, kernel: usize, stride: usize) -> Tensor {
     let weight = input(&[outputs, x.size(1), kernel, kernel]);
     let y = x.conv2d(&weight, Conv::new().stride(stride).padding(kernel / 2));

@@ -1,5 +1,5 @@
-//! The ops that `cargo xtask bench ops` measures: name, inputs at a size, and the call. The peer's
-//! calls of the same names are in `benches/peers/ops.py`; inputs are described once, here.
+//! The cases of `cargo xtask bench ops`: name, inputs at a size, and the call.
+//! `benches/peers/ops.py` has the PyTorch calls of the same names; inputs are described here only.
 
 use picograd::nn::{GRU, LSTM, Module};
 use picograd::tensor::{Attention, Conv, Interpolate, PadMode, Pool, Reduction, Scatter};
@@ -48,13 +48,13 @@ pub struct Case {
     pub inputs: fn(usize) -> Vec<Input>,
     /// The call.
     pub run: fn(&[Tensor]) -> Result<Vec<Tensor>>,
-    /// What the inputs are made for.
+    /// The sizes that the inputs are built for.
     pub sizes: [usize; 3],
-    /// Measured with the gradient of the sum of all float outputs as well.
+    /// True if the gradient of the sum of all float outputs is measured too.
     pub gradient: bool,
-    /// Part of the fixed sample of 40.
+    /// True if the case is in the fixed sample of 40.
     pub sampled: bool,
-    /// Tensors beside the inputs that gradients are computed for: the weights of a layer.
+    /// Other tensors that gradients are computed for, such as the weights of a layer.
     pub parameters: fn() -> Vec<Tensor>,
 }
 
@@ -81,7 +81,7 @@ fn two_ints(n: usize) -> Vec<Input> {
     vec![Input::Int(vec![n], 1000), Input::Int(vec![n], 1000)]
 }
 
-/// A matrix of `n` elements, ten times as wide as high where it is small.
+/// A matrix of `n` elements; a small one is ten times as wide as high.
 fn matrix(n: usize) -> [usize; 2] {
     match n {
         0..=9_999 => [n / 100, 100],
@@ -116,7 +116,7 @@ fn sequence(steps: usize) -> Vec<Input> {
     vec![Input::Float(vec![steps, 16, 64])]
 }
 
-/// Updates of a table of a tenth of their number.
+/// Updates of a table with a tenth as many rows.
 fn updates(n: usize) -> Vec<Input> {
     let table = n / 10;
     vec![Input::Float(vec![table]), Input::Int(vec![n], table), Input::Float(vec![n])]

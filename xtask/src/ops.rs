@@ -1,8 +1,8 @@
-//! `cargo xtask bench ops`: the time of single ops and their gradients, from building the graph to
+//! `cargo xtask bench ops`: latency of single ops and their gradients, from building the graph to
 //! the result in memory, at three sizes each. With `--peer PYTHON` a second process measures
-//! PyTorch (`benches/peers/peers.py ops`) on the same inputs, one case after the other, so that
-//! both meet the same moments of a busy machine. One line of JSON per case, then a summary: the
-//! median ratio, the worst, and every case above [`LIMIT`].
+//! PyTorch (`benches/peers/peers.py ops`) on the same inputs, alternating by case, so that other
+//! load affects both. Prints one line of JSON per case, then a summary: the median ratio, the
+//! worst, and every case above [`LIMIT`].
 
 use crate::bench::Figure;
 use crate::op_cases::{self, Case, Input};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The ratio to the peer above which a case is listed by name.
 const LIMIT: f64 = 2.0;
 
-/// How often ours and the peer's take turns. The best turn of each counts.
+/// Alternations of picograd and the peer per case. The best of each counts.
 const TURNS: usize = 2;
 
 /// The options of the command line.
@@ -23,7 +23,7 @@ pub struct Options<'a> {
     pub quick: bool,
     /// Prints the cases as the peer reads them, and measures nothing.
     pub list: bool,
-    /// Runs the fixed sample of 40 cases at their largest size alone.
+    /// Runs only the fixed sample of 40 cases at their largest size.
     pub sample: bool,
     /// The Python that has PyTorch.
     pub peer: Option<&'a str>,
@@ -93,7 +93,7 @@ pub fn figures(options: &Options) -> Result<()> {
     let mut peer = match options.peer.map(Peer::start).transpose() {
         Ok(peer) => peer,
         Err(e) => {
-            eprintln!("xtask: the peer cannot be started: {e}");
+            eprintln!("xtask: failed to start the peer: {e}");
             None
         }
     };
@@ -151,7 +151,7 @@ fn jobs<'a>(all: &'a [Case], options: &Options) -> Vec<Job<'a>> {
     jobs
 }
 
-/// Makes the inputs of a case at a size and returns a function that runs it once.
+/// Creates the inputs of a case at a size and returns a function that runs it once.
 pub fn prepare(
     case: &Case,
     size: usize,

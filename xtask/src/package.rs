@@ -1,6 +1,6 @@
-//! `cargo xtask package`: what tests and measures a device, as programs that need neither cargo nor
-//! the sources, in `target/device`. They are built in release and stripped; `run.sh` there runs
-//! them all.
+//! `cargo xtask package`: builds the tests and benchmarks of a device as programs that need neither
+//! cargo nor the sources, into `target/device`. They are release builds without symbols; `run.sh`
+//! there runs all of them.
 
 use crate::parallel::field;
 use crate::suite::cargo;
@@ -30,7 +30,7 @@ if [ -n "$failed" ]; then echo "FAILED:$failed"; exit 1; fi
 echo "all is well"
 "#;
 
-/// Builds the folder.
+/// Builds the directory.
 pub fn run() -> Result<(), String> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/device"));
     let mut programs: Vec<(String, PathBuf)> = Vec::new();
@@ -42,12 +42,12 @@ pub fn run() -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     for (name, from) in programs {
         let to = folder.join(name);
-        // A program that runs cannot be written to, but exchanged.
+        // A running program cannot be overwritten, only replaced.
         let _ = fs::remove_file(&to);
         fs::copy(&from, &to).map_err(|e| failed(&from, e))?;
         match Command::new("strip").arg(&to).status() {
             Ok(status) if status.success() => {}
-            _ => eprintln!("strip did not run: {} stays large", to.display()),
+            _ => eprintln!("failed to run strip: {} keeps its symbols", to.display()),
         }
         println!(
             "{} ({:.1} MB)",
@@ -63,18 +63,18 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds, and finds the programs of these names in what cargo says.
+/// Builds, and finds the programs of these names in cargo's messages.
 fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut command = cargo(args);
     let output =
         command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output();
-    let output = output.map_err(|e| format!("cargo cannot be run: {e}"))?;
+    let output = output.map_err(|e| format!("failed to run cargo: {e}"))?;
     if !output.status.success() {
         return Err("it does not build".into());
     }
     let said = String::from_utf8_lossy(&output.stdout);
     let find = |name: &&str| {
-        // The name of what was built stands after that of its package.
+        // The name of the artifact comes after that of its package.
         let mine = |line: &&str| {
             line.split_once("\"target\":")
                 .and_then(|(_, t)| field(t, "name"))
@@ -83,7 +83,9 @@ fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String
         let program = said.lines().filter(mine).find_map(|l| field(l, "executable"));
         Ok((
             name.to_string(),
-            PathBuf::from(program.ok_or_else(|| format!("cargo did not say where {name} is"))?),
+            PathBuf::from(
+                program.ok_or_else(|| format!("cargo reported no executable for {name}"))?,
+            ),
         ))
     };
     names.iter().map(find).collect()

@@ -1,7 +1,7 @@
-//! Test binaries beside each other. `cargo test` runs one after the other, and the last long test
-//! of each leaves most cores idle: with two at a time there is always something to do; the examples
-//! of the documents are one of them. In come the arguments of `cargo test`; out comes what each
-//! binary printed, whole, and whether all went well.
+//! Runs test binaries in parallel. `cargo test` runs them one by one, and the last long test of
+//! each leaves most cores idle; two at a time keep them busy. The doctests count as one binary.
+//! Input: the arguments of `cargo test`. Output: the text of each binary, printed when it ends, and
+//! true if all passed.
 
 use crate::suite::cargo;
 use std::io::Write as _;
@@ -10,11 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Binaries that run at a time. Each has threads of its own.
+/// Binaries that run at a time. Each has its own threads.
 const AT_A_TIME: usize = 2;
 
-/// The binaries that take longest, in the order in which they are begun: a long one that comes last
-/// would run alone.
+/// The slowest binaries, in starting order: a slow one that starts last would leave a core idle.
 const LONG: [&str; 14] = [
     "random_graphs",
     "random_realizations",
@@ -32,34 +31,33 @@ const LONG: [&str; 14] = [
     "data",
 ];
 
-/// Those that take their time in compilers of C, for results that do not depend on how well it
-/// compiles. Some random graphs, the cells of semantics and what is told of generated code are
-/// compiled as users compile.
+/// Binaries that spend most time in C compilers and whose results do not depend on optimization.
+/// Some random graphs, the semantics tests and the tests of generated code are compiled as for
+/// users.
 const QUICK: [&str; 8] =
     ["ops", "tensor", "nn", "shard", "autograd", "data", "process_global", DOCUMENTS];
 
-/// What the examples of the documents are called here. They have no binary that can be asked for:
-/// cargo builds and runs them.
+/// The name of the doctests here. They have no binary of their own: cargo builds and runs them.
 const DOCUMENTS: &str = "documents";
 
 /// A test binary.
 #[derive(Debug, PartialEq)]
 struct Binary {
     name: String,
-    /// Empty for the documents.
+    /// Empty for the doctests.
     executable: String,
-    /// The folder that its tests expect to be in, as `cargo test` has it: that of the package.
+    /// The working directory that its tests expect, as with `cargo test`: that of the package.
     folder: String,
 }
 
-/// A text in what cargo says, by its name: the first of that name.
+/// The first string field of a name in a JSON message of cargo.
 pub fn field(line: &str, name: &str) -> Option<String> {
     let rest = line.split_once(&format!("\"{name}\":\""))?.1;
     Some(rest.split_once('"')?.0.to_string())
 }
 
 impl Binary {
-    /// The binary that a line of cargo's tells of, if it is one with tests.
+    /// The test binary that a message of cargo describes, if any.
     fn of(line: &str) -> Option<Binary> {
         let field = |name: &str| field(line, name);
         let profile = line.split_once("\"profile\":{")?.1.split_once('}')?.0;
@@ -68,14 +66,14 @@ impl Binary {
             return None;
         }
         let folder = Path::new(&field("manifest_path")?).parent()?.to_string_lossy().into_owned();
-        // What the target is called comes after the manifest, and no name before it is written so.
+        // The target's name comes after the manifest path, and no earlier field has that key.
         Some(Binary { name: field("name")?, executable: field("executable")?, folder })
     }
 
-    /// Runs it. What it printed comes back, and whether its tests passed.
+    /// Runs the binary. Returns its output, and true if its tests passed.
     fn run(&self) -> (String, bool) {
         let start = Instant::now();
-        println!("     begun {}", self.name);
+        println!("     started {}", self.name);
         let mut command = if self.name == DOCUMENTS {
             cargo(&["test", "--quiet", "--workspace", "--doc"])
         } else {
@@ -97,7 +95,7 @@ impl Binary {
                 let text = [&done.stdout[..], &done.stderr, how.as_bytes()].concat();
                 (String::from_utf8_lossy(&text).into_owned(), done.status.success())
             }
-            Err(e) => (format!("{} cannot be run: {e}\n", self.executable), false),
+            Err(e) => (format!("failed to run {}: {e}\n", self.executable), false),
         };
         (
             format!("     Running {} ({:.1} s)\n{text}", self.name, start.elapsed().as_secs_f64()),
@@ -106,8 +104,8 @@ impl Binary {
     }
 }
 
-/// Builds what `cargo test` with these arguments would run, and runs it, with or without the
-/// examples of the documents.
+/// Builds what `cargo test` with these arguments would run, and runs it, with the doctests if
+/// `documents` is set.
 pub fn run(args: &[&str], documents: bool) -> bool {
     let mut build = cargo(args);
     let built = build
@@ -120,12 +118,12 @@ pub fn run(args: &[&str], documents: bool) -> bool {
         }
         Ok(_) => return false,
         Err(e) => {
-            println!("cargo cannot be run: {e}");
+            println!("failed to run cargo: {e}");
             return false;
         }
     };
     if binaries.is_empty() {
-        println!("cargo names no test binary");
+        println!("cargo built no test binary");
         return false;
     }
     if documents {
@@ -144,7 +142,7 @@ pub fn run(args: &[&str], documents: bool) -> bool {
             scope.spawn(|| {
                 while let Some(binary) = next() {
                     let (text, passed) = binary.run();
-                    // One write, so that texts do not mix.
+                    // One write per binary, so that outputs do not interleave.
                     let _ = std::io::stdout().lock().write_all(text.as_bytes());
                     if !passed {
                         failed.lock().unwrap_or_else(|e| e.into_inner()).push(binary.name);
@@ -161,7 +159,7 @@ pub fn run(args: &[&str], documents: bool) -> bool {
 }
 
 #[test]
-fn lines_of_cargo() {
+fn test_binaries_are_parsed() {
     let line = |test: bool| {
         format!(
             r#"{{"reason":"compiler-artifact","package_id":"path+file:///p#picograd@0.1.0","manifest_path":"/p/Cargo.toml","target":{{"kind":["test"],"crate_types":["bin"],"name":"assign","src_path":"/p/tests/assign.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"1","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":{test}}},"features":[],"filenames":["/p/target/debug/deps/assign-1"],"executable":"/p/target/debug/deps/assign-1","fresh":true}}"#

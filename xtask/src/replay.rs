@@ -198,7 +198,7 @@ fn compare(before: &str, now: &str) -> Report {
     report
 }
 
-/// What is in one sorted list and not in the other, either way.
+/// The elements of each sorted list that the other lacks.
 fn unmatched(old: Vec<String>, new: Vec<String>) -> (Vec<String>, Vec<String>) {
     let mut counts: BTreeMap<String, isize> = BTreeMap::new();
     old.into_iter().for_each(|k| *counts.entry(k).or_default() -= 1);

@@ -1,11 +1,11 @@
-//! ResNet-50 (He et al., 2015; the form whose 3×3 convolutions have the stride) as a network that
-//! is trained. `benches/peers` has the same.
+//! ResNet-50 (He et al., 2015; the variant with the stride in the 3×3 convolutions) for training.
+//! `benches/peers` has the same network.
 
 use picograd::Tensor;
 use picograd::nn::{BatchNorm, Conv2d, Layer, Linear, Module};
 use picograd::tensor::Pool;
 
-/// A convolution without bias, and the batch norm after it.
+/// A convolution without bias, followed by batch norm.
 #[derive(Module)]
 struct Convolved {
     conv: Conv2d,
@@ -22,7 +22,8 @@ impl Convolved {
     }
 }
 
-/// 1×1, 3×3, 1×1, and the input added; the first of a stage brings the input to the new shape.
+/// A bottleneck block: 1×1, 3×3, 1×1 and a shortcut; the first of a stage projects the input to the
+/// new shape.
 #[derive(Module)]
 struct Bottleneck {
     narrow: Convolved,
@@ -56,7 +57,7 @@ pub struct ResNet50 {
 }
 
 impl ResNet50 {
-    /// With new weights.
+    /// Creates the network with random weights.
     pub fn new() -> ResNet50 {
         let (mut blocks, mut from) = (Vec::new(), 64);
         for (stage, count) in [3, 4, 6, 3].into_iter().enumerate() {
@@ -72,7 +73,7 @@ impl ResNet50 {
         }
         ResNet50 { stem: Convolved::new(3, 64, 7, 2), blocks, head: Linear::new(from, 1000) }
     }
-    /// Logits of images of `[batch, 3, 224, 224]`.
+    /// Computes the logits of images `[batch, 3, 224, 224]`.
     pub fn forward(&self, images: &Tensor) -> Tensor {
         let x = self.stem.forward(images).relu().max_pool2d(3, Pool::new().stride(2).padding(1));
         let x = self.blocks.iter().fold(x, |x, b| b.forward(&x));

@@ -1,16 +1,15 @@
-//! `cargo xtask test`: everything that must hold of what the code does, in one command. In come
-//! filters; out come the steps, what was left out and why, and a verdict. With `DEV` set, the tests
-//! of results on that device alone. `cargo xtask lint`: everything that must hold of how it is
-//! written.
+//! `cargo xtask test`: runs all tests in one command. Input: filters. Output: the steps, what was
+//! skipped and why, and the result. With `DEV` set, only the tests of results run, on that device.
+//! `cargo xtask lint` checks the format and runs clippy.
 //!
-//! All steps use the dev profile, so that nothing is compiled for this command alone.
+//! All steps use the dev profile, so that they share one build.
 
 use crate::parallel;
 use picograd::{Device, env, testing};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// How a step ended.
+/// Result of a step.
 enum Outcome {
     Passed,
     Failed,
@@ -23,20 +22,20 @@ struct Step {
     time: Duration,
 }
 
-/// Runs the steps. With filters, only the tests that they choose.
+/// Runs the steps; with filters, only the tests that match.
 pub fn run(filters: &[String]) -> ExitCode {
     let mut steps = Vec::new();
     let device = env::config().ok().and_then(|c| c.device.as_deref());
     if let (true, Some(device)) = (filters.is_empty(), device) {
         steps.push(on_device(device));
     } else if filters.is_empty() {
-        // The smoke tests come before the long build: a broken stage shows in the first minute.
+        // The smoke tests run before the long build, so that a broken stage shows within a minute.
         steps.push(step(
             "smoke tests",
             &["test", "--quiet", "--package", "picograd", "--package", "xtask", "--test", "tiny"],
         ));
-        // The examples have no tests: lints compile them.
-        steps.push(side_by_side(
+        // The examples have no tests; `lint` compiles them.
+        steps.push(parallel_step(
             "tests",
             &["test", "--workspace", "--lib", "--bins", "--tests"],
             true,
@@ -44,12 +43,12 @@ pub fn run(filters: &[String]) -> ExitCode {
     } else {
         let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
         args.extend(filters.iter().map(String::as_str));
-        steps.push(step("chosen tests", &args));
+        steps.push(step("filtered tests", &args));
     }
     report(&steps)
 }
 
-/// Format, and what clippy says of everything, examples included.
+/// Checks the format and runs clippy on everything, examples included.
 pub fn lint() -> ExitCode {
     report(&[
         tool("format", "fmt", "rustfmt", &["fmt", "--all", "--check"]),
@@ -62,24 +61,24 @@ pub fn lint() -> ExitCode {
     ])
 }
 
-/// The tests that are about results, on a device.
+/// Runs the tests of results on a device.
 fn on_device(device: &str) -> Step {
-    const WHAT: &str = "results on the device that DEV names";
+    const WHAT: &str = "tests of results on the device of DEV";
     let mut args = vec!["test", "--package", "picograd"];
     args.extend(
         ["ops", "autograd", "semantics", "random_graphs"]
             .into_iter()
             .flat_map(|name| ["--test", name]),
     );
-    // It is not in this program, so the tests have to say whether it is there.
+    // The device is not compiled into this program, so the tests report whether it is available.
     if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
         args.extend(["--features", "webgpu"]);
-        return side_by_side(WHAT, &args, false);
+        return parallel_step(WHAT, &args, false);
     }
     match Device::get(device) {
-        Ok(_) => side_by_side(WHAT, &args, false),
+        Ok(_) => parallel_step(WHAT, &args, false),
         Err(why) if testing::is_required(device) => {
-            println!("PICO_REQUIRE names {device}, and it is not there: {why}");
+            println!("PICO_REQUIRE names {device}, which is not available: {why}");
             Step { what: WHAT, outcome: Outcome::Failed, time: Duration::ZERO }
         }
         Err(why) => Step {
@@ -97,15 +96,15 @@ fn step(what: &'static str, args: &[&str]) -> Step {
         Ok(status) if status.success() => Outcome::Passed,
         Ok(_) => Outcome::Failed,
         Err(e) => {
-            println!("cargo cannot be run: {e}");
+            println!("failed to run cargo: {e}");
             Outcome::Failed
         }
     };
     Step { what, outcome, time: start.elapsed() }
 }
 
-/// A step of several test binaries, and perhaps of the examples of the documents.
-fn side_by_side(what: &'static str, args: &[&str], documents: bool) -> Step {
+/// A step of several test binaries, with the doctests if `documents` is set.
+fn parallel_step(what: &'static str, args: &[&str], documents: bool) -> Step {
     let start = Instant::now();
     println!("\n== {what}: cargo {}", args.join(" "));
     let outcome = if parallel::run(args, documents) { Outcome::Passed } else { Outcome::Failed };
@@ -123,11 +122,11 @@ fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> St
     Step { what, outcome: Outcome::Skipped(why), time: Duration::ZERO }
 }
 
-/// The cargo that runs us, so that the toolchain is the same.
+/// The cargo that runs this program, so that the toolchain is the same.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    // As the alias has it for this program: one build serves both.
+    // The same setting as in the alias for this program, so that both share one build.
     if std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }
@@ -153,14 +152,14 @@ fn report(steps: &[Step]) -> ExitCode {
         }
     }
     if steps.iter().any(|s| matches!(s.outcome, Outcome::Failed)) {
-        println!("not all is well");
+        println!("some steps failed");
         return ExitCode::FAILURE;
     }
-    println!("all is well");
+    println!("all steps passed");
     ExitCode::SUCCESS
 }
 
-/// What this machine does not have, so that the tests for it did not run.
+/// Devices and programs that this machine lacks, so that their tests were skipped.
 fn absent() -> Vec<(String, String)> {
     let mut list = Vec::new();
     for (name, found) in Device::list() {
