@@ -97,7 +97,12 @@ impl Cache {
 
 /// The logits of the next token after one given token, which is stored in the cache at its
 /// position.
-pub fn gpt2_cached(weights: &Weights, token: &Tensor, cache: &Cache, at: &SymInt) -> Result<Tensor> {
+pub fn gpt2_cached(
+    weights: &Weights,
+    token: &Tensor,
+    cache: &Cache,
+    at: &SymInt,
+) -> Result<Tensor> {
     weights.turn.set(1);
     let first = Cell::new(true);
     let layer = Cell::new(0);
