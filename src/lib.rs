@@ -43,6 +43,7 @@ pub mod dtype;
 pub mod env;
 pub mod error;
 pub mod exec;
+pub mod heuristic;
 pub mod io;
 pub mod ir;
 pub mod kernel;

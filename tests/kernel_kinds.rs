@@ -10,7 +10,7 @@ use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::tensor::{Attention, Conv};
 use picograd::testing::lacks;
-use picograd::{Device, Tensor, opt};
+use picograd::{Device, Tensor, heuristic, opt};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -243,7 +243,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "loads a turn ahead",
-        opts: "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 PREFETCH:3:0",
+        opts: "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 PREFETCH:3",
         make: |d| product(DType::F32, [12, 20, 6], d),
     },
     Kind {
@@ -268,7 +268,7 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "tensor cores, staged and ahead",
-        opts: "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 PREFETCH:4:0",
+        opts: "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 PREFETCH:4",
         make: |d| product(DType::BF16, [128, 64, 128], d),
     },
     Kind {
@@ -369,7 +369,7 @@ fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
             count.set(count.get() + 1);
             k
         }
-        Err(_) => opt::heuristic(k, target),
+        Err(_) => heuristic::choose(k, target),
     };
     let choice = if kind.opts.is_empty() { Choice::Default } else { Choice::By(Rc::new(by)) };
     let got = with_choice(choice, || {

@@ -6,9 +6,10 @@ use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
+use crate::heuristic;
 use crate::ir::{self, Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
-use crate::opt::{self, Kernel, Opt, heuristic};
+use crate::opt::{self, Kernel, Opt};
 use crate::target::Target;
 use crate::verify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -135,7 +136,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
         (Choice::Default, _) if config.beam > 0 => {
             beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?
         }
-        _ => heuristic(&kernel, device.target()),
+        _ => heuristic::choose(&kernel, device.target()),
     };
     let time = start.elapsed();
     // A kernel that was optimised by hand is its own key: the optimised graph says all.

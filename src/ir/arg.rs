@@ -283,6 +283,10 @@ impl AxisKind {
     pub const fn is_reduce(self) -> bool {
         matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
     }
+    /// Returns true for axes that are threads of a workgroup.
+    pub const fn is_workgroup(self) -> bool {
+        matches!(self, AxisKind::Local | AxisKind::Group)
+    }
 }
 
 /// Which launch dimension a `Special` reads.

@@ -11,9 +11,10 @@
 //! is the same expression with the place in one loop exchanged for the place in the other. So the
 //! result has the same bits.
 
-use super::{extent, kernel, next_shared};
+use super::apply::{Applied, Request};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
+use crate::kernel::{self, extent, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -38,6 +39,15 @@ pub struct Keeps {
     pub ast: UOp,
     /// Bytes that are kept at a time, on the stack and in results.
     pub bytes: usize,
+}
+
+/// Applies `REUSE`.
+pub(super) fn reuse_values(q: &Request) -> Applied {
+    q.check_unordered()?;
+    let built = reuse(&q.kernel.ast, q.target).map(|r| r.ast);
+    built.ok_or_else(|| {
+        "no value of a reduction that a later loop uses costs more to compute than to store".into()
+    })
 }
 
 /// The kernel with what is worth it kept, or nothing where nothing is.

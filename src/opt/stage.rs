@@ -1,28 +1,28 @@
-//! The `STAGE` Opt: marks loads whose tile is copied to shared memory, or on a CPU to memory of the
+//! `STAGE`: marks loads whose tile is copied to shared memory, or on a CPU to the stack of the
 //! thread, by the pass `stage` of lowering.
 
-use super::Kernel;
-use crate::ir::{Arg, AxisKind, LoadHint, Op, UOp};
+use super::apply::{Applied, Request};
+use super::is_output;
+use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp};
 use crate::kernel::tile_of;
-use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Marks the loads of an argument that use something below a loop.
-pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> Result<UOp, String> {
-    if !matches!(at.range_kind(), AxisKind::Global | AxisKind::Loop | AxisKind::Reduce) {
-        return Err(format!("the axis is of kind {:?}, which is no loop", at.range_kind()));
-    }
+/// Applies `STAGE`: marks the loads of an argument that use a range below the loop.
+pub(super) fn stage(q: &Request) -> Applied {
+    q.check_unordered()?;
+    let at = q.axis_of_constants()?;
+    let (ast, slot) = (&q.kernel.ast, q.opt.amount);
+    q.check_kind(is_output(at) || at.range_kind() == AxisKind::Reduce, "a loop")?;
     let of_slot = |buffer: &UOp| matches!(buffer.arg(), Arg::Global { slot: s, .. } if *s == slot);
-    if kernel.ast.src().iter().any(|s| of_slot(&s.src()[0].src()[0])) {
+    if ast.src().iter().any(|s| of_slot(&s.src()[0].src()[0])) {
         return Err(format!("the kernel writes argument {slot}"));
     }
-    let order = kernel.ast.toposort();
+    let order = ast.toposort();
     let loads: Vec<&UOp> =
         order.iter().filter(|u| u.op() == Op::Load && of_slot(&u.src()[0].src()[0])).collect();
     if loads.is_empty() {
         return Err(format!("nothing is loaded from argument {slot}"));
     }
-    let axes = kernel.axes();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut why = String::new();
     for u in loads {
@@ -30,18 +30,14 @@ pub(super) fn mark(kernel: &Kernel, at: &UOp, slot: usize, target: &Target) -> R
             why = format!("argument {slot} is staged already");
             continue;
         }
-        match tile_of(u, at.range_id(), &axes, target) {
-            Ok(_) => drop(map.insert(
-                u.clone(),
-                UOp::new(
-                    Op::Load,
-                    u.dtype(),
-                    u.src().iter().cloned().collect::<crate::ir::Src>(),
-                    Arg::LoadHint(LoadHint { stage_at: Some(at.range_id()), prefetch_in: None }),
-                ),
-            )),
+        match tile_of(u, at.range_id(), &q.axes, q.target) {
+            Ok(_) => {
+                let src: Src = u.src().iter().cloned().collect();
+                let hint = LoadHint { stage_at: Some(at.range_id()), prefetch_in: None };
+                map.insert(u.clone(), UOp::new(Op::Load, u.dtype(), src, Arg::LoadHint(hint)));
+            }
             Err(e) => why = e,
         }
     }
-    if map.is_empty() { Err(why) } else { Ok(kernel.ast.substitute(&map)) }
+    if map.is_empty() { Err(why) } else { Ok(ast.substitute(&map)) }
 }

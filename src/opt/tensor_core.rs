@@ -7,19 +7,43 @@
 //! axes can be optimised further, and it matters what was done before: an axis that was upcast by 8
 //! and then cut has 8 neighbours in memory in the same register of 8 products.
 
-use super::heuristic::fastest_output;
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic};
+use super::apply::{Applied, Request};
+use super::{Kernel, OptOp, is_output};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
-use crate::kernel::closing;
+use crate::kernel::{closing, extent};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
-use std::cmp::Reverse;
+
+/// Applies `TC`.
+pub(super) fn tensor_core(q: &Request) -> Applied {
+    q.check_unordered()?;
+    let r = q.axis_of_constants()?;
+    let ways = ways(q.kernel, r, q.target);
+    let Some(way) = ways.get(q.opt.amount) else {
+        return Err(match ways.len() {
+            0 => format!(
+                "axis {} is not the reduction axis of a sum of products that a tensor core of the \
+                 target computes",
+                q.opt.axis
+            ),
+            n => format!("there are {n} ways, numbered from 0"),
+        });
+    };
+    let threads = q.threads() * way.core.threads();
+    if !q.target.grid || q.kernel.has(OptOp::NoLocals) || threads > q.target.local_max {
+        return Err(format!(
+            "no workgroup of {threads} threads: NOLOCALS forbids it, or the target has at most {}",
+            q.target.local_max
+        ));
+    }
+    Ok(build(&q.kernel.ast, way))
+}
 
 /// A way to use a tensor core: which, for which sums, and on which axes.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(crate) struct Way {
     pub core: &'static TensorCore,
     /// The sums, each with the factor that depends on `m` and the one that depends on `n`.
     pub sums: Vec<(UOp, [UOp; 2])>,
@@ -30,7 +54,7 @@ pub(super) struct Way {
 
 /// The ways in which a reduce axis can be that of a tensor core, in a fixed order: by core, then by
 /// the axis of its rows, then by that of its columns.
-pub(super) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
+pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let fits = |w: &Way| {
         [&w.m, &w.n, &w.k].iter().zip(w.core.dims).all(|(r, size)| extent(r).is_multiple_of(size))
     };
@@ -38,7 +62,7 @@ pub(super) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
 }
 
 /// The same, also where the sizes of the axes are no multiples of the core's.
-fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
+pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
         return Vec::new();
     }
@@ -49,7 +73,7 @@ fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     if sums.is_empty()
         || other_stores
         || order.iter().any(|u| u.op() == Op::Wmma)
-        || kernel.folds_what_it_writes()
+        || kernel.reduces_what_it_writes()
     {
         return Vec::new();
     }
@@ -161,7 +185,7 @@ impl Cut {
 }
 
 /// The kernel with its sums made by a tensor core.
-pub(super) fn apply(ast: &UOp, way: &Way) -> UOp {
+fn build(ast: &UOp, way: &Way) -> UOp {
     let Way { core, sums, m, n, k } = way;
     let order = ast.toposort();
     let next = next_range(&order);
@@ -229,99 +253,4 @@ fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
         None => Some(r.clone()),
     };
     closed.iter().filter_map(end).collect()
-}
-
-/// Outputs of a warp along m and n, at most: more do not fit into its registers.
-const TILE: [usize; 2] = [64, 64];
-/// Warps of a workgroup along m and n, at most.
-const WARPS: [usize; 2] = [2, 2];
-/// Warps below which most of a GPU would idle, so that smaller tiles are better.
-const MANY_WARPS: usize = 512;
-
-/// Good optimisations for a kernel whose main sum a tensor core can make; none where there is no
-/// such core, or where most of its work would be for nothing.
-pub(super) fn heuristic(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    if target.tensor_cores.is_empty() {
-        return None;
-    }
-    // The longest axis, and of the outputs those that are longest and run along memory.
-    let along = fastest_output(kernel).map(|i| kernel.axes()[i].clone());
-    let all = main.src()[1..].iter().flat_map(|k| pairs(kernel, k, target));
-    let way = all.max_by_key(|w| {
-        // With more loads on their way at a time less is waited for.
-        let long = extent(&w.k).is_multiple_of(w.core.dims[2]).then_some(w.core.dims[2]);
-        let size = extent(&w.m).saturating_mul(extent(&w.n));
-        (
-            extent(&w.k),
-            extent(&w.m).min(64),
-            Some(&w.n) == along.as_ref(),
-            size,
-            long,
-            Reverse(w.core.dims[2]),
-        )
-    })?;
-    let axes = [&way.m, &way.n, &way.k];
-    let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
-    let waste: f64 = axes.iter().zip(padded).map(|(r, p)| p as f64 / extent(r) as f64).product();
-    if waste > 2.0 {
-        return None;
-    }
-    let mut k = kernel.clone();
-    let apply = |k: &mut Kernel, op: OptOp, r: &UOp, amount: usize| -> Option<()> {
-        if amount > 1 {
-            let axis = k
-                .axes()
-                .iter()
-                .position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())?;
-            *k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-        }
-        Some(())
-    };
-    for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r) || is_symbolic(r))
-    {
-        apply(&mut k, OptOp::PadTo, r, way.core.dims[i])?;
-    }
-    // What a warp computes, as numbers of products along m and n. The longer side is made shorter
-    // first.
-    let most = |i: usize| divisor(padded[i] / way.core.dims[i], TILE[i] / way.core.dims[i]);
-    let mut tile = [most(0), most(1)];
-    let others: usize =
-        kernel.axes().iter().filter(|r| is_output(r) && !axes.contains(r)).map(extent).product();
-    let warps = |t: [usize; 2]| {
-        others * (padded[0] / way.core.dims[0] / t[0]) * (padded[1] / way.core.dims[1] / t[1])
-    };
-    while warps(tile) < MANY_WARPS && tile != [1, 1] {
-        let longer = usize::from(
-            tile[1] * way.core.dims[1] >= tile[0] * way.core.dims[0] && tile[1] > 1 || tile[0] == 1,
-        );
-        tile[longer] /= 2;
-    }
-    // Before the axes are cut, so that what a thread holds of each lies side by side.
-    for (i, r) in axes[..2].iter().enumerate() {
-        apply(&mut k, OptOp::Upcast, r, tile[i])?;
-    }
-    let axis = axis_of(&k, &way.k)?;
-    let same = |w: &Way| {
-        w.core == way.core && [&w.m, &w.n].map(UOp::range_id) == [&way.m, &way.n].map(UOp::range_id)
-    };
-    let which = ways(&k, &k.axes()[axis], target).iter().position(same)?;
-    k = k.apply(&Opt::new(OptOp::Tc, axis, which), target).ok()?;
-    for (i, r) in axes[..2].iter().enumerate() {
-        if let Some(axis) = axis_of(&k, r) {
-            let amount = divisor(extent(&k.axes()[axis]), WARPS[i]);
-            apply(&mut k, OptOp::Local, r, amount)?;
-        }
-    }
-    // What is guarded is loaded one by one, which takes too many registers.
-    if let Some(axis) =
-        axis_of(&k, &way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4)
-    {
-        k = k.apply(&Opt::new(OptOp::Prefetch, axis, 0), target).ok()?;
-    }
-    Some(k)
-}
-
-/// The largest power of two up to `most` that divides.
-fn divisor(size: usize, most: usize) -> usize {
-    (1 << size.trailing_zeros().min(most.ilog2())).max(1)
 }

@@ -14,10 +14,11 @@ use crate::device::{Buffer, Device, Memory, Purpose, interp};
 use crate::dtype::Const;
 use crate::error::Error;
 use crate::exec::{BufferArg, ExecItem, ScheduleItem, Scheduled};
+use crate::heuristic;
 use crate::ir::{Arg, AxisKind, Op, StorageRef, UOp, toposort};
 use crate::kernel::extent;
 use crate::lower::Program;
-use crate::opt::{Kernel, Opt, OptOp, heuristic};
+use crate::opt::{Kernel, Opt, OptOp};
 use crate::reference::Value;
 use crate::schedule::Request;
 use crate::target::Target;
@@ -345,7 +346,7 @@ pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
 
 fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -> Outcome<Kernel> {
     Ok(match choose {
-        Choose::Default => heuristic(kernel, target),
+        Choose::Default => heuristic::choose(kernel, target),
         Choose::Nothing => kernel.clone(),
         Choose::Given(list) => {
             kernel.apply_all(list.get(number).map_or(&[], |l| l.as_slice()), target)?

@@ -100,7 +100,7 @@ fn a_list_is_pinned_by_hand_and_a_bad_one_says_why() {
     assert!(item.compile_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
     for (list, says) in [
         ("UPCAST:0:5", "does not divide the axis of 16"),
-        ("THREAD:1:2", "axis of kind Reduce"),
+        ("THREAD:1:2", "of kind Reduce, not an output axis"),
         ("UNROLL:0:4", "axis 0 is of kind"),
     ] {
         let e = item.compile_with(&opt::parse(list).unwrap()).err().unwrap().to_string();

@@ -9,7 +9,7 @@ use picograd::opt::{Kernel, OptOp};
 use picograd::schedule::Role;
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
-use picograd::{DType, Device, Tensor, compile, opt};
+use picograd::{DType, Device, Tensor, compile, heuristic, opt};
 
 /// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be
 /// seen.
@@ -46,15 +46,15 @@ fn times(uops: &[UOp], op: Op) -> usize {
     sum * threads
 }
 
-fn heuristic(ast: &UOp) -> Kernel {
-    opt::heuristic(&Kernel::new(ast.clone()), &WIDE)
+fn chosen(ast: &UOp) -> Kernel {
+    heuristic::choose(&Kernel::new(ast.clone()), &WIDE)
 }
 
 /// How often an op is computed for each of `elements` by the kernels of a tensor.
 #[track_caller]
 fn each(t: &Tensor, op: Op, elements: usize) -> f64 {
     let programs =
-        asts(t).into_iter().map(|ast| compile::lowered(&heuristic(&ast), &WIDE).unwrap().uops);
+        asts(t).into_iter().map(|ast| compile::lowered(&chosen(&ast), &WIDE).unwrap().uops);
     programs.map(|uops| times(&uops, op)).sum::<usize>() as f64 / elements as f64
 }
 
@@ -98,7 +98,7 @@ fn what_is_cheap_is_computed_again() {
     for t in [x.layernorm(-1, 1e-5), x.softmax(1).log(), &x - x.sum(keepdim(1))] {
         for ast in asts(&t) {
             let cheap = !ast.toposort().iter().any(|u| u.op() == Op::Exp);
-            let k = heuristic(&ast);
+            let k = chosen(&ast);
             assert_eq!(
                 k.opts.iter().any(|o| o.op == OptOp::Reuse),
                 !cheap,
@@ -124,7 +124,7 @@ fn what_is_kept_can_be_part_of_what_is() {
 /// The bits of every kernel with and without what is kept, on compilers and on the interpreter.
 #[track_caller]
 fn same(make: impl Fn(&str) -> Tensor) {
-    let kept = |ast: &UOp, target: &Target| opt::heuristic(&Kernel::new(ast.clone()), target);
+    let kept = |ast: &UOp, target: &Target| heuristic::choose(&Kernel::new(ast.clone()), target);
     for device in ["CPU:CLANG", "CPU:LLVM"] {
         let Ok(d) = Device::get(device) else { continue };
         let run = |keep: bool| {
@@ -256,7 +256,7 @@ fn rows_that_are_cut_in_different_ways() {
         "UPCAST:0:2 UNROLL:2:32 UPCAST:1:64",
         "UPCAST:1:64 UPCAST:0:8 UNROLL:2:4",
     ] {
-        let opts = format!("{opts} REUSE:0:0");
+        let opts = format!("{opts} REUSE");
         let k = Kernel::new(ast.clone()).apply_all(&opt::parse(&opts).unwrap(), &WIDE).unwrap();
         assert_eq!(times(&compile::lowered(&k, &WIDE).unwrap().uops, Op::Exp), 8 * 256, "{opts}");
         if Device::get("CPU").is_ok() {
@@ -266,7 +266,7 @@ fn rows_that_are_cut_in_different_ways() {
                 let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("a kernel") };
                 buffers[0].buffer.read().unwrap()
             };
-            assert!(bits(&opts) == bits(opts.trim_end_matches("REUSE:0:0")), "{opts}: other bits");
+            assert!(bits(&opts) == bits(opts.trim_end_matches("REUSE")), "{opts}: other bits");
         }
     }
 }
@@ -281,14 +281,14 @@ fn what_cannot_be_kept() {
             .to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
     };
-    refused(&x.sum(1), "REUSE:0:0", &WIDE, "nothing that is worth it");
-    refused(&x.exp(), "REUSE:0:0", &WIDE, "nothing that is worth it");
-    refused(&x.softmax(1), "REUSE:0:0 REUSE:0:0", &WIDE, "nothing comes after it");
-    refused(&x.softmax(1), "REUSE:0:0 UPCAST:1:16", &WIDE, "nothing comes after it");
-    refused(&x.softmax(1), "REUSE:0:0", &Target::interp(), "nothing that is worth it");
+    refused(&x.sum(1), "REUSE", &WIDE, "costs more to compute than to store");
+    refused(&x.exp(), "REUSE", &WIDE, "costs more to compute than to store");
+    refused(&x.softmax(1), "REUSE REUSE", &WIDE, "no other Opt may follow it");
+    refused(&x.softmax(1), "REUSE UPCAST:1:16", &WIDE, "no other Opt may follow it");
+    refused(&x.softmax(1), "REUSE", &Target::interp(), "costs more to compute than to store");
     refused(
         &values(&[32, 8192], DType::F16, "CPU").softmax(1),
-        "UPCAST:0:32 REUSE:0:0",
+        "UPCAST:0:32 REUSE",
         &WIDE,
         "too small",
     );

@@ -7,7 +7,7 @@ use picograd::ir::{Op, UOp};
 use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::{DType, Device, Tensor, opt};
+use picograd::{DType, Device, Tensor, heuristic, opt};
 
 fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     let n: usize = shape.iter().product();
@@ -140,7 +140,7 @@ fn products_of_any_size_have_panels() {
         let target = Target::c(2, 64);
         let schedule = matmul(m, k, n, DType::F32)("CPU").schedule().unwrap();
         let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
-        let opts = opt::show(&opt::heuristic(&Kernel::new(ast.clone()), &target).opts);
+        let opts = opt::show(&heuristic::choose(&Kernel::new(ast.clone()), &target).opts);
         assert!(opts.contains("STAGE"), "{m} {k} {n}: {opts}");
         if Device::get("CPU").is_ok() {
             same(matmul(m, k, n, DType::F32), &CPUS, &opts);
@@ -207,8 +207,8 @@ fn what_cannot_be_staged() {
         "the loop of the staged load no longer exists",
     );
     refused(&t, "SPLIT:2:7", &target, "does not divide");
-    refused(&t, "SPLIT:2:64", &target, "is not cut by 64");
-    refused(&t, "SPLIT:0:8", &target, "no loop");
+    refused(&t, "SPLIT:2:64", &target, "leaves nothing of the axis");
+    refused(&t, "SPLIT:0:8", &target, "not a loop");
     let large = matmul(1024, 1024, 1024, DType::F32)("CPU");
     refused(&large, "STAGE:0:2", &Target::c(1, 64), "too small");
     let table = values(&[64, 8], DType::F32, "INTERP");

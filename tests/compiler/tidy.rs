@@ -18,6 +18,7 @@ const ROOMS: &[&[&str]] = &[
     &["math", "reference", "target", "verify"],
     &["kernel"],
     &["autograd", "opt", "schedule"],
+    &["heuristic"],
     &["lower"],
     &["tables"],
     &["render"],

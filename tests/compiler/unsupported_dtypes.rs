@@ -3,7 +3,8 @@
 
 use picograd::dtype::DType;
 use picograd::exec::ScheduleItem;
-use picograd::opt::{Kernel, heuristic};
+use picograd::heuristic;
+use picograd::opt::Kernel;
 use picograd::render::{Fma, Metal, OpenCl, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::Rounding;
@@ -36,7 +37,8 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
 /// The text of each kernel for a target, or the error that a realize gives.
 fn texts(t: &Tensor, renderer: &dyn Renderer) -> Result<Vec<String>, Error> {
     let text = |k: &Kernel| {
-        let program = compile::lowered(&heuristic(k, renderer.target()), renderer.target())?;
+        let program =
+            compile::lowered(&heuristic::choose(k, renderer.target()), renderer.target())?;
         renderer.render("kernel", &program.uops)
     };
     kernels(t).iter().map(text).collect()

@@ -3,9 +3,10 @@
 
 use super::alone;
 use picograd::exec::ScheduleItem;
+use picograd::heuristic;
 use picograd::lower::Program;
 use picograd::nn::Layer;
-use picograd::opt::{Kernel, heuristic};
+use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer, Wgsl};
 use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
@@ -648,10 +649,10 @@ fn every_optimisation_leaves_the_values_as_they_are() {
         let expected = fresh().to_vec::<f32>().unwrap();
         let items = fresh().schedule().unwrap();
         let Some(ScheduleItem::Kernel { ast, .. }) = items.last() else { panic!("a kernel") };
-        let next = opt::actions(&Kernel::new(ast.clone()), &target);
+        let next = heuristic::actions(&Kernel::new(ast.clone()), &target);
         let padded = |k: &&Kernel| k.opts[0].op == opt::OptOp::PadTo;
         let longer: Vec<Kernel> =
-            next.iter().filter(padded).flat_map(|k| opt::actions(k, &target)).collect();
+            next.iter().filter(padded).flat_map(|k| heuristic::actions(k, &target)).collect();
         assert!(
             next.iter().any(|k| padded(&k)) && !longer.is_empty(),
             "an axis of a variable can be padded, and then cut"
@@ -693,7 +694,8 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
             panic!("a kernel")
         };
         let program =
-            compile::lowered(&heuristic(&Kernel::new(ast.clone()), target), target).unwrap();
+            compile::lowered(&heuristic::choose(&Kernel::new(ast.clone()), target), target)
+                .unwrap();
         assert_eq!((buffers.len(), program.variables.names.len()), (program.args.len(), 1));
         program
     };

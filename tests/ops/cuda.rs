@@ -2,9 +2,10 @@
 
 use crate::{check, common, elementwise, folds, losses, movement, pools, products};
 use picograd::exec::ScheduleItem;
+use picograd::heuristic;
 use picograd::ir::UOp;
 use picograd::lower::Program;
-use picograd::opt::{Kernel, heuristic};
+use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::{Tensor, compile};
 use std::collections::HashSet;
@@ -32,7 +33,7 @@ fn every_kernel_compiles_for_cuda() {
                 {
                     programs.push(
                         compile::lowered(
-                            &heuristic(&Kernel::new(ast), &Target::cuda()),
+                            &heuristic::choose(&Kernel::new(ast), &Target::cuda()),
                             &Target::cuda(),
                         )
                         .unwrap(),

@@ -21,9 +21,10 @@ use crate::device::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind, hash
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, disk_cache, profile};
 use crate::env;
 use crate::error::{Error, Result};
+use crate::heuristic;
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
-use crate::opt::{self, Kernel, Opt, heuristic};
+use crate::opt::{self, Kernel, Opt};
 use rustc_hash::FxHashSet;
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,7 +99,7 @@ pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) ->
             remember(disk_cache::global(), key, device, beam.width, &found);
             kernel.apply_all(&found.opts, device.target())
         }
-        None => Ok(heuristic(kernel, device.target())),
+        None => Ok(heuristic::choose(kernel, device.target())),
     }
 }
 
@@ -169,7 +170,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let start = Instant::now();
     let deadline =
         start + Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
-    let chosen = heuristic(kernel, device.target());
+    let chosen = heuristic::choose(kernel, device.target());
     let (Some(plain), Some(chosen)) = (candidate(kernel, device), candidate(&chosen, device))
     else {
         return Ok(None);
@@ -223,7 +224,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         // What the heuristic chose is in the first beam, however many are faster.
         for t in kept.iter_mut().chain([&mut by_heuristic]).filter(|t| !t.expanded) {
             t.expanded = true;
-            for k in opt::actions(&t.candidate.kernel, device.target()) {
+            for k in heuristic::actions(&t.candidate.kernel, device.target()) {
                 if Instant::now() >= s.deadline {
                     break;
                 }

@@ -1,11 +1,13 @@
-//! Matrix products: which tiles of their inputs are staged. On a CPU it is a panel of the matrix
-//! along whose rows vectors run, copied once for all rows of the other one; where there are
-//! workgroups, a tile of each.
+//! Matrix products on a CPU: a register tile of the output, and a panel of the matrix that runs
+//! along the vectors, which is copied once for all rows of the other matrix.
 
-use super::heuristic::{fastest_output, threads, try_apply};
-use super::{Kernel, Opt, OptOp, axis_of, extent, is_output, kernel, slot};
+use super::super::matmul::MatmulPattern;
+use super::super::{argument, try_apply};
+use super::threads;
 use crate::dtype::DType;
-use crate::ir::{Arg, Fold, Op, UOp};
+use crate::ir::UOp;
+use crate::kernel::{self, extent};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Uses of a panel below which it is not worth a copy, in register tiles.
@@ -17,71 +19,10 @@ const PADDED_COLUMNS: f64 = 1.1;
 /// What guards of rows cost: the other matrix is copied as well, for each panel. Measured on 1022
 /// rows, with room for those that copy less.
 const PADDED_ROWS: f64 = 2.0;
-/// Threads along each side of a workgroup.
-const SIDE: usize = 16;
-/// Steps of the sum whose inputs are staged together.
-const STEPS: [usize; 2] = [16, 8];
-/// Outputs from which on a thread has 8 × 8 of them, and 4 × 4. With fewer, most of a GPU would
-/// idle.
-const MANY: [(usize, usize); 2] = [(1 << 22, 8), (1 << 19, 4)];
-
-/// A sum of products of two loads, one of which does without the rows of the output and the other
-/// without its columns.
-struct Product {
-    /// The output axis along memory.
-    column: UOp,
-    /// The longest output axis that the columns' load does without.
-    row: UOp,
-    /// What is summed over.
-    step: UOp,
-    /// The load that depends on the row.
-    left: UOp,
-    /// The load that depends on the column.
-    right: UOp,
-}
-
-impl Product {
-    fn of(k: &Kernel) -> Option<Product> {
-        let order = k.ast.toposort();
-        let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
-        let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
-        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else {
-            return None;
-        };
-        let body = main.src()[0].toposort();
-        let loads: Vec<&UOp> = body.iter().filter(|u| u.op() == Op::Load).collect();
-        let [a, b] = loads.as_slice() else { return None };
-        // Guards are for convolutions, which have other shapes.
-        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id()))
-            || slot(a) == slot(b)
-        {
-            return None;
-        }
-        let axes = k.axes();
-        let column = axes[fastest_output(k)?].clone();
-        let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id()))
-        {
-            (false, true) => (a, b),
-            (true, false) => (b, a),
-            _ => return None,
-        };
-        let is_row = |r: &&UOp| {
-            is_output(r) && left.uses_range(r.range_id()) && !right.uses_range(r.range_id())
-        };
-        let row = axes.iter().filter(is_row).max_by_key(|r| extent(r))?.clone();
-        Some(Product {
-            column,
-            row,
-            step: step.clone(),
-            left: (*left).clone(),
-            right: (*right).clone(),
-        })
-    }
-}
 
 /// On a CPU: a register tile of the output, and a panel of what its columns are made of.
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
-    let mut p = Product::of(kernel)?;
+    let mut p = MatmulPattern::of(kernel)?;
     // Rows that are near each other in memory.
     let stride = |r: &UOp| {
         kernel::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs)
@@ -153,12 +94,12 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut k = kernel.clone();
     // A panel is outside of everything that uses it.
     let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
-    let column = axis_of(&k, &p.column)?;
+    let column = k.axis_of(&p.column)?;
     if apart < column && !try_apply(&mut k, Opt::new(OptOp::Swap, apart, column), target) {
         return None;
     }
     for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
-        let axis = axis_of(&k, r)?;
+        let axis = k.axis_of(r)?;
         if !extent(r).is_multiple_of(amount) {
             k = k.apply(&Opt::new(OptOp::PadTo, axis, amount), target).ok()?;
         }
@@ -169,7 +110,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     // Guards of rows that are not there are left to a copy too.
     let rows = (!rows.is_multiple_of(height)).then_some(&p.left);
     for load in rows.into_iter().chain([&p.right]) {
-        k = k.apply(&Opt::new(OptOp::Stage, inner, slot(load)?), target).ok()?;
+        k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
     }
     Some(k)
 }
@@ -202,44 +143,4 @@ impl Fit {
             cost: whole as f64 / size as f64 * if padded { padding } else { 1.0 },
         }
     }
-}
-
-/// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
-pub(super) fn tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
-    let p = Product::of(kernel)?;
-    let outputs: usize =
-        kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
-    let most = MANY.iter().find(|m| outputs >= m.0)?.1;
-    let fits = |n: &usize| {
-        extent(&p.row).is_multiple_of(n * SIDE) && extent(&p.column).is_multiple_of(n * SIDE)
-    };
-    let side = [8, 4].into_iter().find(|n| *n <= most && fits(n))?;
-    STEPS.into_iter().find_map(|steps| {
-        let mut k = kernel.clone();
-        for r in [&p.column, &p.row] {
-            // Threads side by side have vectors side by side; more of them are further apart.
-            for (op, amount) in
-                [(OptOp::Upcast, 4), (OptOp::Local, SIDE), (OptOp::Upcast, side / 4)]
-            {
-                if amount > 1 {
-                    let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-                    k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-                }
-            }
-        }
-        let axis = axis_of(&k, &p.step)?;
-        if extent(&p.step) == steps {
-            return None;
-        }
-        k = k.apply(&Opt::new(OptOp::Split, axis, steps), target).ok()?;
-        for load in [&p.left, &p.right] {
-            k = k.apply(&Opt::new(OptOp::Stage, axis, slot(load)?), target).ok()?;
-        }
-        // Written out, the loads of a step are on their way while the step before is computed: a
-        // tenth of the time on an H200.
-        if side == 8 {
-            k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
-        }
-        Some(k)
-    })
 }

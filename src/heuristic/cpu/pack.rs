@@ -2,11 +2,11 @@
 //! convolution, whose channels lie far apart. Where an input is small and used often enough, the
 //! copy costs next to nothing, and what would be a load for each lane is one of a vector.
 
-use super::heuristic::try_apply;
-use super::{Kernel, Opt, OptOp, extent, is_output, slot};
+use super::super::{argument, try_apply};
 use crate::dtype::DType;
 use crate::ir::UOp;
-use crate::kernel::Access;
+use crate::kernel::{Access, extent};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Bytes of a copy, at most: it should stay in a cache beside what it is used with.
@@ -17,7 +17,7 @@ const USES: usize = 64;
 /// May what a load reads be copied in whole, in a kernel of these axes?
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let place = &load.node.src()[0];
-    if place.src().len() > 2 || load.node.dtype() != DType::F32 || slot(&load.node).is_none() {
+    if place.src().len() > 2 || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
         return false;
     }
     let (used, others): (Vec<&UOp>, Vec<&UOp>) =

@@ -11,11 +11,15 @@
 //! | other products, those of convolutions and of their gradients among them | the register tile and the threads of the least estimated cost (`tile`) |
 //! | any other reduce | a thread for each output along memory; where outputs are few, threads share them |
 
-use super::heuristic::{fastest_output, fastest_reduce, try_apply};
-use super::{
-    Kernel, Opt, OptOp, axis_of, extent, is_output, is_symbolic, kernel, product, tensor_core, tile,
-};
+mod matmul;
+mod rows;
+mod tensor_core;
+mod tile;
+
+use super::{power_of_two_divisor, try_apply, unit_stride_output, unit_stride_reduce};
 use crate::ir::{AxisKind, Op, UOp};
+use crate::kernel::{self, extent, is_symbolic};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Threads of a workgroup, where there is a choice.
@@ -24,8 +28,6 @@ pub(super) const WORKGROUP: usize = 256;
 const ROW: usize = 512;
 /// Threads that run in step; fewer than this are not worth a workgroup of their own.
 pub(super) const WARP: usize = 32;
-/// Vectors that a thread keeps of a row in registers, at most.
-const KEPT: usize = 16;
 /// Steps of a reduce whose loads are on their way together.
 const UNROLLED: usize = 8;
 /// Threads along each side of a workgroup that turns a matrix.
@@ -34,7 +36,7 @@ const SQUARE: usize = 16;
 const MANY: usize = 1 << 15;
 
 /// Good optimisations for a kernel.
-pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
+pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
     if outputs(&k) < MANY {
         share_variables(&mut k, target);
@@ -46,16 +48,16 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
         elementwise(&mut k, target);
         return k;
     };
-    if let Some(products) = tensor_core::heuristic(&k, main, target) {
+    if let Some(products) = tensor_core::tensor_cores(&k, main, target) {
         return products;
     }
-    if let Some(staged) = product::tiles(&k, target) {
+    if let Some(staged) = matmul::staged_tiles(&k, target) {
         return staged;
     }
-    if let Some(tiled) = tile::tile(&k, main, target) {
+    if let Some(tiled) = tile::gpu_register_tile(&k, main, target) {
         return tiled;
     }
-    if let Some(shared) = rows(&k, &reduces, target) {
+    if let Some(shared) = rows::rows(&k, &reduces, target) {
         return shared;
     }
     if outputs(&k) < MANY && steps(main) >= 2 * WARP {
@@ -63,7 +65,7 @@ pub(super) fn grid(kernel: &Kernel, target: &Target) -> Kernel {
     } else {
         local(&mut k, WORKGROUP, target);
     }
-    if let Some(axis) = fastest_reduce(&k).or_else(|| longest_reduce(&k)) {
+    if let Some(axis) = unit_stride_reduce(&k).or_else(|| longest_reduce(&k)) {
         unroll(&mut k, axis, UNROLLED, target);
     }
     k
@@ -88,9 +90,9 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     let beside = |r: &UOp| {
         body.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
     };
-    if let Some(axis) = fastest_output(k)
+    if let Some(axis) = unit_stride_output(k)
         && beside(&k.axes()[axis])
-        && let Some(amount) = divisor(extent(&k.axes()[axis]), WARP)
+        && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), WARP)
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
     }
@@ -126,7 +128,7 @@ fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
             axes.dedup();
             let mut shared = k.clone();
             let mut apply = |r: &UOp| {
-                axis_of(&shared, r).is_some_and(|axis| {
+                shared.axis_of(r).is_some_and(|axis| {
                     try_apply(&mut shared, Opt::new(OptOp::Group, axis, amount), target)
                 })
             };
@@ -142,18 +144,9 @@ fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
 
 /// Several steps of a reduce at a time, so that their loads are on their way together.
 fn unroll(k: &mut Kernel, axis: usize, most: usize, target: &Target) {
-    if let Some(amount) = divisor(extent(&k.axes()[axis]), most) {
+    if let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), most) {
         try_apply(k, Opt::new(OptOp::Unroll, axis, amount), target);
     }
-}
-
-/// The largest power of two up to `most` that divides, if that is 2 or more.
-fn divisor(size: usize, most: usize) -> Option<usize> {
-    let mut a = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
-    while a >= 2 && !size.is_multiple_of(a) {
-        a /= 2;
-    }
-    (a >= 2).then_some(a)
 }
 
 /// Outputs that are computed by threads of their own.
@@ -175,8 +168,8 @@ fn threads(k: &Kernel) -> usize {
 fn upcast(k: &mut Kernel, target: &Target) {
     let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
     if outputs(k) >= WARP * lanes
-        && let Some(axis) = fastest_output(k)
-        && let Some(amount) = divisor(extent(&k.axes()[axis]), lanes.max(1))
+        && let Some(axis) = unit_stride_output(k)
+        && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), lanes.max(1))
     {
         try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
     }
@@ -188,12 +181,14 @@ fn elementwise(k: &mut Kernel, target: &Target) {
     // A block of a thread is read along one axis and written along the other, and so is that of a
     // workgroup.
     if let Some(r) = turned
-        && let Some(axis) = axis_of(k, &r)
-        && let Some(amount) =
-            divisor(extent(&r), (target.vector_bytes / 4).min(target.max_lanes as usize))
+        && let Some(axis) = k.axis_of(&r)
+        && let Some(amount) = power_of_two_divisor(
+            extent(&r),
+            (target.vector_bytes / 4).min(target.max_lanes as usize),
+        )
         && try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target)
-        && let Some(axis) = axis_of(k, &r)
-        && let Some(amount) = divisor(extent(&k.axes()[axis]), SQUARE)
+        && let Some(axis) = k.axis_of(&r)
+        && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), SQUARE)
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
         local(k, SQUARE * amount, target);
@@ -206,7 +201,7 @@ fn elementwise(k: &mut Kernel, target: &Target) {
 /// and there is enough of both.
 fn turned(k: &Kernel) -> Option<UOp> {
     let axes = k.axes();
-    let stored = &axes[fastest_output(k)?];
+    let stored = &axes[unit_stride_output(k)?];
     let order = k.ast.toposort();
     let along = |r: &&UOp| {
         order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
@@ -226,9 +221,9 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
     let inner: Vec<UOp> = k.axes().into_iter().filter(is_output).rev().collect();
     for r in inner {
         let room = most / threads(k).min(most);
-        let Some(axis) = axis_of(k, &r) else { continue };
+        let Some(axis) = k.axis_of(&r) else { continue };
         let size = extent(&r);
-        let mut amount = divisor(size, room);
+        let mut amount = power_of_two_divisor(size, room);
         // One that ends where a variable says has a dimension of the launch, unless there are no
         // other threads: then it is as long as it can be, and guarded.
         if is_symbolic(&r) {
@@ -262,77 +257,4 @@ fn longest_reduce(k: &Kernel) -> Option<usize> {
     (0..axes.len())
         .filter(|&i| axes[i].range_kind() == AxisKind::Reduce && !is_symbolic(&axes[i]))
         .max_by_key(|&i| extent(&axes[i]))
-}
-
-/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
-/// threads, and so is the output if it is as long.
-fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
-    let len = extent(&kernel.axes()[fastest_reduce(kernel)?]);
-    // Other reduces have to be of the same row, or short.
-    let along: Vec<UOp> = reduces
-        .iter()
-        .filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len)
-        .map(|u| u.src()[1].clone())
-        .collect();
-    if along.is_empty()
-        || reduces.iter().any(|u| {
-            !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64
-        })
-    {
-        return None;
-    }
-    let lanes = divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize)).unwrap_or(1);
-    let vectors = len / lanes;
-    let wanted =
-        (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
-    let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
-    // A row that does not divide well is made longer.
-    let share = divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
-    let padding = if vectors.is_multiple_of(share) { 1 } else { share };
-    let kept = vectors.div_ceil(share);
-    let mut k = kernel.clone();
-    // An output axis that the reduces do not depend on runs along the row again.
-    let again = k.axes().into_iter().find(|r| {
-        is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
-    });
-    if again.is_none() && vectors < WARP / 4 {
-        return None;
-    }
-    // A row that is too long for registers is computed from anew by each of several workgroups.
-    let in_registers = again.is_some() && kept <= KEPT;
-    let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
-        if amount < 2 {
-            return Some(());
-        }
-        // What is left of an axis keeps its number.
-        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-        Some(())
-    };
-    let mut seen: Vec<UOp> = Vec::new();
-    for r in &along {
-        if seen.contains(r) {
-            continue;
-        }
-        seen.push(r.clone());
-        apply(OptOp::Unroll, r, lanes)?;
-        apply(OptOp::PadTo, r, padding)?;
-        apply(OptOp::Group, r, share)?;
-        apply(OptOp::Unroll, r, if in_registers { kept } else { divisor(kept, 4).unwrap_or(1) })?;
-    }
-    if let Some(r) = &again {
-        apply(OptOp::Upcast, r, lanes)?;
-        apply(OptOp::PadTo, r, padding)?;
-        apply(OptOp::Local, r, share)?;
-        apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
-    }
-    // Several short rows in one workgroup.
-    if share < WORKGROUP / 2
-        && let Some(r) = k.axes().into_iter().rfind(is_output)
-        && let (Some(axis), Some(amount)) =
-            (axis_of(&k, &r), divisor(extent(&r), WORKGROUP / 2 / share))
-    {
-        try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
-    }
-    Some(k)
 }

@@ -8,10 +8,11 @@
 //! memory for one warp. What a thread has loaded serves all outputs of its tile, a window that
 //! slides included; threads that load the same place, or places of one line, share the fetch.
 
-use super::grid::{WARP, WORKGROUP};
-use super::heuristic::try_apply;
-use super::{Kernel, Opt, OptOp, axis_of, cut, is_output, kernel, masked_term};
+use super::super::{splittable_extent, try_apply};
+use super::{WARP, WORKGROUP};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::kernel::{self, masked_term};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::symbolic::Linear;
 use crate::target::Target;
 
@@ -55,7 +56,7 @@ struct Operand {
 }
 
 /// The axes of a sum of products: those of outputs, then those of the sum.
-struct Product {
+struct SumOfProducts {
     axes: Vec<UOp>,
     sizes: Vec<usize>,
     /// How many of them are outputs.
@@ -69,8 +70,8 @@ struct Product {
 /// How much of each axis a thread has at once.
 type Copies = Vec<usize>;
 
-impl Product {
-    fn of(k: &Kernel, main: &UOp) -> Option<Product> {
+impl SumOfProducts {
+    fn of(k: &Kernel, main: &UOp) -> Option<SumOfProducts> {
         let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
         let condition = masked_term(Fold::Add, &main.src()[0]).map(|g| g.0);
         let mut axes: Vec<UOp> = k
@@ -106,7 +107,13 @@ impl Product {
             .iter()
             .map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id())))
             .collect();
-        let p = Product { sizes: axes.iter().map(cut).collect(), axes, outputs, loads, gates };
+        let p = SumOfProducts {
+            sizes: axes.iter().map(splittable_extent).collect(),
+            axes,
+            outputs,
+            loads,
+            gates,
+        };
         // Each of two factors does without outputs of the other. Where those are few, or all
         // outputs are, threads had better share each sum.
         let only = |l: &Operand, other: &Operand| -> usize {
@@ -237,8 +244,8 @@ fn divisors(size: usize, most: usize) -> impl DoubleEndedIterator<Item = usize> 
 }
 
 /// A kernel with the best tile, where it is a sum of products.
-pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    let p = Product::of(kernel, main)?;
+pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+    let p = SumOfProducts::of(kernel, main)?;
     let mut tiles: Vec<Copies> = vec![vec![1; p.axes.len()]];
     let mut order: Vec<usize> = (0..p.axes.len()).collect();
     order.sort_by_key(|a| std::cmp::Reverse(p.sizes[*a]));
@@ -283,7 +290,7 @@ pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kerne
         let op = if a < p.outputs { OptOp::Upcast } else { OptOp::Unroll };
         for (op, amount) in [(op, copies[a]), (OptOp::Local, group.get(a).copied().unwrap_or(1))] {
             if amount > 1
-                && let Some(axis) = axis_of(&k, r)
+                && let Some(axis) = k.axis_of(r)
                 && !try_apply(&mut k, Opt::new(op, axis, amount), target)
             {
                 return None;
@@ -294,7 +301,7 @@ pub(super) fn tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kerne
 }
 
 /// Workgroups for a tile: one or two axes first, then as much of the others as there is room.
-fn workgroups(p: &Product, copies: &Copies) -> Vec<Vec<usize>> {
+fn workgroups(p: &SumOfProducts, copies: &Copies) -> Vec<Vec<usize>> {
     let left: Vec<usize> = (0..p.outputs).map(|a| p.sizes[a] / copies[a]).collect();
     let mut list: Vec<Vec<usize>> = Vec::new();
     for first in 0..p.outputs {
@@ -322,7 +329,7 @@ fn workgroups(p: &Product, copies: &Copies) -> Vec<Vec<usize>> {
 
 /// Where the threads of the first warp of a workgroup stand along each axis: those beside each
 /// other that are nearest in memory, as the launch has them.
-fn lanes(p: &Product, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>> {
+fn lanes(p: &SumOfProducts, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>> {
     let stride = |a: &usize| {
         let steps = p
             .loads

@@ -1,8 +1,10 @@
 //! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were
 //! seen to be of use.
 
-use super::{Kernel, Opt, OptOp, extent, is_symbolic};
+use super::argument;
 use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::kernel::{extent, is_symbolic};
+use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
 
 /// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis
@@ -26,25 +28,23 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 /// use picograd::{
 ///     Tensor,
 ///     exec::ScheduleItem,
+///     heuristic,
 ///     opt::{self, Kernel},
 ///     target::Target,
 /// };
 /// let x = Tensor::ones([64, 64]).contiguous().realize()?;
 /// let schedule = (&x + 1.0).schedule()?;
 /// let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a sum is a kernel") };
-/// let next = opt::actions(&Kernel::new(ast.clone()), &Target::c(2, 64));
+/// let next = heuristic::actions(&Kernel::new(ast.clone()), &Target::c(2, 64));
 /// assert!(next.iter().any(|k| opt::show(&k.opts) == "THREAD:0:2"));
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
-    let slot = |u: &UOp| {
-        if let Arg::Global { slot, .. } = u.src()[0].src()[0].arg() { Some(*slot) } else { None }
-    };
     let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
     let mut inputs: Vec<usize> =
-        kernel.ast.toposort().iter().filter(unstaged).filter_map(slot).collect();
+        kernel.ast.toposort().iter().filter(unstaged).filter_map(argument).collect();
     inputs.sort_unstable();
     inputs.dedup();
     for (axis, r) in axes.iter().enumerate() {
@@ -97,6 +97,6 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
-    opts.push(Opt::new(OptOp::Reuse, 0, 0));
+    opts.push(Opt::of_kernel(OptOp::Reuse));
     opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
 }

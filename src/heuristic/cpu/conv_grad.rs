@@ -2,10 +2,11 @@
 //! gradient of a convolution: a product for each tap, and nothing where a tap falls outside the
 //! image.
 
-use super::heuristic::{divisor, load_cost, to_copy};
-use super::{Kernel, Opt, OptOp, extent};
+use super::super::power_of_two_divisor;
+use super::tile::{load_cost, to_copy};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{self, Access, masked_term};
+use crate::kernel::{self, Access, extent, masked_term};
+use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
 
 /// Accumulators of a tile, with vectors of 64 bytes: there are 32 registers.
@@ -52,7 +53,7 @@ fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)
 
 /// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says
 /// which loads are of inputs that may be copied; those that should be come with the tile.
-pub(super) fn tile(
+pub(super) fn conv_grad_tile(
     k: &Kernel,
     main: &UOp,
     loads: &[&Access],
@@ -76,7 +77,7 @@ pub(super) fn tile(
     let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
     for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
-        let Some(lanes) = divisor(extent(v), most_lanes) else { continue };
+        let Some(lanes) = power_of_two_divisor(extent(v), most_lanes) else { continue };
         for b in &outputs {
             let left = if b == v { extent(b) / lanes } else { extent(b) };
             for n in (1..=budget / extent(&row)).filter(|n| left.is_multiple_of(*n)) {

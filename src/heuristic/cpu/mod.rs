@@ -1,0 +1,240 @@
+//! Which optimisations to apply without search. It is meant to be right and reasonable on every
+//! target; tuning it is work of its own.
+
+mod conv_grad;
+mod pack;
+mod panels;
+mod tile;
+
+use super::{
+    power_of_two_divisor, splittable_extent, try_apply, unit_stride_output, unit_stride_reduce,
+};
+use crate::ir::{AxisKind, Op, UOp};
+use crate::kernel::{self, extent};
+use crate::opt::{Kernel, Opt, OptOp, is_output, reuse};
+use crate::target::Target;
+
+/// Kernels below this many operations are not worth waking threads for.
+const WORTH_THREADS: usize = 32_768;
+
+/// Bytes of values that are kept for a later loop, at most: they should be in a near cache still.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// Chooses the Opts of a kernel on a CPU.
+pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
+    let k = loops(kernel, target);
+    // In the end, because what is stored depends on how many rows are computed together.
+    let is_near = reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= KEPT_BYTES);
+    if is_near { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
+}
+
+/// How a CPU goes through the axes.
+fn loops(kernel: &Kernel, target: &Target) -> Kernel {
+    if let Some(staged) = panels::panels(kernel, target) {
+        return staged;
+    }
+    let mut k = kernel.clone();
+    let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
+    if let Some((tiled, copied)) = tile::cpu_register_tile(&k, target) {
+        k = tiled;
+        threads(&mut k, target);
+        pack::copy(&mut k, &copied, target);
+        return k;
+    }
+    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or
+    // whose loads would be of lanes far apart, along the axis in which its loads are.
+    let reduce = unit_stride_reduce(&k);
+    let outputs = unit_stride_output(&k).filter(|axis| reduce.is_none() || !scatters(&k, *axis));
+    let (mut rows, mut across) = (false, Vec::new());
+    let upcast = outputs.and_then(|axis| {
+        let size = extent(&k.axes()[axis]);
+        power_of_two_divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
+    });
+    match upcast {
+        Some(opt) => {
+            try_apply(&mut k, opt, target);
+            across = upcasts(&k);
+            rows = reduce.is_some()
+                && unit_stride_reduce(&k)
+                    .is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+        }
+        None => {
+            if let Some(axis) = reduce {
+                let r = k.axes()[axis].clone();
+                let amount = if together(&mut k, axis, STREAMS, 1, target) {
+                    power_of_two_divisor(extent(&r), lanes)
+                } else {
+                    steps(extent(&r), lanes)
+                };
+                if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r))
+                {
+                    try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
+                }
+            } else {
+                chains(&mut k, target);
+            }
+        }
+    }
+    // Each further reduce of a row is vectorised on its own.
+    for _ in 0..if reduce.is_some() { 4 } else { 0 } {
+        let Some(axis) = unit_stride_reduce(&k) else { break };
+        let r = k.axes()[axis].clone();
+        let Some(amount) =
+            (if rows { power_of_two_divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) })
+        else {
+            break;
+        };
+        if across.iter().any(|a| shares_node(&k.ast, a, &r))
+            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
+        {
+            break;
+        }
+    }
+    threads(&mut k, target);
+    k
+}
+
+/// Scans that a thread runs side by side: each waits for its last addition, which takes about as
+/// many cycles.
+const CHAINS: usize = 4;
+
+/// Several scans at a time, where there are enough rows for all threads.
+fn chains(k: &mut Kernel, target: &Target) {
+    if !k.ast.toposort().iter().any(|u| u.op() == Op::Scan) {
+        return;
+    }
+    let axes = k.axes();
+    let Some(axis) = (0..axes.len()).rev().find(|i| is_output(&axes[*i])) else { return };
+    if let Some(amount) =
+        power_of_two_divisor(splittable_extent(&axes[axis]) / target.threads.max(1), CHAINS)
+    {
+        try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
+    }
+}
+
+/// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is
+/// waited for in place of several.
+const VECTORS: usize = 4;
+
+/// How many steps of a reduce become vectors at a time.
+fn steps(size: usize, lanes: usize) -> Option<usize> {
+    let many = lanes * VECTORS;
+    if size.is_multiple_of(many) && size >= 2 * many {
+        Some(many)
+    } else {
+        power_of_two_divisor(size, lanes)
+    }
+}
+
+/// Would lanes along an output axis be far apart in the loads of the largest reduce?
+fn scatters(k: &Kernel, axis: usize) -> bool {
+    let axis = &k.axes()[axis];
+    let (all, _) = kernel::accesses(&k.ast);
+    let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
+    let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
+    often > 1.0
+        && loads.peek().is_some()
+        && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+}
+
+/// The axes that are copies of outputs.
+fn upcasts(k: &Kernel) -> Vec<UOp> {
+    k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
+}
+
+/// Outputs that are computed together where each reads a stream of its own, and rows that are
+/// reduced and then used.
+const STREAMS: usize = 8;
+const ROWS: usize = 4;
+
+/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at
+/// different places are computed together, if the kernel has not more than so many reduces.
+fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
+    let (axes, order) = (k.axes(), k.ast.toposort());
+    let r = &axes[reduce];
+    let output = |a: &UOp| is_output(a) && shares_node(&k.ast, a, r);
+    let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, r);
+    if order.iter().filter(|u| u.op() == Op::Reduce).count() > reduces || axes.iter().any(lanes) {
+        return false;
+    }
+    let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
+    // As many are left as there are threads.
+    match power_of_two_divisor(splittable_extent(&axes[axis]) / target.threads.max(1), most) {
+        Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
+        None => false,
+    }
+}
+
+fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
+    ast.toposort()
+        .iter()
+        .any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
+}
+
+/// Elements that are computed and elements that are folded. Reductions side by side add up; one
+/// inside another runs for each of its elements.
+fn work(k: &Kernel, axes: &[UOp]) -> usize {
+    let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) =
+        axes.iter().partition(|r| r.range_kind().is_reduce());
+    let of_one = |u: &UOp| {
+        let inside = u.src()[0].ranges();
+        folded
+            .iter()
+            .filter(|r| inside.has(r.range_id()))
+            .map(|r| extent(r))
+            .fold(1usize, usize::saturating_mul)
+    };
+    let order = k.ast.toposort();
+    let reduces =
+        order.iter().filter(|u| u.op() == Op::Reduce).map(of_one).fold(0, usize::saturating_add);
+    outputs.into_iter().map(extent).fold(reduces.max(1), usize::saturating_mul)
+}
+
+/// Divides the outermost output axis that can be divided.
+pub(super) fn threads(k: &mut Kernel, target: &Target) {
+    let axes = k.axes();
+    if target.threads < 2 || work(k, &axes) < WORTH_THREADS {
+        return;
+    }
+    for (i, r) in axes
+        .iter()
+        .enumerate()
+        .filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop))
+    {
+        if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
+            && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
+        {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::ScheduleItem;
+
+    #[test]
+    fn reductions_side_by_side_add_up() {
+        let x = crate::Tensor::ones([2, 32, 64])
+            .contiguous()
+            .realize()
+            .unwrap()
+            .to("interp")
+            .realize()
+            .unwrap();
+        let (a, b) = (x.i(0), x.i(1));
+        let three = a.square().sum(1) + b.square().sum(1) * (&a * &b).sum(1);
+        let Some(ScheduleItem::Kernel { ast, .. }) = three.schedule().unwrap().pop() else {
+            panic!("a kernel")
+        };
+        let k = Kernel::new(ast);
+        assert_eq!(work(&k, &k.axes()), 32 * 3 * 64);
+        let product = a.matmul(&b.t());
+        let Some(ScheduleItem::Kernel { ast, .. }) = product.schedule().unwrap().pop() else {
+            panic!("a kernel")
+        };
+        let k = Kernel::new(ast);
+        assert_eq!(work(&k, &k.axes()), 32 * 32 * 64);
+    }
+}

@@ -1,0 +1,172 @@
+//! Register tiles on a CPU: vector lanes along one axis, and a tile of outputs that share loads.
+
+use super::super::{argument, power_of_two_divisor, splittable_extent};
+use super::{conv_grad, pack};
+use crate::ir::{AxisKind, Op, UOp};
+use crate::kernel::{self, extent};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
+use crate::target::Target;
+
+/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
+const LANE: f64 = 2.0;
+/// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
+const GUARDED_LANE: f64 = 6.0;
+
+/// A lane that is stored on its own, in stores of whole vectors.
+const STORED_LANE: f64 = 4.0;
+
+/// The axes of a register tile, by range number, with how much of each is in it.
+struct Tile {
+    /// The axis of the vector lanes and their number.
+    lanes: (UOp, usize),
+    /// Further copies of outputs.
+    copies: Vec<(UOp, usize)>,
+    /// Machine loads for one operation on one element.
+    cost: f64,
+}
+
+/// A kernel with one nest of reduces that load from several places: lanes along one axis, and a
+/// tile of outputs that share what they load. The tile is the one with the fewest loads for the
+/// work whose accumulators fit in registers. With it come the arguments that should be copied.
+pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
+    let order = k.ast.toposort();
+    let work = |u: &UOp| -> f64 { u.src()[1..].iter().map(|r| extent(r) as f64).product() };
+    let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
+    let main = *reduces.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    // Others beside it are fine if they are small, or loop with it.
+    if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
+        return None;
+    }
+    let (all, _) = kernel::accesses(&k.ast);
+    let body = main.src()[0].toposort();
+    let loads: Vec<&kernel::Access> =
+        all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
+    if loads.len() < 2 {
+        return None;
+    }
+    let axes = k.axes();
+    let small: Vec<bool> = loads.iter().map(|l| pack::is_worth(&axes, l, target)).collect();
+    if let Some(tiled) = conv_grad::conv_grad_tile(k, main, &loads, &small, target) {
+        return Some(tiled);
+    }
+    let most_lanes = (target.vector_bytes / 4).max(2);
+    // Some of the registers are left to what is loaded. C has no operation on vectors that
+    // multiplies and adds, and clang does not find so many of them again.
+    let most = if target.name == "C" { 20 } else { 25 };
+    let budget = if target.vector_bytes >= 64 { most } else { 10 };
+    // Copies along an axis that the reduce does not depend on would be copies of the same.
+    let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
+    let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
+    let steps = work(main);
+    let uses: Vec<Vec<bool>> = outputs
+        .iter()
+        .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
+        .collect();
+    let mut best: Option<Tile> = None;
+    for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
+        let Some(lanes) = power_of_two_divisor(splittable_extent(v), most_lanes) else { continue };
+        let parts: Vec<f64> = loads
+            .iter()
+            .zip(&small)
+            .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes))
+            .collect();
+        // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by
+        // one.
+        let ends: f64 = match v.range_kind() {
+            AxisKind::Reduce => lanes as f64,
+            _ => all
+                .iter()
+                .filter(|a| a.node.op() == Op::Store)
+                .map(|a| store_cost(a, v, lanes))
+                .sum(),
+        };
+        let sizes: Vec<usize> = outputs
+            .iter()
+            .map(|r| if *r == v { splittable_extent(r) / lanes } else { splittable_extent(r) })
+            .collect();
+        each_tile(&sizes, budget, &mut |tile| {
+            let count = |l: usize| {
+                tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>()
+                    as f64
+            };
+            let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
+            let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
+            let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
+            if best.as_ref().is_none_or(|t| cost < t.cost) {
+                let copies = tile.iter().map(|(axis, n)| (outputs[*axis].clone(), *n)).collect();
+                best = Some(Tile { lanes: (v.clone(), lanes), copies, cost });
+            }
+        });
+    }
+    let best = best?;
+    let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
+    let mut k = k.clone();
+    let op =
+        if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
+    for (op, (r, amount)) in
+        std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c)))
+    {
+        // What is left of an axis keeps its number.
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+    }
+    Some((k, copied))
+}
+
+/// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be
+/// put together, unless the input is copied first.
+pub(super) fn load_cost(load: &kernel::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
+    match load.parts(axis, lanes) {
+        n if n > 1 && !copied => n as f64 * if load.is_masked(axis) { GUARDED_LANE } else { LANE },
+        _ => 1.0,
+    }
+}
+
+/// The same for a store.
+fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize) -> f64 {
+    match store.parts(axis, lanes) {
+        1 => 1.0,
+        n => n as f64 * STORED_LANE,
+    }
+}
+
+/// The arguments that lanes along an output axis need in another order.
+pub(super) fn to_copy(
+    loads: &[&kernel::Access],
+    small: &[bool],
+    axis: &UOp,
+    lanes: usize,
+) -> Vec<usize> {
+    let apart = loads
+        .iter()
+        .zip(small)
+        .filter(|(l, small)| is_output(axis) && **small && l.parts(axis, lanes) > 1);
+    apart.filter_map(|(l, _)| argument(&l.node)).collect()
+}
+
+/// Of a tile: an axis by its place, and how much of it.
+type Part = (usize, usize);
+
+/// Calls `f` with every tile of at most three axes and `budget` copies.
+fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[Part])) {
+    fn more(
+        sizes: &[usize],
+        from: usize,
+        budget: usize,
+        tile: &mut Vec<Part>,
+        f: &mut dyn FnMut(&[Part]),
+    ) {
+        f(tile);
+        if tile.len() == 3 {
+            return;
+        }
+        for axis in from..sizes.len() {
+            for n in (2..=budget.min(8)).filter(|n| sizes[axis].is_multiple_of(*n)) {
+                tile.push((axis, n));
+                more(sizes, axis + 1, budget / n, tile, f);
+                tile.pop();
+            }
+        }
+    }
+    more(sizes, 0, budget, &mut Vec::new(), f);
+}

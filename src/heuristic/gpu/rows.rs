@@ -1,0 +1,89 @@
+//! Reductions along rows that are contiguous in memory: a workgroup for each row.
+
+use super::super::{power_of_two_divisor, try_apply, unit_stride_reduce};
+use super::{ROW, WARP, WORKGROUP};
+use crate::ir::UOp;
+use crate::kernel::extent;
+use crate::opt::{Kernel, Opt, OptOp, is_output};
+use crate::target::Target;
+
+/// Vectors that a thread keeps of a row in registers, at most.
+const KEPT: usize = 16;
+
+/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
+/// threads, and so is the output if it is as long.
+pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
+    let len = extent(&kernel.axes()[unit_stride_reduce(kernel)?]);
+    // Other reduces have to be of the same row, or short.
+    let along: Vec<UOp> = reduces
+        .iter()
+        .filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len)
+        .map(|u| u.src()[1].clone())
+        .collect();
+    if along.is_empty()
+        || reduces.iter().any(|u| {
+            !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64
+        })
+    {
+        return None;
+    }
+    let lanes = power_of_two_divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize))
+        .unwrap_or(1);
+    let vectors = len / lanes;
+    let wanted =
+        (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
+    let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
+    // A row that does not divide well is made longer.
+    let share = power_of_two_divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
+    let padding = if vectors.is_multiple_of(share) { 1 } else { share };
+    let kept = vectors.div_ceil(share);
+    let mut k = kernel.clone();
+    // An output axis that the reduces do not depend on runs along the row again.
+    let again = k.axes().into_iter().find(|r| {
+        is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
+    });
+    if again.is_none() && vectors < WARP / 4 {
+        return None;
+    }
+    // A row that is too long for registers is computed from anew by each of several workgroups.
+    let in_registers = again.is_some() && kept <= KEPT;
+    let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
+        if amount < 2 {
+            return Some(());
+        }
+        // What is left of an axis keeps its number.
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+        Some(())
+    };
+    let mut seen: Vec<UOp> = Vec::new();
+    for r in &along {
+        if seen.contains(r) {
+            continue;
+        }
+        seen.push(r.clone());
+        apply(OptOp::Unroll, r, lanes)?;
+        apply(OptOp::PadTo, r, padding)?;
+        apply(OptOp::Group, r, share)?;
+        apply(
+            OptOp::Unroll,
+            r,
+            if in_registers { kept } else { power_of_two_divisor(kept, 4).unwrap_or(1) },
+        )?;
+    }
+    if let Some(r) = &again {
+        apply(OptOp::Upcast, r, lanes)?;
+        apply(OptOp::PadTo, r, padding)?;
+        apply(OptOp::Local, r, share)?;
+        apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
+    }
+    // Several short rows in one workgroup.
+    if share < WORKGROUP / 2
+        && let Some(r) = k.axes().into_iter().rfind(is_output)
+        && let (Some(axis), Some(amount)) =
+            (k.axis_of(&r), power_of_two_divisor(extent(&r), WORKGROUP / 2 / share))
+    {
+        try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
+    }
+    Some(k)
+}

@@ -1,0 +1,60 @@
+//! The pattern of a matrix product, which the strategies of CPUs and GPUs share.
+
+use super::{argument, unit_stride_output};
+use crate::ir::{Arg, Fold, Op, UOp};
+use crate::kernel::extent;
+use crate::opt::{Kernel, is_output};
+
+/// A sum of products of two loads, one of which does without the rows of the output and the other
+/// without its columns.
+pub(super) struct MatmulPattern {
+    /// The output axis along memory.
+    pub column: UOp,
+    /// The longest output axis that the columns' load does without.
+    pub row: UOp,
+    /// What is summed over.
+    pub step: UOp,
+    /// The load that depends on the row.
+    pub left: UOp,
+    /// The load that depends on the column.
+    pub right: UOp,
+}
+
+impl MatmulPattern {
+    pub fn of(k: &Kernel) -> Option<MatmulPattern> {
+        let order = k.ast.toposort();
+        let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
+        let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
+        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else {
+            return None;
+        };
+        let body = main.src()[0].toposort();
+        let loads: Vec<&UOp> = body.iter().filter(|u| u.op() == Op::Load).collect();
+        let [a, b] = loads.as_slice() else { return None };
+        // Guards are for convolutions, which have other shapes.
+        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id()))
+            || argument(a) == argument(b)
+        {
+            return None;
+        }
+        let axes = k.axes();
+        let column = axes[unit_stride_output(k)?].clone();
+        let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id()))
+        {
+            (false, true) => (a, b),
+            (true, false) => (b, a),
+            _ => return None,
+        };
+        let is_row = |r: &&UOp| {
+            is_output(r) && left.uses_range(r.range_id()) && !right.uses_range(r.range_id())
+        };
+        let row = axes.iter().filter(is_row).max_by_key(|r| extent(r))?.clone();
+        Some(MatmulPattern {
+            column,
+            row,
+            step: step.clone(),
+            left: (*left).clone(),
+            right: (*right).clone(),
+        })
+    }
+}

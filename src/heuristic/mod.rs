@@ -1,0 +1,85 @@
+//! The optimizer's policy: which Opts a kernel gets without a search, and which ones the beam search
+//! may try.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cpu` | loops, register tiles, packed inputs and panels for targets without workgroups |
+//! | `gpu` | workgroups, register tiles, staged tiles and tensor cores |
+//! | `matmul` | the pattern of a matrix product |
+//! | `actions` | the Opts that a search tries next |
+
+mod actions;
+mod cpu;
+mod gpu;
+mod matmul;
+
+pub use actions::actions;
+
+use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::kernel::{self, extent, is_symbolic};
+use crate::opt::{Kernel, Opt, is_output};
+use crate::target::Target;
+
+/// Chooses the Opts of a kernel on a target by estimated cost.
+pub fn choose(kernel: &Kernel, target: &Target) -> Kernel {
+    if target.grid { gpu::choose(kernel, target) } else { cpu::choose(kernel, target) }
+}
+
+/// Applies an Opt if it applies, and returns true if it did.
+fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
+    match k.apply(&opt, target) {
+        Ok(next) => {
+            *k = next;
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns the largest power of two up to `most` that divides `size`, if that is 2 or more.
+fn power_of_two_divisor(size: usize, most: usize) -> Option<usize> {
+    let exponent = size.trailing_zeros().min(most.max(1).ilog2());
+    (exponent > 0).then(|| 1 << exponent)
+}
+
+/// Returns the extent by which Opts may split a range: 1 if it is symbolic.
+fn splittable_extent(r: &UOp) -> usize {
+    if is_symbolic(r) { 1 } else { extent(r) }
+}
+
+/// Returns the number of the argument that a load reads.
+fn argument(load: &UOp) -> Option<usize> {
+    if let Arg::Global { slot, .. } = load.src()[0].src()[0].arg() { Some(*slot) } else { None }
+}
+
+/// Returns the output axis that has unit stride in every store.
+fn unit_stride_output(k: &Kernel) -> Option<usize> {
+    let axes = k.axes();
+    let stores =
+        |r: &UOp| k.ast.src().iter().all(|s| kernel::step(&s.src()[0].src()[1], r) == Some(1));
+    axes.iter().position(|r| is_output(r) && !is_symbolic(r) && stores(r))
+}
+
+/// Returns a reduction axis that has unit stride in some load.
+fn unit_stride_reduce(k: &Kernel) -> Option<usize> {
+    let (axes, order) = (k.axes(), k.ast.toposort());
+    let loads = |r: &UOp| {
+        order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
+    };
+    axes.iter().position(|r| r.range_kind() == AxisKind::Reduce && !is_symbolic(r) && loads(r))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divisors_are_powers_of_two_up_to_a_limit() {
+        let cases = [(48, 16, Some(16)), (48, 20, Some(16)), (64, 20, Some(16)), (6, 8, Some(2))];
+        for (size, most, expected) in cases {
+            assert_eq!(power_of_two_divisor(size, most), expected, "{size} {most}");
+        }
+        assert_eq!(power_of_two_divisor(7, 8), None);
+        assert_eq!(power_of_two_divisor(8, 1), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! `UPCAST`, `UNROLL`, `THREAD` and `SPLIT`: an axis becomes two, of which the inner one has another
+//! kind or is a loop of its own.
+//!
+//! ```text
+//! UPCAST:0:4    for i in 0..64  ->  for i in 0..16, copies u in 0..4, with i * 4 + u for i
+//! ```
+
+use super::apply::{Applied, Request};
+use super::is_output;
+use crate::ir::{AxisKind, Op, UOp, next_range};
+use crate::kernel::{closing, extent, replace_range};
+
+/// Copies that upcasts and unrolls together may make of one value, at most.
+const MAX_COPIES: usize = 2048;
+
+/// Applies `UPCAST`.
+pub(super) fn upcast(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    q.check_kind(is_output(r), "an output axis")?;
+    copied(q, r, AxisKind::Upcast)
+}
+
+/// Applies `UNROLL`.
+pub(super) fn unroll(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    q.check_kind(r.range_kind() == AxisKind::Reduce, "a reduction axis")?;
+    copied(q, r, AxisKind::Unroll)
+}
+
+fn copied(q: &Request, r: &UOp, kind: AxisKind) -> Applied {
+    let ast = split(&q.kernel.ast, r, q.divisor()?, kind, false);
+    match copies(&ast) {
+        n if n > MAX_COPIES => Err(format!("{n} copies of a value are more than {MAX_COPIES}")),
+        _ => Ok(ast),
+    }
+}
+
+/// Applies `THREAD`.
+pub(super) fn thread(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    q.check_kind(is_output(r), "an output axis")?;
+    if q.axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
+        return Err("an axis is divided between threads already".into());
+    }
+    let (amount, threads) = (q.divisor()?, q.target.threads);
+    if threads < 2 || amount > threads {
+        return Err(format!("{amount} threads are more than the {threads} of the target"));
+    }
+    Ok(split(&q.kernel.ast, r, amount, AxisKind::Thread, true))
+}
+
+/// Applies `SPLIT`.
+pub(super) fn split_loop(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    // In a launch grid the positions of an output axis have no order.
+    let is_loop = r.range_kind() == AxisKind::Reduce || (is_output(r) && !q.target.grid);
+    q.check_kind(is_loop, "a loop")?;
+    let amount = q.divisor()?;
+    if amount == extent(r) {
+        return Err(format!("an amount of {amount} leaves nothing of the axis of {amount}"));
+    }
+    Ok(split(&q.kernel.ast, r, amount, r.range_kind(), false))
+}
+
+/// Splits a range into `outer * amount + inner`, or with `top` into
+/// `inner * (size / amount) + outer`, where `inner` has the kind.
+pub(super) fn split(ast: &UOp, r: &UOp, amount: usize, kind: AxisKind, top: bool) -> UOp {
+    let next = next_range(&ast.toposort());
+    split_by(ast, r, UOp::range(amount as i64, next, kind), top)
+}
+
+/// Splits a range so that its inner part is `inner`.
+pub(super) fn split_by(ast: &UOp, r: &UOp, inner: UOp, top: bool) -> UOp {
+    let (size, amount, kind) = (extent(r), extent(&inner), inner.range_kind());
+    let rest = size / amount;
+    if rest == 1 {
+        return replace_range(ast, r, &inner, std::slice::from_ref(&inner));
+    }
+    let outer = UOp::range(rest as i64, r.range_id(), r.range_kind());
+    let value = if top { &inner * rest as i64 + &outer } else { &outer * amount as i64 + &inner };
+    // The threads of a CPU are outside of the loop that remains, every other part is inside.
+    let order = if top && kind == AxisKind::Thread { [inner, outer] } else { [outer, inner] };
+    replace_range(ast, r, &value, &order)
+}
+
+/// Returns true if the node depends on the range or closes it.
+pub(super) fn touches(u: &UOp, r: &UOp) -> bool {
+    u.uses_range(r.range_id()) || u.src().iter().skip(closing(u)).any(|s| s == r)
+}
+
+/// Returns the largest number of copies that upcasts and unrolls make of one value.
+fn copies(ast: &UOp) -> usize {
+    let order = ast.toposort();
+    let is_copied = |u: &&UOp| {
+        u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
+    };
+    let copied: Vec<&UOp> = order.iter().filter(is_copied).collect();
+    let of = |u: &UOp| {
+        copied.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul)
+    };
+    order.iter().map(of).max().unwrap_or(1)
+}

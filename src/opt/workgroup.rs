@@ -1,0 +1,98 @@
+//! `LOCAL`, `GROUP`, `GROUPTOP` and `NOLOCALS`: threads of a workgroup along output axes, and
+//! reductions that threads share.
+
+use super::apply::{Applied, Request};
+use super::split::{split, split_by, touches};
+use super::{Kernel, OptOp, is_output};
+use crate::ir::{AxisKind, Op, UOp, toposort};
+use crate::kernel::extent;
+
+/// Applies `LOCAL`.
+pub(super) fn local(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    q.check_kind(is_output(r), "an output axis")?;
+    check_workgroup(q)?;
+    let amount = q.divisor()?;
+    check_threads(q, amount)?;
+    Ok(split(&q.kernel.ast, r, amount, AxisKind::Local, false))
+}
+
+/// Applies `GROUP`.
+pub(super) fn group(q: &Request) -> Applied {
+    grouped(q, false)
+}
+
+/// Applies `GROUPTOP`.
+pub(super) fn group_top(q: &Request) -> Applied {
+    grouped(q, true)
+}
+
+fn grouped(q: &Request, top: bool) -> Applied {
+    q.check_unordered()?;
+    let r = q.constant_axis()?;
+    q.check_kind(r.range_kind() == AxisKind::Reduce, "a reduction axis")?;
+    check_workgroup(q)?;
+    if q.kernel.reduces_what_it_writes() {
+        return Err("the kernel reduces a buffer that it writes in place, so a thread could read \
+                    what another has written"
+            .into());
+    }
+    let amount = q.divisor()?;
+    let ast = &q.kernel.ast;
+    if let Some(g) = q.kernel.free_group(r, amount) {
+        return Ok(split_by(ast, r, g, top));
+    }
+    check_threads(q, amount)?;
+    Ok(split(ast, r, amount, AxisKind::Group, top))
+}
+
+/// Applies `NOLOCALS`.
+pub(super) fn no_locals(q: &Request) -> Applied {
+    if q.axes.iter().any(|r| r.range_kind().is_workgroup()) {
+        return Err("the kernel has workgroup threads already".into());
+    }
+    Ok(q.kernel.ast.clone())
+}
+
+fn check_workgroup(q: &Request) -> Result<(), String> {
+    if !q.target.grid {
+        return Err("the target has no workgroups".into());
+    }
+    if q.kernel.has(OptOp::NoLocals) {
+        return Err("NOLOCALS allows no workgroup threads".into());
+    }
+    Ok(())
+}
+
+fn check_threads(q: &Request, amount: usize) -> Result<(), String> {
+    let (threads, most) = (q.threads() * amount, q.target.local_max);
+    if threads > most {
+        return Err(format!("{threads} threads are more than the {most} of a workgroup"));
+    }
+    Ok(())
+}
+
+impl Kernel {
+    /// Returns threads that share another reduction of as many parts and are idle where this range
+    /// is open: they can share this one too.
+    fn free_group(&self, r: &UOp, amount: usize) -> Option<UOp> {
+        let order = self.ast.toposort();
+        let both = |g: &UOp| order.iter().any(|u| touches(u, r) && touches(u, g));
+        self.axes()
+            .into_iter()
+            .find(|g| g.range_kind() == AxisKind::Group && extent(g) == amount && !both(g))
+    }
+
+    /// Returns true if a reduction reads a buffer that the kernel writes.
+    pub(crate) fn reduces_what_it_writes(&self) -> bool {
+        let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+        let order = self.ast.toposort();
+        let reads_written = |u: &UOp| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]);
+        if !order.iter().any(reads_written) {
+            return false;
+        }
+        let bodies: Vec<&UOp> =
+            order.iter().filter(|u| u.op() == Op::Reduce).map(|u| &u.src()[0]).collect();
+        toposort(bodies).iter().any(reads_written)
+    }
+}
