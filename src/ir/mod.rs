@@ -41,4 +41,6 @@ pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
 pub(crate) use uop::{fit_along, fit_cat};
 pub(crate) use walk::{map_symints, next_range, visit, walk, walk_along};
-pub use walk::{substitute_all, toposort, toposort_until, unmarked, users, visits, walk_values};
+pub use walk::{
+    rebuild_all, substitute_all, toposort, toposort_until, unmarked, users, visits, walk_values,
+};

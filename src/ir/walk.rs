@@ -1,6 +1,6 @@
 //! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
 
-use super::{Arg, Group, IdSet, Op, UOp};
+use super::{Arg, Group, IdSet, Op, Src, UOp};
 use crate::shape::SymInt;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
@@ -112,10 +112,57 @@ impl UOp {
         u
     }
 
-    /// This graph with nodes exchanged. A replacement is not looked into.
+    /// Rebuilds the graph bottom-up: [`rebuild_all`] of one root.
+    ///
+    /// ```
+    /// use picograd::ir::{Op, UOp};
+    ///
+    /// // The graph with every literal doubled.
+    /// let graph = UOp::int(3) + UOp::int(4);
+    /// let doubled = graph.rebuild(|u, _| u.as_int().map(|v| UOp::int(2 * v)));
+    /// assert_eq!(doubled, UOp::int(6) + UOp::int(8));
+    /// ```
+    pub fn rebuild(&self, f: impl FnMut(&UOp, &[UOp]) -> Option<UOp>) -> UOp {
+        rebuild_all(std::slice::from_ref(self), f).pop().expect("one root in, one root out")
+    }
+
+    /// The graph with nodes replaced. Operands of a replacement are not visited.
     pub fn substitute(&self, map: &FxHashMap<UOp, UOp>) -> UOp {
         substitute_all(std::slice::from_ref(self), map).pop().expect("one root in, one root out")
     }
+}
+
+/// Rebuilds graphs bottom-up, sharing the work on common nodes. `f` is called once for each node,
+/// operands first, with the operands that it has after the rebuild, and returns its replacement;
+/// with `None` the node keeps its op and payload and gets the new operands.
+pub fn rebuild_all(roots: &[UOp], f: impl FnMut(&UOp, &[UOp]) -> Option<UOp>) -> Vec<UOp> {
+    rebuild_along(roots, UOp::src, f)
+}
+
+/// As [`rebuild_all`], but visits only the operands that `along` names.
+fn rebuild_along<'a>(
+    roots: &'a [UOp],
+    along: impl Fn(&'a UOp) -> &'a [UOp],
+    mut f: impl FnMut(&UOp, &[UOp]) -> Option<UOp>,
+) -> Vec<UOp> {
+    // Only nodes that change have an entry.
+    let mut changed: FxHashMap<u64, UOp> = FxHashMap::default();
+    let now = |changed: &FxHashMap<u64, UOp>, u: &UOp| changed.get(&u.id()).unwrap_or(u).clone();
+    walk_along(roots, along, |u| {
+        let new = if !changed.is_empty() && u.src().iter().any(|s| changed.contains_key(&s.id())) {
+            let src: Src = u.src().iter().map(|s| now(&changed, s)).collect();
+            f(u, &src).unwrap_or_else(|| u.with_src(src))
+        } else {
+            match f(u, u.src()) {
+                Some(new) => new,
+                None => return,
+            }
+        };
+        if new != *u {
+            changed.insert(u.id(), new);
+        }
+    });
+    roots.iter().map(|r| now(&changed, r)).collect()
 }
 
 /// Calls `f` on every node that values of these are made of: what only gradients follow is left
@@ -128,24 +175,17 @@ pub fn walk_values(roots: &[UOp], f: impl FnMut(&UOp)) {
 /// came about. `exchange` may name a node that takes another's place; it is asked once about each,
 /// in topological order.
 pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();
-    walk_along(roots, value_operands, |u| {
-        if let Some(new) = exchange(u) {
-            done.insert(u.id(), new);
-        } else if u.op().is(Group::Mark) {
-            done.insert(u.id(), now(&done, &u.src()[0]));
-        } else if u.src().iter().any(|s| done.contains_key(&s.id())) {
-            let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
-            done.insert(u.id(), new);
-        }
+    rebuild_along(roots, value_operands, |u, src| {
+        let new = exchange(u).or_else(|| u.op().is(Group::Mark).then(|| src[0].clone()));
         // A body has marks of its own.
-        if let Arg::Loop(l) = u.arg() {
-            let plain = now(&done, u).with_arg(Arg::Loop(l.unmarked().into()));
-            done.insert(u.id(), plain);
+        match u.arg() {
+            Arg::Loop(l) => {
+                let new = new.unwrap_or_else(|| u.with_src(src));
+                Some(new.with_arg(Arg::Loop(l.unmarked().into())))
+            }
+            _ => new,
         }
-    });
-    roots.iter().map(|r| now(&done, r)).collect()
+    })
 }
 
 /// The operands that the value of a node is made of: of a mark the first alone.
@@ -153,33 +193,20 @@ fn value_operands(u: &UOp) -> &[UOp] {
     if u.op().is(Group::Mark) { &u.src()[..1] } else { u.src() }
 }
 
-/// Several graphs with nodes exchanged, sharing the work on what they share.
+/// Graphs with nodes replaced, sharing the work on common nodes. Operands of a replacement are not
+/// visited.
 pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
-    let order = toposort_until(roots, |u| map.contains_key(u));
-    // What changed, and into what.
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    let now = |done: &FxHashMap<u64, UOp>, u: &UOp| done.get(&u.id()).unwrap_or(u).clone();
-    for u in &order {
-        if let Some(new) = map.get(u) {
-            done.insert(u.id(), new.clone());
-        } else if u.src().iter().any(|s| done.contains_key(&s.id())) {
-            let new = u.with_src(u.src().iter().map(|s| now(&done, s)).collect::<super::Src>());
-            done.insert(u.id(), new);
-        }
-    }
-    roots.iter().map(|r| now(&done, r)).collect()
+    rebuild_along(
+        roots,
+        |u| if map.contains_key(u) { &[] } else { u.src() },
+        |u, _| map.get(u).cloned(),
+    )
 }
 
-/// Several graphs with other bounds in their slices.
+/// Graphs with other symbolic bounds in their slices.
 pub(crate) fn map_symints(roots: &[UOp], new: &dyn Fn(&SymInt) -> SymInt) -> Vec<UOp> {
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in toposort(roots) {
-        let src: super::Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        let changed = match u.arg() {
-            Arg::Slice(part) => src[0].sliced(part.axis, new(&part.start), new(&part.len)),
-            _ => u.with_src(src),
-        };
-        done.insert(u.id(), changed);
-    }
-    roots.iter().map(|r| done[&r.id()].clone()).collect()
+    rebuild_all(roots, |u, src| {
+        let part = u.as_slice()?.part;
+        Some(src[0].sliced(part.axis, new(&part.start), new(&part.len)))
+    })
 }

@@ -15,7 +15,7 @@ use super::bounds::{Traced, trace};
 use crate::device::Buffer;
 use crate::dtype::{DType, read};
 use crate::error::{Error, Result};
-use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, substitute_all, toposort};
+use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, rebuild_all, substitute_all, toposort};
 use crate::reference::Value;
 use rustc_hash::FxHashMap;
 
@@ -63,20 +63,13 @@ impl Case {
         }
         let placed = substitute_all(&self.outputs, &map);
         // Copies from the inputs up: each is replaced in what the ones under it have become.
-        let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-        for u in toposort(&placed) {
-            let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-            let new = match u.arg() {
-                Arg::Device(d) => u.with_src(src).with_arg(Arg::Device(if d.as_str() == THERE {
-                    there.clone()
-                } else {
-                    device.clone()
-                })),
-                _ => u.with_src(src),
-            };
-            done.insert(u.id(), new);
-        }
-        Ok(placed.iter().map(|o| done[&o.id()].clone()).collect())
+        Ok(rebuild_all(&placed, |u, src| match u.arg() {
+            Arg::Device(d) => {
+                let device = if d.as_str() == THERE { there } else { device };
+                Some(u.with_src(src).with_arg(Arg::Device(device.clone())))
+            }
+            _ => None,
+        }))
     }
 
     /// How many nodes it has.

@@ -5,7 +5,7 @@ use super::bounds::Traced;
 use super::case::Case;
 use super::run::{Choose, Failure, Setup, check, chosen};
 use crate::dtype::Const;
-use crate::ir::{Arg, Op, Src, ToSrc, UOp, substitute_all, toposort};
+use crate::ir::{Arg, Op, Src, ToSrc, UOp, rebuild_all, substitute_all, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -198,11 +198,7 @@ fn simpler(u: &UOp) -> Vec<UOp> {
         let literal = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(one));
         if u.shape().is_empty() {
             list.push(literal);
-        } else if !(u.op() == Op::Expand
-            && u.src()[0].op() == Op::Reshape
-            && u.src()[0].src()[0].op() == Op::Const)
-            && u.op() != Op::Reshape
-        {
+        } else if !is_spread_literal(u) && u.op() != Op::Reshape {
             let ones: Dims = u.shape().iter().map(|_| 1).collect();
             let r = UOp::new(
                 Op::Reshape,
@@ -221,55 +217,66 @@ fn simpler(u: &UOp) -> Vec<UOp> {
     list
 }
 
+/// True if the node is a literal expanded to a shape.
+fn is_spread_literal(u: &UOp) -> bool {
+    let under = u.as_expand().and_then(|e| e.x.as_reshape());
+    under.is_some_and(|r| r.x.op() == Op::Const)
+}
+
 /// The case with every axis of one size made another, if the graph still fits together.
 fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
-    let size = |n: &usize| if *n == from { to } else { *n };
     let mut inputs = case.inputs.clone();
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     let order = toposort(&case.outputs);
-    for u in &order {
-        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        let new = match u.arg() {
-            Arg::Param { slot, .. } => {
-                // The length follows from the shape that the input is first given.
-                let user = order.iter().find(|v| v.op() == Op::Reshape && v.src()[0] == *u);
-                let len = user.map_or(size(&u.numel()), |v| v.shape().iter().map(size).product());
-                let bytes = len * u.dtype().itemsize();
-                if bytes > inputs[*slot].len() {
-                    return None;
-                }
-                inputs[*slot].truncate(bytes);
-                super::case::param(*slot, len, u.dtype())
+    let mut fits = true;
+    let outputs = rebuild_all(&case.outputs, |u, src| {
+        let size = |n: &usize| if *n == from { to } else { *n };
+        let new = fits.then(|| resized_node(u, src, &order, &mut inputs, &size)).flatten();
+        fits &= new.is_some();
+        new
+    });
+    fits.then_some(Case { outputs, inputs })
+}
+
+/// A node over resized operands; none if it does not fit them.
+fn resized_node(
+    u: &UOp,
+    src: &[UOp],
+    order: &[UOp],
+    inputs: &mut [Vec<u8>],
+    size: &dyn Fn(&usize) -> usize,
+) -> Option<UOp> {
+    Some(match u.arg() {
+        Arg::Param { slot, .. } => {
+            // The length follows from the shape that the input is first given.
+            let user = order.iter().find(|v| v.as_reshape().is_some_and(|r| r.x == u));
+            let len = user.map_or(size(&u.numel()), |v| v.shape().iter().map(size).product());
+            let bytes = len * u.dtype().itemsize();
+            if bytes > inputs[*slot].len() {
+                return None;
             }
-            Arg::Iota { len } => u.with_arg(Arg::Iota { len: size(len) }),
-            Arg::Movement(m) => {
-                let m = match &**m {
-                    Movement::Reshape(d) => Movement::Reshape(d.iter().map(size).collect()),
-                    Movement::Expand(d) => Movement::Expand(d.iter().map(size).collect()),
-                    Movement::Shrink(r) => {
-                        let now = src[0].shape();
-                        Movement::Shrink(
-                            r.iter()
-                                .zip(now)
-                                .map(|((a, b), n)| ((*a).min(*n), (*b).min(*n)))
-                                .collect(),
-                        )
-                    }
-                    other => other.clone(),
-                };
-                m.apply_shape(src[0].shape()).ok()?;
-                UOp::new(u.op(), u.dtype(), src, Arg::Movement(Box::new(m)))
+            inputs[*slot].truncate(bytes);
+            super::case::param(*slot, len, u.dtype())
+        }
+        Arg::Iota { len } => u.with_arg(Arg::Iota { len: size(len) }),
+        Arg::Movement(m) => {
+            let now = src[0].shape();
+            let cut = |((a, b), n): (&(usize, usize), &usize)| ((*a).min(*n), (*b).min(*n));
+            let m = match &**m {
+                Movement::Reshape(d) => Movement::Reshape(d.iter().map(size).collect()),
+                Movement::Expand(d) => Movement::Expand(d.iter().map(size).collect()),
+                Movement::Shrink(r) => Movement::Shrink(r.iter().zip(now).map(cut).collect()),
+                other => other.clone(),
+            };
+            m.apply_shape(now).ok()?;
+            UOp::new(u.op(), u.dtype(), src, Arg::Movement(Box::new(m)))
+        }
+        _ => {
+            let mut shapes = src.iter().map(|s| s.shape()).filter(|s| !s.is_empty());
+            let first = shapes.next();
+            if u.op().is_alu() && !shapes.all(|s| Some(s) == first) {
+                return None;
             }
-            _ => {
-                let mut shapes = src.iter().map(|s| s.shape()).filter(|s| !s.is_empty());
-                let first = shapes.next();
-                if u.op().is_alu() && !shapes.all(|s| Some(s) == first) {
-                    return None;
-                }
-                u.with_src(src)
-            }
-        };
-        done.insert(u.id(), new);
-    }
-    Some(Case { outputs: case.outputs.iter().map(|o| done[&o.id()].clone()).collect(), inputs })
+            u.with_src(src)
+        }
+    })
 }

@@ -3,4 +3,5 @@
 mod parse;
 mod print;
 mod random;
+mod rebuild;
 mod typed;
