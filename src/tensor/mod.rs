@@ -102,7 +102,7 @@ pub use ops::ctc::Ctc;
 pub use ops::elementwise::Rounding;
 pub use ops::gather::Scatter;
 pub use ops::grid::{GridMode, GridPadding, GridSample};
-pub use ops::index::{Indices, NewAxis, Pick, ToPick, step};
+pub use ops::index::{AxisIndex, Indices, NewAxis, ToAxisIndex, step};
 pub use ops::interpolate::Interpolate;
 pub use ops::keccak::Keccak;
 pub use ops::likelihood_loss::{GaussianNll, PoissonNll};

@@ -7,7 +7,7 @@
 
 use super::broadcast::{Operand, slice_to_extents};
 use super::ops::create::iota;
-use super::ops::index::Pick;
+use super::ops::index::AxisIndex;
 use super::{Tensor, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -163,40 +163,45 @@ pub(super) struct SymbolicSlice {
 
 /// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and
 /// tensors.
-pub(super) fn cut(
+pub(super) fn apply_symbolic(
     op: &'static str,
     x: &Tensor,
-    picks: Vec<Pick>,
-) -> Result<(Tensor, Vec<Pick>, Vec<SymbolicSlice>)> {
-    if !picks.iter().any(|p| matches!(p, Pick::Place(_) | Pick::Part { .. })) {
-        return Ok((x.clone(), picks, Vec::new()));
+    indices: Vec<AxisIndex>,
+) -> Result<(Tensor, Vec<AxisIndex>, Vec<SymbolicSlice>)> {
+    if !indices.iter().any(|p| matches!(p, AxisIndex::SymIndex(_) | AxisIndex::SymSlice { .. })) {
+        return Ok((x.clone(), indices, Vec::new()));
     }
     let rank = x.ndim();
-    let named: usize = picks.iter().map(super::ops::index::takes).sum();
+    let named: usize = indices.iter().map(super::ops::index::axes_consumed).sum();
     if named > rank {
         return Err(Error::Index {
             op,
-            msg: format!("{named} axes picked of {}, which has {rank}", format_shape(&x.uop())),
+            msg: format!("{named} axes indexed of {}, which has {rank}", format_shape(&x.uop())),
         });
     }
-    let (mut axis, mut x, mut taken, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
-    for pick in picks {
-        let takes =
-            if matches!(pick, Pick::Rest) { rank - named } else { super::ops::index::takes(&pick) };
+    let (mut axis, mut x, mut slices, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
+    for pick in indices {
+        let takes = if matches!(pick, AxisIndex::Ellipsis) {
+            rank - named
+        } else {
+            super::ops::index::axes_consumed(&pick)
+        };
         if axis + takes > rank {
             return Err(Error::Index { op, msg: "`..` may appear only once".into() });
         }
-        let whole = Pick::Stretch { start: None, end: None, step: 1 };
+        let whole = AxisIndex::Slice { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {
-            Pick::Place(at) => (at, SymInt::number(1), Pick::At(0)),
-            Pick::Part { start: Some(start), end: None } if start.as_number().is_none() => {
+            AxisIndex::SymIndex(at) => (at, SymInt::number(1), AxisIndex::Index(0)),
+            AxisIndex::SymSlice { start: Some(start), end: None }
+                if start.as_number().is_none() =>
+            {
                 let msg = format!(
                     "from {start} on is of another length for each value; say where it ends, as \
                      in `at..&at + 4`"
                 );
                 return Err(Error::Index { op, msg });
             }
-            Pick::Part { start, end } => {
+            AxisIndex::SymSlice { start, end } => {
                 let size = SymInt::number(x.dims()[axis] as i64);
                 let start = start.unwrap_or(SymInt::number(0));
                 let len = end.unwrap_or(size) - &start;
@@ -208,7 +213,7 @@ pub(super) fn cut(
                 continue;
             }
         };
-        taken.push(SymbolicSlice {
+        slices.push(SymbolicSlice {
             axis,
             size: x.dims()[axis],
             start: start.clone(),
@@ -218,7 +223,7 @@ pub(super) fn cut(
         rest.push(left);
         axis += takes;
     }
-    Ok((x, rest, taken))
+    Ok((x, rest, slices))
 }
 
 /// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as
@@ -226,10 +231,10 @@ pub(super) fn cut(
 pub(super) fn restore_slices(
     op: &'static str,
     part: &Tensor,
-    taken: &[SymbolicSlice],
+    slices: &[SymbolicSlice],
 ) -> Result<Tensor> {
     let mut x = part.clone();
-    for t in taken.iter().rev() {
+    for t in slices.iter().rev() {
         if t.len.as_number().is_none() {
             let msg = format!(
                 "a part of axis {} of the length {} is not written; write one whose length is a \

@@ -768,7 +768,7 @@ fn what_cannot_be_is_an_error_that_says_why() {
         x.try_i(&five..),
         &["from n=5 on is of another length for each value", "say where it ends"],
     );
-    refused(x.try_i((&five, &five, &five)), &["3 axes picked of [8, 6]"]);
+    refused(x.try_i((&five, &five, &five)), &["3 axes indexed of [8, 6]"]);
     refused(part.try_i(..&five), &["has the size n=5 already"]);
     refused(part.try_add(&x), &["add: shapes [n=5, 6] and [8, 6]", "n=5 and 8"]);
     refused(part.try_add(x.i(..n.bind(4).unwrap())), &["sizes n=5 and n=4"]);

@@ -72,8 +72,8 @@ fn axes_and_indices() {
     let (start, end) = (2, 1);
     says(x.try_i((0, start..end)), "i: 2..1 is not within axis 1 of [2, 3], which has size 3");
     says(x.try_i((0, step(4.., -1))), "i: 4.. is not within axis 1 of [2, 3], which has size 3");
-    says(x.try_i((0, 0, 0)), "i: 3 axes picked of [2, 3], which has 2");
-    says(x.try_i((.., ..)), "i: `..` stands 2 times in an index of [2, 3], and once is the most");
+    says(x.try_i((0, 0, 0)), "i: 3 axes indexed of [2, 3], which has 2");
+    says(x.try_i((.., ..)), "i: `..` appears 2 times in an index of [2, 3]; expected at most once");
     says(x.try_i(step(.., 0)), "i: a step of 0 on axis 0 of [2, 3], which has size 2");
     says(x.try_argmax([0, 1, 1]), "argmax: axis 1 is repeated in [0, 1, 1] for [2, 3]");
     says(
@@ -126,7 +126,7 @@ fn products_and_windows() {
     says(x.try_matmul(&x), "matmul: inner sizes of [2, 3] and [2, 3] differ: 3 and 2");
     says(
         x.try_matmul(&Tensor::from(1)),
-        "matmul: [2, 3] and []: a tensor without axes is no matrix; multiply with `*`",
+        "matmul: [2, 3] and []: a scalar is not a matrix; multiply with `*`",
     );
     says(
         ramp(&[2, 1, 3]).try_matmul(&ramp(&[4, 3, 1])),
@@ -135,8 +135,8 @@ fn products_and_windows() {
     );
     says(
         x.try_linear(&x.t(), None),
-        "linear: a weight of [3, 2] does not take [2, 3]; it is [out, in], and `in` is the last \
-         size",
+        "linear: a weight of [3, 2] does not apply to [2, 3]; expected [out, in] with `in` \
+         equal to the last size",
     );
     let image = ramp(&[1, 2, 3, 3]);
     says(

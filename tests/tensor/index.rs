@@ -2,7 +2,7 @@
 
 use super::{check, ramp};
 use picograd::Tensor;
-use picograd::tensor::{NewAxis, Pick, step};
+use picograd::tensor::{AxisIndex, NewAxis, step};
 
 fn line() -> Tensor {
     Tensor::arange(0, 7, 1)
@@ -57,6 +57,6 @@ fn new_axes_and_picks_made_at_run_time() {
     assert_eq!(x.i((0, NewAxis, ..)).shape(), [1, 3]);
     assert_eq!(x.i((.., NewAxis)).shape(), [2, 3, 1]);
     assert_eq!(x.i((NewAxis, .., NewAxis, 0)).shape(), [1, 2, 1]);
-    let picks = vec![Pick::At(1), Pick::Stretch { start: None, end: Some(2), step: 1 }];
+    let picks = vec![AxisIndex::Index(1), AxisIndex::Slice { start: None, end: Some(2), step: 1 }];
     check(&x.i(picks), &[2], &[3f32, 4.0]);
 }

@@ -149,7 +149,7 @@ fn the_kernel_says_how_many_axes() {
         x.try_avg_pool2d(2, Pool::new()),
         x.try_adaptive_avg_pool2d(2),
     ] {
-        assert!(e.unwrap_err().to_string().contains("is no [N, C, H, W]"));
+        assert!(e.unwrap_err().to_string().contains("expected [N, C, H, W]"));
     }
     assert_eq!(x.max_pool2d([2], Pool::new()).shape(), [2, 3, 2]);
     assert_eq!(x.max_pool2d([2, 2], Pool::new()).shape(), [2, 1, 2]);

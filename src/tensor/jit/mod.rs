@@ -101,7 +101,7 @@ enum Phase<R> {
     /// Not called yet.
     New,
     /// Called, and what that call did, and how often it did something else than the call before.
-    Seen(Fingerprint, usize),
+    PoolWindows(Fingerprint, usize),
     Ready(Box<Captured<R>>),
 }
 
@@ -165,7 +165,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
             return captured.replay(&args);
         }
         let jit = env::config()?.jit;
-        let capture = jit > 0 && matches!(self.phase, Phase::Seen(..));
+        let capture = jit > 0 && matches!(self.phase, Phase::PoolWindows(..));
         let _span = profile::span(|| if capture { "capture" } else { "call" }.into());
         let mode = match &self.phase {
             _ if jit == 0 => Mode::AssignmentsOnly,
@@ -180,10 +180,10 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         result.each(&mut |t| results.push(t.raw()));
         let fingerprint = Fingerprint::of(&observed, &results)?;
         let tries = match &self.phase {
-            Phase::Seen(before, tries) => {
+            Phase::PoolWindows(before, tries) => {
                 let difference = before.compare(&fingerprint);
                 if let Difference::Values(what) = difference {
-                    self.phase = Phase::Seen(fingerprint, *tries);
+                    self.phase = Phase::PoolWindows(fingerprint, *tries);
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
@@ -195,7 +195,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                             if env::config()?.debug >= 1 {
                                 eprintln!("jit: not captured: {e}");
                             }
-                            self.phase = Phase::Seen(fingerprint, *tries);
+                            self.phase = Phase::PoolWindows(fingerprint, *tries);
                         }
                     }
                     return Ok(result);
@@ -211,7 +211,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                  nothing to replay; a Jit is for functions that always do the same"
             )));
         }
-        self.phase = Phase::Seen(fingerprint, tries);
+        self.phase = Phase::PoolWindows(fingerprint, tries);
         Ok(result)
     }
 

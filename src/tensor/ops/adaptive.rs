@@ -3,17 +3,17 @@
 //! in size and overlap.
 
 use super::create::iota;
-use super::pool::{Pool, Seen, pooled_axes};
+use super::pool::{Pool, PoolWindows, pooled_axes};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel, gcd};
 use crate::tensor::{Axes, Spatial, Tensor, wrong_shape};
 
-/// The windows of one axis: `places` is `[count, kernel]`, and `inside` says which of them are in
+/// The windows of one axis: `indices` is `[count, kernel]`, and `inside` says which of them are in
 /// their window.
 struct AxisWindows {
-    places: Tensor,
+    indices: Tensor,
     inside: Tensor,
     count: usize,
     kernel: usize,
@@ -37,16 +37,16 @@ impl AxisWindows {
         let i = iota(count)
             .try_cast(if wide { DType::I64 } else { DType::I32 })?
             .movement(Movement::reshape([count, 1]))?;
-        let places = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
+        let indices = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
-        let inside = places.try_lt(end)?;
-        Ok(AxisWindows { places, inside, count, kernel })
+        let inside = indices.try_lt(end)?;
+        Ok(AxisWindows { indices, inside, count, kernel })
     }
     /// The elements of the windows of an axis, which becomes `[count, kernel]`.
     fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
         let last = x.dims()[axis] - 1;
         let flat = self
-            .places
+            .indices
             .try_minimum(last)?
             .movement(Movement::reshape([self.count * self.kernel]))?;
         let read = x.try_index_select(axis as isize, &flat)?;
@@ -119,10 +119,13 @@ impl Tensor {
                 // A choice and not a product with a mask: what is outside a window may be infinite.
                 let inside =
                     AxisWindows::beside(&windows.inside, behind)?.try_where_(&read, 0.0)?;
-                let number =
-                    windows.inside.try_cast(sum.dtype())?.fold(OP, Fold::Add, &Axes::from(1))?;
+                let number = windows.inside.try_cast(sum.dtype())?.reduce_axes(
+                    OP,
+                    Fold::Add,
+                    &Axes::from(1),
+                )?;
                 sum = inside
-                    .fold(OP, Fold::Add, &Axes::from(axis + 1))?
+                    .reduce_axes(OP, Fold::Add, &Axes::from(axis + 1))?
                     .try_div(AxisWindows::beside(&number, behind)?)?;
             }
             sum.try_cast(self.as_float().dtype())
@@ -145,18 +148,18 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "adaptive_max_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
-            adaptive_windows(OP, &self.materialized(), &counts)?.greatest(OP)
+            adaptive_windows(OP, &self.materialized(), &counts)?.max(OP)
         }
     }
 }
 
 /// All elements of adaptive windows, with what is outside a window at the least value.
-fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Seen> {
+fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
     let mut values = x.clone();
-    let mut places = iota(count).movement(Movement::reshape(dims[lead..].iter().copied()))?;
+    let mut indices = iota(count).movement(Movement::reshape(dims[lead..].iter().copied()))?;
     // From the last axis back, so that those to come stay where they are.
     for i in (0..n).rev() {
         let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
@@ -164,16 +167,16 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Se
         let inside = AxisWindows::beside(&windows.inside, 2 * (n - 1 - i))?;
         values = inside
             .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
-        places = inside.try_where_(windows.read(&places, i)?, count as i64)?;
+        indices = inside.try_where_(windows.read(&indices, i)?, count as i64)?;
     }
     let outputs_first = |from: usize| {
         Movement::permute(
             (0..from).chain((0..n).map(|i| from + 2 * i)).chain((0..n).map(|i| from + 2 * i + 1)),
         )
     };
-    Ok(Seen {
+    Ok(PoolWindows {
         values: values.movement(outputs_first(lead))?,
-        places: places.movement(outputs_first(0))?,
+        indices: indices.movement(outputs_first(0))?,
         axes: n,
         count,
     })

@@ -1,7 +1,7 @@
 //! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index
 //! tensors for some of its axes; out comes what they choose.
 
-use super::gather::{along, places, scatter_at, select_at};
+use super::gather::{expand_positions, normalize_indices, scatter_at, select_at};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Combine;
@@ -19,7 +19,7 @@ pub(in crate::tensor) fn places_of(
     let mut all = Vec::new();
     for (axis, t) in picks {
         if !t.dtype().is_bool() {
-            all.push((*axis, places(op, t, x.dims()[*axis])?));
+            all.push((*axis, normalize_indices(op, t, x.dims()[*axis])?));
             continue;
         }
         // There are as many places as were counted, so none of them is negative; the compiler is
@@ -159,7 +159,7 @@ pub(in crate::tensor) fn written(
     let all = scatter_at(
         op,
         &old,
-        &along(&old, &plan.places()?, plan.before)?,
+        &expand_positions(&old, &plan.places()?, plan.before)?,
         &value,
         Combine::Set,
         plan.before,

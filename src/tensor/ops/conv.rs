@@ -1,16 +1,16 @@
-//! Windows sliding over the last axes, and convolution as a sum of products over them. All of it is
-//! movement; no window is ever stored.
+//! Sliding windows over the last axes, and convolution as a sum of products over them. Windows are
+//! movement ops; none is stored.
 
-use super::index::every;
+use super::index::strided;
 use super::matmul::sum_of_products;
-use super::winograd::{fits, winograd};
+use super::winograd::{supports, winograd};
 use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_to;
 use crate::tensor::{Sides, Spatial, Tensor, autocast, for_op, wrong_shape};
 
-/// How the windows of one axis lie.
+/// Windows along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::tensor) struct Window {
     /// Elements in a window.
@@ -22,11 +22,11 @@ pub(in crate::tensor) struct Window {
 }
 
 impl Window {
-    /// From the first to the last element of a window.
+    /// Distance from the first to the last element of a window, inclusive.
     pub(in crate::tensor) fn span(&self) -> usize {
         self.dilation.saturating_mul(self.kernel - 1).saturating_add(1)
     }
-    /// The number of windows that fit in an axis.
+    /// Number of windows that fit an axis.
     pub(in crate::tensor) fn count(&self, op: &'static str, size: usize) -> Result<usize> {
         match size.checked_sub(self.span()) {
             Some(room) => Ok(room / self.stride + 1),
@@ -41,11 +41,11 @@ impl Window {
     }
 }
 
-/// The windows of the last axes: `[… sizes]` becomes `[… counts, … kernels]`.
+/// Windows over the last axes: `[… sizes]` becomes `[… counts, … kernels]`.
 pub(in crate::tensor) fn windows(op: &'static str, x: &Tensor, list: &[Window]) -> Result<Tensor> {
     let before = x.ndim() - list.len();
     let mut t = x.clone();
-    // From the last axis back, so that the places of those to come stay.
+    // In reverse order, because each axis becomes two.
     for (i, w) in list.iter().enumerate().rev() {
         t = for_op(op, axis_windows(op, &t, before + i, *w))?;
     }
@@ -57,15 +57,19 @@ pub(in crate::tensor) fn windows(op: &'static str, x: &Tensor, list: &[Window]) 
     ))
 }
 
-/// The error of windows whose places an index cannot hold.
-pub(in crate::tensor) fn beyond_count<T>(op: &'static str, w: Window, dims: &[usize]) -> Result<T> {
+/// Error for windows with more elements than an index can count.
+pub(in crate::tensor) fn count_overflow<T>(
+    op: &'static str,
+    w: Window,
+    dims: &[usize],
+) -> Result<T> {
     let Window { kernel, stride, dilation } = w;
     let what =
         format!("windows of {kernel} with stride {stride} and dilation {dilation} over {dims:?}");
     wrong_shape(op, format!("{what} have more elements than an index can count"))
 }
 
-/// The windows of one axis, which becomes two: `count` and `kernel`.
+/// Windows over one axis, which becomes two: `count` and `kernel`.
 fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<Tensor> {
     let dims = x.dims();
     let Window { kernel, stride, dilation } = w;
@@ -73,25 +77,25 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         x.require_static(op, [axis])?;
     }
     let count = w.count(op, dims[axis])?;
-    // The distance to a second window says nothing where there is one, and may be beyond the axis.
+    // With one window the stride has no effect, and may exceed the axis.
     let stride = if count == 1 { stride.min(dims[axis]) } else { stride };
     let with = |sizes: &[usize]| -> Dims {
         dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied().collect()
     };
     if kernel == 1 {
         let steps: Dims = (0..dims.len()).map(|a| if a == axis { stride } else { 1 }).collect();
-        return every(&x.slice_axis(axis, 0, (count - 1) * stride + 1)?, &steps)?
+        return strided(&x.slice_axis(axis, 0, (count - 1) * stride + 1)?, &steps)?
             .movement(Movement::Reshape(with(&[count, 1])));
     }
     if kernel <= stride && dilation == 1 {
-        // Windows that do not overlap are a reshape, with what lies between them cut off.
-        return resized(x, axis, count * stride)?
+        // Windows that do not overlap are a reshape without the gaps.
+        return resize_axis(x, axis, count * stride)?
             .movement(Movement::Reshape(with(&[count, stride])))?
             .slice_axis(axis + 1, 0, kernel);
     }
-    // Windows that overlap: the axis is laid end to end several times, then cut into rows that are
-    // `dilation` longer than it, so that each row starts `dilation` further on. Row k, column c is
-    // element k·dilation + c, for as long as that is inside; and all that are kept are.
+    // Overlapping windows: the axis is tiled and reshaped to rows that are `dilation` longer than
+    // it, so that each row starts `dilation` later. Row k, column c is element k·dilation + c,
+    // which is inside the axis for all that are kept.
     let needed = dilation * (kernel - 1) + (count - 1) * stride + 1;
     let size = needed.max((count * stride).saturating_sub(dilation));
     let row = size.saturating_add(dilation);
@@ -99,9 +103,9 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         .checked_mul(row)
         .and_then(|length| Some((length, length.div_ceil(size).checked_mul(size)?)));
     let Some((length, laid)) = laid else {
-        return beyond_count(op, w, &dims);
+        return count_overflow(op, w, &dims);
     };
-    resized(x, axis, size)?
+    resize_axis(x, axis, size)?
         .movement(Movement::Reshape(with(&[1, size])))?
         .movement(Movement::Expand(with(&[laid / size, size])))?
         .movement(Movement::Reshape(with(&[laid])))?
@@ -114,8 +118,8 @@ fn axis_windows(op: &'static str, x: &Tensor, axis: usize, w: Window) -> Result<
         .try_transpose(axis as isize, axis as isize + 1)
 }
 
-/// An axis cut or filled up at its end.
-pub(in crate::tensor) fn resized(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
+/// Pads or shrinks an axis at its end.
+pub(in crate::tensor) fn resize_axis(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
     let old = x.dims()[axis];
     if size <= old {
         return x.slice_axis(axis, 0, size);
@@ -125,7 +129,7 @@ pub(in crate::tensor) fn resized(x: &Tensor, axis: usize, size: usize) -> Result
     ))
 }
 
-/// How a convolution runs: `Conv::new().stride(2).padding(1).bias(&b)`.
+/// Options of a convolution: `Conv::new().stride(2).padding(1).bias(&b)`.
 #[derive(Clone)]
 pub struct Conv {
     stride: Spatial,
@@ -163,7 +167,7 @@ impl Conv {
     pub fn new() -> Conv {
         Conv::default()
     }
-    /// The distance between windows, for all spatial axes or for each.
+    /// Stride of the windows, for all spatial axes or for each.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -173,7 +177,7 @@ impl Conv {
     pub fn stride(self, stride: impl Into<Spatial>) -> Conv {
         Conv { stride: stride.into(), ..self }
     }
-    /// Zeros around: one number, one per axis, or `(before, after)` per axis.
+    /// Zero padding: one number, one per axis, or `(before, after)` per axis.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -183,7 +187,7 @@ impl Conv {
     pub fn padding(self, padding: impl Into<Sides>) -> Conv {
         Conv { padding: padding.into(), ..self }
     }
-    /// The distance between the elements of a window.
+    /// Distance between the elements of a window.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -193,7 +197,7 @@ impl Conv {
     pub fn dilation(self, dilation: impl Into<Spatial>) -> Conv {
         Conv { dilation: dilation.into(), ..self }
     }
-    /// The channels cut into groups that do not see each other.
+    /// Number of groups of channels that are convolved separately.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -204,8 +208,8 @@ impl Conv {
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
-    /// For [`Tensor::conv_transpose2d`]: elements more at the end of each axis. A convolution with
-    /// a stride gives one size for several, and this says which of them is meant.
+    /// Additional size at the end of each axis of [`Tensor::conv_transpose2d`]. It selects one of
+    /// the output sizes that a strided convolution maps to the same input size.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -218,9 +222,9 @@ impl Conv {
     pub fn output_padding(self, output_padding: impl Into<Spatial>) -> Conv {
         Conv { output_padding: output_padding.into(), ..self }
     }
-    /// Whether windows of 3 × 3 at stride 1 are computed by Winograd's method: a quarter of the
-    /// products for about two digits of an f32. Without this, as the environment's `WINO` says.
-    /// Other windows are computed as always.
+    /// Selects Winograd's method for 3 × 3 kernels with stride 1: a quarter of the products, at a
+    /// loss of about two decimal digits in `f32`. The default is the environment variable `WINO`.
+    /// Other kernels are not affected.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -232,11 +236,11 @@ impl Conv {
     pub fn winograd(self, on: bool) -> Conv {
         Conv { winograd: Some(on), ..self }
     }
-    /// The same with another bias, where there is one.
+    /// Replaces the bias, if there is one.
     fn with_bias(&self, bias: Tensor) -> Conv {
         Conv { bias: self.bias.as_ref().map(|_| bias), ..self.clone() }
     }
-    /// A number per output channel, added.
+    /// Bias per output channel.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Conv};
@@ -249,7 +253,7 @@ impl Conv {
         Conv { bias: Some(bias.clone()), ..self }
     }
 
-    /// The windows of a kernel, one for each of its axes.
+    /// Windows of a kernel, one per axis.
     pub(in crate::tensor) fn windows(
         &self,
         op: &'static str,
@@ -274,10 +278,9 @@ impl Conv {
 
 impl Tensor {
     fallible! {
-        /// The convolution (in truth the correlation, as everywhere in this field) of `[batch,
-        /// channels, …]` with a weight of `[outputs, channels / groups, …]`. There are as many
-        /// spatial axes as the weight has after its first two. An input without the batch gives a
-        /// result without it. Floats under 32 bits accumulate in `f32`.
+        /// Convolution (cross-correlation) of an input `[batch, channels, …]` with a weight
+        /// `[outputs, channels / groups, …]`, over the spatial axes of the weight. An input without
+        /// batch axis gives a result without it. Floats below 32 bits accumulate in `f32`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
@@ -288,7 +291,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
-            if self.lacks_batch(weight) {
+            if self.is_unbatched(weight) {
                 return self.try_unsqueeze(0)?.try_conv2d(weight, how)?.try_squeeze(0);
             }
             match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
@@ -297,10 +300,8 @@ impl Tensor {
             }
         }
 
-        /// The transpose of a convolution: what [`conv2d`](Self::conv2d) with this stride, padding
-        /// and dilation takes to a smaller size comes back to the larger one. The
-        /// weight is `[channels, outputs / groups, …]`, with as many spatial axes as it has after
-        /// its first two.
+        /// Transposed convolution: the adjoint of [`conv2d`](Self::conv2d) with the same stride,
+        /// padding and dilation. The weight is `[channels, outputs / groups, …]`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
@@ -319,7 +320,7 @@ impl Tensor {
             weight: &Tensor,
             how: Conv,
         ) -> Tensor {
-            if self.lacks_batch(weight) {
+            if self.is_unbatched(weight) {
                 return self.try_unsqueeze(0)?.try_conv_transpose2d(weight, how)?.try_squeeze(0);
             }
             match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
@@ -331,14 +332,13 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// Whether this is one sample of a convolution: it has every axis of the weight but one.
-    fn lacks_batch(&self, weight: &Tensor) -> bool {
+    /// True if the input of a convolution has no batch axis.
+    fn is_unbatched(&self, weight: &Tensor) -> bool {
         weight.ndim() >= 3 && self.ndim() + 1 == weight.ndim()
     }
 }
 
-/// As a convolution of the input with zeros between its elements and around it, with the weight
-/// turned around.
+/// Convolves the input, dilated and padded with zeros, with the flipped weight.
 fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     const OP: &str = "conv_transpose2d";
     let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
@@ -346,8 +346,8 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         return wrong_shape(
             OP,
             format!(
-                "input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [channels, \
-                 outputs / groups, …]"
+                "expected [batch, channels, …] and [channels, outputs / groups, …], got input \
+                 {xs:?} and weight {ws:?}"
             ),
         );
     }
@@ -385,26 +385,25 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         let (spaced, around) =
             (size.checked_mul(stride[i]), (reach, reach.saturating_add(extra[i])));
         let Some(spaced) = spaced else {
-            return beyond_count(OP, window, &xs);
+            return count_overflow(OP, window, &xs);
         };
-        // Zeros between the elements.
+        // Dilates by the stride.
         let dims = t.dims();
         let with = |sizes: &[usize]| {
             Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied())
         };
-        let apart = t.movement(with(&[size, 1]))?.movement(Movement::pad(
+        let dilated = t.movement(with(&[size, 1]))?.movement(Movement::pad(
             (0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) }),
         ));
-        let apart = for_op(OP, apart)?.movement(with(&[spaced]))?.slice_axis(
+        let dilated = for_op(OP, dilated)?.movement(with(&[spaced]))?.slice_axis(
             axis,
             0,
             (size - 1) * stride[i] + 1,
         )?;
-        // Zeros around, or less of what is there where the padding is more than the reach of the
-        // window.
+        // Pads by the reach of the kernel minus the padding, which may be negative.
         let all = for_op(
             OP,
-            apart.movement(Movement::pad(
+            dilated.movement(Movement::pad(
                 (0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }),
             )),
         )?;
@@ -421,8 +420,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         }
         t = all.slice_axis(axis, before, length - after)?;
     }
-    // [groups, channels, outputs, …] becomes [groups · outputs, channels, …], each window from its
-    // end.
+    // [groups, channels, outputs, …] to [groups · outputs, channels, …], with flipped kernels.
     let (channels, outputs) = (ws[0] / groups, ws[1]);
     let kernels = ws[2..].iter().copied();
     let w = weight
@@ -444,8 +442,8 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         return wrong_shape(
             OP,
             format!(
-                "input {xs:?} and weight {ws:?}; they are [batch, channels, …] and [outputs, \
-                 channels / groups, …]"
+                "expected [batch, channels, …] and [outputs, channels / groups, …], got input \
+                 {xs:?} and weight {ws:?}"
             ),
         );
     }
@@ -476,10 +474,10 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
         Some(on) => on,
         None => env::config()?.winograd,
     };
-    let out = if wanted && fits(x, weight, &list) {
+    let out = if wanted && supports(x, weight, &list) {
         winograd(OP, &padded, weight, groups)?
     } else {
-        products(OP, &padded, weight, groups, &list)?
+        direct_conv(OP, &padded, weight, groups, &list)?
     };
     match &how.bias {
         None => Ok(out),
@@ -492,9 +490,8 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     }
 }
 
-/// The convolution of `[batch, channels, …]`, padding included, as one sum of products over
-/// channels and windows.
-fn products(
+/// Convolution of a padded input as one sum of products over channels and windows.
+fn direct_conv(
     op: &'static str,
     x: &Tensor,
     weight: &Tensor,
@@ -502,22 +499,22 @@ fn products(
     list: &[Window],
 ) -> Result<Tensor> {
     let (xs, ws, n) = (x.dims(), weight.dims(), list.len());
-    let seen = windows(op, x, list)?;
+    let patches = windows(op, x, list)?;
     // [batch, groups, 1, … counts, channels, … kernels] · [groups, outputs, … 1, channels, …
     // kernels]
     let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
-    let counts: Dims = seen.dims()[2..2 + n].into();
+    let counts: Dims = patches.dims()[2..2 + n].into();
     let kernels = &ws[2..];
-    let seen = seen.movement(Movement::reshape(
+    let patches = patches.movement(Movement::reshape(
         [batch, groups, 1, channels].into_iter().chain(counts.iter().chain(kernels).copied()),
     ))?;
-    let seen = seen.movement(Movement::permute(
+    let patches = patches.movement(Movement::permute(
         [0, 1, 2].into_iter().chain(4..4 + n).chain([3]).chain(4 + n..4 + 2 * n),
     ))?;
     let ones = std::iter::repeat_n(1, n);
     let w = weight.movement(Movement::reshape(
         [groups, outputs].into_iter().chain(ones).chain([channels]).chain(kernels.iter().copied()),
     ))?;
-    sum_of_products(op, &seen, &w, n + 1)?
+    sum_of_products(op, &patches, &w, n + 1)?
         .movement(Movement::reshape([batch, ws[0]].into_iter().chain(counts)))
 }

@@ -1,5 +1,5 @@
-//! Tensors from Rust numbers and from rules. Those from a rule (`full`, `arange`, `eye`) hold no
-//! memory until they are stored.
+//! Creation of tensors from Rust numbers, files and rules. Tensors from rules (`full`, `arange`,
+//! `eye`) take no memory until they are stored.
 
 use crate::device::{Buffer, download, limits};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
@@ -11,14 +11,13 @@ use crate::tensor::realize::{buffer, default_device};
 use crate::tensor::{Shape, Sizes, Tensor, wrong_shape};
 use half::{bf16, f16};
 
-/// Numbers that a tensor can be made from: a number, or arrays, slices and `Vec`s of them, nested
-/// to any depth.
+/// Source of a tensor: a number, or arrays, slices and `Vec`s of them, nested to any depth.
 pub trait Data {
-    /// The Rust type of an element; its dtype is the tensor's.
+    /// Rust type of an element; its dtype is the tensor's.
     type Elem: Element;
-    /// Adds the sizes of this level and those inside, or says where they are uneven.
+    /// Appends the sizes of this level and the nested ones. Uneven nesting is an error.
     fn sizes(&self, out: &mut Vec<usize>) -> Result<()>;
-    /// Adds the elements in row-major order.
+    /// Appends the elements in row-major order.
     fn elements(&self, out: &mut Vec<Self::Elem>);
 }
 
@@ -92,19 +91,19 @@ impl<D: Data + ?Sized> Data for &D {
 }
 
 impl<D: Data> From<D> for Tensor {
-    /// As [`Tensor::new`]; uneven nesting panics.
+    /// Same as [`Tensor::new`]; uneven nesting panics.
     #[track_caller]
     fn from(data: D) -> Tensor {
         Tensor::new(data)
     }
 }
 
-/// A literal of rank 0 on the default device.
+/// Scalar constant on the default device.
 fn scalar(value: Const, dtype: DType) -> Tensor {
     Tensor::from_uop(UOp::constant(value, dtype), default_device())
 }
 
-/// `0 … n-1`, in the narrowest integer that the rest of the graph is at ease with.
+/// `0 … n-1`, in `i32` if `n` fits and in `i64` otherwise.
 pub(in crate::tensor) fn iota(n: usize) -> Tensor {
     let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
     Tensor::from_uop(UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: n }), default_device())
@@ -112,8 +111,8 @@ pub(in crate::tensor) fn iota(n: usize) -> Tensor {
 
 impl Tensor {
     fallible! {
-        /// A tensor of these numbers: a number, or arrays, slices and `Vec`s of them. The dtype is
-        /// that of the Rust type; remember that Rust takes a bare `1.0` for an `f64`.
+        /// Creates a tensor from a number or from nested arrays, slices and `Vec`s. The dtype
+        /// follows the Rust type; a bare `1.0` is an `f64`.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -137,7 +136,7 @@ impl Tensor {
             Tensor::try_from_vec(elements, sizes)
         }
 
-        /// A tensor of these elements, in row-major order, under a shape.
+        /// Creates a tensor of the given shape from elements in row-major order.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -155,7 +154,7 @@ impl Tensor {
             from_slice("from_vec", &data, &shape.into())
         }
 
-        /// A tensor of a slice's elements, in row-major order, under a shape.
+        /// Creates a tensor of the given shape from a slice of elements in row-major order.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -172,8 +171,7 @@ impl Tensor {
             from_slice("from_slice", data, &shape.into())
         }
 
-        /// A tensor of the elements that these bytes store, little endian, as files and other
-        /// programs hand them over.
+        /// Creates a tensor from the little-endian bytes of its elements.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -193,14 +191,14 @@ impl Tensor {
                 let all = DType::ALL.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
                 return Err(Error::DType {
                     op: "from_bytes",
-                    msg: format!("a tensor has no elements of {dtype}; it may have {all}"),
+                    msg: format!("a tensor cannot hold {dtype}; expected one of {all}"),
                 });
             }
             let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
             if needed != Some(bytes.len()) {
-                let needed = needed.map_or("more than there can be".to_string(), |n| n.to_string());
+                let needed = needed.map_or("too many to count".to_string(), |n| n.to_string());
                 let msg = format!(
-                    "{} bytes given for {dtype} of shape {shape:?}, which takes {needed}",
+                    "{} bytes given for {dtype} of shape {shape:?}, which needs {needed}",
                     bytes.len()
                 );
                 return Err(Error::Shape { op: "from_bytes", msg });
@@ -210,7 +208,7 @@ impl Tensor {
                 .movement(Movement::Reshape(shape))
         }
 
-        /// One value everywhere. The dtype is that of the value.
+        /// Tensor filled with one value, in the dtype of the value.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -221,7 +219,7 @@ impl Tensor {
             filled("full", &shape.into(), scalar_of(value))
         }
 
-        /// Zeros, in `f32`; `full` and `cast` make other dtypes.
+        /// Tensor filled with zeros, in `f32`; use `full` or `cast` for other dtypes.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -232,7 +230,7 @@ impl Tensor {
             filled("zeros", &shape.into(), scalar_of(0f32))
         }
 
-        /// Ones, in `f32`.
+        /// Tensor filled with ones, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -243,8 +241,7 @@ impl Tensor {
             filled("ones", &shape.into(), scalar_of(1f32))
         }
 
-        /// A tensor whose elements are to be assigned, in `f32`. What they are before is not to be
-        /// relied on.
+        /// Tensor of unspecified elements, in `f32`, to be assigned.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -257,8 +254,7 @@ impl Tensor {
             filled("empty", &shape.into(), scalar_of(0f32))
         }
 
-        /// Another name of [`empty`](Self::empty): a tensor for what is overwritten as a whole. Its
-        /// elements are not to be read before.
+        /// Alias of [`empty`](Self::empty).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -271,10 +267,9 @@ impl Tensor {
             Tensor::try_empty(shape)
         }
 
-        /// A tensor over elements that are in memory already, such as a `Vec` or an `Arc<[f32]>`.
-        /// They are not copied where the device computes in the memory of the host; the tensor
-        /// keeps what holds them. It never changes them: what is assigned to the tensor goes
-        /// elsewhere.
+        /// Creates a tensor over existing memory, such as a `Vec` or an `Arc<[f32]>`, which the
+        /// tensor keeps alive. Devices that compute in host memory read it without a copy.
+        /// Assignments to the tensor never write to it.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -297,7 +292,8 @@ impl Tensor {
             Tensor::from_uop(buffer.node(), device).movement(Movement::Reshape(shape))
         }
 
-        /// `start`, `start + step`, … up to but without `end`. The dtype is that of the numbers.
+        /// Values from `start` up to but excluding `end`, with spacing `step`, in the dtype of the
+        /// arguments.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -309,7 +305,7 @@ impl Tensor {
             arange(T::DTYPE, start.to_const(), end.to_const(), step.to_const())
         }
 
-        /// `steps` numbers from `start` to `end`, both included, in `f32`.
+        /// `steps` evenly spaced values from `start` to `end`, inclusive, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -323,13 +319,13 @@ impl Tensor {
             checked_numel("linspace", &[steps])?;
             let delta = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
             let i = iota(steps).cast(DType::F32);
-            // Counted from the nearer end, so that both ends are exact.
+            // Each half starts at its own end, so that both end points are exact.
             let up = &i * delta + start;
             let down = (&i * -1.0 + (steps as f64 - 1.0)) * -delta + end;
             i.lt(steps.div_ceil(2) as f64).try_where_(up, down)
         }
 
-        /// Ones on the diagonal of `rows` by `cols`, in `f32`.
+        /// Identity matrix of `rows` × `cols`, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -341,7 +337,7 @@ impl Tensor {
             iota(rows).try_unsqueeze(-1)?.try_eq(iota(cols))?.try_cast(DType::F32)
         }
 
-        /// One tensor per input, where the i-th holds its input along axis i and repeats along the
+        /// Coordinate grids: the i-th result holds the i-th input along axis i, broadcast along the
         /// others.
         ///
         /// ```
@@ -364,16 +360,15 @@ impl Tensor {
                     }
                 }
             }
-            let along = |(i, t): (usize, &Tensor)| {
+            let grid = |(i, t): (usize, &Tensor)| {
                 let ones = (0..shape.len()).map(|axis| if axis == i { shape[i] } else { 1 });
                 t.movement(Movement::reshape(ones))?.try_expand(&shape)
             };
-            axes.iter().enumerate().map(along).collect()
+            axes.iter().enumerate().map(grid).collect()
         }
 
-        /// Along a new last axis: 1 at the place that the integer names, 0 elsewhere, in `i32`. An
-        /// integer outside the classes is an error where the tensor is in the host's memory;
-        /// elsewhere its row is 0.
+        /// One-hot encoding along a new last axis, in `i32`. An integer outside `0..classes` is an
+        /// error if the tensor is in host memory; otherwise its row is zero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -394,8 +389,8 @@ impl Tensor {
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 
-        /// The lower triangle of the last two axes, zeros above. `diagonal` moves its border to the
-        /// right.
+        /// Lower triangle of the last two axes, with zeros elsewhere. A positive `diagonal`
+        /// includes as many diagonals above the main one.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -406,8 +401,8 @@ impl Tensor {
             self.triangle("tril")?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
 
-        /// The upper triangle of the last two axes, zeros below. `diagonal` moves its border to the
-        /// right.
+        /// Upper triangle of the last two axes, with zeros elsewhere. A positive `diagonal`
+        /// excludes as many diagonals from the main one on.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -419,9 +414,8 @@ impl Tensor {
         }
     }
 
-    /// The bytes of a file, as `u8` on the device `DISK`: they take no memory until they are
-    /// brought to a device. What a file that changes meanwhile does is said in
-    /// [`runtime::disk`](crate::device::disk).
+    /// Bytes of a file, as `u8` on the device `DISK`. They take no memory until they are copied to
+    /// another device. [`device::disk`](crate::device::disk) describes files that change meanwhile.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -438,9 +432,9 @@ impl Tensor {
         Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
-    /// The bytes of what an address names, as [`from_file`](Self::from_file) gives them. It is
-    /// fetched with `curl` into the folder that `PICO_DATA` names, and only once: what is there is not asked for again. A `file://` address is the file itself. Addresses are of `https://` and `http://`, redirects of `https://`
-    /// stay there, and more than 16 GiB are not fetched.
+    /// Bytes of an `https://` or `http://` address, as [`from_file`](Self::from_file) returns them.
+    /// The file is downloaded once with `curl`, into the folder `PICO_DATA`; the limit is 16 GiB,
+    /// and redirects of `https://` stay on `https://`. A `file://` address is opened directly.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -458,13 +452,13 @@ impl Tensor {
         }
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Error::Data(format!(
-                "{url:?} is no address; it begins with https://, http:// or file://"
+                "{url:?} is not an address; expected https://, http:// or file://"
             )));
         }
         Tensor::from_file(download::cached(url, &download::data_folder()?.join("downloads"))?)
     }
 
-    /// Column minus row over the last two axes.
+    /// Column index minus row index over the last two axes.
     fn triangle(&self, op: &'static str) -> Result<Tensor> {
         match self.dims().as_slice() {
             [.., _, _] => {
@@ -474,7 +468,7 @@ impl Tensor {
         }
     }
 
-    /// One value everywhere, with this tensor's shape, dtype and device.
+    /// Tensor filled with one value, with this tensor's shape, dtype and device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -492,7 +486,7 @@ impl Tensor {
             self.with_uop(uop),
         )))
     }
-    /// Another name of [`full_like`](Self::full_like).
+    /// Alias of [`full_like`](Self::full_like).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -502,7 +496,7 @@ impl Tensor {
     pub fn const_like(&self, value: impl Into<Operand>) -> Tensor {
         self.full_like(value)
     }
-    /// A tensor to be assigned, with this tensor's shape, dtype and device.
+    /// Tensor of unspecified elements with this tensor's shape, dtype and device.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -511,7 +505,7 @@ impl Tensor {
     pub fn empty_like(&self) -> Tensor {
         self.zeros_like()
     }
-    /// Zeros with this tensor's shape, dtype and device.
+    /// Tensor filled with zeros, with this tensor's shape, dtype and device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -521,7 +515,7 @@ impl Tensor {
     pub fn zeros_like(&self) -> Tensor {
         self.full_like(0)
     }
-    /// Ones with this tensor's shape, dtype and device.
+    /// Tensor filled with ones, with this tensor's shape, dtype and device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -552,7 +546,7 @@ fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result
         .movement(Movement::Reshape(shape))
 }
 
-/// A shape for so many elements, of which one size may be left open.
+/// Resolves a shape for `len` elements; one size may be -1.
 fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
     let shape = shape.infer(op, &[len])?;
     let numel = checked_numel(op, &shape)?;
@@ -575,7 +569,7 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
         return bad("the step must not be zero, and all must be finite");
     }
     let steps = match (start, end, step) {
-        // Exact where a float would lose the last digits.
+        // Exact where `f64` would round.
         (Const::Int(x), Const::Int(y), Const::Int(z)) => {
             let wide = |v: i64| if dtype.is_unsigned() { v as u64 as i128 } else { v as i128 };
             let (gap, by) = if wide(z) > 0 {
@@ -594,8 +588,7 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
     if (a, s) == (0.0, 1.0) {
         return i.try_cast(dtype);
     }
-    // Narrow floats are computed in f32 and rounded once at the end; integers wrap to the right
-    // answer in any width.
+    // Narrow floats are computed in `f32` and rounded once; integers wrap correctly in any width.
     let wide = if dtype.is_float() && dtype.bits() < 32 { DType::F32 } else { dtype };
     let literal =
         |c: Const| Tensor::from_uop(UOp::constant(c.cast(dtype, wide), wide), default_device());

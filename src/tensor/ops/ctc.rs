@@ -313,7 +313,7 @@ impl Tensor {
             let ends =
                 end.try_eq(0)?.try_bitwise_or(end.try_eq(1)?)?.try_where_(last, IMPOSSIBLE)?;
             let max = ends.detach().try_max(crate::tensor::keepdim(-1))?;
-            let sum = ends.try_sub(&max)?.exp().fold(OP, Fold::Add, &Axes::from(-1))?;
+            let sum = ends.try_sub(&max)?.exp().reduce_axes(OP, Fold::Add, &Axes::from(-1))?;
             let likelihood = sum.log().try_add(max.try_squeeze(-1)?)?;
             let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
             let worst = if how.zero_infinity { 0.0 } else { f64::INFINITY };

@@ -75,11 +75,17 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     // Stored, so that the folds over the tries read numbers and do not compute them again.
     let tries = accepted.try_where_(&k, -1.0)?.contiguous();
     let order = iota(TRIES).try_reshape([vec![TRIES], vec![1; rate.ndim()]].concat())?;
-    let first =
-        tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.fold(op, Fold::Min, &Axes::from(0))?;
+    let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.reduce_axes(
+        op,
+        Fold::Min,
+        &Axes::from(0),
+    )?;
     // Exactly one try has the number of the first, or none.
-    let chosen =
-        order.try_eq(&first)?.try_where_(&tries, 0.0)?.fold(op, Fold::Add, &Axes::from(0))?;
+    let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.reduce_axes(
+        op,
+        Fold::Add,
+        &Axes::from(0),
+    )?;
     first.try_lt(TRIES as i64)?.try_where_(chosen, rate.floor())
 }
 

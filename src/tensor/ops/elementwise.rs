@@ -1,4 +1,4 @@
-//! Arithmetic and bits of two tensors, element by element. Operands broadcast and promote first.
+//! Elementwise arithmetic and bitwise operations of two operands, which broadcast and promote.
 
 use crate::dtype::{DType, promote_weak};
 use crate::error::Result;
@@ -7,16 +7,16 @@ use crate::tensor::broadcast::{Operand, Unified, cast_uop, unify};
 use crate::tensor::{Tensor, autocast, wrong_dtype, wrong_shape};
 use crate::verify::refuses;
 
-/// How [`Tensor::div_rounded`] makes a quotient whole.
+/// Rounding mode of [`Tensor::div_rounded`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rounding {
-    /// Toward zero, as integers divide in C and in Rust.
+    /// Toward zero, as integer division in C and Rust.
     Trunc,
-    /// Toward minus infinity, as [`Tensor::idiv`].
+    /// Toward negative infinity, as in [`Tensor::idiv`].
     Floor,
 }
 
-/// Two operands of one dtype and shape.
+/// Two operands with common dtype and shape.
 pub(in crate::tensor) struct Pair {
     pub(in crate::tensor) x: Tensor,
     pub(in crate::tensor) y: Tensor,
@@ -30,14 +30,14 @@ pub(in crate::tensor) fn pair(op: &'static str, x: Operand, y: Operand) -> Resul
 }
 
 impl Pair {
-    /// The node of a two-operand op on the pair.
+    /// Applies a binary op to the pair.
     pub(in crate::tensor) fn node(&self, op: Op) -> Tensor {
         self.x.with_uop(self.x.uop().binary(op, self.y.uop()))
     }
     fn swapped(self) -> Pair {
         Pair { x: self.y, y: self.x, dtype: self.dtype }
     }
-    /// Both as floats: integers become the default float.
+    /// Converts integers to `f32`.
     fn floats(self) -> Pair {
         if self.dtype.is_float() {
             return self;
@@ -47,8 +47,7 @@ impl Pair {
     }
 }
 
-/// The operations by name, on operands that may both be bare numbers. The methods and the operators
-/// call these.
+/// Binary operations on operands that may both be scalars. Methods and operators call these.
 pub(in crate::tensor) mod binary {
     use super::*;
 
@@ -90,8 +89,8 @@ pub(in crate::tensor) mod binary {
         if p.dtype.is_float() {
             return Ok(p.node(Op::Div).trunc());
         }
-        // One more than the floor where that was below a negative quotient. Signs that wrap do no
-        // harm: the least by -1 has no rest.
+        // Floor division is one below where the quotient is negative and inexact. Wrapping is
+        // harmless: the minimum divided by -1 has no remainder.
         let down = p.node(Op::IDiv);
         let below =
             p.node(Op::Mod).try_ne(0)?.try_bitwise_and(p.x.try_lt(0)?.try_ne(p.y.try_lt(0)?)?)?;
@@ -106,8 +105,8 @@ pub(in crate::tensor) mod binary {
             let other = rest.try_ne(0)?.try_bitwise_and(rest.try_lt(0)?.try_ne(x.try_lt(0)?)?)?;
             return other.try_where_(rest.try_sub(y)?, rest);
         }
-        // Of the sizes, whose remainder toward zero is that toward minus infinity; then with the
-        // sign of the number.
+        // For nonnegative operands both remainders agree; the result takes the sign of the
+        // dividend.
         let size = |t: &Tensor| t.signbit().try_where_(-t, t);
         let rest = Pair { x: size(x)?, y: size(y)?, dtype: p.dtype }.node(Op::Mod);
         x.signbit().try_where_(-&rest, &rest)
@@ -115,7 +114,7 @@ pub(in crate::tensor) mod binary {
     pub(crate) fn pow(x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair("pow", x, y)?;
         only("pow", &p, !p.dtype.is_bool(), "numbers")?;
-        // Small whole powers are products, which round better and cost less.
+        // Powers 2 and 3 as products are more accurate and cheaper.
         let exponent = p.y.uop().as_const().map(|c| c.as_f64(p.dtype));
         let square = || Pair { x: p.x.clone(), y: p.x.clone(), dtype: p.dtype }.node(Op::Mul);
         Ok(match exponent {
@@ -165,7 +164,7 @@ pub(in crate::tensor) mod binary {
     pub(crate) fn le(op: &'static str, x: Operand, y: Operand) -> Result<Tensor> {
         let p = pair(op, x, y)?;
         if p.dtype.is_float() {
-            // With NaN both are false, where "not greater" would be true.
+            // `!(x > y)` would be true for NaN.
             return or(p.node(Op::Lt).into(), p.node(Op::Eq).into());
         }
         p.swapped().node(Op::Lt).try_bitwise_not()
@@ -174,9 +173,8 @@ pub(in crate::tensor) mod binary {
 
 impl Tensor {
     fallible! {
-        /// An elementwise op of the table in `docs/ir.md` on this tensor and as many others as it
-        /// takes beside. They broadcast and promote as for the operators. What is made of such ops
-        /// has methods of its own; this is for those who choose an op at run time.
+        /// Applies an elementwise op of `docs/ir.md`, chosen at run time, to this tensor and the
+        /// remaining operands. They broadcast and promote as for the operators.
         ///
         /// ```
         /// use picograd::{Tensor, ir::Op};
@@ -224,8 +222,8 @@ impl Tensor {
         }
     }
 
-    /// A number as the operators take it beside this tensor: a literal of this dtype, or of a
-    /// higher kind where the number is of one. A tensor stays as it is.
+    /// Converts a number to a scalar tensor as the operators do: of this dtype, or of a higher kind
+    /// if the number is of one. Tensors are returned unchanged.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -245,7 +243,7 @@ impl Tensor {
 
 impl Tensor {
     fallible! {
-        /// The sum. Two bools give their "or".
+        /// Sum. For bools it is logical or.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -256,7 +254,7 @@ impl Tensor {
             binary::add(self.into(), other.into())
         }
 
-        /// The difference.
+        /// Difference. Bools are an error.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -267,7 +265,7 @@ impl Tensor {
             binary::sub(self.into(), other.into())
         }
 
-        /// The product. Two bools give their "and".
+        /// Product. For bools it is logical and.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -278,7 +276,7 @@ impl Tensor {
             binary::mul(self.into(), other.into())
         }
 
-        /// The quotient, a float also of integers; [`idiv`](Self::idiv) is the integer one.
+        /// True division: integers give `f32`. [`idiv`](Self::idiv) is floor division.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -290,7 +288,7 @@ impl Tensor {
             binary::div(self.into(), other.into())
         }
 
-        /// The quotient rounded toward minus infinity. An integer divided by zero is zero.
+        /// Floor division. An integer divided by zero is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -304,9 +302,8 @@ impl Tensor {
             binary::idiv(self.into(), other.into())
         }
 
-        /// The remainder of the quotient rounded down, with the divisor's sign. An integer modulo
-        /// zero is zero. Of floats it is exact, whatever the size of the quotient, and NaN for a
-        /// divisor of zero.
+        /// Remainder of floor division, with the sign of the divisor. An integer modulo zero is 0.
+        /// The remainder of floats is exact for any quotient, and NaN for a divisor of zero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -317,8 +314,8 @@ impl Tensor {
             binary::modulo(self.into(), other.into())
         }
 
-        /// The quotient as a whole number, in the dtype of the operands. An integer divided by zero
-        /// is zero.
+        /// Division rounded to an integer, in the dtype of the operands. An integer divided by zero
+        /// is 0.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Rounding};
@@ -338,8 +335,8 @@ impl Tensor {
             }
         }
 
-        /// The remainder of the quotient toward zero, with the sign of this. An integer by zero has
-        /// none. Of floats it is exact, whatever the size of the quotient.
+        /// Remainder of truncated division, with the sign of the dividend. An integer divided by
+        /// zero leaves 0. The remainder of floats is exact for any quotient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -351,7 +348,7 @@ impl Tensor {
             binary::fmod(self.into(), other.into())
         }
 
-        /// This to the power of the other. A negative power of an integer is rounded toward zero.
+        /// Power. Integer powers with a negative exponent are truncated toward zero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -365,7 +362,7 @@ impl Tensor {
             binary::pow(self.into(), other.into())
         }
 
-        /// The greater of the two; NaN wins.
+        /// Elementwise maximum. NaN propagates.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -376,7 +373,7 @@ impl Tensor {
             binary::maximum(self.into(), other.into())
         }
 
-        /// The lesser of the two; NaN wins.
+        /// Elementwise minimum. NaN propagates.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -409,7 +406,7 @@ impl Tensor {
             binary::or(self.into(), other.into())
         }
 
-        /// Bitwise exclusive or; "differs" for bools.
+        /// Bitwise exclusive or; logical for bools.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -420,7 +417,7 @@ impl Tensor {
             binary::xor(self.into(), other.into())
         }
 
-        /// Bits moved up; past the width all are gone.
+        /// Left shift. Shifting by the width or more gives 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -431,7 +428,7 @@ impl Tensor {
             binary::shl(self.into(), other.into())
         }
 
-        /// Bits moved down; the sign fills up for signed integers.
+        /// Right shift, arithmetic for signed integers.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -442,7 +439,7 @@ impl Tensor {
             binary::shr(self.into(), other.into())
         }
 
-        /// Every bit turned; logical negation for bools.
+        /// Bitwise complement; logical not for bools.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -459,7 +456,7 @@ impl Tensor {
             Ok(self.with_uop(self.uop().not()))
         }
 
-        /// The negative. Unsigned integers wrap.
+        /// Negation. Unsigned integers wrap; bools are an error.
         ///
         /// ```
         /// use picograd::Tensor;

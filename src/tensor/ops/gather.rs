@@ -1,13 +1,11 @@
-//! Elements by computed places: reading at indices, and writing at them.
+//! Gather and scatter along an axis.
 //!
-//! A read at indices is a `Gather` of the graph, which costs what it gives and not what it chooses
-//! from. A write at indices is a `Scatter`: a pass over the tensor, which is left out where the
-//! memory of the old one is taken over, and then one over the sources, in order. Each is the
-//! other's gradient.
+//! A read at indices is a `Gather` node, whose cost is that of its result, not of its input. A
+//! write at indices is a `Scatter` node: a copy of the input, unless its buffer is donated, and one
+//! pass over the sources in order. Each is the gradient of the other.
 //!
 //! Indices are integers; negative ones count from the end. An index outside the axis reads 0 and
-//! writes nothing: whether there is one is known only on the device, and finding out would mean to
-//! wait for it.
+//! writes nothing: an error would require a wait for the device.
 
 use super::create::iota;
 use crate::device::Device;
@@ -18,23 +16,27 @@ use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to, common_device, slice_to_extents};
 use crate::tensor::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
 
-/// What [`Tensor::scatter_reduce`] makes of the elements that meet at one place.
+/// Reduction of [`Tensor::scatter_reduce`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scatter {
-    /// Their sum.
+    /// Sum.
     Sum,
-    /// Their product.
+    /// Product.
     Prod,
-    /// Their mean; of integers rounded down.
+    /// Mean; floor division for integers.
     Mean,
-    /// The greatest; NaN wins.
+    /// Maximum; NaN propagates.
     Amax,
-    /// The least; NaN wins.
+    /// Minimum; NaN propagates.
     Amin,
 }
 
-/// Indices as places from the start of an axis of `size`, in a dtype that holds every place.
-pub(in crate::tensor) fn places(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
+/// Converts indices to nonnegative positions on an axis of `size`, in a dtype that holds them all.
+pub(in crate::tensor) fn normalize_indices(
+    op: &'static str,
+    index: &Tensor,
+    size: usize,
+) -> Result<Tensor> {
     if !index.dtype().is_int() {
         return wrong_dtype(op, format!("expected an integer index, got {}", index.dtype()));
     }
@@ -44,12 +46,12 @@ pub(in crate::tensor) fn places(op: &'static str, index: &Tensor, size: usize) -
     if index.dtype().is_unsigned() {
         return Ok(from_start);
     }
-    // No number is both above zero and from the end; said so, the sum is seen not to overflow.
+    // `minimum` lets range analysis see that the sum does not overflow.
     from_start.try_lt(0)?.try_where_(from_start.try_minimum(0)? + size, &from_start)
 }
 
-/// The operands of a read or write at places, as nodes of one device. What is written has as much
-/// of each axis as the tensor has.
+/// Operands of a gather or scatter as nodes of one device, with the symbolic dimensions of the
+/// input.
 fn nodes(
     op: &'static str,
     axis: usize,
@@ -66,61 +68,65 @@ fn nodes(
             .map(|a| if a == axis { None } else { table.extent(a).cloned() })
             .collect();
         let node = slice_to_extents(t.uop(), &others);
-        // Values are there for each place.
-        let places: Vec<_> = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
-        nodes.push(slice_to_extents(node, &places));
+        let positions: Vec<_> =
+            nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
+        nodes.push(slice_to_extents(node, &positions));
     }
     fit_along(axis, &nodes).or_else(|msg| wrong_shape(op, msg))?;
     Ok((nodes, device))
 }
 
-/// The elements of `x` at places along an axis; places have the shape of `x` but for the axis. A
-/// place that is not there gives 0.
+/// Gathers elements of `x` along an axis at positions that have the shape of `x` but for the axis.
+/// A position outside gives 0.
 pub(in crate::tensor) fn gather_at(
     op: &'static str,
     x: &Tensor,
-    places: &Tensor,
+    positions: &Tensor,
     axis: usize,
 ) -> Result<Tensor> {
-    let (nodes, device) = nodes(op, axis, &[x, places])?;
+    let (nodes, device) = nodes(op, axis, &[x, positions])?;
     Ok(Tensor::new_inner(nodes[0].gathered(&nodes[1], axis), device, None))
 }
 
-/// Slices of `x` along an axis, at a list of places.
+/// Selects slices of `x` along an axis at a list of positions.
 pub(in crate::tensor) fn select_at(
     op: &'static str,
     x: &Tensor,
-    places: &Tensor,
+    positions: &Tensor,
     axis: usize,
 ) -> Result<Tensor> {
-    gather_at(op, x, &along(x, places, axis)?, axis)
+    gather_at(op, x, &expand_positions(x, positions, axis)?, axis)
 }
 
-/// A list of places along an axis of `x`, the same for all of its other axes.
-pub(in crate::tensor) fn along(x: &Tensor, places: &Tensor, axis: usize) -> Result<Tensor> {
-    let (mut dims, count) = (x.dims(), places.dims()[0]);
-    let line = places
+/// Broadcasts a list of positions along an axis to the shape of `x`.
+pub(in crate::tensor) fn expand_positions(
+    x: &Tensor,
+    positions: &Tensor,
+    axis: usize,
+) -> Result<Tensor> {
+    let (mut dims, count) = (x.dims(), positions.dims()[0]);
+    let line = positions
         .movement(Movement::reshape((0..dims.len()).map(|a| if a == axis { count } else { 1 })))?;
     dims[axis] = count;
     line.movement(Movement::Expand(dims))
 }
 
-/// `x` with values combined into it at places along an axis; places and values have the shape of
-/// `x` but for the axis.
+/// Combines values into `x` at positions along an axis; positions and values have the shape of `x`
+/// but for the axis.
 pub(in crate::tensor) fn scatter_at(
     op: &'static str,
     x: &Tensor,
-    places: &Tensor,
+    positions: &Tensor,
     value: &Tensor,
     combine: Combine,
     axis: usize,
 ) -> Result<Tensor> {
-    let (nodes, device) = nodes(op, axis, &[x, places, value])?;
+    let (nodes, device) = nodes(op, axis, &[x, positions, value])?;
     Ok(Tensor::new_inner(nodes[0].scattered(&nodes[1], &nodes[2], combine, axis), device, None))
 }
 
-/// Checks that the sizes of an index are within those of a tensor, but for one axis.
-fn within(
+/// Checks that an index is not larger than a tensor, except along one axis.
+fn check_index_shape(
     op: &'static str,
     index: &[usize],
     of: &[usize],
@@ -134,36 +140,42 @@ fn within(
     wrong_shape(op, format!("an index of {index:?} exceeds the {what} {of:?}{but}"))
 }
 
-/// The first `sizes` of each axis, but for one.
-fn cut(x: &Tensor, sizes: &[usize], except: Option<usize>) -> Result<Tensor> {
+/// Shrinks each axis to `sizes`, except one.
+fn narrow_to(x: &Tensor, sizes: &[usize], except: Option<usize>) -> Result<Tensor> {
     let dims = x.dims();
     x.movement(Movement::shrink(
         (0..dims.len()).map(|i| (0, if Some(i) == except { dims[i] } else { sizes[i] })),
     ))
 }
 
-/// A write at indices, on the part of the tensor that the index spans.
-struct Write {
-    /// The part.
+/// Operands of a scatter on the slice of the tensor that the index spans.
+struct ScatterArgs {
+    /// Slice of the tensor.
     part: Tensor,
-    /// Where each source goes.
-    places: Tensor,
-    /// The sources.
+    /// Position of each source.
+    positions: Tensor,
+    /// Sources.
     src: Tensor,
-    /// The axis of the places.
+    /// Axis of the positions.
     axis: usize,
 }
 
-impl Write {
-    fn new(op: &'static str, x: &Tensor, at: usize, index: &Tensor, src: Operand) -> Result<Write> {
+impl ScatterArgs {
+    fn new(
+        op: &'static str,
+        x: &Tensor,
+        at: usize,
+        index: &Tensor,
+        src: Operand,
+    ) -> Result<ScatterArgs> {
         let (dims, shape) = (x.dims(), index.dims());
-        within(op, &shape, &dims, "tensor", Some(at))?;
+        check_index_shape(op, &shape, &dims, "tensor", Some(at))?;
         let src = match src {
             Operand::Scalar(..) => x.cast_operand(src)?.try_expand(&shape)?,
             Operand::Tensor(t) if t.ndim() == 0 => t.try_expand(&shape)?,
             Operand::Tensor(t) => {
-                within(op, &shape, &t.dims(), "source", None)?;
-                cut(&t, &shape, None)?
+                check_index_shape(op, &shape, &t.dims(), "source", None)?;
+                narrow_to(&t, &shape, None)?
             }
         };
         if src.dtype() != x.dtype() {
@@ -172,29 +184,29 @@ impl Write {
                 format!("a source of {} for a tensor of {}; cast one", src.dtype(), x.dtype()),
             );
         }
-        Ok(Write {
-            part: cut(x, &shape, Some(at))?,
-            places: places(op, index, dims[at])?,
+        Ok(ScatterArgs {
+            part: narrow_to(x, &shape, Some(at))?,
+            positions: normalize_indices(op, index, dims[at])?,
             src,
             axis: at,
         })
     }
-    /// A base of the part's shape with values at the places.
-    fn onto(
+    /// Scatters values into a base of the slice's shape.
+    fn scatter_onto(
         &self,
         op: &'static str,
         base: &Tensor,
         value: &Tensor,
         combine: Combine,
     ) -> Result<Tensor> {
-        let shape = self.places.dims();
+        let shape = self.positions.dims();
         let value = if value.ndim() == 0 { &value.try_expand(&shape)? } else { value };
-        scatter_at(op, base, &self.places, value, combine, self.axis)
+        scatter_at(op, base, &self.positions, value, combine, self.axis)
     }
 }
 
-/// The result where the index reaches, this tensor elsewhere.
-fn joined(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Result<Tensor> {
+/// Result of a scatter inside the slice, the tensor elsewhere.
+fn merge_outside(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Result<Tensor> {
     let dims = x.dims();
     let padding: Vec<(usize, usize)> =
         (0..dims.len()).map(|i| if i == at { (0, 0) } else { (0, dims[i] - shape[i]) }).collect();
@@ -209,9 +221,9 @@ fn joined(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Result<Te
 
 impl Tensor {
     fallible! {
-        /// The elements at indices along an axis: element `[i, j]` of the result is `x[index[i, j],
-        /// j]` for axis 0, `x[i, index[i, j]]` for axis 1. The index has as many axes as the
-        /// tensor, none longer but for `axis`. Negative indices count from the end; one outside the
+        /// Gathers elements along an axis: element `[i, j]` of the result is `x[index[i, j], j]`
+        /// for axis 0 and `x[i, index[i, j]]` for axis 1. The index has the rank of the tensor and
+        /// is not larger except along `axis`. Negative indices count from the end; one outside the
         /// axis gives 0.
         ///
         /// ```
@@ -227,12 +239,17 @@ impl Tensor {
             const OP: &str = "gather";
             let at = resolve_axis(OP, axis, &self.dims())?;
             let shape = index.dims();
-            within(OP, &shape, &self.dims(), "tensor", Some(at))?;
-            gather_at(OP, &cut(self, &shape, Some(at))?, &places(OP, index, self.dims()[at])?, at)
+            check_index_shape(OP, &shape, &self.dims(), "tensor", Some(at))?;
+            gather_at(
+                OP,
+                &narrow_to(self, &shape, Some(at))?,
+                &normalize_indices(OP, index, self.dims()[at])?,
+                at,
+            )
         }
 
-        /// Slices along an axis in the order of a list of indices. Negative indices count from the
-        /// end; one outside the axis gives zeros.
+        /// Selects slices along an axis by a list of indices. Negative indices count from the end;
+        /// one outside the axis gives zeros.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -249,12 +266,12 @@ impl Tensor {
                     format!("expected an index of one axis, got {:?}", index.dims()),
                 );
             }
-            select_at(OP, self, &places(OP, index, self.dims()[at])?, at)
+            select_at(OP, self, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
 
-        /// The tensor with elements of a source, or a number, written at indices along an axis:
-        /// `x[index[i, j], j] = src[i, j]` for axis 0. Where several meet at one place the last of
-        /// them stays. An index outside the axis writes nothing.
+        /// Scatters a source tensor or a number along an axis: `x[index[i, j], j] = src[i, j]` for
+        /// axis 0. The last of several sources for one position is kept. An index outside the axis
+        /// writes nothing.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -271,12 +288,17 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "scatter";
             let at = resolve_axis(OP, axis, &self.dims())?;
-            let w = Write::new(OP, self, at, index, src.into())?;
-            joined(self, &index.dims(), at, &w.onto(OP, &w.part, &w.src, Combine::Set)?)
+            let w = ScatterArgs::new(OP, self, at, index, src.into())?;
+            merge_outside(
+                self,
+                &index.dims(),
+                at,
+                &w.scatter_onto(OP, &w.part, &w.src, Combine::Set)?,
+            )
         }
 
-        /// As [`scatter`](Self::scatter), where the elements that meet at one place are folded,
-        /// with what was there if `include_self`. A place that no index names stays.
+        /// Scatters as [`scatter`](Self::scatter) and reduces the sources of one position, together
+        /// with the input if `include_self`. Positions without a source keep their value.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Scatter};
@@ -295,14 +317,14 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "scatter_reduce";
             let at = resolve_axis(OP, axis, &self.dims())?;
-            let w = Write::new(OP, self, at, index, src.into())?;
-            // Narrow floats are folded in f32 and rounded once.
+            let w = ScatterArgs::new(OP, self, at, index, src.into())?;
+            // Narrow floats accumulate in f32 and are rounded once.
             let acc = if self.is_floating_point() { sum_acc(self.dtype()) } else { self.dtype() };
             let (mut old, mut src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
             if matches!(how, Scatter::Amax | Scatter::Amin)
                 && (old.requires_grad() || src.requires_grad())
             {
-                // The gradient looks for the elements that were taken.
+                // The gradient compares elements with the result.
                 (old, src) = (old.materialized(), src.materialized());
             }
             let (combine, neutral) = match how {
@@ -311,25 +333,28 @@ impl Tensor {
                 Scatter::Amax => (Combine::Max, old.literal(acc.min_value())),
                 Scatter::Amin => (Combine::Min, old.literal(acc.max_value())),
             };
-            // A place that no index names stays; at the others the fold begins anew, or with what
-            // was there.
-            let start = if include_self { old } else { w.onto(OP, &old, &neutral, Combine::Set)? };
-            let mut all = w.onto(OP, &start, &src, combine)?;
+            // Positions with a source start at the neutral element, unless the input is included.
+            let start =
+                if include_self { old } else { w.scatter_onto(OP, &old, &neutral, Combine::Set)? };
+            let mut all = w.scatter_onto(OP, &start, &src, combine)?;
             if how == Scatter::Mean {
                 let none = Tensor::full((), include_self as i32).try_expand(&w.part.dims())?;
-                let count =
-                    w.onto(OP, &w.part.match_extents(none), &Tensor::full((), 1), Combine::Add)?;
-                // Where nothing arrives nothing is divided.
+                let count = w.scatter_onto(
+                    OP,
+                    &w.part.match_extents(none),
+                    &Tensor::full((), 1),
+                    Combine::Add,
+                )?;
+                // Positions without a source are divided by 1.
                 let n = count.try_maximum(1)?.try_cast(acc)?;
                 all = if acc.is_float() { all.try_div(n)? } else { all.try_idiv(n)? };
             }
-            joined(self, &index.dims(), at, &all.try_cast(self.dtype())?)
+            merge_outside(self, &index.dims(), at, &all.try_cast(self.dtype())?)
         }
 
-        /// The indices of the elements that are not zero, in row-major order: a row for each, a
-        /// column for each axis. Without a `size` the tensor is computed now, to count them. With
-        /// one there are as many rows, the last filled with -1 if there are fewer elements; then
-        /// nothing is computed.
+        /// Indices of the nonzero elements in row-major order: one row per element, one column per
+        /// axis. Without a `size` the tensor is computed at once to count them. With a `size` the
+        /// result has that many rows, padded with -1, and stays lazy.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -353,10 +378,9 @@ impl Tensor {
             flat.try_lt(0)?.try_unsqueeze(1)?.try_where_(-1, rows)
         }
 
-        /// The elements where a mask is true, in row-major order, as one axis. Without a `size` the
-        /// mask is computed now, to count them. With one there are as many elements, the last
-        /// filled with 0 if there are fewer; then nothing is computed. The mask broadcasts with the
-        /// tensor.
+        /// Selects the elements where a mask is true, in row-major order, as one axis. Without a
+        /// `size` the mask is computed at once to count them. With a `size` the result has that
+        /// many elements, padded with 0, and stays lazy. The mask broadcasts with the tensor.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -377,27 +401,25 @@ impl Tensor {
             let shape: Dims =
                 crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;
             let flat = broadcast_to(OP, mask, &shape)?.nonzero_indices(size)?;
-            // A place of -1 is outside, and reads 0.
+            // Position -1 is outside and reads 0.
             gather_at(OP, &broadcast_to(OP, self, &shape)?.try_reshape([-1])?, &flat, 0)
         }
     }
 
-    /// The places in row-major order of the elements that are not zero: as many as `size` says, the
-    /// last of them -1 where there are fewer.
+    /// Positions of the nonzero elements of the flattened tensor, padded with -1 to `size`.
     pub(in crate::tensor) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
         self.require_static("nonzero", 0..self.ndim())?;
         let mask = self.nonzero_mask().try_reshape([self.numel()])?;
         let size = match size {
             Some(size) => size,
             None => {
-                // Computed twice, floats in it may be added up in two orders; so it is computed
-                // once.
+                // Stored once: computed twice, a float sum in it could be rounded differently.
                 mask.realize()?;
                 mask.try_cast(DType::I64)?.try_sum(0)?.item::<i64>()? as usize
             }
         };
         let wide = if i32::try_from(self.numel()).is_ok() { DType::I32 } else { DType::I64 };
-        // Each goes where as many come before it.
+        // The output position is the number of nonzero elements before it.
         let count = mask.try_cast(wide)?;
         let before = count.try_cumsum(0)?.try_sub(&count)?;
         let line = iota(self.numel()).try_cast(wide)?;
@@ -406,9 +428,9 @@ impl Tensor {
             let (at, none) = (mask.try_where_(before, -1)?, count.literal(-1).try_expand([size])?);
             return scatter_at("nonzero", &none, &at, &line, Combine::SetDistinct, 0);
         }
-        // A thread that writes in order does so without a branch, half of which would be
-        // mispredicted: what is not set goes there too, as -1, and the next that is set writes over
-        // it. After the last that is set comes one place more.
+        // A sequential thread writes without a branch, which would be mispredicted half of the
+        // time: zero elements write -1, which the next nonzero one overwrites. The output has one
+        // more element for the -1 after the last.
         let none = count.literal(-1).try_expand([size.saturating_add(1)])?;
         scatter_at("nonzero", &none, &before, &mask.try_where_(line, -1)?, Combine::Set, 0)?
             .slice_axis(0, 0, size)

@@ -414,7 +414,7 @@ impl Tensor {
                 )?;
             }
             let kernels: Vec<usize> = (0..n).map(|i| 2 + 2 * i).collect();
-            x.fold(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
+            x.reduce_axes(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
         }
 
         /// The values of pictures at points: of `[batch, channels, h, w]` and a grid `[batch, …,

@@ -370,7 +370,7 @@ impl Tensor {
             let list = elements.movement(Movement::reshape([m]))?;
             if m <= 16 {
                 // Few enough to compare with each.
-                return self.try_unsqueeze(-1)?.try_eq(&list)?.fold(
+                return self.try_unsqueeze(-1)?.try_eq(&list)?.reduce_axes(
                     OP,
                     Fold::Max,
                     &crate::tensor::Axes::from(-1),

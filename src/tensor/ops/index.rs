@@ -1,6 +1,6 @@
-//! Indexing: `t.i((0, 1..3, .., NewAxis))`, and assignment through an index. In comes a tuple of
-//! picks, one per axis. Numbers and ranges are a view made of shrinks, flips and reshapes, which
-//! can be undone; lists and tensors of indices, and masks, choose from what that leaves.
+//! Indexing, `t.i((0, 1..3, .., NewAxis))`, and assignment through an index. Integers and ranges
+//! become a view of shrink, flip and reshape, which can be inverted; index tensors and masks gather
+//! from that view.
 
 use super::advanced;
 use crate::error::{Error, Result};
@@ -9,68 +9,68 @@ use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Tensor, variable};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// In an index, an axis of size 1 that was not there.
+/// Index that inserts an axis of size 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewAxis;
 
-/// What an index takes of one axis.
+/// Index of one axis.
 #[derive(Clone, Debug)]
-pub enum Pick {
-    /// One place; the axis is gone. Negative counts from the end.
-    At(isize),
-    /// A stretch, every `step`-th of it. Ends may be negative, and are open where `None`. With a
-    /// negative step it runs backwards from its last place.
-    Stretch {
-        /// First place.
+pub enum AxisIndex {
+    /// One position; removes the axis. Negative values count from the end.
+    Index(isize),
+    /// Slice with a step. Bounds may be negative, or `None` for the ends of the axis. A negative
+    /// step runs backwards from the last position.
+    Slice {
+        /// First position.
         start: Option<isize>,
-        /// The place after the last.
+        /// Position after the last.
         end: Option<isize>,
-        /// Distance between places; not zero.
+        /// Step, not zero.
         step: isize,
     },
-    /// One place that a variable is; the axis is gone.
-    Place(SymInt),
-    /// A stretch that variables say, open at an end where `None`.
-    Part {
-        /// First place.
+    /// One symbolic position; removes the axis.
+    SymIndex(SymInt),
+    /// Slice with symbolic bounds, `None` for the ends of the axis.
+    SymSlice {
+        /// First position.
         start: Option<SymInt>,
-        /// The place after the last.
+        /// Position after the last.
         end: Option<SymInt>,
     },
-    /// Whatever axes the others leave.
-    Rest,
-    /// A new axis of size 1.
-    New,
-    /// The places that a tensor of integers names, or where a tensor of bools is true; one of bools
-    /// takes as many axes as it has.
+    /// All axes that the other indices leave.
+    Ellipsis,
+    /// New axis of size 1.
+    NewAxis,
+    /// Positions from an integer tensor, or those where a bool tensor is true; a bool tensor
+    /// indexes as many axes as it has.
     Tensor(Tensor),
 }
 
-/// Whatever can pick from one axis.
-pub trait ToPick {
-    /// As a pick.
-    fn to_pick(self) -> Pick;
+/// Conversion to the index of one axis.
+pub trait ToAxisIndex {
+    /// Converts to an index.
+    fn to_axis_index(self) -> AxisIndex;
 }
 
 macro_rules! from_ints {
     ($($t:ty)*) => { $(
-        impl ToPick for $t {
-            fn to_pick(self) -> Pick { Pick::At(self as isize) }
+        impl ToAxisIndex for $t {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::Index(self as isize) }
         }
-        impl ToPick for Range<$t> {
-            fn to_pick(self) -> Pick { stretch(Some(self.start as isize), Some(self.end as isize)) }
+        impl ToAxisIndex for Range<$t> {
+            fn to_axis_index(self) -> AxisIndex { slice(Some(self.start as isize), Some(self.end as isize)) }
         }
-        impl ToPick for RangeInclusive<$t> {
-            fn to_pick(self) -> Pick { stretch(Some(*self.start() as isize), after(*self.end() as isize)) }
+        impl ToAxisIndex for RangeInclusive<$t> {
+            fn to_axis_index(self) -> AxisIndex { slice(Some(*self.start() as isize), after(*self.end() as isize)) }
         }
-        impl ToPick for RangeFrom<$t> {
-            fn to_pick(self) -> Pick { stretch(Some(self.start as isize), None) }
+        impl ToAxisIndex for RangeFrom<$t> {
+            fn to_axis_index(self) -> AxisIndex { slice(Some(self.start as isize), None) }
         }
-        impl ToPick for RangeTo<$t> {
-            fn to_pick(self) -> Pick { stretch(None, Some(self.end as isize)) }
+        impl ToAxisIndex for RangeTo<$t> {
+            fn to_axis_index(self) -> AxisIndex { slice(None, Some(self.end as isize)) }
         }
-        impl ToPick for RangeToInclusive<$t> {
-            fn to_pick(self) -> Pick { stretch(None, after(self.end as isize)) }
+        impl ToAxisIndex for RangeToInclusive<$t> {
+            fn to_axis_index(self) -> AxisIndex { slice(None, after(self.end as isize)) }
         }
     )* };
 }
@@ -78,77 +78,77 @@ from_ints! { i32 i64 isize usize }
 
 macro_rules! from_bounds {
     ($($t:ty)*) => { $(
-        impl ToPick for $t {
-            fn to_pick(self) -> Pick { Pick::Place(self + 0) }
+        impl ToAxisIndex for $t {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymIndex(self + 0) }
         }
-        impl ToPick for Range<$t> {
-            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start + 0), end: Some(self.end + 0) } }
+        impl ToAxisIndex for Range<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start + 0), end: Some(self.end + 0) } }
         }
-        impl ToPick for RangeInclusive<$t> {
-            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start().clone() + 0), end: Some(self.end().clone() + 1) } }
+        impl ToAxisIndex for RangeInclusive<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start().clone() + 0), end: Some(self.end().clone() + 1) } }
         }
-        impl ToPick for RangeFrom<$t> {
-            fn to_pick(self) -> Pick { Pick::Part { start: Some(self.start + 0), end: None } }
+        impl ToAxisIndex for RangeFrom<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start + 0), end: None } }
         }
-        impl ToPick for RangeTo<$t> {
-            fn to_pick(self) -> Pick { Pick::Part { start: None, end: Some(self.end + 0) } }
+        impl ToAxisIndex for RangeTo<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: None, end: Some(self.end + 0) } }
         }
-        impl ToPick for RangeToInclusive<$t> {
-            fn to_pick(self) -> Pick { Pick::Part { start: None, end: Some(self.end + 1) } }
+        impl ToAxisIndex for RangeToInclusive<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: None, end: Some(self.end + 1) } }
         }
     )* };
 }
 from_bounds! { SymInt &SymInt }
 
-impl ToPick for RangeFull {
-    fn to_pick(self) -> Pick {
-        Pick::Rest
+impl ToAxisIndex for RangeFull {
+    fn to_axis_index(self) -> AxisIndex {
+        AxisIndex::Ellipsis
     }
 }
-impl ToPick for NewAxis {
-    fn to_pick(self) -> Pick {
-        Pick::New
+impl ToAxisIndex for NewAxis {
+    fn to_axis_index(self) -> AxisIndex {
+        AxisIndex::NewAxis
     }
 }
 
-impl ToPick for Pick {
-    fn to_pick(self) -> Pick {
+impl ToAxisIndex for AxisIndex {
+    fn to_axis_index(self) -> AxisIndex {
         self
     }
 }
-impl ToPick for Tensor {
-    fn to_pick(self) -> Pick {
-        Pick::Tensor(self)
+impl ToAxisIndex for Tensor {
+    fn to_axis_index(self) -> AxisIndex {
+        AxisIndex::Tensor(self)
     }
 }
-impl ToPick for &Tensor {
-    fn to_pick(self) -> Pick {
-        Pick::Tensor(self.clone())
+impl ToAxisIndex for &Tensor {
+    fn to_axis_index(self) -> AxisIndex {
+        AxisIndex::Tensor(self.clone())
     }
 }
-macro_rules! from_lists_of_places {
+macro_rules! from_lists {
     ($($t:ty)*) => { $(
-        impl<const N: usize> ToPick for [$t; N] {
-            fn to_pick(self) -> Pick { Pick::Tensor(Tensor::new(self)) }
+        impl<const N: usize> ToAxisIndex for [$t; N] {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::Tensor(Tensor::new(self)) }
         }
-        impl ToPick for Vec<$t> {
-            fn to_pick(self) -> Pick { Pick::Tensor(Tensor::new(self)) }
+        impl ToAxisIndex for Vec<$t> {
+            fn to_axis_index(self) -> AxisIndex { AxisIndex::Tensor(Tensor::new(self)) }
         }
     )* };
 }
-from_lists_of_places! { i32 i64 bool }
+from_lists! { i32 i64 bool }
 
-fn stretch(start: Option<isize>, end: Option<isize>) -> Pick {
-    Pick::Stretch { start, end, step: 1 }
+fn slice(start: Option<isize>, end: Option<isize>) -> AxisIndex {
+    AxisIndex::Slice { start, end, step: 1 }
 }
 
-/// The open end of an inclusive range: past the last place there is none.
+/// Exclusive end of an inclusive range; `None` for the end of the axis.
 fn after(end: isize) -> Option<isize> {
     if end == -1 { None } else { Some(end + 1) }
 }
 
-/// Every `by`-th place of a range, from its first on, or with a negative `by` from its last back:
-/// `step(.., -1)` is the axis reversed.
+/// Slice with a step: every `by`-th position of a range, from its first on, or for a negative `by`
+/// from its last back. `step(.., -1)` reverses the axis.
 ///
 /// ```
 /// use picograd::{Tensor, tensor::step};
@@ -157,53 +157,53 @@ fn after(end: isize) -> Option<isize> {
 /// assert_eq!(x.i(step(2..6, -2)).to_vec::<i32>()?, [5, 3]);
 /// # Ok::<(), picograd::Error>(())
 /// ```
-pub fn step(range: impl ToPick, by: isize) -> Pick {
-    match range.to_pick() {
-        Pick::Stretch { start, end, .. } => Pick::Stretch { start, end, step: by },
-        Pick::Rest => Pick::Stretch { start: None, end: None, step: by },
+pub fn step(range: impl ToAxisIndex, by: isize) -> AxisIndex {
+    match range.to_axis_index() {
+        AxisIndex::Slice { start, end, .. } => AxisIndex::Slice { start, end, step: by },
+        AxisIndex::Ellipsis => AxisIndex::Slice { start: None, end: None, step: by },
         other => other,
     }
 }
 
-/// One pick, or a tuple or slice of picks.
+/// One index, or a tuple or slice of indices.
 pub trait Indices {
-    /// In order of axes.
-    fn picks(self) -> Vec<Pick>;
+    /// Indices in the order of axes.
+    fn indices(self) -> Vec<AxisIndex>;
 }
-impl<P: ToPick> Indices for P {
-    fn picks(self) -> Vec<Pick> {
-        vec![self.to_pick()]
+impl<P: ToAxisIndex> Indices for P {
+    fn indices(self) -> Vec<AxisIndex> {
+        vec![self.to_axis_index()]
     }
 }
-impl Indices for &[Pick] {
-    fn picks(self) -> Vec<Pick> {
+impl Indices for &[AxisIndex] {
+    fn indices(self) -> Vec<AxisIndex> {
         self.to_vec()
     }
 }
-impl Indices for Vec<Pick> {
-    fn picks(self) -> Vec<Pick> {
+impl Indices for Vec<AxisIndex> {
+    fn indices(self) -> Vec<AxisIndex> {
         self
     }
 }
 macro_rules! tuples {
     ($(($($p:ident)*))*) => { $(
-        impl<$($p: ToPick),*> Indices for ($($p,)*) {
+        impl<$($p: ToAxisIndex),*> Indices for ($($p,)*) {
             #[allow(non_snake_case)]
-            fn picks(self) -> Vec<Pick> {
+            fn indices(self) -> Vec<AxisIndex> {
                 let ($($p,)*) = self;
-                vec![$($p.to_pick()),*]
+                vec![$($p.to_axis_index()),*]
             }
         }
     )* };
 }
 tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H) }
 
-fn outside<T>(op: &'static str, msg: String) -> Result<T> {
+fn index_error<T>(op: &'static str, msg: String) -> Result<T> {
     Err(Error::Index { op, msg })
 }
 
-/// The places that a range of an axis spans.
-fn stretch_of(
+/// Resolves a range on an axis to positions.
+fn resolve_slice(
     op: &'static str,
     shape: &[usize],
     axis: usize,
@@ -214,35 +214,33 @@ fn stretch_of(
     let size = shape[axis] as isize;
     let here = || format!("axis {axis} of {shape:?}, which has size {size}");
     if step == 0 {
-        return outside(op, format!("a step of 0 on {}", here()));
+        return index_error(op, format!("a step of 0 on {}", here()));
     }
     let place = |end: isize| if end < 0 { end + size } else { end };
     let text = |e: Option<isize>| e.map(|e| e.to_string()).unwrap_or_default();
     let (a, b) = (start.map_or(0, place), end.map_or(size, place));
     if a < 0 || b > size || a > b {
-        return outside(op, format!("{}..{} is not within {}", text(start), text(end), here()));
+        return index_error(op, format!("{}..{} is not within {}", text(start), text(end), here()));
     }
     Ok((a as usize, b as usize))
 }
 
 impl Tensor {
     fallible! {
-        /// A part of the tensor. Give one pick per axis, in a tuple: a number (the axis is gone), a
+        /// Indexes the tensor with one index per axis, in a tuple: an integer (removes the axis), a
         /// range (`1..3`, `..=-2`, `2..`), a [`step`] of a range, `..` once for all axes that are
-        /// not mentioned, [`NewAxis`] for a new one. Numbers may count from the end. Axes after the
-        /// last pick are whole. What is outside the tensor is an error. (Clippy takes a literal
-        /// `1..-1` for an empty range, not knowing that it counts from the end: allow
-        /// `clippy::reversed_empty_ranges` there, or write `1..n - 1`.)
+        /// not mentioned, or [`NewAxis`]. Negative values count from the end. Remaining axes are
+        /// kept. Positions outside the tensor are an error. (Clippy considers a literal `1..-1`
+        /// empty: allow `clippy::reversed_empty_ranges`, or write `1..n - 1`.)
         ///
-        /// A tensor of integers, or a list `[2, 0]`, picks places in any order; several of them
-        /// broadcast together and go along their axes in step. Their axes come where the first of
-        /// them stands, or in front if other axes of the result lie between them, as in PyTorch. A
-        /// place outside the axis is not an error but reads 0. A tensor of bools picks where it is
-        /// true, over as many axes as it has; since the shape depends on it, it is computed at once
-        /// ([`masked_select`](Self::masked_select) is lazy).
+        /// An integer tensor or a list `[2, 0]` gathers positions in any order; several of them
+        /// broadcast together. Their axes replace the first indexed axis, or come first if other
+        /// axes separate them, as in NumPy and PyTorch. A position outside the axis reads 0. A bool
+        /// tensor selects where it is true, over as many axes as it has; it is computed at once,
+        /// because the shape depends on it ([`masked_select`](Self::masked_select) is lazy).
         ///
-        /// A bound variable picks a place, and ranges of them a part, as in `x.i(..n)`; one kernel
-        /// serves all values (`docs/symbolic.md`).
+        /// A bound variable is a symbolic position, and a range of them a symbolic slice, as in
+        /// `x.i(..n)`; one kernel serves all values (`docs/symbolic.md`).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::NewAxis};
@@ -261,24 +259,23 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn i | try_i(&self, index: impl Indices) -> Tensor {
-            let (whole, picks, _) = variable::cut("i", self, index.picks())?;
-            let cut = pick("i", &whole, picks)?;
-            let part = cut.apply(&whole)?;
-            if cut.places.is_empty() {
+            let (whole, indices, _) = variable::apply_symbolic("i", self, index.indices())?;
+            let view = parse_index("i", &whole, indices)?;
+            let part = view.apply(&whole)?;
+            if view.tensors.is_empty() {
                 Ok(part)
             } else {
-                advanced::read("i", &part, &advanced::places_of("i", &part, &cut.places)?)
+                advanced::read("i", &part, &advanced::places_of("i", &part, &view.tensors)?)
             }
         }
     }
 
-    /// Puts a value in the place of the part that [`i`](Self::i) would give, for every handle on
-    /// the tensor; the rest stays. The value is broadcast to the part and cast. Where places of a
-    /// tensor of integers come twice, the last one's value stays; a place outside the axis is not
-    /// written.
+    /// Assigns a value to the elements that [`i`](Self::i) selects, for every handle on the tensor.
+    /// The value is broadcast and cast. If positions of an integer tensor repeat, the last value is
+    /// kept; a position outside the axis is not written.
     ///
-    /// It is an assignment, so it is lazy, and tensors that were made from this one before keep the
-    /// old value. A mask is computed at once only if the value has an element for each place where
+    /// The assignment is lazy, and tensors that were computed from this one before keep the old
+    /// value. A mask is computed at once only if the value has an element for each position where
     /// it is true.
     ///
     /// ```
@@ -292,100 +289,106 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
-        let (whole, picks, taken) = variable::cut("set", self, index.picks())?;
-        let cut = pick("set", &whole, picks)?;
+        let (whole, indices, taken) = variable::apply_symbolic("set", self, index.indices())?;
+        let view = parse_index("set", &whole, indices)?;
         let value = self.cast_operand(value.into())?;
-        let part = if cut.places.is_empty() {
-            broadcast_to("set", &value, &cut.out)?
+        let part = if view.tensors.is_empty() {
+            broadcast_to("set", &value, &view.out)?
         } else {
-            advanced::written("set", &cut.apply(&whole)?, &cut.places, &value)?
+            advanced::written("set", &view.apply(&whole)?, &view.tensors, &value)?
         };
-        if cut.is_all() && taken.is_empty() {
+        if view.is_all() && taken.is_empty() {
             return self.assign(part);
         }
-        let inside = Tensor::full((), true).try_expand(&cut.out)?;
-        let back = |part: &Tensor| variable::restore_slices("set", &cut.undo(part)?, &taken);
+        let inside = Tensor::full((), true).try_expand(&view.out)?;
+        let back = |part: &Tensor| variable::restore_slices("set", &view.invert(part)?, &taken);
         self.assign(back(&inside)?.try_where_(back(&part)?, self)?)
     }
 }
 
-/// The view that the numbers and ranges of an index make, and the tensors that choose from it.
-struct Cut {
-    /// The shape before.
+/// View of the integers and ranges of an index, and the index tensors applied to it.
+struct BasicIndex {
+    /// Shape of the input.
     shape: Dims,
     ranges: Ranges,
     flips: Vec<bool>,
     steps: Dims,
-    /// The result's sizes: of each axis that stays, and 1 for each new one.
+    /// Shape of the view, including new axes.
     out: Dims,
-    /// The first axis of the result that each tensor takes.
-    places: Vec<(usize, Tensor)>,
+    /// Index tensors with the first axis of the view that each of them indexes.
+    tensors: Vec<(usize, Tensor)>,
 }
 
-/// How many axes a pick takes.
-pub(in crate::tensor) fn takes(p: &Pick) -> usize {
+/// Number of axes that an index consumes.
+pub(in crate::tensor) fn axes_consumed(p: &AxisIndex) -> usize {
     match p {
-        Pick::At(_) | Pick::Stretch { .. } | Pick::Place(_) | Pick::Part { .. } => 1,
-        Pick::Tensor(t) if t.dtype().is_bool() => t.ndim(),
-        Pick::Tensor(_) => 1,
-        Pick::Rest | Pick::New => 0,
+        AxisIndex::Index(_)
+        | AxisIndex::Slice { .. }
+        | AxisIndex::SymIndex(_)
+        | AxisIndex::SymSlice { .. } => 1,
+        AxisIndex::Tensor(t) if t.dtype().is_bool() => t.ndim(),
+        AxisIndex::Tensor(_) => 1,
+        AxisIndex::Ellipsis | AxisIndex::NewAxis => 0,
     }
 }
 
-fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
+fn parse_index(op: &'static str, x: &Tensor, indices: Vec<AxisIndex>) -> Result<BasicIndex> {
     let shape = &x.dims();
-    let named: usize = picks.iter().map(takes).sum();
-    let rests = picks.iter().filter(|p| matches!(p, Pick::Rest)).count();
+    let named: usize = indices.iter().map(axes_consumed).sum();
+    let rests = indices.iter().filter(|p| matches!(p, AxisIndex::Ellipsis)).count();
     if named > shape.len() {
-        return outside(op, format!("{named} axes picked of {shape:?}, which has {}", shape.len()));
-    }
-    if rests > 1 {
-        return outside(
+        return index_error(
             op,
-            format!("`..` stands {rests} times in an index of {shape:?}, and once is the most"),
+            format!("{named} axes indexed of {shape:?}, which has {}", shape.len()),
         );
     }
-    let mut cut = Cut {
+    if rests > 1 {
+        return index_error(
+            op,
+            format!("`..` appears {rests} times in an index of {shape:?}; expected at most once"),
+        );
+    }
+    let mut view = BasicIndex {
         shape: shape.clone(),
         ranges: Ranges::new(),
         flips: Vec::new(),
         steps: Dims::new(),
         out: Dims::new(),
-        places: Vec::new(),
+        tensors: Vec::new(),
     };
-    for p in picks {
-        let axis = cut.ranges.len();
+    for p in indices {
+        let axis = view.ranges.len();
         match p {
-            Pick::Place(_) | Pick::Part { .. } => {
-                return outside(
+            AxisIndex::SymIndex(_) | AxisIndex::SymSlice { .. } => {
+                return index_error(
                     op,
                     format!("variables in an index of {shape:?} are resolved before"),
                 );
             }
-            Pick::New => cut.out.push(1),
-            Pick::Rest => (0..shape.len() - named).for_each(|_| cut.whole()),
-            Pick::At(i) => {
+            AxisIndex::NewAxis => view.out.push(1),
+            AxisIndex::Ellipsis => (0..shape.len() - named).for_each(|_| view.keep_axis()),
+            AxisIndex::Index(i) => {
                 let size = shape[axis] as isize;
                 let place = if i < 0 { i + size } else { i };
                 if !(0..size).contains(&place) {
-                    return outside(
+                    return index_error(
                         op,
                         format!(
                             "index {i} is outside axis {axis} of {shape:?}, which has size {size}"
                         ),
                     );
                 }
-                cut.push((place as usize, place as usize + 1), false, 1);
+                view.push((place as usize, place as usize + 1), false, 1);
             }
-            Pick::Stretch { start, end, step } => {
-                let range = stretch_of(op, shape, axis, start, end, step)?;
-                cut.push(range, step < 0, step.unsigned_abs());
-                cut.out.push((range.1 - range.0).div_ceil(step.unsigned_abs()));
+            AxisIndex::Slice { start, end, step } => {
+                let range = resolve_slice(op, shape, axis, start, end, step)?;
+                view.push(range, step < 0, step.unsigned_abs());
+                view.out.push((range.1 - range.0).div_ceil(step.unsigned_abs()));
             }
-            Pick::Tensor(t) => {
-                let n = takes(&Pick::Tensor(t.clone()));
+            AxisIndex::Tensor(t) => {
+                let n = axes_consumed(&AxisIndex::Tensor(t.clone()));
                 if t.dtype().is_bool() && t.dims()[..] != shape[axis..axis + n] {
-                    return outside(
+                    return index_error(
                         op,
                         format!(
                             "a mask of {:?} on the axes of {:?} from {axis} on",
@@ -394,45 +397,45 @@ fn pick(op: &'static str, x: &Tensor, picks: Vec<Pick>) -> Result<Cut> {
                         ),
                     );
                 }
-                // Lists are made on the default device, and places may come from anywhere.
+                // Lists are created on the default device.
                 let t = if t.device() == x.device() { t } else { t.try_to(x.device().as_str())? };
-                cut.places.push((cut.out.len(), t));
-                (0..n).for_each(|_| cut.whole());
+                view.tensors.push((view.out.len(), t));
+                (0..n).for_each(|_| view.keep_axis());
             }
         }
     }
-    (cut.ranges.len()..shape.len()).for_each(|_| cut.whole());
-    Ok(cut)
+    (view.ranges.len()..shape.len()).for_each(|_| view.keep_axis());
+    Ok(view)
 }
 
-impl Cut {
+impl BasicIndex {
     fn push(&mut self, range: (usize, usize), flip: bool, step: usize) {
         self.ranges.push(range);
         self.flips.push(flip);
         self.steps.push(step);
     }
-    /// The next axis as it is.
-    fn whole(&mut self) {
+    /// Keeps the next axis.
+    fn keep_axis(&mut self) {
         let size = self.shape[self.ranges.len()];
         self.push((0, size), false, 1);
         self.out.push(size);
     }
-    /// Is the view the whole tensor as it is?
+    /// True if the view is the tensor itself.
     fn is_all(&self) -> bool {
         let full = |(i, r): (usize, &(usize, usize))| {
             *r == (0, self.shape[i]) && !self.flips[i] && self.steps[i] == 1
         };
         self.out == self.shape && self.ranges.iter().enumerate().all(full)
     }
-    /// The view.
+    /// Applies the view.
     fn apply(&self, t: &Tensor) -> Result<Tensor> {
         let part = t
             .movement(Movement::Shrink(self.ranges.clone()))?
             .movement(Movement::flip(self.flips.iter().copied()))?;
-        every(&part, &self.steps)?.movement(Movement::Reshape(self.out.clone()))
+        strided(&part, &self.steps)?.movement(Movement::Reshape(self.out.clone()))
     }
-    /// What is in the view, back where it was, and zeros elsewhere.
-    fn undo(&self, part: &Tensor) -> Result<Tensor> {
+    /// Inverse of the view, with zeros outside it.
+    fn invert(&self, part: &Tensor) -> Result<Tensor> {
         let sizes: Dims = self.ranges.iter().map(|r| r.1 - r.0).collect();
         let counts: Dims = sizes.iter().zip(&self.steps).map(|(n, &s)| n.div_ceil(s)).collect();
         let apart = part
@@ -445,14 +448,13 @@ impl Cut {
     }
 }
 
-/// Every `steps[axis]`-th place of each axis, from the first on.
-pub(in crate::tensor) fn every(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
+/// Every `steps[axis]`-th position of each axis, from the first on.
+pub(in crate::tensor) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
     if steps.iter().all(|&s| s == 1) {
         return Ok(t.clone());
     }
     let dims = t.dims();
     let counts: Dims = dims.iter().zip(steps).map(|(n, &s)| n.div_ceil(s)).collect();
-    // Filled up to whole steps, cut into steps, and the first of each kept.
     t.movement(Movement::pad((0..dims.len()).map(|i| (0, counts[i] * steps[i] - dims[i]))))?
         .movement(Movement::reshape(counts.iter().zip(steps).flat_map(|(&c, &s)| [c, s])))?
         .movement(Movement::shrink(counts.iter().flat_map(|&c| [(0, c), (0, 1)])))?

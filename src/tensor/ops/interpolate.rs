@@ -36,7 +36,13 @@ impl Interpolate {
 }
 
 /// `size` elements of one axis of `x`.
-fn resized(x: &Tensor, axis: usize, size: usize, mode: Interpolate, align: bool) -> Result<Tensor> {
+fn resize_axis(
+    x: &Tensor,
+    axis: usize,
+    size: usize,
+    mode: Interpolate,
+    align: bool,
+) -> Result<Tensor> {
     let (n, rank) = (x.dims()[axis], x.ndim());
     match mode {
         Interpolate::Cubic => return resample::cubic(x, axis, size, align),
@@ -138,7 +144,7 @@ impl Tensor {
             }
             let mut x = if mode.mixes() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {
-                x = resized(&x, first + i, n, mode, align_corners)?;
+                x = resize_axis(&x, first + i, n, mode, align_corners)?;
             }
             if mode.mixes() { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
         }

@@ -30,7 +30,7 @@ pub(in crate::tensor) fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result
 }
 
 pub(in crate::tensor) fn sum(op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {
-    x.fold(op, Fold::Add, &keepdim(axis))
+    x.reduce_axes(op, Fold::Add, &keepdim(axis))
 }
 
 /// More graphs than this and the cache starts anew.
@@ -155,7 +155,8 @@ impl Tensor {
             }
             let x = self.as_wide_float();
             let mut x = if m > n { x.try_transpose(-1, -2)? } else { x };
-            let norm = x.square().fold("newton_schulz", Fold::Add, &keepdim([-2, -1]))?.sqrt();
+            let norm =
+                x.square().reduce_axes("newton_schulz", Fold::Add, &keepdim([-2, -1]))?.sqrt();
             x = x.try_div(norm + eps)?;
             let (a, b, c) = coefficients;
             for _ in 0..steps {

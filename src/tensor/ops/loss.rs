@@ -588,9 +588,10 @@ fn cosine(
     let product = x.try_mul(&y)?;
     let axis = resolve_axis(op, axis, &product.dims())? as isize - product.ndim() as isize;
     // Two roots, since a product of squares leaves the range of a float sooner.
-    let length =
-        |t: &Tensor| Ok::<_, Error>(floor(t.square().fold(op, Fold::Add, &axis.into())?)?.sqrt());
-    product.fold(op, Fold::Add, &axis.into())?.try_div(length(&x)?.try_mul(length(&y)?)?)
+    let length = |t: &Tensor| {
+        Ok::<_, Error>(floor(t.square().reduce_axes(op, Fold::Add, &axis.into())?)?.sqrt())
+    };
+    product.reduce_axes(op, Fold::Add, &axis.into())?.try_div(length(&x)?.try_mul(length(&y)?)?)
 }
 
 /// Refuses indices outside the classes, where they are at hand.
@@ -669,7 +670,7 @@ fn classes(
             return wrong_shape(op, format!("weights of shape {:?} for {count} classes", w.dims()));
         }
     };
-    let sum = |t: &Tensor| t.fold(op, Fold::Add, &(axis as isize).into());
+    let sum = |t: &Tensor| t.reduce_axes(op, Fold::Add, &(axis as isize).into());
     let elements: Dims =
         dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
     if target.is_floating_point() {

@@ -233,7 +233,7 @@ pub(in crate::tensor) fn positive(x: &Tensor) -> Result<Tensor> {
 /// ‖x - y + eps‖ₚ over the last axis.
 fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
     let apart = x.try_sub(y)?.try_add(eps)?;
-    let sum = |t: &Tensor| t.fold(op, Fold::Add, &Axes::from(-1));
+    let sum = |t: &Tensor| t.reduce_axes(op, Fold::Add, &Axes::from(-1));
     if p == 1.0 {
         return sum(&apart.abs());
     }
@@ -414,7 +414,7 @@ impl Tensor {
             }
             let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
             check_classes(OP, target, classes, None)?;
-            let sum = |t: &Tensor| t.fold(OP, Fold::Add, &Axes::from(-1));
+            let sum = |t: &Tensor| t.reduce_axes(OP, Fold::Add, &Axes::from(-1));
             let right = target
                 .try_cast(DType::I64)?
                 .try_unsqueeze(-1)?

@@ -1,5 +1,5 @@
-//! Functions of one tensor, element by element. A function of the reals takes integers and bools as
-//! `f32`; rounding leaves integers as they are.
+//! Elementwise functions of one tensor. Real functions convert integers and bools to `f32`;
+//! rounding functions return integers unchanged.
 
 use super::compensated::times;
 use super::inverse::rounded;
@@ -9,7 +9,7 @@ use crate::ir::Op;
 use crate::tensor::broadcast::Operand;
 use crate::tensor::{Tensor, autocast};
 
-/// Methods that are one op on floats.
+/// Methods that apply one op to floats.
 macro_rules! unary {
     ($($(#[$meta:meta])* $name:ident $op:ident;)*) => {
         impl Tensor { $(
@@ -26,7 +26,7 @@ macro_rules! unary {
 }
 
 unary! {
-    /// The square root, correctly rounded; NaN below zero.
+    /// Square root, correctly rounded. Negative elements give NaN.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -34,7 +34,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     sqrt Sqrt;
-    /// 1/√x.
+    /// Reciprocal square root.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -42,7 +42,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     rsqrt Rsqrt;
-    /// eˣ.
+    /// Exponential eˣ.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -52,7 +52,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     exp Exp;
-    /// 2ˣ.
+    /// Exponential 2ˣ.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -60,7 +60,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     exp2 Exp2;
-    /// The natural logarithm.
+    /// Natural logarithm.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -68,7 +68,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     log Log;
-    /// The base-2 logarithm.
+    /// Logarithm to base 2.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -76,7 +76,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     log2 Log2;
-    /// The sine of radians.
+    /// Sine, in radians.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -84,7 +84,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     sin Sin;
-    /// The cosine of radians.
+    /// Cosine, in radians.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -92,7 +92,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     cos Cos;
-    /// The tangent of radians.
+    /// Tangent, in radians.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -102,7 +102,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     tan Tan;
-    /// The hyperbolic tangent.
+    /// Hyperbolic tangent.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -110,7 +110,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     tanh Tanh;
-    /// 1/(1+e⁻ˣ).
+    /// Logistic function 1/(1+e⁻ˣ).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -118,7 +118,7 @@ unary! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     sigmoid Sigmoid;
-    /// The error function.
+    /// Error function.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -131,17 +131,17 @@ unary! {
 }
 
 impl Tensor {
-    /// As floats: integers and bools become the default float.
+    /// Converts integers and bools to `f32`.
     pub(in crate::tensor) fn as_float(&self) -> Tensor {
         if self.is_floating_point() { self.copy() } else { self.cast(DType::F32) }
     }
-    /// As floats that sums may be made in: narrow ones become `f32`.
+    /// Converts to the float dtype that sums accumulate in: at least `f32`.
     pub(in crate::tensor) fn as_wide_float(&self) -> Tensor {
         let x = self.as_float();
         if x.dtype().bits() < 32 { x.cast(DType::F32) } else { x }
     }
 
-    /// 10ˣ.
+    /// Exponential 10ˣ.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -155,7 +155,7 @@ impl Tensor {
         let x = self.as_float();
         x.literal(10.0).pow(&x)
     }
-    /// The base-10 logarithm.
+    /// Logarithm to base 10.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -170,7 +170,7 @@ impl Tensor {
         }
         (self.as_wide_float().log() / std::f64::consts::LN_10).cast(self.as_float().dtype())
     }
-    /// The hyperbolic cosine.
+    /// Hyperbolic cosine.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -185,8 +185,8 @@ impl Tensor {
         }
         rounded(self, |x| {
             let (big, e, tail) = half_exponential(x)?;
-            // Near zero the gradient of this would be a difference of equal numbers; there it is a
-            // Taylor polynomial, whose gradient is that of the hyperbolic sine.
+            // For |x| < 1 the gradient of the exponential form would cancel. The gradient of this
+            // Taylor polynomial is that of sinh.
             let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
             let square = small.try_where_(x, 0.0)?.square();
             let terms = if x.dtype() == DType::F64 { 9 } else { 5 };
@@ -195,7 +195,7 @@ impl Tensor {
             small.try_where_(near, big.try_where_(tail, &e * 0.5 + 0.5 / &e)?)
         })
     }
-    /// The hyperbolic sine.
+    /// Hyperbolic sine.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -212,8 +212,7 @@ impl Tensor {
             let (big, e, tail) = half_exponential(x)?;
             let size = big.try_where_(tail, &e * 0.5 - 0.5 / &e)?;
             let far = x.try_lt(0)?.try_where_(-&size, size)?;
-            // A difference of exponentials would lose everything near zero; there it is a Taylor
-            // polynomial.
+            // For |x| < 1 a Taylor polynomial avoids the cancellation of exponentials.
             let small = x.try_gt(-1)?.try_bitwise_and(x.try_lt(1)?)?;
             let near = small.try_where_(x, 0.0)?;
             let square = near.square();
@@ -223,7 +222,7 @@ impl Tensor {
             small.try_where_(near.try_mul(p)?, far)
         })
     }
-    /// The product with itself.
+    /// Square of each element.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -233,7 +232,7 @@ impl Tensor {
     pub fn square(&self) -> Tensor {
         self * self
     }
-    /// 1/x.
+    /// Reciprocal 1/x.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -247,7 +246,7 @@ impl Tensor {
         let x = self.as_float();
         x.literal(1.0) / x
     }
-    /// The distance from zero. The least signed integer has none, and stays.
+    /// Absolute value. The minimum of a signed integer dtype is returned unchanged.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -261,7 +260,7 @@ impl Tensor {
             self.maximum(-self)
         }
     }
-    /// -1, 0 or 1, as the element is below, at or above zero; NaN stays.
+    /// Sign: -1, 0 or 1. NaN propagates.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -278,7 +277,7 @@ impl Tensor {
         self.gt(0).where_(1, self.lt(0).where_(below, zero))
     }
 
-    /// Toward zero to a whole number.
+    /// Rounds toward zero.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -291,7 +290,7 @@ impl Tensor {
         }
         self.with_uop(self.uop().unary(Op::Trunc))
     }
-    /// Down to a whole number.
+    /// Rounds toward negative infinity.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -305,7 +304,7 @@ impl Tensor {
         let t = self.trunc();
         self.lt(&t).where_(&t - 1.0, &t)
     }
-    /// Up to a whole number.
+    /// Rounds toward positive infinity.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -319,7 +318,7 @@ impl Tensor {
         let t = self.trunc();
         t.lt(self).where_(&t + 1.0, &t)
     }
-    /// To the nearest whole number, and to the even one from the middle.
+    /// Rounds to the nearest integer, ties to even.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -341,7 +340,7 @@ impl Tensor {
         away.where_(&t + self.lt(0).where_(self.literal(-1.0), 1.0), t)
     }
 
-    /// Whether the element is NaN.
+    /// True where the element is NaN.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -351,7 +350,7 @@ impl Tensor {
     pub fn isnan(&self) -> Tensor {
         self.ne(self)
     }
-    /// Whether the element is infinite.
+    /// True where the element is infinite.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -367,7 +366,7 @@ impl Tensor {
         }
         self.eq(f64::INFINITY) | self.eq(f64::NEG_INFINITY)
     }
-    /// Whether the element is neither infinite nor NaN.
+    /// True where the element is neither infinite nor NaN.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -381,7 +380,7 @@ impl Tensor {
         !(self.isinf() | self.isnan())
     }
 
-    /// Whether the sign bit is set; also of -0.0, and of a negative NaN.
+    /// True where the sign bit is set, which includes -0.0 and negative NaNs.
     pub(in crate::tensor) fn signbit(&self) -> Tensor {
         let bits = match self.dtype().bits() {
             8 => DType::I8,
@@ -394,9 +393,9 @@ impl Tensor {
     }
 
     fallible! {
-        /// The element, or the nearer bound if it is outside. NaN stays, and its gradient is 0. At
-        /// a bound that is a number the gradient is 0; with a bound that is a tensor an equal
-        /// element shares it, as in [`maximum`](Self::maximum).
+        /// Limits elements to `min..=max`. NaN propagates with gradient 0. The gradient at a scalar
+        /// bound is 0; an element equal to a tensor bound shares it, as in
+        /// [`maximum`](Self::maximum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -409,7 +408,6 @@ impl Tensor {
             max: impl Into<Operand>,
         ) -> Tensor {
             let clamped = self.clamped(min.into(), max.into())?;
-            // NaN has no gradient, as in PyTorch.
             if clamped.is_floating_point() {
                 self.isnan().try_where_(clamped.detach(), &clamped)
             } else {
@@ -417,7 +415,7 @@ impl Tensor {
             }
         }
 
-        /// Another name of [`clamp`](Self::clamp).
+        /// Alias of [`clamp`](Self::clamp).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -432,7 +430,7 @@ impl Tensor {
             self.try_clamp(min, max)
         }
 
-        /// The way from this to `end`, as far as `weight` says: this at 0, `end` at 1.
+        /// Linear interpolation from this (`weight` 0) to `end` (`weight` 1).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -460,7 +458,7 @@ impl Tensor {
             between(&self.as_wide_float(), &end.as_wide_float(), weight)?.try_cast(plain.dtype())
         }
 
-        /// The size of this with the sign of the other.
+        /// Magnitude of this with the sign of the other.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -477,7 +475,7 @@ impl Tensor {
             other.signbit().try_where_(-&size, &size)
         }
 
-        /// log(eˣ + eʸ), without overflow on the way.
+        /// log(eˣ + eʸ), computed without overflow.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -490,14 +488,15 @@ impl Tensor {
             let p = super::elementwise::pair("logaddexp", self.into(), other.into())?;
             let (x, y) = (p.x.as_wide_float(), p.y.as_wide_float());
             let gap = x.try_sub(&y)?.abs();
-            // Equal infinities have no gap that could be computed.
+            // The difference of equal infinities is NaN.
             let gap = gap.isnan().try_where_(0.0, gap)?;
             x.try_maximum(&y)?
                 .try_add((-gap).exp().log_one_plus())?
                 .try_cast(p.x.as_float().dtype())
         }
 
-        /// Whether the elements are as near as `atol + rtol·|other|`.
+        /// True where |self - other| ≤ `atol + rtol·|other|`. NaN is close to nothing; infinities
+        /// are close to themselves.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -512,11 +511,10 @@ impl Tensor {
         pub fn isclose | try_isclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Tensor {
             let gap = self.as_float().try_sub(other.as_float())?.abs();
             let near = gap.try_le(other.as_float().abs() * rtol + atol)?;
-            near.try_bitwise_and(self.try_isfinite_with(other)?)?
-                .try_bitwise_or(self.try_eq(other)?)
+            near.try_bitwise_and(self.both_finite(other)?)?.try_bitwise_or(self.try_eq(other)?)
         }
 
-        /// Whether [`isclose`](Self::isclose) holds everywhere, as one bool.
+        /// True if [`isclose`](Self::isclose) holds for all elements.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -529,8 +527,7 @@ impl Tensor {
         }
     }
 
-    /// The elements between two bounds. At a bound that is a number the gradient is 0; NaN passes
-    /// it.
+    /// Limits elements to two bounds. The gradient at a scalar bound is 0.
     pub(in crate::tensor) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
         let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
         for bound in [min, max] {
@@ -541,19 +538,19 @@ impl Tensor {
         Ok(clamped)
     }
 
-    fn try_isfinite_with(&self, other: &Tensor) -> Result<Tensor> {
+    fn both_finite(&self, other: &Tensor) -> Result<Tensor> {
         self.isfinite().try_bitwise_and(other.isfinite())
     }
 
-    /// log(1+x) for x from 0 to 1, exact also where 1+x rounds: what the sum lost is added back.
+    /// log(1+x) for x in 0..=1, corrected by the rounding error of 1+x.
     pub(in crate::tensor) fn log_one_plus(&self) -> Tensor {
         let u = self + 1.0;
         u.log() + (self - (&u - 1.0)) / &u
     }
 }
 
-/// Whether e^|x|/2 needs scaling, e^|x| without, and e^|x|/2 with scaling: it is finite up to where
-/// the hyperbolic functions are.
+/// Returns whether |x| > 80, e^|x| (scaled by e⁻⁶⁴ if so), and e^|x|/2 of the scaled case, which is
+/// finite wherever the hyperbolic functions are.
 fn half_exponential(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let size = x.try_lt(0)?.try_where_(-x, x)?;
     let big = size.try_gt(80)?;

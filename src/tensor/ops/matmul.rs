@@ -1,5 +1,5 @@
-//! Products of matrices, as a broadcast product and a sum over the common axis. The scheduler sees
-//! through the shapes; nothing larger than the result is ever stored.
+//! Matrix products as a broadcast product and a sum over the inner axis. They are fused, so that no
+//! intermediate larger than the result is stored.
 
 use crate::dtype::sum_acc;
 use crate::error::Result;
@@ -7,9 +7,9 @@ use crate::ir::Fold;
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to, promoted};
 use crate::tensor::{Tensor, autocast, wrong_shape};
 
-/// The sum of products over the last `axes` axes, which are dropped. Narrow floats multiply and add
-/// in `f32`, where their products are exact, and the result is rounded once; narrow integers stay
-/// in the 32 bits that they sum in.
+/// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
+/// accumulate in `f32`, where their products are exact, and are rounded once; narrow integers keep
+/// the 32 bits of their sum.
 pub(in crate::tensor) fn sum_of_products(
     op: &'static str,
     x: &Tensor,
@@ -20,16 +20,15 @@ pub(in crate::tensor) fn sum_of_products(
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;
     let last: Vec<isize> = (1..=axes as isize).map(|a| -a).collect();
-    let sum = product.fold(op, Fold::Add, &last.into())?;
+    let sum = product.reduce_axes(op, Fold::Add, &last.into())?;
     if dtype.is_float() { sum.try_cast(dtype) } else { Ok(sum) }
 }
 
 impl Tensor {
     fallible! {
-        /// The matrix product over the last two axes; the axes before them broadcast. A tensor of
-        /// one axis is a row on the left and a column on the right, and that axis is dropped.
-        /// Floats under 32 bits accumulate in `f32`; integers give the dtype of their
-        /// [`sum`](Self::sum).
+        /// Matrix product over the last two axes, with leading axes broadcast. A vector is a row on
+        /// the left and a column on the right, and that axis is removed. Floats below 32 bits
+        /// accumulate in `f32`; integers return the dtype of their [`sum`](Self::sum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -51,9 +50,7 @@ impl Tensor {
             if a.is_empty() || b.is_empty() {
                 return wrong_shape(
                     "matmul",
-                    format!(
-                        "{a:?} and {b:?}: a tensor without axes is no matrix; multiply with `*`"
-                    ),
+                    format!("{a:?} and {b:?}: a scalar is not a matrix; multiply with `*`"),
                 );
             }
             let inner = if b.len() == 1 { b[0] } else { b[b.len() - 2] };
@@ -92,8 +89,8 @@ impl Tensor {
             Ok(product)
         }
 
-        /// Another name of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) two
-        /// vectors keep their dtypes, as in PyTorch.
+        /// Alias of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) the product of
+        /// two vectors keeps their dtypes, as in PyTorch.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -110,7 +107,7 @@ impl Tensor {
             }
         }
 
-        /// `x·Wᵀ + b` with a weight of shape `[out, in]`, over the last axis.
+        /// Affine map `x·Wᵀ + b` over the last axis, with a weight of shape `[out, in]`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -127,8 +124,8 @@ impl Tensor {
                 return wrong_shape(
                     "linear",
                     format!(
-                        "a weight of {w:?} does not take {x:?}; it is [out, in], and `in` is the \
-                         last size"
+                        "a weight of {w:?} does not apply to {x:?}; expected [out, in] with `in` \
+                         equal to the last size"
                     ),
                 );
             }
@@ -140,7 +137,7 @@ impl Tensor {
         }
     }
 
-    /// The functions applied one after the other. A network with parameters is a
+    /// Applies functions in order. A network with parameters is a
     /// [`Sequential`](crate::nn::Sequential).
     ///
     /// ```

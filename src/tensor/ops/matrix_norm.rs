@@ -30,7 +30,7 @@ impl From<f64> for MatrixNorm {
 /// number is 0.
 fn extreme(op: &'static str, x: &Tensor, order: f64, axis: isize) -> Result<Tensor> {
     match order > 0.0 {
-        true if x.size(axis) == 0 => x.fold(op, Fold::Add, &keepdim(axis)),
+        true if x.size(axis) == 0 => x.reduce_axes(op, Fold::Add, &keepdim(axis)),
         true => for_op(op, x.try_max(keepdim(axis))),
         false => for_op(op, x.try_min(keepdim(axis))),
     }
@@ -41,11 +41,11 @@ fn norm(op: &'static str, x: &Tensor, order: MatrixNorm) -> Result<Tensor> {
     let by_values =
         |f: &dyn Fn(&Tensor) -> Result<Tensor>| f(&singular_values(op, x)?)?.try_unsqueeze(-1);
     let of_sums = |along: isize, p: f64| {
-        extreme(op, &x.abs().fold(op, Fold::Add, &keepdim(along))?, p, -3 - along)
+        extreme(op, &x.abs().reduce_axes(op, Fold::Add, &keepdim(along))?, p, -3 - along)
     };
     match order {
         MatrixNorm::Frobenius => p_norm(op, x, 2.0, &keepdim([-2, -1])),
-        MatrixNorm::Nuclear => by_values(&|s| s.fold(op, Fold::Add, &keepdim(-1))),
+        MatrixNorm::Nuclear => by_values(&|s| s.reduce_axes(op, Fold::Add, &keepdim(-1))),
         MatrixNorm::Order(p) if p.abs() == 2.0 => by_values(&|s| extreme(op, s, p, -1)),
         MatrixNorm::Order(p) if p.abs() == 1.0 => of_sums(-2, p),
         MatrixNorm::Order(p) if p.is_infinite() => of_sums(-1, p),

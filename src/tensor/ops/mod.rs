@@ -8,6 +8,7 @@ pub(super) mod bitonic;
 pub(super) mod cast;
 pub(super) mod compare;
 pub(super) mod compensated;
+pub(super) mod concat;
 pub(super) mod conv;
 pub(super) mod create;
 pub(super) mod ctc;

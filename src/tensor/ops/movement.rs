@@ -1,72 +1,14 @@
-//! Other shapes of the same elements. Every method becomes some of the six movement ops, and `cat`
-//! an op of its own.
+//! Movement ops: reshape, permute, expand, pad, shrink, flip, and the methods composed of them.
 
 use super::conv::{Window, windows};
-use super::create::iota;
-use crate::device::limits;
-use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
-use crate::ir::{Src, UOp};
-use crate::shape::{Dims, Movement, Ranges, checked_numel};
-use crate::tensor::broadcast::{Operand, cast_uop, device_of};
+use crate::shape::{Dims, Movement, Ranges};
+use crate::tensor::broadcast::Operand;
 use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
-
-/// Bytes that a tensor takes which is a part of another, with its node: 600 where a million were
-/// made.
-const PIECE: usize = 600;
-
-/// The nodes of tensors, one after the other along an axis: `Tensor::cat` of tensors whose nodes
-/// are at hand, as `op` of the user's. It is linear in their number and makes no tensor but the
-/// result.
-fn along(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> Result<Tensor> {
-    let Some(first) = nodes.first() else {
-        return wrong_shape(op, "expected one tensor or more, got none");
-    };
-    let mut dims = first.shape().clone();
-    let at = resolve_axis(op, axis, &dims)?;
-    let mut total = 0usize;
-    for u in &nodes {
-        let other = u.shape();
-        if other.len() != dims.len() || (0..dims.len()).any(|i| i != at && dims[i] != other[i]) {
-            return wrong_shape(op, format!("{dims:?} and {other:?} differ outside axis {axis}"));
-        }
-        total = total.saturating_add(other[at]);
-    }
-    dims[at] = total;
-    checked_numel(op, &dims)?;
-    let dtype = nodes.iter().map(UOp::dtype).fold(DType::VOID, promote);
-    let device = device_of(op, tensors.iter())?;
-    let parts: Src = nodes
-        .into_iter()
-        .map(|u| if u.dtype() == dtype { u } else { cast_uop(&u, dtype) })
-        .collect();
-    if parts.iter().all(|u| u.extents().is_empty()) {
-        return Ok(Tensor::new_inner(UOp::cat(parts, at), device, None));
-    }
-    // Beside an axis that ends at a variable each element is chosen from the operands.
-    let place = iota(total)
-        .movement(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
-    let mut joined: Option<Tensor> = None;
-    let mut end = 0;
-    for u in parts {
-        let (before, after) = (end, total - end - u.shape()[at]);
-        end += u.shape()[at];
-        let padding =
-            Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) }));
-        let padded = Tensor::new_inner(u, device, None).movement(padding)?;
-        // A choice keeps every bit, where a sum with zeros would turn -0 into 0.
-        joined = Some(match joined {
-            None => padded,
-            Some(left) => place.try_lt(before)?.try_where_(left, padded)?,
-        });
-    }
-    Ok(joined.expect("one tensor at least"))
-}
 
 impl Tensor {
     fallible! {
-        /// The same elements in row-major order under another shape. One size may be -1: what is
-        /// left.
+        /// Reshapes to the given sizes, in row-major order. One size may be -1 and is inferred.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -86,7 +28,7 @@ impl Tensor {
             )
         }
 
-        /// Another name of [`reshape`](Self::reshape).
+        /// Alias of [`reshape`](Self::reshape).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -97,7 +39,7 @@ impl Tensor {
             self.try_reshape(shape)
         }
 
-        /// Axes of size 1 repeated, and new axes in front. A size of -1 stays as it is.
+        /// Broadcasts axes of size 1 to the given sizes and adds leading axes. -1 keeps a size.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -122,7 +64,7 @@ impl Tensor {
             )
         }
 
-        /// Axes in another order: axis `i` of the result is axis `axes[i]` of this.
+        /// Permutes the axes: axis `i` of the result is axis `axes[i]` of the input.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -132,7 +74,7 @@ impl Tensor {
             self.movement(Movement::Permute(axes.into().axes("permute", &self.dims())?))
         }
 
-        /// Two axes exchanged.
+        /// Swaps two axes.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -147,7 +89,7 @@ impl Tensor {
             self.movement(Movement::Permute(axes))
         }
 
-        /// The transpose of a matrix.
+        /// Transposes a matrix. Tensors of rank 0 and 1 are returned unchanged.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -167,7 +109,7 @@ impl Tensor {
             self.movement(Movement::permute((0..self.ndim()).rev()))
         }
 
-        /// `(before, after)` zeros around each axis.
+        /// Pads each axis with `(before, after)` zeros.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -181,7 +123,8 @@ impl Tensor {
             self.movement(Movement::pad(padding.iter().copied()))
         }
 
-        /// `(before, after)` of a value around each axis. The value takes this tensor's dtype.
+        /// Pads each axis with `(before, after)` copies of a value, which is cast to this tensor's
+        /// dtype.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -206,7 +149,7 @@ impl Tensor {
             inside.try_where_(padded, value)?.try_cast(self.dtype())
         }
 
-        /// `start..end` of each axis.
+        /// Keeps `start..end` of each axis.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -217,7 +160,7 @@ impl Tensor {
             self.movement(Movement::shrink(ranges.iter().copied()))
         }
 
-        /// Axes reversed; `..` reverses all.
+        /// Reverses axes; `..` reverses all.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -230,8 +173,8 @@ impl Tensor {
             self.movement(Movement::flip((0..dims.len()).map(|axis| axes.contains(&axis))))
         }
 
-        /// Axes of size 1 left out: those named, or with `..` all. A named axis of another size
-        /// stays.
+        /// Removes the given axes of size 1, or with `..` all of them. A given axis of another size
+        /// is kept.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -246,7 +189,7 @@ impl Tensor {
             self.movement(Movement::reshape(kept.map(|(_, &size)| size)))
         }
 
-        /// A new axis of size 1, which will be `axis` of the result.
+        /// Inserts an axis of size 1 at `axis` of the result.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -254,7 +197,7 @@ impl Tensor {
         /// ```
         pub fn unsqueeze | try_unsqueeze(&self, axis: isize) -> Tensor {
             let mut dims = self.dims();
-            // The result has one axis more, so the end is a place too.
+            // The result has one more axis, so `axis` may also be the rank of the input.
             let wider: Dims = dims.iter().copied().chain([1]).collect();
             let at = resolve_axis("unsqueeze", axis, &wider).map_err(|_| Error::Index {
                 op: "unsqueeze",
@@ -268,7 +211,7 @@ impl Tensor {
             self.movement(Movement::Reshape(dims))
         }
 
-        /// The axes from `start` to `end`, both included, made into one.
+        /// Flattens the axes `start` to `end`, inclusive, into one.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -287,13 +230,13 @@ impl Tensor {
                     format!("axes {start} to {end} of {dims:?} are in descending order"),
                 );
             }
-            let joined: usize = dims[a..=b].iter().product();
+            let size: usize = dims[a..=b].iter().product();
             self.movement(Movement::reshape(
-                dims[..a].iter().copied().chain([joined]).chain(dims[b + 1..].iter().copied()),
+                dims[..a].iter().copied().chain([size]).chain(dims[b + 1..].iter().copied()),
             ))
         }
 
-        /// One axis made into several. One size may be -1.
+        /// Splits one axis into several. One size may be -1 and is inferred.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -317,179 +260,8 @@ impl Tensor {
             ))
         }
 
-        /// Tensors one after the other along an axis. Dtypes promote; the other sizes must agree.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// let (x, y) = (Tensor::new([1, 2]), Tensor::new([3]));
-        /// assert_eq!(Tensor::cat(&[x, y], 0).to_vec::<i32>()?, [1, 2, 3]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn cat | try_cat(tensors: &[Tensor], axis: isize) -> Tensor {
-            along("cat", tensors, tensors.iter().map(Tensor::uop).collect(), axis)
-        }
-
-        /// Tensors of one shape along a new axis.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], 1).to_vec::<i32>()?,
-        ///     [1, 3, 2, 4]
-        /// );
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
-            let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
-            let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
-                return wrong_shape("stack", "expected one tensor or more, got none");
-            };
-            if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
-                return wrong_shape(
-                    "stack",
-                    format!("shapes {dims:?} and {:?} differ", other.shape()),
-                );
-            }
-            // One after the other along the axis that the new one comes before, then cut: no node
-            // for each tensor.
-            let at = if axis < 0 { axis + dims.len() as isize + 1 } else { axis };
-            if (0..dims.len() as isize).contains(&at)
-                && nodes.iter().all(|u| u.extents().is_empty())
-            {
-                let (all, at) = (along("stack", tensors, nodes, at)?, at as usize);
-                return all.movement(Movement::reshape(
-                    dims[..at]
-                        .iter()
-                        .copied()
-                        .chain([tensors.len()])
-                        .chain(dims[at..].iter().copied()),
-                ));
-            }
-            Tensor::try_cat(
-                &tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?,
-                axis,
-            )
-        }
-
-        /// The whole repeated along each axis. More counts than axes repeat along new axes in
-        /// front.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([1, 2]).repeat([2, 2]).to_vec::<i32>()?,
-        ///     [1, 2, 1, 2, 1, 2, 1, 2]
-        /// );
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn repeat | try_repeat(&self, counts: impl Into<Sizes>) -> Tensor {
-            let (counts, dims) = (counts.into().shape("repeat")?, self.dims());
-            if counts.len() < dims.len() {
-                return wrong_shape(
-                    "repeat",
-                    format!("{counts:?} has fewer counts than {dims:?} has axes"),
-                );
-            }
-            let ones = std::iter::repeat_n(1, counts.len() - dims.len());
-            let dims: Dims = ones.chain(dims).collect();
-            self.movement(Movement::reshape(dims.iter().flat_map(|&n| [1, n])))?
-                .movement(Movement::expand(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n])))?
-                .movement(Movement::reshape(counts.iter().zip(&dims).map(|(c, n)| c * n)))
-        }
-
-        /// Each slice along an axis repeated `count` times in place.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([1, 2]).repeat_interleave(2, 0).to_vec::<i32>()?,
-        ///     [1, 1, 2, 2]
-        /// );
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn repeat_interleave | try_repeat_interleave(
-            &self,
-            count: usize,
-            axis: isize,
-        ) -> Tensor {
-            let dims = self.dims();
-            let at = resolve_axis("repeat_interleave", axis, &dims)?;
-            let mut wide = dims.clone();
-            wide.insert(at + 1, count);
-            checked_numel("repeat_interleave", &wide)?;
-            let mut out = dims;
-            out[at] = out[at].saturating_mul(count);
-            self.try_unsqueeze(at as isize + 1)?
-                .movement(Movement::Expand(wide))?
-                .movement(Movement::Reshape(out))
-        }
-
-        /// Pieces along an axis. One size is that of every piece but perhaps the last; a list gives
-        /// the size of each.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// let sizes =
-        ///     |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
-        /// let x = Tensor::arange(0, 5, 1);
-        /// assert_eq!(sizes(x.split(2, 0)), [2, 2, 1]);
-        /// assert_eq!(sizes(x.split([1, 4], 0)), [1, 4]);
-        /// ```
-        pub fn split | try_split(&self, sizes: impl Into<Sizes>, axis: isize) -> Vec<Tensor> {
-            let (sizes, dims) = (sizes.into().shape("split")?, self.dims());
-            let at = resolve_axis("split", axis, &dims)?;
-            let mut sizes = sizes;
-            if let [every] = sizes[..] {
-                if every == 0 {
-                    return wrong_shape(
-                        "split",
-                        format!("pieces of size 0 of axis {axis} of {dims:?}"),
-                    );
-                }
-                limits::check(dims[at].div_ceil(every).saturating_mul(PIECE))?;
-                sizes = (0..dims[at].max(1))
-                    .step_by(every)
-                    .map(|start| every.min(dims[at] - start))
-                    .collect();
-            }
-            if sizes.iter().try_fold(0usize, |n, s| n.checked_add(*s)) != Some(dims[at]) {
-                return wrong_shape(
-                    "split",
-                    format!(
-                        "{sizes:?} does not add up to the {} of axis {axis} of {dims:?}",
-                        dims[at]
-                    ),
-                );
-            }
-            let mut start = 0;
-            let mut piece = |size: usize| {
-                start += size;
-                self.slice_axis(at, start - size, start)
-            };
-            sizes.into_iter().map(&mut piece).collect()
-        }
-
-        /// At most `chunks` pieces of equal size along an axis, the last perhaps shorter.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// let sizes: Vec<usize> =
-        ///     Tensor::zeros([5]).chunk(3, 0).iter().map(|t| t.numel()).collect();
-        /// assert_eq!(sizes, [2, 2, 1]);
-        /// ```
-        pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
-            let size = self.dim("chunk", axis)?;
-            if chunks == 0 {
-                return wrong_shape(
-                    "chunk",
-                    format!("0 pieces of axis {axis} of {:?}", self.dims()),
-                );
-            }
-            self.try_split(size.div_ceil(chunks).max(1), axis)
-        }
-
-        /// The elements moved along axes, those pushed over the end coming back at the front: a
-        /// shift for each axis. Without axes, `()`, the tensor is rolled as if it had one.
+        /// Rolls elements cyclically along axes, with one shift for each. Without axes, `()`, the
+        /// flattened tensor is rolled.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -519,13 +291,13 @@ impl Tensor {
             }
             let mut x = self.copy();
             for (&shift, &axis) in shifts.iter().zip(&axes) {
-                x = x.rolled(shift, resolve_axis("roll", axis, &dims)?)?;
+                x = x.roll_axis(shift, resolve_axis("roll", axis, &dims)?)?;
             }
             Ok(x)
         }
 
-        /// The diagonal of two axes, as the last axis of the result. It begins `offset` to the
-        /// right of the first element, or below it if that is negative.
+        /// Diagonal of the axes `a` and `b`, as the last axis of the result. A positive `offset`
+        /// selects a diagonal above the main one, a negative offset one below it.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -557,15 +329,14 @@ impl Tensor {
             if n == 0 {
                 return square.movement(last(&[0]));
             }
-            // Laid out in rows of one element more, the diagonal of a square is the first column;
-            // the last row is filled up.
+            // Padded to rows of `n + 1` elements, the diagonal of an `n` × `n` matrix is column 0.
             let flat = square
                 .movement(last(&[n * n]))?
                 .movement(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
             flat.movement(last(&[n, n + 1]))?.slice_axis(rest.len() + 1, 0, 1)?.movement(last(&[n]))
         }
 
-        /// A matrix with these elements on its diagonal; of a matrix its diagonal.
+        /// Builds a diagonal matrix from a vector, or extracts the diagonal of a matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -590,8 +361,8 @@ impl Tensor {
             wide.try_shrink(&[(0, n * n)])?.try_reshape([n, n])
         }
 
-        /// Windows of `size` elements along an axis, `step` apart: the axis counts the windows, and
-        /// a new last axis holds their elements.
+        /// Sliding windows of `size` elements along an axis, with stride `step`. The axis then
+        /// counts the windows; a new last axis holds their elements.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -616,7 +387,7 @@ impl Tensor {
             ))
         }
 
-        /// Zeros after the end of each axis up to a shape; -1 leaves an axis as it is.
+        /// Pads the end of each axis with zeros to the given sizes; -1 keeps a size.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -624,14 +395,14 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad_to | try_pad_to(&self, shape: impl Into<Sizes>) -> Tensor {
-            let (dims, to) = (self.dims(), self.sizes_to("pad_to", &shape.into())?);
+            let (dims, to) = (self.dims(), self.resolve_sizes("pad_to", &shape.into())?);
             if dims.iter().zip(&to).any(|(n, m)| n > m) {
                 return wrong_shape("pad_to", format!("{dims:?} is longer than {to:?}"));
             }
             self.movement(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
         }
 
-        /// The beginning of each axis up to a shape; -1 leaves an axis as it is.
+        /// Shrinks each axis to its first elements, as many as the given sizes; -1 keeps a size.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -640,7 +411,7 @@ impl Tensor {
         /// ```
         pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            let to = self.sizes_to("shrink_to", shape.sizes("shrink_to")?)?;
+            let to = self.resolve_sizes("shrink_to", shape.sizes("shrink_to")?)?;
             shape.cut(
                 "shrink_to",
                 self.movement(Movement::shrink(to.iter().map(|&m| (0, m))))?,
@@ -649,15 +420,15 @@ impl Tensor {
         }
     }
 
-    /// One axis moved on by a shift.
-    fn rolled(&self, shift: isize, at: usize) -> Result<Tensor> {
+    /// Rolls along one axis.
+    fn roll_axis(&self, shift: isize, at: usize) -> Result<Tensor> {
         let dims = self.dims();
         let size = dims[at];
         self.require_static("roll", [at])?;
         if size == 0 {
             return Ok(self.copy());
         }
-        // A window of the tensor laid twice end to end.
+        // A slice of the tensor repeated twice along the axis.
         let start = (size - shift.rem_euclid(size as isize) as usize) % size;
         let twice = self.movement(Movement::reshape(
             dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied()),
@@ -669,8 +440,8 @@ impl Tensor {
         twice.slice_axis(at, start, start + size)
     }
 
-    /// A size for each axis, with -1 for that of the axis itself.
-    fn sizes_to(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
+    /// Resolves target sizes, where -1 keeps that of the axis.
+    fn resolve_sizes(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
         let dims = self.dims();
         if shape.0.len() != dims.len() {
             return wrong_shape(
@@ -689,7 +460,7 @@ impl Tensor {
         .shape(op)
     }
 
-    /// `start..end` of one axis, the others whole.
+    /// Keeps `start..end` of one axis.
     pub(in crate::tensor) fn slice_axis(
         &self,
         axis: usize,

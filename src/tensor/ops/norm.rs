@@ -24,7 +24,7 @@ impl Tensor {
                 return x.try_softmax(axis);
             }
             let exp = self.below_max("softmax", axis)?.exp();
-            let sum = exp.fold("softmax", Fold::Add, &keepdim(axis))?;
+            let sum = exp.reduce_axes("softmax", Fold::Add, &keepdim(axis))?;
             // One division for each sum, not for each element.
             exp.try_mul(sum.reciprocal())?.try_cast(self.as_float().dtype())
         }
@@ -57,7 +57,7 @@ impl Tensor {
                 return x.try_log_softmax(axis);
             }
             let x = self.below_max("log_softmax", axis)?;
-            let sum = x.exp().fold("log_softmax", Fold::Add, &keepdim(axis))?;
+            let sum = x.exp().reduce_axes("log_softmax", Fold::Add, &keepdim(axis))?;
             x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
         }
 
@@ -76,12 +76,12 @@ impl Tensor {
             }
             let (axes, x) = (axes.into(), self.as_wide_float());
             // Over no element it is -inf, and so is the result.
-            let max = x.fold("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
+            let max = x.reduce_axes("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
             // An infinite maximum must not meet itself in a difference.
             let max = max.isfinite().try_where_(&max, 0.0)?;
-            let sum = x.try_sub(&max)?.exp().fold("logsumexp", Fold::Add, &axes)?;
+            let sum = x.try_sub(&max)?.exp().reduce_axes("logsumexp", Fold::Add, &axes)?;
             sum.log()
-                .try_add(max.fold("logsumexp", Fold::Max, &axes)?)?
+                .try_add(max.reduce_axes("logsumexp", Fold::Max, &axes)?)?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -221,7 +221,7 @@ impl Tensor {
                 } else {
                     x.abs().try_pow(p)?
                 };
-                let sum = powers.fold("normalize", Fold::Add, &axes)?;
+                let sum = powers.reduce_axes("normalize", Fold::Add, &axes)?;
                 // A root of zero has no gradient; there the norm is eps.
                 let some = sum.try_gt(0)?;
                 let safe = some.try_where_(&sum, 1.0)?;
@@ -266,10 +266,10 @@ impl Tensor {
         if x.max_numel() == 0 {
             return Ok(x);
         }
-        let max = x.fold(op, Fold::Max, &keepdim(-1))?.detach();
+        let max = x.reduce_axes(op, Fold::Max, &keepdim(-1))?.detach();
         let none = max.try_eq(f64::NEG_INFINITY)?;
         let exp = x.try_sub(none.try_where_(0.0, max)?)?.exp();
-        let sum = exp.fold(op, Fold::Add, &keepdim(-1))?;
+        let sum = exp.reduce_axes(op, Fold::Add, &keepdim(-1))?;
         exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
     }
 
@@ -281,6 +281,6 @@ impl Tensor {
             crate::tensor::resolve_axis(op, axis, &x.dims())?;
             return Ok(x);
         }
-        x.try_sub(x.fold(op, Fold::Max, &keepdim(axis))?.detach())
+        x.try_sub(x.reduce_axes(op, Fold::Max, &keepdim(axis))?.detach())
     }
 }

@@ -1,13 +1,13 @@
-//! Pooling: one number from each window.
+//! Pooling over windows of the last axes.
 
-use super::conv::{Window, beyond_count, windows};
+use super::conv::{Window, count_overflow, windows};
 use super::create::iota;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
 use crate::tensor::{Axes, Sides, Spatial, Tensor, for_op, keepdim, wrong_shape};
 
-/// How pooling runs: `Pool::new().stride(2).padding(1)`.
+/// Options of pooling: `Pool::new().stride(2).padding(1)`.
 #[derive(Clone)]
 pub struct Pool {
     stride: Option<Spatial>,
@@ -32,7 +32,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// A stride of the kernel's size, no padding, no dilation, only whole windows.
+    /// Stride equal to the kernel, no padding, no dilation, no partial windows.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -43,7 +43,7 @@ impl Pool {
     pub fn new() -> Pool {
         Pool::default()
     }
-    /// The distance between windows.
+    /// Stride of the windows.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -57,7 +57,7 @@ impl Pool {
     pub fn stride(self, stride: impl Into<Spatial>) -> Pool {
         Pool { stride: Some(stride.into()), ..self }
     }
-    /// Padding around: one number, one per axis, or `(before, after)` per axis. It never wins a
+    /// Padding: one number, one per axis, or `(before, after)` per axis. It is never selected as a
     /// maximum.
     ///
     /// ```
@@ -70,7 +70,7 @@ impl Pool {
     pub fn padding(self, padding: impl Into<Sides>) -> Pool {
         Pool { padding: padding.into(), ..self }
     }
-    /// The distance between the elements of a window.
+    /// Distance between the elements of a window.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -81,7 +81,7 @@ impl Pool {
     pub fn dilation(self, dilation: impl Into<Spatial>) -> Pool {
         Pool { dilation: dilation.into(), ..self }
     }
-    /// Also a last window that hangs over the end.
+    /// Includes a last, partial window.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -95,7 +95,7 @@ impl Pool {
     pub fn ceil_mode(self) -> Pool {
         Pool { ceil: true, ..self }
     }
-    /// Means over what is inside alone, not over the padding.
+    /// Averages over elements of the input only, not over padding.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -111,7 +111,7 @@ impl Pool {
     pub fn exclude_padding(self) -> Pool {
         Pool { count_padding: false, ..self }
     }
-    /// What the sum of a window is divided by in a mean, in place of the number of its elements.
+    /// Divisor of the sum of a window, in place of its number of elements.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -124,16 +124,15 @@ impl Pool {
     }
 }
 
-/// Where the windows of the last axes lie: padding as asked for, what hangs over the end beyond it,
-/// and the windows.
+/// Padding, additional padding for partial windows, and windows of the last axes.
 struct Plan {
     padding: Vec<(usize, usize)>,
     overhang: Vec<(usize, usize)>,
     list: Vec<Window>,
 }
 
-/// The number of pooled axes: that of the values of a list, or two for a bare number, which says
-/// nothing about them and so takes `[N, C, H, W]` alone.
+/// Number of pooled axes: the length of the list, or two for a bare number, which requires `[N, C,
+/// H, W]`.
 pub(in crate::tensor) fn pooled_axes(
     op: &'static str,
     what: &str,
@@ -145,16 +144,15 @@ pub(in crate::tensor) fn pooled_axes(
         None => wrong_shape(
             op,
             format!(
-                "{dims:?} is no [N, C, H, W]; a {what} with a value for each pooled axis says \
-                 which they are: [k], [k, k] or [k, k, k]"
+                "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value \
+                 for each pooled axis: [k], [k, k] or [k, k, k]"
             ),
         ),
         Some(n @ 1..=3) if dims.len() >= n => Ok(n),
-        Some(n @ 1..=3) => wrong_shape(
-            op,
-            format!("a {what} of {n} values pools {n} axes, and {dims:?} has fewer"),
-        ),
-        Some(n) => wrong_shape(op, format!("a {what} has 1, 2 or 3 values, and this one has {n}")),
+        Some(n @ 1..=3) => {
+            wrong_shape(op, format!("a {what} of {n} values requires {n} axes, got {dims:?}"))
+        }
+        Some(n) => wrong_shape(op, format!("expected a {what} of 1, 2 or 3 values, got {n}")),
     }
 }
 
@@ -176,15 +174,14 @@ fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Pl
         let (before, after) = padding[i];
         let inside = before.saturating_add(dims[dims.len() - n + i]);
         let all = checked_numel(op, &[inside.saturating_add(after)])?;
-        // What is left over after the last whole window, or what the first one lacks.
         let whole = if how.ceil && all > 0 && all < w.span() { 0 } else { w.count(op, all)? };
         let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
-        // One window more for what is left over, if it starts on something that is there.
+        // A partial window has to start inside the input or its leading padding.
         let start = whole.saturating_mul(w.stride);
         if how.ceil && covered < all && start < inside {
             let Some(end) = start.checked_add(w.span()).filter(|&end| isize::try_from(end).is_ok())
             else {
-                return beyond_count(op, *w, &dims);
+                return count_overflow(op, *w, &dims);
             };
             overhang[i].1 = end - all;
         } else if whole == 0 {
@@ -197,31 +194,30 @@ fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Pl
     Ok(Plan { padding: full(padding), overhang: full(overhang), list })
 }
 
-/// Windows over the last axes of a tensor as `[…, outputs, kernel]`, and the place of each of their
-/// elements in the pooled axes, counted in row-major order; for what is no element of the tensor,
-/// the number of places.
-pub(in crate::tensor) struct Seen {
+/// Windows over the last axes as `[…, outputs, kernel]`, and the index of each element in the
+/// flattened pooled axes; padding has the index `count`.
+pub(in crate::tensor) struct PoolWindows {
     pub(in crate::tensor) values: Tensor,
-    pub(in crate::tensor) places: Tensor,
+    pub(in crate::tensor) indices: Tensor,
     pub(in crate::tensor) axes: usize,
     pub(in crate::tensor) count: usize,
 }
 
-impl Seen {
-    /// Windows over a tensor with padding.
-    fn new(op: &'static str, x: &Tensor, plan: &Plan) -> Result<Seen> {
+impl PoolWindows {
+    /// Windows over a padded tensor.
+    fn new(op: &'static str, x: &Tensor, plan: &Plan) -> Result<PoolWindows> {
         let both: Vec<_> =
             plan.padding.iter().zip(&plan.overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
         let (dims, axes) = (x.dims(), plan.list.len());
         let padded = for_op(op, x.try_pad_with(&both, x.literal(x.dtype().min_value())))?;
         let lead = dims.len() - axes;
         let count = dims[lead..].iter().product();
-        let places = iota(count)
+        let indices = iota(count)
             .movement(Movement::reshape(dims[lead..].iter().copied()))?
             .try_pad_with(&both[lead..], count as i64)?;
-        Ok(Seen {
+        Ok(PoolWindows {
             values: windows(op, &padded, &plan.list)?,
-            places: windows(op, &places, &plan.list)?,
+            indices: windows(op, &indices, &plan.list)?,
             axes,
             count,
         })
@@ -229,32 +225,32 @@ impl Seen {
     fn kernel_axes(&self) -> Vec<isize> {
         (1..=self.axes as isize).map(|i| -i).collect()
     }
-    /// The greatest of each window.
-    fn max(&self, op: &'static str) -> Result<Tensor> {
-        self.values.fold(op, Fold::Max, &Axes::from(self.kernel_axes()))
+    /// Maximum of each window.
+    fn max_value(&self, op: &'static str) -> Result<Tensor> {
+        self.values.reduce_axes(op, Fold::Max, &Axes::from(self.kernel_axes()))
     }
-    /// The place of the greatest of each window: the first of equals, and of NaNs, which win.
-    fn first(&self, op: &'static str) -> Result<Tensor> {
+    /// Index of the maximum of each window: the first of equals, or the first NaN.
+    fn argmax(&self, op: &'static str) -> Result<Tensor> {
         let values = self.values.detach();
-        let best = values.fold(op, Fold::Max, &keepdim(self.kernel_axes()))?;
+        let best = values.reduce_axes(op, Fold::Max, &keepdim(self.kernel_axes()))?;
         let is_best = values.try_eq(&best)?;
         let is_best = if values.is_floating_point() {
             is_best.try_bitwise_or(values.isnan())?
         } else {
             is_best
         };
-        is_best.try_where_(&self.places, self.count as i64)?.fold(
+        is_best.try_where_(&self.indices, self.count as i64)?.reduce_axes(
             op,
             Fold::Min,
             &Axes::from(self.kernel_axes()),
         )
     }
-    /// The greatest of each window and its place. With a gradient the value is read at the place,
-    /// so that the gradient goes there and nowhere else.
-    pub(in crate::tensor) fn best(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
-        let first = self.first(op)?;
+    /// Maximum of each window and its index. For gradients the value is read at the index, so that
+    /// the gradient reaches one element only.
+    pub(in crate::tensor) fn max_with_indices(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
+        let first = self.argmax(op)?;
         if !self.values.requires_grad() {
-            return Ok((self.max(op)?, first));
+            return Ok((self.max_value(op)?, first));
         }
         let kept = first
             .dims()
@@ -262,28 +258,31 @@ impl Seen {
             .copied()
             .chain(std::iter::repeat_n(1, self.axes))
             .collect::<Vec<usize>>();
-        let here = self.places.try_eq(first.movement(Movement::reshape(kept))?)?;
-        // Without an element, as in a window that lies in the padding, the value is that of no
-        // element.
+        let here = self.indices.try_eq(first.movement(Movement::reshape(kept))?)?;
+        // A window that lies in the padding has no element.
         let none = first.try_eq(self.count as i64)?;
-        let read = here.try_where_(&self.values, self.values.literal(0))?.fold(
+        let read = here.try_where_(&self.values, self.values.literal(0))?.reduce_axes(
             op,
             Fold::Add,
             &Axes::from(self.kernel_axes()),
         )?;
         Ok((none.try_where_(self.values.literal(self.values.dtype().min_value()), read)?, first))
     }
-    /// The greatest of each window.
-    pub(in crate::tensor) fn greatest(&self, op: &'static str) -> Result<Tensor> {
-        if self.values.requires_grad() { Ok(self.best(op)?.0) } else { self.max(op) }
+    /// Maximum of each window, with the gradient of [`PoolWindows::max_with_indices`].
+    pub(in crate::tensor) fn max(&self, op: &'static str) -> Result<Tensor> {
+        if self.values.requires_grad() {
+            Ok(self.max_with_indices(op)?.0)
+        } else {
+            self.max_value(op)
+        }
     }
 }
 
 impl Tensor {
     fallible! {
-        /// The greatest element of each window of the last axes: as many as the kernel has values.
-        /// A kernel of one number is for `[N, C, H, W]` and pools the last two. The gradient goes
-        /// to the element that [`max_pool2d_with_indices`](Self::max_pool2d_with_indices) names.
+        /// Maximum of each window over the last axes, as many as the kernel has values. A kernel of
+        /// one number requires `[N, C, H, W]` and pools the last two axes. The gradient goes to the
+        /// element that [`max_pool2d_with_indices`](Self::max_pool2d_with_indices) returns.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
@@ -306,18 +305,17 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "max_pool2d";
             let plan = plan(OP, self, &kernel.into(), &how)?;
-            Seen::new(OP, &self.materialized(), &plan)?.greatest(OP)
+            PoolWindows::new(OP, &self.materialized(), &plan)?.max(OP)
         }
 
-        /// The greatest element of each window, as [`max_pool2d`](Self::max_pool2d) gives it, and
-        /// its place in the pooled axes, counted in row-major order: the first of equals, and the
-        /// first NaN where there is one.
+        /// Maximum of each window, as [`max_pool2d`](Self::max_pool2d), and its index in the
+        /// flattened pooled axes: the first of equals, or the first NaN.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
         /// let x = Tensor::new([[[[1, 5], [7, 2]]]]);
-        /// let (values, places) = x.max_pool2d_with_indices(2, Pool::new());
-        /// assert_eq!((values.to_vec::<i32>()?, places.to_vec::<i32>()?), (vec![7], vec![2]));
+        /// let (values, indices) = x.max_pool2d_with_indices(2, Pool::new());
+        /// assert_eq!((values.to_vec::<i32>()?, indices.to_vec::<i32>()?), (vec![7], vec![2]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(
@@ -327,19 +325,19 @@ impl Tensor {
         ) -> (Tensor, Tensor) {
             const OP: &str = "max_pool2d_with_indices";
             let plan = plan(OP, self, &kernel.into(), &how)?;
-            Seen::new(OP, &self.materialized(), &plan)?.best(OP)
+            PoolWindows::new(OP, &self.materialized(), &plan)?.max_with_indices(OP)
         }
 
-        /// The inverse of [`max_pool2d_with_indices`](Self::max_pool2d_with_indices): each element
-        /// at its place in a plane, and zeros elsewhere. The size of the plane is given, or is that
-        /// of which the windows cover everything.
+        /// Inverse of [`max_pool2d_with_indices`](Self::max_pool2d_with_indices): scatters each
+        /// element to its index, with zeros elsewhere. The default output size is the one that the
+        /// windows cover.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
         /// let x = Tensor::new([[[[1, 5], [7, 2]]]]);
-        /// let (values, places) = x.max_pool2d_with_indices(2, Pool::new());
+        /// let (values, indices) = x.max_pool2d_with_indices(2, Pool::new());
         /// assert_eq!(
-        ///     values.max_unpool2d(&places, 2, Pool::new(), None).to_vec::<i32>()?,
+        ///     values.max_unpool2d(&indices, 2, Pool::new(), None).to_vec::<i32>()?,
         ///     [0, 0, 7, 0]
         /// );
         /// # Ok::<(), picograd::Error>(())
@@ -357,7 +355,8 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "values {dims:?} and places {:?} must be alike, with two axes or more",
+                        "expected values and indices of one shape with two axes or more, got \
+                         {dims:?} and {:?}",
                         indices.dims()
                     ),
                 );
@@ -384,8 +383,8 @@ impl Tensor {
                             return wrong_shape(
                                 OP,
                                 format!(
-                                    "padding {padding:?} is more than what windows of {kernel:?} \
-                                     cover of {dims:?}"
+                                    "padding {padding:?} exceeds what windows of {kernel:?} cover \
+                                     of {dims:?}"
                                 ),
                             );
                         }
@@ -398,15 +397,16 @@ impl Tensor {
                     [lead.iter().product()].into_iter().chain(sizes.iter().copied()),
                 ))
             };
-            let (values, places) =
+            let (values, indices) =
                 (flat(self, &[plane[0] * plane[1]])?, flat(indices, &[plane[0] * plane[1]])?);
             let empty = values.literal(0).try_expand([values.dims()[0], size[0] * size[1]])?;
-            let all = for_op(OP, empty.try_scatter(1, &places, &values))?;
+            let all = for_op(OP, empty.try_scatter(1, &indices, &values))?;
             all.movement(Movement::reshape(lead.iter().copied().chain(size)))
         }
 
-        /// The mean of each window of the last axes: as many as the kernel has values. A kernel of
-        /// one number is for `[N, C, H, W]` and pools the last two. Integers have a mean in `f32`.
+        /// Mean of each window over the last axes, as many as the kernel has values. A kernel of
+        /// one number requires `[N, C, H, W]` and pools the last two axes. Integers are averaged in
+        /// `f32`.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Pool};
@@ -423,7 +423,11 @@ impl Tensor {
             let Plan { padding, overhang, list } = plan("avg_pool2d", self, &kernel.into(), &how)?;
             let axes: Vec<isize> = (1..=list.len() as isize).map(|i| -i).collect();
             let sums = |t: &Tensor| {
-                windows("avg_pool2d", t, &list)?.fold("avg_pool2d", Fold::Add, &Axes::from(&axes))
+                windows("avg_pool2d", t, &list)?.reduce_axes(
+                    "avg_pool2d",
+                    Fold::Add,
+                    &Axes::from(&axes),
+                )
             };
             let pad =
                 |t: &Tensor, by: &[(usize, usize)]| t.movement(Movement::pad(by.iter().copied()));
@@ -433,7 +437,7 @@ impl Tensor {
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
             let mean = if let Some(divisor) = how.divisor {
                 if divisor == 0 {
-                    return wrong_shape("avg_pool2d", "a divisor of 0");
+                    return wrong_shape("avg_pool2d", "the divisor must not be 0");
                 }
                 sum.try_div(divisor as f64)?
             } else if none(&overhang) && (how.count_padding || none(&padding)) {

@@ -1,7 +1,7 @@
 //! Writes at indices that add up or replace, and parts of axes by number. All writes are `scatter`
 //! and `scatter_reduce`, so they cost what those cost; an index outside its axis writes nothing.
 
-use super::gather::places;
+use super::gather::normalize_indices;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, checked_numel};
@@ -15,7 +15,7 @@ fn flat_place(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(T
     let count = checked_numel(op, &dims[..indices.len()])?;
     let mut all: Option<(Tensor, Tensor)> = None;
     for (t, &size) in indices.iter().zip(dims) {
-        let t = places(op, t, size)?;
+        let t = normalize_indices(op, t, size)?;
         let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
         let t = if i32::try_from(count).is_ok() { t } else { t.try_cast(DType::I64)? };
         all = Some(match all {

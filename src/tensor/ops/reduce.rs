@@ -1,5 +1,5 @@
-//! Folds over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several,
-//! `x.sum(keepdim(-1))` to keep them with size 1.
+//! Reductions over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several;
+//! `x.sum(keepdim(-1))` keeps reduced axes with size 1.
 
 use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
@@ -8,8 +8,8 @@ use crate::shape::{Dims, Movement, SymInt};
 use crate::tensor::broadcast::Operand;
 use crate::tensor::{Axes, Tensor, autocast, keepdim, wrong_shape};
 
-/// Several tensors combined from left to right.
-fn all_of(
+/// Combines tensors from left to right.
+fn combine_tensors(
     op: &'static str,
     tensors: &[&Tensor],
     f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
@@ -20,17 +20,17 @@ fn all_of(
     rest.iter().try_fold(first.copy(), |x, y| f(&x, y))
 }
 
-/// The square root of a variance. At zero the gradient is zero and not that of the root, which is
-/// infinite.
-fn root(var: &Tensor) -> Result<Tensor> {
+/// Square root of a variance, with gradient 0 at 0, where that of the root is infinite.
+fn std_from_var(var: &Tensor) -> Result<Tensor> {
     let none = var.try_eq(0)?;
     none.try_where_(0.0, none.try_where_(1.0, var)?.sqrt())
 }
 
 impl Tensor {
     fallible! {
-        /// The sum over axes. Bools and narrow integers sum in 32 bits; narrow floats in `f32`,
-        /// rounded once at the end.
+        /// Sum over axes. Bools and integers below 32 bits accumulate in 32 bits and return that
+        /// dtype; narrow floats accumulate in `f32` and are rounded once. The sum of no elements is
+        /// 0.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::keepdim};
@@ -47,7 +47,7 @@ impl Tensor {
             self.accumulate("sum", Fold::Add, &axes.into())
         }
 
-        /// The product over axes, in the dtypes of [`sum`](Self::sum).
+        /// Product over axes, in the dtypes of [`sum`](Self::sum). The product of no elements is 1.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -61,7 +61,7 @@ impl Tensor {
             self.accumulate("prod", Fold::Mul, &axes.into())
         }
 
-        /// The greatest element over axes; NaN wins.
+        /// Maximum over axes. NaN propagates; an axis of size 0 is an error.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -69,10 +69,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max | try_max(&self, axes: impl Into<Axes>) -> Tensor {
-            self.extreme("max", Fold::Max, &axes.into())
+            self.min_max("max", Fold::Max, &axes.into())
         }
 
-        /// The least element over axes; NaN wins.
+        /// Minimum over axes. NaN propagates; an axis of size 0 is an error.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -80,10 +80,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn min | try_min(&self, axes: impl Into<Axes>) -> Tensor {
-            self.extreme("min", Fold::Min, &axes.into())
+            self.min_max("min", Fold::Min, &axes.into())
         }
 
-        /// The mean over axes. Integers have a mean in `f32`.
+        /// Mean over axes. Integers are averaged in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -94,8 +94,8 @@ impl Tensor {
             self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
         }
 
-        /// The variance over axes: squared distances from the mean, summed, over `n - correction`.
-        /// A correction of 1 estimates that of a population from a sample.
+        /// Variance over axes: the sum of squared deviations from the mean, divided by `n -
+        /// correction`. A correction of 1 gives the unbiased estimate (Bessel's correction).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -107,7 +107,8 @@ impl Tensor {
             self.wide_var("var", &axes.into(), correction)?.try_cast(self.as_float().dtype())
         }
 
-        /// The square root of the variance. Where that is 0, so is the gradient.
+        /// Standard deviation over axes: the square root of [`var`](Self::var). Its gradient at 0
+        /// is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -115,12 +116,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
-            root(&self.wide_var("std", &axes.into(), correction)?)?
+            std_from_var(&self.wide_var("std", &axes.into(), correction)?)?
                 .try_cast(self.as_float().dtype())
         }
 
-        /// The variance and the mean over axes, as [`var`](Self::var) and [`mean`](Self::mean) give
-        /// them.
+        /// Pair of [`var`](Self::var) and [`mean`](Self::mean).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -137,8 +137,7 @@ impl Tensor {
             Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
         }
 
-        /// The standard deviation and the mean over axes, as [`std`](Self::std) and
-        /// [`mean`](Self::mean) give them.
+        /// Pair of [`std`](Self::std) and [`mean`](Self::mean).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -155,7 +154,7 @@ impl Tensor {
             Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
         }
 
-        /// The sum of several tensors, element by element. They broadcast and promote.
+        /// Elementwise sum of several tensors, with broadcasting and promotion.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -164,10 +163,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn usum | try_usum(tensors: &[&Tensor]) -> Tensor {
-            all_of("usum", tensors, |x, y| x.try_add(y))
+            combine_tensors("usum", tensors, |x, y| x.try_add(y))
         }
 
-        /// The product of several tensors, element by element. They broadcast and promote.
+        /// Elementwise product of several tensors, with broadcasting and promotion.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -176,10 +175,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn uprod | try_uprod(tensors: &[&Tensor]) -> Tensor {
-            all_of("uprod", tensors, |x, y| x.try_mul(y))
+            combine_tensors("uprod", tensors, |x, y| x.try_mul(y))
         }
 
-        /// Whether any element over axes is true; what is not zero is.
+        /// True where any element over axes is nonzero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -187,10 +186,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
-            self.nonzero_mask().fold("any", Fold::Max, &axes.into())
+            self.nonzero_mask().reduce_axes("any", Fold::Max, &axes.into())
         }
 
-        /// Whether all elements over axes are true.
+        /// True where all elements over axes are nonzero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -198,11 +197,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
-            self.nonzero_mask().fold("all", Fold::Min, &axes.into())
+            self.nonzero_mask().reduce_axes("all", Fold::Min, &axes.into())
         }
 
-        /// The place of the greatest element along one axis, or with `..` among all in row-major
-        /// order. The first of equals; a NaN before all.
+        /// Index of the maximum along one axis, or with `..` in the flattened tensor. Ties give the
+        /// first index; NaN counts as the maximum.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -213,8 +212,8 @@ impl Tensor {
             self.arg_extreme("argmax", Fold::Max, &axis.into())
         }
 
-        /// The place of the least element, as [`argmax`](Self::argmax) of the greatest. Here too a
-        /// NaN comes before all, as it does in `min`.
+        /// Index of the minimum along one axis, or with `..` in the flattened tensor. Ties give the
+        /// first index; NaN counts as the minimum.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -226,8 +225,8 @@ impl Tensor {
         }
     }
 
-    /// A fold in the tensor's own dtype.
-    pub(in crate::tensor) fn fold(
+    /// Reduces in the tensor's own dtype.
+    pub(in crate::tensor) fn reduce_axes(
         &self,
         op: &'static str,
         fold: Fold,
@@ -251,28 +250,28 @@ impl Tensor {
 
     fn accumulate(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
         let dtype = self.dtype();
-        let folded = self.try_cast(sum_acc(dtype))?.fold(op, fold, axes)?;
+        let folded = self.try_cast(sum_acc(dtype))?.reduce_axes(op, fold, axes)?;
         if dtype.is_float() { folded.try_cast(dtype) } else { Ok(folded) }
     }
 
-    fn extreme(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+    fn min_max(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
         let dims = self.dims();
         let (list, _) = axes.resolve(op, &dims)?;
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
             return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
         }
-        self.fold(op, fold, axes)
+        self.reduce_axes(op, fold, axes)
     }
 
-    /// The value, to be compared with what is made of it: an element with the greatest, say. It is
-    /// stored once where two kernels could round it differently.
+    /// Value that is stored once if two kernels could round it differently. It is required where an
+    /// element is compared with a reduction of itself.
     pub(in crate::tensor) fn materialized(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
 
-    /// The mean, in a dtype that sums can be made in.
+    /// Mean in the accumulation dtype.
     pub(in crate::tensor) fn wide_mean(&self, op: &'static str, axes: &Axes) -> Result<Tensor> {
-        self.as_wide_float().fold(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
+        self.as_wide_float().reduce_axes(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
     }
 
     pub(in crate::tensor) fn wide_var(
@@ -284,11 +283,11 @@ impl Tensor {
         let count = self.count(op, axes, correction)?;
         let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
         let squares = self.as_wide_float().try_sub(mean)?.square();
-        squares.fold(op, Fold::Add, axes)?.try_div(count)
+        squares.reduce_axes(op, Fold::Add, axes)?.try_div(count)
     }
 
-    /// The number of elements that fold into one, less a few, but not below zero. Where variables
-    /// are in it, it is computed.
+    /// Number of reduced elements minus `less`, at least 0. With symbolic dimensions it is a
+    /// tensor.
     pub(in crate::tensor) fn count(
         &self,
         op: &'static str,
@@ -329,17 +328,16 @@ impl Tensor {
         }
         let at = axes[0];
         let x = self.materialized();
-        // Detached it is another node than the reduce of a user, whose value may be stored from an
-        // earlier plan.
-        let best = x.detach().extreme(op, fold, &keepdim(at))?;
-        // If there is a NaN, it is the best, which equals nothing, and the NaNs differ from
-        // themselves.
+        // Detached, this is a different node than a reduction of the user's, whose stored value may
+        // come from an earlier plan.
+        let best = x.detach().min_max(op, fold, &keepdim(at))?;
+        // A NaN is the extreme value and equals nothing, so NaNs are found by `isnan`.
         let is_best = x.try_eq(&best)?;
         let is_best =
             if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
         let places = x.iota_along(at)?;
         let place = is_best.try_where_(places, dims[at] as i64)?;
         debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
-        place.fold(op, Fold::Min, axis)
+        place.reduce_axes(op, Fold::Min, axis)
     }
 }

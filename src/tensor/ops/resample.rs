@@ -73,7 +73,7 @@ fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<
             1
         }
     });
-    taps.try_mul(weights.movement(Movement::reshape(sizes))?)?.fold(
+    taps.try_mul(weights.movement(Movement::reshape(sizes))?)?.reduce_axes(
         "interpolate",
         Fold::Add,
         &Axes::from(axis + 1),
@@ -148,7 +148,7 @@ pub(in crate::tensor) fn antialiased(
         .try_sub(part.try_unsqueeze(1)?)?
         + 0.5;
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
-    let total = weights.fold("interpolate", Fold::Add, &crate::tensor::keepdim(1))?;
+    let total = weights.reduce_axes("interpolate", Fold::Add, &crate::tensor::keepdim(1))?;
     let weights = weights.try_div(total)?;
     let sizes = (0..=x.ndim()).map(|i| {
         if i == axis {

@@ -165,7 +165,7 @@ fn det(op: &'static str, a: &Tensor) -> Result<Tensor> {
         &[a],
         |x| {
             let (pivots, sign) = pivots(op, &x[0])?;
-            pivots.fold(op, Fold::Mul, &Axes::from(-1))?.try_mul(sign)
+            pivots.reduce_axes(op, Fold::Mul, &Axes::from(-1))?.try_mul(sign)
         },
         move |g, x| Ok(vec![as_matrix(g)?.try_mul(cofactors(op, &x[0])?)?]),
     )
@@ -181,7 +181,7 @@ fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (u, s, v) = a.try_svd()?;
     let (row, column) = counters(n)?;
     let others = row.try_eq(&column)?.try_where_(1.0, s.try_unsqueeze(-2)?)?;
-    let products = others.fold(op, Fold::Mul, &Axes::from(-1))?;
+    let products = others.reduce_axes(op, Fold::Mul, &Axes::from(-1))?;
     // An orthogonal matrix has a determinant of 1 or -1.
     let side = as_matrix(&det(op, &u.detach())?.try_mul(det(op, &v.detach())?)?.round())?;
     u.try_mul(products.try_unsqueeze(-2)?)?.try_matmul(&v)?.try_mul(side)
@@ -236,14 +236,14 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 let a = from_lower(x)?.contiguous();
                 // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors
                 // are eigenvectors; their values are taken from the matrix itself.
-                let sizes = a.abs().fold(op, Fold::Add, &keepdim(-1))?;
-                let shift = sizes.fold(op, Fold::Max, &keepdim(-2))?;
+                let sizes = a.abs().reduce_axes(op, Fold::Add, &keepdim(-1))?;
+                let shift = sizes.reduce_axes(op, Fold::Max, &keepdim(-2))?;
                 let (row, column) = counters(n)?;
                 let shifted = row.try_eq(&column)?.try_where_(&a + &shift, &a)?;
                 let (u, _, _) = shifted.try_svd()?;
                 let vectors = u.try_flip(-1)?.contiguous();
                 let values = a.try_matmul(&vectors)?.try_mul(&vectors)?;
-                let values = values.fold(op, Fold::Add, &keepdim(-2))?;
+                let values = values.reduce_axes(op, Fold::Add, &keepdim(-2))?;
                 let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
                 // Values that are equal up to rounding may have changed places.
                 let values = both.slice_axis(both.ndim() - 2, 0, 1)?.try_squeeze(-2)?;
@@ -275,7 +275,7 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
         &[a],
         |x| {
             let (u, s, v) = x[0].try_svd()?;
-            let limit = s.fold(op, Fold::Max, &keepdim(-1))?.try_mul(rcond)?;
+            let limit = s.reduce_axes(op, Fold::Max, &keepdim(-1))?.try_mul(rcond)?;
             let counts = s.try_gt(limit)?;
             let scale = counts.try_where_(counts.try_where_(&s, 1.0)?.reciprocal(), 0.0)?;
             transposed(&v)?.try_mul(scale.try_unsqueeze(-2)?)?.try_matmul(&transposed(&u)?)
@@ -392,10 +392,10 @@ impl Tensor {
             const OP: &str = "slogdet";
             let (a, dtype) = (self.as_wide_float(), self.as_float().dtype());
             let (of_a, side) = pivots(OP, &a.detach())?;
-            let sign = of_a.sign().fold(OP, Fold::Mul, &Axes::from(-1))?.try_mul(side)?;
+            let sign = of_a.sign().reduce_axes(OP, Fold::Mul, &Axes::from(-1))?.try_mul(side)?;
             let size = Tensor::call(
                 &[&a],
-                |_| of_a.abs().log().fold(OP, Fold::Add, &Axes::from(-1)),
+                |_| of_a.abs().log().reduce_axes(OP, Fold::Add, &Axes::from(-1)),
                 |g, x| Ok(vec![as_matrix(g)?.try_mul(transposed(&inverse(OP, &x[0])?)?)?]),
             )?;
             Ok((sign.try_cast(dtype)?, size.try_cast(dtype)?))

@@ -218,12 +218,13 @@ impl Keys {
         let earlier = iota(n).try_unsqueeze(1)?.try_lt(iota(n))?;
         let before =
             other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
-        let ranks = before.try_cast(DType::I32)?.fold(self.op, Fold::Add, &1.into())?.contiguous();
+        let ranks =
+            before.try_cast(DType::I32)?.reduce_axes(self.op, Fold::Add, &1.into())?.contiguous();
         // No two keys have one rank, so a sum chooses.
         let here = column(&ranks)?.try_eq(iota(wanted))?;
         let index = iota(n).try_unsqueeze(1)?;
         here.try_where_(&index, index.literal(0))?
-            .fold(self.op, Fold::Add, &1.into())?
+            .reduce_axes(self.op, Fold::Add, &1.into())?
             .slice_axis(1, 0, k)
     }
 
@@ -250,7 +251,7 @@ impl Keys {
         // vectors.
         let computed = !in_memory(&self.x.uop());
         let padded = if computed { padded.contiguous() } else { padded };
-        let best = padded.movement(Movement::reshape([rows, blocks, size]))?.fold(
+        let best = padded.movement(Movement::reshape([rows, blocks, size]))?.reduce_axes(
             self.op,
             Fold::Min,
             &2.into(),

@@ -77,7 +77,7 @@ impl Line {
     /// The places of the elements in ascending order, NaN last, and how many are no NaN.
     fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
         let order = for_op(op, self.x.detach().try_argsort(self.at as isize, false))?;
-        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.fold(
+        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.reduce_axes(
             op,
             Fold::Add,
             &keepdim(self.at),
@@ -112,10 +112,10 @@ pub(in crate::tensor) fn p_norm(
         return for_op(op, size.try_min(axes.clone()));
     }
     if p == 0.0 {
-        return some.try_where_(x.literal(1.0), 0.0)?.fold(op, Fold::Add, axes);
+        return some.try_where_(x.literal(1.0), 0.0)?.reduce_axes(op, Fold::Add, axes);
     }
     if p == 1.0 {
-        return size.fold(op, Fold::Add, axes);
+        return size.reduce_axes(op, Fold::Add, axes);
     }
     let powers = if p == 2.0 {
         x.square()
@@ -124,7 +124,7 @@ pub(in crate::tensor) fn p_norm(
         let zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
         some.try_where_(some.try_where_(size, 1.0)?.try_pow(p)?, zero)?
     };
-    let sum = powers.fold(op, Fold::Add, axes)?;
+    let sum = powers.reduce_axes(op, Fold::Add, axes)?;
     let some = sum.try_ne(0)?;
     let safe = some.try_where_(&sum, 1.0)?;
     let root = if p == 2.0 { safe.sqrt() } else { safe.try_pow(1.0 / p)? };
@@ -233,8 +233,9 @@ impl Tensor {
             const OP: &str = "nanmean";
             let (x, axes) = (self.as_wide_float(), axes.into());
             let missing = x.isnan();
-            let sum = missing.try_where_(0.0, &x)?.fold(OP, Fold::Add, &axes)?;
-            let count = missing.logical_not().try_cast(DType::I32)?.fold(OP, Fold::Add, &axes)?;
+            let sum = missing.try_where_(0.0, &x)?.reduce_axes(OP, Fold::Add, &axes)?;
+            let count =
+                missing.logical_not().try_cast(DType::I32)?.reduce_axes(OP, Fold::Add, &axes)?;
             sum.try_div(count.try_cast(x.dtype())?)?.try_cast(self.as_float().dtype())
         }
 

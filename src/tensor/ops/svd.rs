@@ -32,10 +32,11 @@ pub(in crate::tensor) fn order(
     let ahead = if descending { other.try_gt(&own)? } else { other.try_lt(&own)? };
     let equal = other.try_eq(&own)?.try_bitwise_and(column.try_lt(&row)?)?;
     let ahead = ahead.try_bitwise_or(equal)?.try_cast(DType::I32)?;
-    let place = ahead.fold(op, Fold::Add, &Axes::from(-1))?.contiguous();
+    let place = ahead.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
     // Row i and column j: whether number j comes to place i.
     let comes = place.try_unsqueeze(-2)?.try_eq(&row)?;
-    let number = comes.try_where_(&column, 0)?.fold(op, Fold::Add, &Axes::from(-1))?.contiguous();
+    let number =
+        comes.try_where_(&column, 0)?.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
     Ok((place, number))
 }
 
@@ -115,7 +116,7 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     // The comparison of all pairs. Refused before anything is laid out.
     let even = n.next_multiple_of(2);
     checked_numel(op, &lead.iter().copied().chain([n + even, even, even]).collect::<Dims>())?;
-    let norms = |x: &Tensor, axis: isize| x.square().fold(op, Fold::Add, &Axes::from(axis));
+    let norms = |x: &Tensor, axis: isize| x.square().reduce_axes(op, Fold::Add, &Axes::from(axis));
     let (place, number) = order(op, &norms(a, -2)?, true)?;
     let (q, r) = qr(op, &pick(a, -1, &number)?.contiguous())?;
     let mut rows = Tensor::try_cat(&[r, unit(a, &lead, n)?], -1)?.contiguous();
@@ -201,7 +202,7 @@ pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result
     x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {
         // There is none; a sum is followed by gradients.
-        return x.fold(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
+        return x.reduce_axes(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
     }
     let tall = if m < n { x.try_transpose(-1, -2)? } else { x.copy() };
     Tensor::call(

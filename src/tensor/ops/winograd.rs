@@ -1,13 +1,11 @@
-//! Convolutions of 3 × 3 by Winograd's method: a tile of 4 × 4 outputs for 36 products instead of
-//! 144.
+//! Winograd convolution F(4 × 4, 3 × 3): 36 products per tile of 16 outputs instead of 144.
 //!
-//! Tiles of the input and of the weight are brought to 6 × 6 numbers each, those are multiplied one
-//! by one and summed over channels, and the sums brought back to 4 × 4. The three steps are stored
-//! in between. What it costs is exactness: the numbers in between are up to a hundred times those
-//! that they come from, so about two digits of an f32 are lost, and one infinite input is NaN all
-//! over its tile.
+//! Tiles of the input and of the weight are transformed to 6 × 6, multiplied elementwise, summed
+//! over channels and transformed to 4 × 4. The three intermediates are stored. Transformed values
+//! are up to a hundred times the originals, so about two decimal digits of `f32` are lost, and one
+//! infinite input makes its tile NaN.
 
-use super::conv::{Window, resized, windows};
+use super::conv::{Window, resize_axis, windows};
 use super::matmul::sum_of_products;
 use crate::dtype::sum_acc;
 use crate::error::Result;
@@ -18,7 +16,7 @@ use crate::tensor::broadcast::{Operand, promoted};
 /// Outputs along each side of a tile.
 const TILE: usize = 4;
 
-/// From 6 inputs.
+/// Input transform.
 const INPUT: [[f64; 6]; 6] = [
     [4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
     [0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
@@ -27,7 +25,7 @@ const INPUT: [[f64; 6]; 6] = [
     [0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
     [0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
 ];
-/// From 3 weights, times 24.
+/// Weight transform, times 24.
 const WEIGHT: [[f64; 3]; 6] = [
     [6.0, 0.0, 0.0],
     [-4.0, -4.0, -4.0],
@@ -36,7 +34,7 @@ const WEIGHT: [[f64; 3]; 6] = [
     [1.0, -2.0, 4.0],
     [0.0, 0.0, 24.0],
 ];
-/// To 4 outputs.
+/// Output transform.
 const OUTPUT: [[f64; 6]; 4] = [
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
     [0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
@@ -44,8 +42,8 @@ const OUTPUT: [[f64; 6]; 4] = [
     [0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
 ];
 
-/// Can these windows over tensors like this be computed so?
-pub(in crate::tensor) fn fits(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
+/// True if the method applies to these windows and tensors.
+pub(in crate::tensor) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
     let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
     list.len() == 2
         && list.iter().all(three)
@@ -54,8 +52,8 @@ pub(in crate::tensor) fn fits(x: &Tensor, weight: &Tensor, list: &[Window]) -> b
         && !x.device().is_several()
 }
 
-/// The convolution of `[batch, channels, h, w]`, padding included, with `[outputs, channels /
-/// groups, 3, 3]`: `[batch, outputs, h - 2, w - 2]`.
+/// Convolves a padded `[batch, channels, h, w]` with `[outputs, channels / groups, 3, 3]` to
+/// `[batch, outputs, h - 2, w - 2]`.
 pub(in crate::tensor) fn winograd(
     op: &'static str,
     x: &Tensor,
@@ -69,11 +67,12 @@ pub(in crate::tensor) fn winograd(
     let window = Window { kernel: 3, stride: 1, dilation: 1 };
     let (rows, columns) = (window.count(op, xs[2])?, window.count(op, xs[3])?);
     let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
-    // The last tiles may reach past the end.
-    let x = resized(&resized(x, 2, down * TILE + 2)?, 3, across * TILE + 2)?.try_cast(acc)?;
+    // The last tiles may exceed the axis.
+    let x =
+        resize_axis(&resize_axis(x, 2, down * TILE + 2)?, 3, across * TILE + 2)?.try_cast(acc)?;
     let tiles = windows(op, &x, &[Window { kernel: TILE + 2, stride: TILE, dilation: 1 }; 2])?;
-    let tiles = both_sides(&tiles, &INPUT, 1.0)?;
-    let weight = both_sides(&weight.try_cast(acc)?, &WEIGHT, 1.0 / 24.0)?;
+    let tiles = transform(&tiles, &INPUT, 1.0)?;
+    let weight = transform(&weight.try_cast(acc)?, &WEIGHT, 1.0 / 24.0)?;
     // [batch, groups, 1, down, across, 6, 6, channels] · [groups, outputs, 1, 1, 6, 6, channels]
     let tiles = tiles
         .movement(Movement::reshape([batch, groups, 1, channels, down, across, 6, 6]))?
@@ -84,7 +83,7 @@ pub(in crate::tensor) fn winograd(
         .movement(Movement::permute([0, 1, 3, 4, 5, 6, 2]))?
         .contiguous();
     let products = sum_of_products(op, &tiles, &weight, 1)?.contiguous();
-    both_sides(&products, &OUTPUT, 1.0)?
+    transform(&products, &OUTPUT, 1.0)?
         .movement(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
         .movement(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
         .slice_axis(2, 0, rows)?
@@ -93,7 +92,7 @@ pub(in crate::tensor) fn winograd(
 }
 
 /// `m · x · mᵀ · scale²` for the matrices of the last two axes.
-fn both_sides<const R: usize, const C: usize>(
+fn transform<const R: usize, const C: usize>(
     x: &Tensor,
     m: &[[f64; C]; R],
     scale: f64,
