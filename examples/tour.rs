@@ -58,12 +58,11 @@ fn main() -> Result<()> {
         "expanded, with machine-sized indices, in the order in which it runs.",
         &ir::print_program(&program.uops),
     );
-    let source =
-        compiled.executable.source().unwrap_or("this device runs the linear program itself");
+    let source = compiled.rendered.as_ref().map_or("this device runs the program", |r| &r.body);
     show(
         "source",
-        "what the device's compiler is given; everything above the kernel itself is left out here.",
-        kernel_of(source, &program.name),
+        "what the device's compiler is given, without the types and helpers before the kernel.",
+        source,
     );
 
     c.realize()?;
@@ -81,10 +80,4 @@ fn cut(line: &str) -> String {
         return line.to_string();
     }
     line.chars().take(MOST - 1).chain(['…']).collect()
-}
-
-/// The source text from the function of this name on.
-fn kernel_of<'a>(source: &'a str, name: &str) -> &'a str {
-    let at = source.find(&format!(" {name}(")).unwrap_or(0);
-    &source[source[..at].rfind('\n').map_or(0, |n| n + 1)..]
 }

@@ -39,6 +39,7 @@ extern crate self as picograd;
 pub mod autograd;
 pub mod compile;
 pub mod device;
+pub mod disk_cache;
 pub mod dtype;
 pub mod env;
 pub mod error;

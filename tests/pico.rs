@@ -95,7 +95,7 @@ fn devices_are_listed_with_what_to_do() {
 
 #[test]
 fn the_cache_is_shown_and_cleared() {
-    use picograd::device::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind};
+    use picograd::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind};
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
     let store = DiskCache::at(&folder);
     let put = |key: u128, kind: EntryKind, device: &str, value: &[u8]| {

@@ -96,7 +96,7 @@ fn lowering_makes_a_sound_program_and_the_renderer_text() {
     assert_eq!(seen, lower::PASSES[1..]);
     verify::program(&program.uops).unwrap();
     verify::in_bounds(&program.uops).unwrap();
-    let text = Clang::new(target).render(&program.name, &program.uops).unwrap();
+    let text = Clang::new(target).render(&program.name, &program.uops).unwrap().text();
     assert!(text.contains("r_8_4"), "{text}");
 }
 

@@ -4,9 +4,9 @@
 //! not know ends it with code 2.
 
 use picograd::Device;
-use picograd::device::disk_cache;
-use picograd::device::disk_cache::EntryKind;
 use picograd::device::registry::canonical;
+use picograd::disk_cache;
+use picograd::disk_cache::EntryKind;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 

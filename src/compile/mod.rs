@@ -1,8 +1,10 @@
 //! Compilation of kernels: the program cache, and `beam`, which searches for Opts by timing them.
 
 pub mod beam;
+mod build;
 mod programs;
 
+pub(crate) use build::compile_programs;
 pub use programs::{
     Choice, Compiled, clear_programs, compiled, compiled_programs, lowered, programs, with_choice,
 };

@@ -2,6 +2,7 @@
 
 use super::beam;
 use super::beam::Beam;
+use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::dtype::DType;
 use crate::env::{self, Config};
@@ -10,6 +11,7 @@ use crate::heuristic;
 use crate::ir::{self, Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{self, Kernel, Opt};
+use crate::render::Rendered;
 use crate::target::Target;
 use crate::verify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -26,8 +28,24 @@ pub struct Compiled {
     pub program: Program,
     /// The code.
     pub executable: Arc<dyn Executable>,
+    /// Its source text; `None` on a device that runs linear programs themselves.
+    pub rendered: Option<Rendered>,
+    /// True if the code was loaded from the disk cache, without a compiler.
+    pub from_cache: bool,
     /// Time in the optimizer, in lowering, and in the device's renderer and compiler.
     pub times: [Duration; 3],
+}
+
+impl Compiled {
+    fn new(
+        opts: Vec<Opt>,
+        program: Program,
+        kernel: CompiledKernel,
+        times: [Duration; 3],
+    ) -> Compiled {
+        let CompiledKernel { executable, rendered, from_cache } = kernel;
+        Compiled { opts, program, executable, rendered, from_cache, times }
+    }
 }
 
 /// How optimisations are chosen.
@@ -221,10 +239,10 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         times: Default::default(),
     };
     let start = Instant::now();
-    let executable = made(&program.name, || device.compile_source(&program, &source.text))?;
+    let kernel = compile_traced(&program.name, || compile_source(device, &program, &source.text))?;
     let times = [Duration::ZERO, Duration::ZERO, start.elapsed()];
-    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
-    let c = Arc::new(Compiled { opts: Vec::new(), program, executable, times });
+    count_compiled(device, std::slice::from_ref(&kernel), times.iter().sum());
+    let c = Arc::new(Compiled::new(Vec::new(), program, kernel, times));
     keep(key, &c);
     Ok(c)
 }
@@ -285,29 +303,20 @@ pub fn compile_together<'a>(
         span.note("kernels", || {
             list.iter().map(|f| f.2.name.as_str()).collect::<Vec<_>>().join(", ").into()
         });
-        let Ok(executables) =
-            device.compile_many(&list.iter().map(|f| &f.2).collect::<Vec<_>>(), Purpose::Cached)
-        else {
-            continue;
-        };
-        span.note("from the store", || {
-            executables.iter().filter(|e| e.from_cache()).count().into()
-        });
+        let programs: Vec<&Program> = list.iter().map(|f| &f.2).collect();
+        let Ok(kernels) = compile_programs(&device, &programs, Purpose::Cached) else { continue };
+        span.note("from the disk cache", || kernels.iter().filter(|k| k.from_cache).count().into());
         drop(span);
         let took = start.elapsed();
         let each = took / list.len() as u32;
         count_compiled(
             &device,
-            &executables,
+            &kernels,
             took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>(),
         );
-        for ((_, chosen, program, lowering), executable) in list.into_iter().zip(executables) {
-            let c = Compiled {
-                opts: chosen.kernel.opts,
-                program,
-                executable,
-                times: [chosen.time, lowering, each],
-            };
+        for ((_, chosen, program, lowering), kernel) in list.into_iter().zip(kernels) {
+            let times = [chosen.time, lowering, each];
+            let c = Compiled::new(chosen.kernel.opts, program, kernel, times);
             keep(chosen.key, &Arc::new(c));
         }
     }
@@ -360,23 +369,23 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
 }
 
 /// Counts programs that were made ready for a device, in so much time.
-fn count_compiled(device: &Device, made: &[Arc<dyn Executable>], compile_time: Duration) {
-    let from_cache = made.iter().filter(|e| e.from_cache()).count() as u64;
+fn count_compiled(device: &Device, made: &[CompiledKernel], compile_time: Duration) {
+    let from_cache = made.iter().filter(|k| k.from_cache).count() as u64;
     count(
         device.name(),
         &Counters { compiled: made.len() as u64, from_cache, compile_time, ..Counters::default() },
     );
 }
 
-/// Makes the code of one kernel.
-fn made(
+/// Compiles one kernel inside a span of the profile.
+fn compile_traced(
     name: &str,
-    make: impl FnOnce() -> Result<Arc<dyn Executable>>,
-) -> Result<Arc<dyn Executable>> {
+    compile: impl FnOnce() -> Result<CompiledKernel>,
+) -> Result<CompiledKernel> {
     let mut span = profile::span(|| format!("compile {name}").into());
-    let executable = make()?;
-    span.note("from the store", || usize::from(executable.from_cache()).into());
-    Ok(executable)
+    let kernel = compile()?;
+    span.note("from the disk cache", || usize::from(kernel.from_cache).into());
+    Ok(kernel)
 }
 
 fn compile(
@@ -389,20 +398,20 @@ fn compile(
     let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
-    let executable = made(&program.name, || device.compile(&program))?;
+    let made = compile_traced(&program.name, || compile_program(device, &program))?;
     let times = [optimizing, lowering, start.elapsed()];
-    count_compiled(device, std::slice::from_ref(&executable), times.iter().sum());
+    count_compiled(device, std::slice::from_ref(&made), times.iter().sum());
     if config.debug >= 4
-        && let Some(source) = executable.source()
+        && let Some(rendered) = &made.rendered
     {
-        eprintln!("{source}");
+        eprintln!("{}", rendered.text());
     }
     if config.debug >= 7
-        && let Some(code) = executable.machine_code()
+        && let Some(code) = made.executable.machine_code()
     {
         eprintln!("{}", disassembly(code));
     }
-    Ok(Compiled { opts: kernel.opts.clone(), program, executable, times })
+    Ok(Compiled::new(kernel.opts.clone(), program, made, times))
 }
 
 /// After each pass: print it if that was asked for, and verify it.

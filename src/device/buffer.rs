@@ -94,7 +94,7 @@ impl Buffer {
     pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
         let bytes = bytes_of(device, dtype, len)?;
         let opened = Device::named(device)?;
-        let memory = opened.allocate(bytes)?;
+        let memory = opened.backend().allocate(bytes)?;
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
@@ -105,7 +105,8 @@ impl Buffer {
         let mut memory = match device.as_str().split(':').next() {
             Some("NULL") => Memory::Null,
             Some("CPU" | "INTERP") => in_host()?,
-            _ => Device::named(device).map_or_else(|_| in_host(), |d| d.allocate(bytes.len()))?,
+            _ => Device::named(device)
+                .map_or_else(|_| in_host(), |d| d.backend().allocate(bytes.len()))?,
         };
         match &mut memory {
             Memory::Host(h) => {

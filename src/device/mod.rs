@@ -3,12 +3,10 @@
 
 mod allocator;
 pub mod buffer;
-mod build;
 mod cl;
 mod counters;
 pub mod cuda;
 pub mod disk;
-pub mod disk_cache;
 pub(crate) mod download;
 pub(crate) mod files;
 pub mod host;
@@ -19,6 +17,7 @@ pub(crate) mod limits;
 pub mod memory;
 #[cfg(target_os = "macos")]
 mod metal;
+pub(crate) mod module;
 mod null;
 pub mod profile;
 pub mod registry;

@@ -3,9 +3,10 @@
 //! `DEV=NULL:CUDA DEBUG=4`.
 
 use super::buffer::{Memory, MemoryRef};
-use super::registry::{Backend, Executable};
+use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
+use super::registry::{Backend, Executable, Purpose};
 use crate::error::Result;
-use crate::lower::{Launch, Program};
+use crate::lower::Launch;
 use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::Arc;
@@ -65,18 +66,33 @@ impl Backend for Null {
     fn limit(&self) -> Option<usize> {
         None
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(NullKernel(self.renderer.render(&program.name, &program.uops)?)))
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(self)
     }
 }
 
-struct NullKernel(String);
+impl ModuleCompiler for Null {
+    fn label(&self) -> &str {
+        "NULL"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &*self.renderer
+    }
+    fn compile_module(&self, _: &str, _: &str, _: Purpose) -> Result<CompiledModule> {
+        Ok(CompiledModule { loaded: Arc::new(NullKernel), object: None })
+    }
+}
+
+struct NullKernel;
+
+impl LoadedModule for NullKernel {
+    fn kernel(self: Arc<Self>, _: KernelInfo) -> Result<Arc<dyn Executable>> {
+        Ok(self)
+    }
+}
 
 impl Executable for NullKernel {
     unsafe fn run(&self, _args: &[MemoryRef], _launch: &Launch) -> Result<Duration> {
         Ok(Duration::ZERO)
-    }
-    fn source(&self) -> Option<&str> {
-        Some(&self.0)
     }
 }

@@ -4,6 +4,7 @@
 use super::buffer::{Memory, MemoryRef};
 use super::host::arch;
 use super::host::cpu::Cpu;
+use super::module::ModuleCompiler;
 use super::usage::{DeviceMemory, Usage};
 use super::{interp, null, profile};
 use crate::env;
@@ -23,24 +24,12 @@ pub(crate) trait Backend: Send + Sync {
     fn describe(&self) -> String;
     /// Memory of so many bytes.
     fn allocate(&self, bytes: usize) -> Result<Memory>;
-    /// A program made ready to run.
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>>;
-    /// Several programs made ready at once, which a device may do in less time than one after the
-    /// other. `purpose` says what becomes of them.
-    fn compile_many(
-        &self,
-        programs: &[&Program],
-        _purpose: Purpose,
-    ) -> Result<Vec<Arc<dyn Executable>>> {
-        programs.iter().map(|p| self.compile(p)).collect()
-    }
-    /// A text of the user's in the device's language made ready. The program has its name, its
-    /// arguments and its launch, and no nodes.
-    fn compile_source(&self, program: &Program, _text: &str) -> Result<Arc<dyn Executable>> {
-        Err(Error::Device(format!(
-            "kernel {}: the device runs no source; write the kernel as nodes",
-            program.name
-        )))
+    /// The compiler of its language; `None` if it runs linear programs themselves, by
+    /// [`interpret`](Self::interpret).
+    fn compiler(&self) -> Option<&dyn ModuleCompiler>;
+    /// Makes a linear program executable, on a device without a compiler.
+    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Err(Error::Device(format!("kernel {}: the device interprets no programs", program.name)))
     }
     /// Kernels that are going to be run many times in this order, made ready for that. `meet` says
     /// whether two arguments, by their numbers, may be in the same memory. `None` where a device
@@ -117,9 +106,9 @@ pub enum Purpose {
     /// To be run once. The store does without them, and a compiler that can take less time for
     /// slower code should.
     Once,
-    /// A text that no renderer of ours wrote: kept as the others are, and verified by a compiler
-    /// that works in this process.
-    Text,
+    /// A text that no renderer wrote: cached, and verified by a compiler that works in this
+    /// process.
+    UserText,
 }
 
 /// A compiled kernel.
@@ -141,17 +130,9 @@ pub trait Executable: Send + Sync {
         // SAFETY: the caller's promise.
         unsafe { self.run(args, launch) }
     }
-    /// The source, where there is one.
-    fn source(&self) -> Option<&str> {
-        None
-    }
     /// The machine code, where there is some.
     fn machine_code(&self) -> Option<&[u8]> {
         None
-    }
-    /// Did it come from the store on disk, without a compiler?
-    fn from_cache(&self) -> bool {
-        false
     }
     /// What runs it, where that is a function of this process. Whoever calls it keeps the promises
     /// of [`run`](Self::run): memory that is long enough, and every share once.
@@ -387,32 +368,9 @@ impl Device {
     pub(in crate::device) fn usage(&self) -> &'static Usage {
         self.usage
     }
-    pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
-        self.backend.allocate(bytes)
-    }
-    pub(crate) fn graph(
-        &self,
-        calls: &[Call],
-        meet: &dyn Fn(usize, usize) -> bool,
-    ) -> Result<Option<Box<dyn Graph>>> {
-        self.backend.graph(calls, meet)
-    }
-    pub(crate) fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        self.backend.compile(program)
-    }
-    pub(crate) fn compile_source(
-        &self,
-        program: &Program,
-        text: &str,
-    ) -> Result<Arc<dyn Executable>> {
-        self.backend.compile_source(program, text)
-    }
-    pub(crate) fn compile_many(
-        &self,
-        programs: &[&Program],
-        purpose: Purpose,
-    ) -> Result<Vec<Arc<dyn Executable>>> {
-        self.backend.compile_many(programs, purpose)
+    /// The backend: allocation, compilation and graph launches.
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
     }
 
     /// Every kind of device with every renderer: its name, and what it is or why it is not there.

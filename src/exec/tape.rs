@@ -219,7 +219,7 @@ impl Tape {
                 });
             }
             let overlap = |a: usize, b: usize| self.meet(places[a], places[b]);
-            if let Some(graph) = Device::named(device)?.graph(&calls, &overlap)? {
+            if let Some(graph) = Device::named(device)?.backend().graph(&calls, &overlap)? {
                 let device = device.clone();
                 for kernel in &kernels {
                     self.count_together(&device, kernel);

@@ -8,7 +8,7 @@ use super::bounds::{Bound, Traced};
 use super::case::Case;
 use super::devices::{beside, devices, is_slow};
 use super::rng::Rng;
-use crate::compile::Compiled;
+use crate::compile::{Compiled, compile_programs};
 use crate::device::interp::{Interp, Options};
 use crate::device::{Buffer, Device, Memory, Purpose, interp};
 use crate::dtype::Const;
@@ -425,6 +425,8 @@ fn run_compiled(
                     opts: opts.clone(),
                     program: program.clone(),
                     executable: executable.clone(),
+                    rendered: None,
+                    from_cache: false,
                     times: Default::default(),
                 })
             });
@@ -569,12 +571,18 @@ pub fn check_all(
             }
         };
         let programs: Vec<&Program> = places.iter().map(program).collect();
-        match guarded(|| Ok(device.compile_many(&programs, purpose)?)) {
+        let compile = |programs: &[&Program]| -> Outcome<Vec<Arc<dyn crate::device::Executable>>> {
+            guarded(|| {
+                let kernels = compile_programs(&device, programs, purpose)?;
+                Ok(kernels.into_iter().map(|k| k.executable).collect())
+            })
+        };
+        match compile(&programs) {
             Ok(list) => executables.extend(places.iter().copied().zip(list)),
             // Whose fault it is shows one by one.
             Err(_) => {
                 for (place, program) in places.iter().zip(programs) {
-                    match guarded(|| Ok(device.compile_many(&[program], purpose)?)) {
+                    match compile(&[program]) {
                         Ok(list) => executables.extend(std::iter::once(*place).zip(list)),
                         Err(e) => drop(refused.insert(place.0, e)),
                     }

@@ -150,7 +150,7 @@ fn a_choice_of_minus_zero_is_one_of_bits() {
     let t =
         mask.where_(Tensor::full([2], -1.0f32).to("NULL"), Tensor::full([2], -0.0f32).to("NULL"));
     let program = &kernels(&t)[0].1;
-    let text = Cuda::new("sm_90").render(&program.name, &program.uops).unwrap();
+    let text = Cuda::new("sm_90").render(&program.name, &program.uops).unwrap().text();
     assert!(text.contains("choose_f32(") && text.contains("selp.b32"), "{text}");
     common::compile_for_cuda(std::slice::from_ref(program));
 }

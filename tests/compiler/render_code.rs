@@ -428,7 +428,7 @@ fn programs(lanes: u16, renderer: &dyn Renderer) -> Vec<Rendered> {
         }
         program.finish();
         let name = format!("every_{t}");
-        Rendered { source: renderer.render(&name, &program.list).unwrap(), name, program }
+        Rendered { source: renderer.render(&name, &program.list).unwrap().text(), name, program }
     };
     DType::ALL.iter().map(rendered).collect()
 }

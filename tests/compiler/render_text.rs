@@ -369,7 +369,7 @@ fn check(language: &str, renderer: &dyn Renderer) {
             assert!(renderer.render(name, &build(gpu)).is_err(), "{language} has no shuffles");
             continue;
         }
-        let text = renderer.render(name, &build(gpu)).unwrap();
+        let text = renderer.render(name, &build(gpu)).unwrap().text();
         let path = folder.join(format!("{name}.txt"));
         if std::env::var_os("BLESS").is_some() {
             std::fs::create_dir_all(&folder).unwrap();
@@ -444,7 +444,7 @@ fn wgsl_is_valid() {
     for (name, build) in cases.chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)])
     {
         for renderer in &renderers {
-            let text = renderer.render(name, &build(true)).unwrap();
+            let text = renderer.render(name, &build(true)).unwrap().text();
             let module = wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(&text)));
             let capabilities = valid::Capabilities::SHADER_INT64 | valid::Capabilities::FLOAT64;
@@ -473,6 +473,8 @@ fn unaligned_text_has_no_vectors_in_memory() {
         ),
     ] {
         let (aligned, plain) = (aligned.unwrap(), plain.unwrap());
+        assert!(aligned.assumes_alignment && !plain.assumes_alignment);
+        let (aligned, plain) = (aligned.text(), plain.text());
         assert!(aligned.contains(pointer) && !plain.contains(pointer), "{aligned}\n{plain}");
     }
 }

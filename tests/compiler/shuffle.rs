@@ -184,12 +184,12 @@ fn several_reduces_of_a_row_on_two_targets() {
 fn the_text_for_cuda() {
     let x = numbers(&[2, 256], DType::F32, |i| i as i64 % 5);
     let programs = compared(|| x.sum(1), "GROUP:1:128");
-    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap();
+    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap().text();
     assert!(text.contains("__shfl_xor_sync(0xffffffff,acc0,16)"), "{text}");
     assert_eq!(text.matches("__shfl_xor_sync").count(), 7, "{text}");
     assert_eq!(text.matches("__syncthreads").count(), 1, "{text}");
     let programs = compared(|| x.sum(1), "GROUP:1:8");
-    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap();
+    let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap().text();
     assert!(text.contains("__shfl_xor_sync(0xff,"), "{text}");
     assert!(!text.contains("__shared__"), "{text}");
 }

@@ -22,6 +22,7 @@ const ROOMS: &[&[&str]] = &[
     &["lower"],
     &["tables"],
     &["render"],
+    &["disk_cache"],
     &["device"],
     &["compile"],
     &["exec"],

@@ -39,7 +39,7 @@ fn texts(t: &Tensor, renderer: &dyn Renderer) -> Result<Vec<String>, Error> {
     let text = |k: &Kernel| {
         let program =
             compile::lowered(&heuristic::choose(k, renderer.target()), renderer.target())?;
-        renderer.render("kernel", &program.uops)
+        renderer.render("kernel", &program.uops).map(|r| r.text())
     };
     kernels(t).iter().map(text).collect()
 }

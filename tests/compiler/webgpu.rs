@@ -225,7 +225,7 @@ mod fused {
         let store = node(Op::Store, DType::VOID, &[place(&args[0]), value.clone()], Arg::None);
         let uops: Vec<UOp> =
             args.into_iter().chain([at]).chain(loads).chain([value, store]).collect();
-        Wgsl::with(Target::wgsl(), 128 << 20, fma).render("triples", &uops).unwrap()
+        Wgsl::with(Target::wgsl(), 128 << 20, fma).render("triples", &uops).unwrap().text()
     }
 
     fn triples(n: usize) -> Vec<[f32; 3]> {

@@ -721,14 +721,15 @@ fn kernels_for_gpus_have_the_value_in_their_launch() {
         );
     };
     let columns = program(&x.i(..&n).sum(0), &Target::cuda());
-    ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap());
+    ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap().text());
     // Where there are few of them, threads share each.
     let few = program(&x.i((.., ..64)).i(..&n).sum(0), &Target::cuda());
     assert!(few.launch.local.iter().product::<usize>() >= 256, "{:?}", few.launch);
     ends_at_the_value(
         &Wgsl::default()
             .render("columns", &program(&x.i(..&n).sum(0), &Target::wgsl()).uops)
-            .unwrap(),
+            .unwrap()
+            .text(),
     );
     // One axis alone is as long as it can be, and guarded, so that threads can share it.
     let line = program(

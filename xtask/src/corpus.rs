@@ -70,7 +70,8 @@ fn kernel(c: &Arc<Compiled>) -> String {
         launch.grid, launch.local, launch.threads
     )
     .expect("a string takes all text");
-    for line in c.executable.source().unwrap_or("no source").lines() {
+    let source = c.rendered.as_ref().map_or_else(|| "no source".to_string(), |r| r.text());
+    for line in source.lines() {
         writeln!(text, " {line}").expect("a string takes all text");
     }
     text

@@ -40,7 +40,7 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
         compile::clear_programs();
         let compiled =
             asts.iter().map(|ast| compile::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
-        let of_kind = compiled.iter().filter(|c| c.executable.from_cache() == kept);
+        let of_kind = compiled.iter().filter(|c| c.from_cache == kept);
         let mut times: Vec<Duration> = of_kind.map(|c| c.times[2]).collect();
         times.sort();
         let [.., worst] = times[..] else {

@@ -16,9 +16,10 @@ mod trial;
 
 use self::scratch::Scratch;
 use self::trial::Fate;
+use super::build::{compile_program, compile_programs};
 use super::programs::{computable, verify_pass};
-use crate::device::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
-use crate::device::{Counters, Device, Executable, Purpose, buffer, count, disk_cache, profile};
+use crate::device::{Counters, Device, Executable, Purpose, buffer, count, profile};
+use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::heuristic;
@@ -293,7 +294,7 @@ impl Search<'_> {
     /// Times a kernel that runs without a search as well.
     fn trusted(&mut self, c: Candidate) -> Result<Option<Timed>> {
         self.is_new(&c);
-        let executable = self.device.compile(&c.program)?;
+        let executable = compile_program(self.device, &c.program)?.executable;
         let _alone = buffer::writing();
         self.scratch.restore()?;
         // SAFETY: as in `time`.
@@ -397,16 +398,14 @@ impl Search<'_> {
     /// Compiles together, or one by one where somebody is refused.
     fn compile(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, Arc<dyn Executable>)> {
         let programs: Vec<&Program> = candidates.iter().map(|c| &c.program).collect();
-        let executables: Vec<Option<Arc<dyn Executable>>> =
-            match self.device.compile_many(&programs, Purpose::Measure) {
-                Ok(all) => all.into_iter().map(Some).collect(),
-                Err(_) => programs
-                    .iter()
-                    .map(|p| {
-                        Some(self.device.compile_many(&[p], Purpose::Measure).ok()?.swap_remove(0))
-                    })
-                    .collect(),
-            };
+        let compile = |programs: &[&Program]| -> Result<Vec<Arc<dyn Executable>>> {
+            let kernels = compile_programs(self.device, programs, Purpose::Measure)?;
+            Ok(kernels.into_iter().map(|k| k.executable).collect())
+        };
+        let executables: Vec<Option<Arc<dyn Executable>>> = match compile(&programs) {
+            Ok(all) => all.into_iter().map(Some).collect(),
+            Err(_) => programs.iter().map(|p| Some(compile(&[p]).ok()?.swap_remove(0))).collect(),
+        };
         candidates
             .into_iter()
             .zip(executables)

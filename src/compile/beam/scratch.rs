@@ -53,7 +53,7 @@ impl Scratch {
                 random(arg.dtype(), *len, i as u64 + 1)?
             };
             let mut slot = Slot {
-                memory: device.allocate(bytes)?,
+                memory: device.backend().allocate(bytes)?,
                 dtype: arg.dtype(),
                 bytes,
                 before: None,

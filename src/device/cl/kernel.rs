@@ -4,43 +4,44 @@ use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
 use super::{ClContext, api};
 use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::build::{CompiledKernel, first_lines, keep_source};
-use crate::device::disk_cache;
+use crate::device::module::{KernelInfo, LoadedModule, first_lines};
 use crate::device::registry::Executable;
+use crate::disk_cache::{self, save_failed_source};
 use crate::error::{Error, Result};
-use crate::lower::{Launch, Program};
+use crate::lower::Launch;
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A compiled kernel.
-pub(super) struct ClKernel {
+/// A built program.
+pub(super) struct ClModule {
+    pub shared: Arc<ClContext>,
+    pub program: Owned,
+}
+
+/// A compiled kernel. The driver keeps its program alive.
+struct ClKernel {
     shared: Arc<ClContext>,
-    source: String,
     name: String,
     /// Bytes of an element of each argument.
     widths: Vec<usize>,
-    /// Arguments belong to the kernel and not to the launch, so one thread sets and launches at a
-    /// time.
+    /// The driver's kernel. It holds the arguments of the next launch, so that one thread sets them
+    /// and launches at a time.
     kernel: Mutex<Owned>,
-    kept: bool,
 }
 
-impl ClKernel {
-    /// The kernel of a name in a program that was built.
-    pub fn new(
-        shared: &Arc<ClContext>,
-        built: CompiledKernel<Owned>,
-        program: &Program,
-    ) -> Result<ClKernel> {
-        let CompiledKernel { code, symbol, source, kept } = built;
+impl LoadedModule for ClModule {
+    fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
+        let KernelInfo { symbol, program, source, .. } = kernel;
+        let shared = &self.shared;
         let entry = CString::new(symbol)
             .map_err(|_| Error::Device("a kernel's name has a null byte".into()))?;
         let mut status = 0;
         // SAFETY: the program is built, and the name ends in a null byte.
-        let kernel =
-            unsafe { (shared.api.clCreateKernel)(code.handle, entry.as_ptr(), &mut status) };
+        let kernel = unsafe {
+            (shared.api.clCreateKernel)(self.program.handle, entry.as_ptr(), &mut status)
+        };
         let kernel = Owned::new(
             "taking a kernel from its program",
             (kernel, status),
@@ -53,20 +54,16 @@ impl ClKernel {
                 "kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it",
                 program.name, shared.label
             );
-            return Err(Error::Compile {
-                msg,
-                source_at: keep_source(&source, &program.name, ".cl", disk_cache::global().dir()),
-            });
+            let dir = disk_cache::global().dir();
+            let source_at = save_failed_source(source, &program.name, ".cl", dir);
+            return Err(Error::Compile { msg, source_at });
         }
-        let widths = program.args.iter().map(|a| a.dtype().itemsize()).collect();
-        Ok(ClKernel {
+        Ok(Arc::new(ClKernel {
             shared: shared.clone(),
-            source,
             name: program.name.clone(),
-            widths,
+            widths: program.args.iter().map(|a| a.dtype().itemsize()).collect(),
             kernel: Mutex::new(kernel),
-            kept,
-        })
+        }))
     }
 }
 
@@ -95,7 +92,7 @@ impl ClContext {
             );
             Error::Compile {
                 msg,
-                source_at: keep_source(source, name, ".cl", disk_cache::global().dir()),
+                source_at: save_failed_source(source, name, ".cl", disk_cache::global().dir()),
             }
         })?;
         Ok(program)
@@ -339,11 +336,5 @@ impl Executable for ClKernel {
         let event = self.start(args, launch, true)?;
         event.map_or(Ok(()), |event| self.shared.wait(&event))?;
         Ok(start.elapsed())
-    }
-    fn source(&self) -> Option<&str> {
-        Some(&self.source)
-    }
-    fn from_cache(&self) -> bool {
-        self.kept
     }
 }

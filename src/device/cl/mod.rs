@@ -12,9 +12,9 @@ mod memory;
 use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::ClPool;
 use super::buffer::Memory;
-use super::build::{CompiledModule, ModuleCompiler, build, build_text};
-use super::disk_cache::CacheKey;
-use super::registry::{Backend, Executable, Purpose};
+use super::module::{Batching, CompiledModule, LoadedModule, ModuleCompiler};
+use super::registry::{Backend, Purpose};
+use crate::disk_cache::CacheKey;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
@@ -23,8 +23,8 @@ use crate::target::Target;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-/// How many kernels are built from one source. PoCL takes 0.22 s for one and 0.25 s for sixteen.
-const TOGETHER: usize = 32;
+/// Kernels of one module. PoCL takes 0.22 s for one kernel and 0.25 s for sixteen.
+const PER_MODULE: usize = 32;
 
 /// The device.
 pub struct Cl {
@@ -224,24 +224,8 @@ impl Backend for Cl {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
-    }
-    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        let built = build_text(self, text.to_string(), &program.name)?;
-        Ok(Arc::new(kernel::ClKernel::new(&self.shared, built, program)?))
-    }
-    fn compile_many(
-        &self,
-        programs: &[&Program],
-        purpose: Purpose,
-    ) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(self, programs, purpose)?;
-        let kernels = built
-            .into_iter()
-            .zip(programs)
-            .map(|(built, program)| kernel::ClKernel::new(&self.shared, built, program));
-        kernels.map(|kernel| Ok(Arc::new(kernel?) as Arc<dyn Executable>)).collect()
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(self)
     }
     fn held(&self) -> usize {
         self.shared.pool.held()
@@ -255,30 +239,36 @@ impl Backend for Cl {
 }
 
 impl ModuleCompiler for Cl {
-    type Code = Owned;
-    fn device(&self) -> &str {
+    fn label(&self) -> &str {
         "CL"
     }
     fn renderer(&self) -> &dyn Renderer {
         &self.renderer
     }
-    fn start(&self) -> &str {
-        "__kernel "
+    fn batching(&self, _kernels: usize) -> Batching {
+        Batching { per_module: PER_MODULE, at_once: 1 }
     }
-    fn division(&self, _kernels: usize) -> (usize, usize) {
-        (TOGETHER, 1)
+    fn cache_key(&self, source: &str) -> Option<CacheKey> {
+        let identity = self.shared.identity.as_bytes();
+        Some(CacheKey::of(&[b"opencl binary 1", identity, source.as_bytes()]))
     }
-    fn key(&self, source: &str) -> CacheKey {
-        CacheKey::of(&[b"opencl binary 1", self.shared.identity.as_bytes(), source.as_bytes()])
+    fn user_module(&self, _: &Program, text: &str) -> Result<String> {
+        Ok(text.to_string())
     }
-    /// What a driver will not hand out is built again the next time.
-    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<CompiledModule<Owned>> {
+    /// If the driver hands out no binary, the text is compiled again in the next process.
+    fn compile_module(&self, text: &str, name: &str, _: Purpose) -> Result<CompiledModule> {
         let program = self.shared.built_source(text, name)?;
-        let binary = self.shared.binary(&program).ok();
-        Ok((program, binary))
+        let object = self.shared.binary(&program).ok();
+        Ok(CompiledModule { loaded: self.module(program), object })
     }
-    fn load(&self, object: &[u8], _name: &str) -> Result<Owned> {
-        self.shared.built_binary(object)
+    fn load(&self, object: &[u8], _name: &str) -> Result<Arc<dyn LoadedModule>> {
+        Ok(self.module(self.shared.built_binary(object)?))
+    }
+}
+
+impl Cl {
+    fn module(&self, program: Owned) -> Arc<dyn LoadedModule> {
+        Arc::new(kernel::ClModule { shared: self.shared.clone(), program })
     }
 }
 

@@ -3,14 +3,16 @@
 use super::driver::{Address, Handle, number, shown};
 use super::gpu::Gpu;
 use super::memory::CudaMemory;
-use super::nvrtc::{KERNEL, Nvrtc};
+use super::nvrtc::Nvrtc;
 use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::build::{CompiledKernel, CompiledModule, ModuleCompiler, build_text, short};
-use crate::device::disk_cache::CacheKey;
+use crate::device::module::{
+    Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler,
+};
 use crate::device::registry::{Executable, Purpose};
+use crate::disk_cache::CacheKey;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::lower::Launch;
+use crate::lower::{Launch, Program};
 use crate::render::{Cuda, Renderer};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -29,28 +31,27 @@ pub(super) struct Builder {
 }
 
 impl ModuleCompiler for Builder {
-    type Code = Module;
-    fn device(&self) -> &str {
+    fn label(&self) -> &str {
         "CUDA"
     }
     fn renderer(&self) -> &dyn Renderer {
         &self.renderer
     }
-    fn start(&self) -> &str {
-        KERNEL
+    /// One module for all: starting NVRTC takes as long as several small kernels.
+    fn batching(&self, kernels: usize) -> Batching {
+        Batching { per_module: kernels, at_once: 1 }
     }
-    /// One text for all: the start of NVRTC takes as long as several small kernels.
-    fn division(&self, kernels: usize) -> (usize, usize) {
-        (kernels, 1)
+    fn cache_key(&self, source: &str) -> Option<CacheKey> {
+        Some(self.nvrtc.key(source, &self.arch))
     }
-    fn key(&self, source: &str) -> CacheKey {
-        self.nvrtc.key(source, &self.arch)
+    fn user_module(&self, _: &Program, text: &str) -> Result<String> {
+        Ok(text.to_string())
     }
-    fn make(&self, text: &str, name: &str, _purpose: Purpose) -> Result<CompiledModule<Module>> {
+    fn compile_module(&self, text: &str, name: &str, _: Purpose) -> Result<CompiledModule> {
         let object = self.nvrtc.compile(text, name, &self.arch)?;
-        Ok((self.load(&object, name)?, Some(object)))
+        Ok(CompiledModule { loaded: self.load(&object, name)?, object: Some(object) })
     }
-    fn load(&self, image: &[u8], name: &str) -> Result<Module> {
+    fn load(&self, image: &[u8], name: &str) -> Result<Arc<dyn LoadedModule>> {
         let mut module = null_mut();
         // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call
         // writes one handle.
@@ -58,7 +59,7 @@ impl ModuleCompiler for Builder {
             .gpu
             .ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?
         {
-            0 => Ok(Module { gpu: self.gpu.clone(), handle: module }),
+            0 => Ok(Arc::new(Module { gpu: self.gpu.clone(), handle: module })),
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
                 let mut msg =
@@ -102,6 +103,18 @@ impl Module {
     }
 }
 
+impl LoadedModule for Module {
+    fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(CudaKernel {
+            gpu: self.gpu.clone(),
+            name: kernel.program.name.as_str().into(),
+            function: self.function(kernel.symbol)?,
+            compile_unaligned: kernel.unaligned,
+            unaligned: OnceLock::new(),
+        }))
+    }
+}
+
 impl Drop for Module {
     fn drop(&mut self) {
         // A kernel of it may still run. Of a lost GPU there is nothing to unload.
@@ -124,16 +137,13 @@ unsafe impl Sync for Function {}
 
 /// A kernel.
 pub(super) struct CudaKernel {
-    builder: Arc<Builder>,
+    gpu: Arc<Gpu>,
     name: Arc<str>,
-    source: String,
     function: Function,
-    /// The text without vectors in memory, where it is another.
-    plain: Option<String>,
-    /// Compiled when a buffer first does not start where vectors have to: as a part of another
-    /// may.
-    unaligned: OnceLock<Result<Function>>,
-    kept: bool,
+    /// Compiles the variant for buffers that do not start at a multiple of [`ALIGN`].
+    compile_unaligned: Option<CompileVariant>,
+    /// That variant, compiled at the first launch that needs it.
+    unaligned: OnceLock<Result<Arc<dyn Executable>>>,
 }
 
 /// The addresses of memory, which has to be of this GPU.
@@ -152,50 +162,27 @@ pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Addres
 }
 
 impl CudaKernel {
-    /// A kernel of loaded code, with its name for people.
-    pub fn new(
-        builder: &Arc<Builder>,
-        built: CompiledKernel<Module>,
-        name: &str,
-        plain: String,
-    ) -> Result<CudaKernel> {
-        let CompiledKernel { code, symbol, source, kept } = built;
-        let plain = (plain != source).then_some(plain);
-        let function = code.function(&symbol)?;
-        Ok(CudaKernel {
-            builder: builder.clone(),
-            name: name.into(),
-            source,
-            function,
-            plain,
-            unaligned: OnceLock::new(),
-            kept,
-        })
-    }
-
     /// The version of the kernel for these buffers, and their addresses.
     fn prepare(&self, args: &[MemoryRef]) -> Result<(Handle, Vec<Address>)> {
-        let addresses = addresses(&self.builder.gpu, args)?;
+        let addresses = addresses(&self.gpu, args)?;
         Ok((self.function_for(&addresses)?, addresses))
     }
 
     /// The version of the kernel for buffers at these addresses.
     pub fn function_for(&self, addresses: &[Address]) -> Result<Handle> {
-        let function = match &self.plain {
-            Some(plain) if addresses.iter().any(|a| !a.is_multiple_of(ALIGN)) => {
-                let build = || {
-                    let built = build_text(&*self.builder, plain.clone(), short(&self.name))?;
-                    built.code.function(&built.symbol)
-                };
-                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
-            }
-            _ => &self.function,
+        let Some(compile) = self.compile_unaligned.as_ref() else {
+            return Ok(self.function.handle);
         };
-        Ok(function.handle)
+        if addresses.iter().all(|a| a.is_multiple_of(ALIGN)) {
+            return Ok(self.function.handle);
+        }
+        let variant = self.unaligned.get_or_init(compile).as_ref().map_err(Clone::clone)?;
+        let kernel = variant.as_any().and_then(|k| k.downcast_ref::<CudaKernel>());
+        Ok(kernel.expect("a variant is compiled by the same backend").function.handle)
     }
 
     fn start(&self, function: Handle, addresses: &mut [Address], launch: &Launch) -> Result<()> {
-        let gpu = &self.builder.gpu;
+        let gpu = &self.gpu;
         let mut params: Vec<*mut c_void> =
             addresses.iter_mut().map(|a| (&raw mut *a).cast()).collect();
         let [[gx, gy, gz], [lx, ly, lz]] =
@@ -243,13 +230,7 @@ impl Executable for CudaKernel {
     }
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let (function, mut addresses) = self.prepare(args)?;
-        self.builder.gpu.timed(|| self.start(function, &mut addresses, launch))
-    }
-    fn source(&self) -> Option<&str> {
-        Some(&self.source)
-    }
-    fn from_cache(&self) -> bool {
-        self.kept
+        self.gpu.timed(|| self.start(function, &mut addresses, launch))
     }
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)

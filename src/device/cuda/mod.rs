@@ -25,15 +25,14 @@ pub use nvrtc::Nvrtc;
 use self::driver::{Driver, number, shown};
 use self::gpu::Gpu;
 use self::graph::CudaGraph;
-use self::kernel::{Builder, CudaKernel, Module};
+use self::kernel::Builder;
 use self::memory::CudaMemory;
 use super::buffer::Memory;
-use super::build::{CompiledKernel, build, build_text, short};
 use super::host::arch::NATIVE;
-use super::registry::{Backend, Call, Executable, Graph, Purpose};
+use super::module::ModuleCompiler;
+use super::registry::{Backend, Call, Graph};
 use crate::env;
 use crate::error::Result;
-use crate::lower::Program;
 use crate::render::{Cuda, Renderer};
 use crate::target::Target;
 use std::sync::Arc;
@@ -41,8 +40,6 @@ use std::sync::Arc;
 /// The device.
 pub(crate) struct CudaDevice {
     builder: Arc<Builder>,
-    /// For buffers that do not start where vectors have to.
-    plain: Cuda,
     about: String,
 }
 
@@ -66,11 +63,7 @@ impl CudaDevice {
         );
         let config = env::config()?;
         let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
-        Ok(CudaDevice {
-            plain: renderer.clone().unaligned(),
-            builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }),
-            about,
-        })
+        Ok(CudaDevice { builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }), about })
     }
 }
 
@@ -98,25 +91,8 @@ impl Backend for CudaDevice {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::Remote(Box::new(CudaMemory::new(&self.builder.gpu, bytes)?)))
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
-    }
-    fn compile_many(
-        &self,
-        programs: &[&Program],
-        purpose: Purpose,
-    ) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(&*self.builder, programs, purpose)?;
-        let kernel =
-            |(built, program): (CompiledKernel<Module>, &&Program)| -> Result<Arc<dyn Executable>> {
-                let plain = self.plain.render(short(&program.name), &program.uops)?;
-                Ok(Arc::new(CudaKernel::new(&self.builder, built, &program.name, plain)?))
-            };
-        built.into_iter().zip(programs).map(kernel).collect()
-    }
-    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        let built = build_text(&*self.builder, text.to_string(), &program.name)?;
-        Ok(Arc::new(CudaKernel::new(&self.builder, built, &program.name, text.to_string())?))
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(&*self.builder)
     }
     fn graph(
         &self,

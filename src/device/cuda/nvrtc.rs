@@ -2,13 +2,12 @@
 //! code for an architecture, or an error with what the compiler said and a file that holds the
 //! text. It needs no GPU.
 
-use crate::device::build::{first_lines, joined, keep_source};
-use crate::device::disk_cache;
-use crate::device::disk_cache::CacheKey;
 use crate::device::library::{Library, functions};
+use crate::device::module::{entry_name, first_lines};
+use crate::disk_cache::{self, CacheKey, save_failed_source};
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
-use crate::render::Cuda;
+use crate::render::{self, Cuda, Renderer};
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -39,9 +38,6 @@ type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 /// Operations round once: a multiplication and an addition are not made one. Everything else is
 /// exact by default.
 const FLAGS: [&str; 2] = ["--fmad=false", "--disable-warnings"];
-
-/// What a kernel's own lines begin with, after types and helpers.
-pub(super) const KERNEL: &str = "extern \"C\" __global__";
 
 const ADVICE: &str =
     "install it with `pip install nvidia-cuda-nvrtc`, or name the file of libnvrtc in PICO_NVRTC";
@@ -170,14 +166,19 @@ impl Nvrtc {
                 format!("kernel {name}: NVRTC {} for {arch}: {}", self.version, first_lines(&why));
             Error::Compile {
                 msg,
-                source_at: keep_source(source, name, ".cu", disk_cache::global().dir()),
+                source_at: save_failed_source(source, name, ".cu", disk_cache::global().dir()),
             }
         })
     }
 
     /// Compiles programs together, and drops the code: for tests without a GPU.
     pub fn check(&self, programs: &[&Lowered], arch: &str) -> Result<()> {
-        let (text, _) = joined(&Cuda::new(arch), KERNEL, programs)?;
+        let renderer = Cuda::new(arch);
+        let rendered = programs
+            .iter()
+            .map(|p| renderer.render(entry_name(&p.name), &p.uops))
+            .collect::<Result<Vec<_>>>()?;
+        let (text, _) = render::module(rendered.iter());
         self.compile(&text, "many", arch).map(drop)
     }
 

@@ -7,10 +7,10 @@ use super::elf::Code;
 use super::llvm::Llvm;
 use super::pool;
 use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::build::{CompiledKernel, CompiledModule, ModuleCompiler, build, build_text};
-use crate::device::disk_cache::CacheKey;
 use crate::device::memory::HostBuffer;
+use crate::device::module::{Batching, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
 use crate::device::registry::{Addresses, Backend, Executable, HostFunction, Purpose};
+use crate::disk_cache::CacheKey;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
@@ -71,22 +71,56 @@ impl Backend for Cpu {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.compile_many(&[program], Purpose::Cached)?.swap_remove(0))
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(self)
     }
-    fn compile_many(
-        &self,
-        programs: &[&Program],
-        purpose: Purpose,
-    ) -> Result<Vec<Arc<dyn Executable>>> {
-        let built = build(self, programs, purpose)?;
-        built.into_iter().map(|b| Ok(Arc::new(kernel(b)?) as Arc<dyn Executable>)).collect()
+}
+
+/// Kernels that one C compiler is given at most.
+const MAX_PER_MODULE: usize = 32;
+
+impl ModuleCompiler for Cpu {
+    fn label(&self) -> &str {
+        match self.compiler {
+            Compiler::C(_) => "CPU:CLANG",
+            Compiler::Llvm(_) => "CPU:LLVM",
+        }
     }
-    /// C gets an entry that calls the function with the buffers and the number of the share; a text
-    /// for LLVM has its own.
-    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
+    fn renderer(&self) -> &dyn Renderer {
+        &*self.renderer
+    }
+    /// Starting a C compiler costs several times as much as compiling a small kernel; LLVM runs in
+    /// this process.
+    fn batching(&self, kernels: usize) -> Batching {
+        let threads = self.renderer.target().threads.max(1);
+        let per_module = match self.compiler {
+            Compiler::C(_) => kernels.div_ceil(threads).clamp(1, MAX_PER_MODULE),
+            Compiler::Llvm(_) => 1,
+        };
+        Batching { per_module, at_once: threads }
+    }
+    fn cache_key(&self, source: &str) -> Option<CacheKey> {
+        Some(match &self.compiler {
+            Compiler::C(c) => c.key(source),
+            Compiler::Llvm(l) => l.key(source),
+        })
+    }
+    fn compile_module(&self, text: &str, name: &str, purpose: Purpose) -> Result<CompiledModule> {
+        let object = match &self.compiler {
+            Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
+            Compiler::C(c) => c.compile(text, name),
+            Compiler::Llvm(l) => l.compile_text(text, name, purpose == Purpose::UserText),
+        }?;
+        Ok(CompiledModule { loaded: self.load(&object, name)?, object: Some(object) })
+    }
+    fn load(&self, object: &[u8], _name: &str) -> Result<Arc<dyn LoadedModule>> {
+        Ok(Arc::new(Code::load(object)?))
+    }
+    /// C gets a wrapper that calls the function with the buffers and the thread number; a text for
+    /// LLVM has its own.
+    fn user_module(&self, program: &Program, text: &str) -> Result<String> {
         let name = &program.name;
-        let text = match self.compiler {
+        Ok(match self.compiler {
             Compiler::C(_) => {
                 let args: String =
                     (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
@@ -96,75 +130,28 @@ impl Backend for Cpu {
                 )
             }
             Compiler::Llvm(_) => text.to_string(),
-        };
-        Ok(Arc::new(kernel(build_text(self, text, name)?)?))
+        })
     }
 }
 
-/// More kernels than this are not given to one C compiler.
-const MOST_TOGETHER: usize = 32;
-
-impl ModuleCompiler for Cpu {
-    type Code = Code;
-    fn device(&self) -> &str {
-        match self.compiler {
-            Compiler::C(_) => "CPU:CLANG",
-            Compiler::Llvm(_) => "CPU:LLVM",
-        }
+impl LoadedModule for Code {
+    fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
+        let entry = format!("{}_entry", kernel.symbol);
+        let address = self.symbol(&entry).ok_or_else(|| Error::Compile {
+            msg: format!("the compiler's object has no function {entry}"),
+            source_at: None,
+        })?;
+        // SAFETY: every kernel has an entry of this type, from the renderer or `user_module`, and
+        // `code` keeps it mapped as long as the function pointer lives.
+        let run = unsafe { std::mem::transmute::<*const u8, HostFunction>(address) };
+        Ok(Arc::new(HostKernel { run, code: self }))
     }
-    fn renderer(&self) -> &dyn Renderer {
-        &*self.renderer
-    }
-    fn start(&self) -> &str {
-        "static void "
-    }
-    /// Starting a C compiler costs several times what a small kernel does; LLVM is here already.
-    fn division(&self, kernels: usize) -> (usize, usize) {
-        let threads = self.renderer.target().threads.max(1);
-        match self.compiler {
-            Compiler::C(_) => (kernels.div_ceil(threads).clamp(1, MOST_TOGETHER), threads),
-            Compiler::Llvm(_) => (1, threads),
-        }
-    }
-    fn key(&self, source: &str) -> CacheKey {
-        match &self.compiler {
-            Compiler::C(c) => c.key(source),
-            Compiler::Llvm(l) => l.key(source),
-        }
-    }
-    fn make(&self, text: &str, name: &str, purpose: Purpose) -> Result<CompiledModule<Code>> {
-        let object = match &self.compiler {
-            Compiler::C(c) if purpose == Purpose::Once => c.quick().compile(text, name),
-            Compiler::C(c) => c.compile(text, name),
-            Compiler::Llvm(l) => l.compile_text(text, name, purpose == Purpose::Text),
-        }?;
-        Ok((Code::load(&object)?, Some(object)))
-    }
-    fn load(&self, object: &[u8], _name: &str) -> Result<Code> {
-        Code::load(object)
-    }
-}
-
-/// A kernel of loaded code.
-fn kernel(built: CompiledKernel<Code>) -> Result<HostKernel> {
-    let CompiledKernel { code, symbol, source, kept } = built;
-    let entry = format!("{symbol}_entry");
-    let address = code.symbol(&entry).ok_or_else(|| Error::Compile {
-        msg: format!("the compiler's object has no function {entry}"),
-        source_at: None,
-    })?;
-    // SAFETY: the renderer gives every kernel an entry of this type, and `code` keeps it mapped as
-    // long as the function pointer lives.
-    let run = unsafe { std::mem::transmute::<*const u8, HostFunction>(address) };
-    Ok(HostKernel { source, run, code, kept })
 }
 
 struct HostKernel {
-    source: String,
     run: HostFunction,
     /// Keeps the machine code mapped.
     code: Arc<Code>,
-    kept: bool,
 }
 
 impl Executable for HostKernel {
@@ -186,14 +173,8 @@ impl Executable for HostKernel {
         pool::run(launch.threads, &share);
         Ok(start.elapsed())
     }
-    fn source(&self) -> Option<&str> {
-        Some(&self.source)
-    }
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
-    }
-    fn from_cache(&self) -> bool {
-        self.kept
     }
     /// What the renderer calls `<name>_entry`.
     fn entry(&self) -> Option<HostFunction> {

@@ -3,6 +3,7 @@
 use super::{Interp, Options};
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::memory::HostBuffer;
+use crate::device::module::ModuleCompiler;
 use crate::device::registry::{Backend, Executable};
 use crate::device::{interp, limits};
 use crate::env;
@@ -35,7 +36,10 @@ impl Backend for InterpDevice {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        None
+    }
+    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(InterpKernel(Interp::compile(&program.uops)?)))
     }
 }

@@ -3,16 +3,16 @@
 use super::memory::MetalMemory;
 use super::{MetalContext, Pending};
 use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::build::{first_lines, keep_source, short};
-use crate::device::disk_cache;
+use crate::device::module::{CompileVariant, KernelInfo, LoadedModule, first_lines};
 use crate::device::registry::Executable;
+use crate::disk_cache::{self, save_failed_source};
 use crate::env;
 use crate::error::{Error, Result};
-use crate::lower::{Launch, Program};
+use crate::lower::Launch;
 use crate::target::Target;
 use objc2::rc::{Retained, autoreleasepool};
 use objc2::runtime::ProtocolObject;
-use objc2_foundation::{NSError, NSString};
+use objc2_foundation::NSString;
 use objc2_metal::{
     MTLBuffer, MTLCommandBuffer, MTLCommandEncoder, MTLCommandQueue, MTLCompileOptions,
     MTLComputeCommandEncoder, MTLComputePipelineDescriptor, MTLComputePipelineState, MTLDevice,
@@ -25,29 +25,58 @@ use std::time::Duration;
 const ALIGN: usize = 16;
 type Pipeline = Retained<ProtocolObject<dyn MTLComputePipelineState>>;
 
+/// A compiled library.
+pub(super) struct MetalModule {
+    shared: Arc<MetalContext>,
+    library: Retained<ProtocolObject<dyn MTLLibrary>>,
+}
+// SAFETY: a library does not change after it was made, and Metal lets every thread use it.
+unsafe impl Send for MetalModule {}
+// SAFETY: as above.
+unsafe impl Sync for MetalModule {}
+
 /// A kernel.
-pub(super) struct MetalKernel {
+struct MetalKernel {
     shared: Arc<MetalContext>,
     name: Arc<str>,
-    source: String,
     /// Threads of a workgroup.
     threads: usize,
     pipeline: Pipeline,
-    /// The text without vectors in memory, where it is another.
-    plain: Option<String>,
-    /// Compiled when a buffer first does not start where vectors have to: as a part of another
-    /// may.
-    unaligned: OnceLock<Result<Pipeline>>,
+    /// Compiles the variant for buffers that do not start at a multiple of [`ALIGN`].
+    compile_unaligned: Option<CompileVariant>,
+    /// That variant, compiled at the first launch that needs it.
+    unaligned: OnceLock<Result<Arc<dyn Executable>>>,
 }
 
-impl MetalKernel {
-    /// Compiles the kernel of a program.
-    pub fn new(
-        shared: &Arc<MetalContext>,
-        program: &Program,
-        source: String,
-        plain: String,
-    ) -> Result<MetalKernel> {
+impl MetalModule {
+    /// Compiles a text.
+    pub fn new(shared: &Arc<MetalContext>, source: &str, name: &str) -> Result<MetalModule> {
+        let library = autoreleasepool(|_| {
+            let options = MTLCompileOptions::new();
+            // Newer systems have another name for it, and still accept this one.
+            #[allow(deprecated)]
+            options.setFastMathEnabled(false);
+            shared
+                .device
+                .newLibraryWithSource_options_error(&NSString::from_str(source), Some(&options))
+                .map_err(|e| rejected(source, name, &e.localizedDescription().to_string()))
+        })?;
+        Ok(MetalModule { shared: shared.clone(), library })
+    }
+}
+
+/// The error of a text that Metal rejects.
+fn rejected(source: &str, name: &str, why: &str) -> Error {
+    let dir = disk_cache::global().dir();
+    Error::Compile {
+        msg: format!("kernel {name}: Metal: {}", first_lines(why)),
+        source_at: save_failed_source(source, name, ".metal", dir),
+    }
+}
+
+impl LoadedModule for MetalModule {
+    fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
+        let KernelInfo { symbol, program, source, unaligned } = kernel;
         let most = Target::metal().max_buffers;
         if program.args.len() > most {
             let msg = format!(
@@ -58,19 +87,32 @@ impl MetalKernel {
             return Err(Error::Device(msg));
         }
         let threads = program.launch.local.iter().product();
-        let pipeline = compile(shared, &source, &program.name, threads)?;
-        let plain = (plain != source).then_some(plain);
-        Ok(MetalKernel {
-            shared: shared.clone(),
+        let pipeline = autoreleasepool(|_| {
+            let function = self.library.newFunctionWithName(&NSString::from_str(symbol));
+            let function = function.ok_or_else(|| {
+                rejected(source, &program.name, "the text has no kernel of that name")
+            })?;
+            let wanted = MTLComputePipelineDescriptor::new();
+            wanted.setComputeFunction(Some(&function));
+            wanted.setMaxTotalThreadsPerThreadgroup(threads);
+            let none = MTLPipelineOption::None;
+            self.shared
+                .device
+                .newComputePipelineStateWithDescriptor_options_reflection_error(&wanted, none, None)
+                .map_err(|e| rejected(source, &program.name, &e.localizedDescription().to_string()))
+        })?;
+        Ok(Arc::new(MetalKernel {
+            shared: self.shared.clone(),
             name: program.name.as_str().into(),
-            source,
             threads,
             pipeline,
-            plain,
+            compile_unaligned: unaligned,
             unaligned: OnceLock::new(),
-        })
+        }))
     }
+}
 
+impl MetalKernel {
     /// Hands the kernel over to the GPU.
     fn start(&self, args: &[MemoryRef], launch: &Launch) -> Result<Pending> {
         let device = &self.shared.name;
@@ -87,10 +129,11 @@ impl MetalKernel {
         let blocks = blocks.ok_or_else(|| {
             Error::Device(format!("a kernel of {device} was given memory of another device"))
         })?;
-        let pipeline = match &self.plain {
-            Some(plain) if args.iter().any(|p| !p.offset.is_multiple_of(ALIGN)) => {
-                let build = || compile(&self.shared, plain, &self.name, self.threads);
-                self.unaligned.get_or_init(build).as_ref().map_err(Clone::clone)?
+        let pipeline = match &self.compile_unaligned {
+            Some(compile) if args.iter().any(|p| !p.offset.is_multiple_of(ALIGN)) => {
+                let variant = self.unaligned.get_or_init(compile).as_ref().map_err(Clone::clone)?;
+                let kernel = variant.as_any().and_then(|k| k.downcast_ref::<MetalKernel>());
+                &kernel.expect("a variant is compiled by the same backend").pipeline
             }
             _ => &self.pipeline,
         };
@@ -122,39 +165,6 @@ impl MetalKernel {
     }
 }
 
-/// Compiles a text, and makes its kernel ready for workgroups of so many threads.
-fn compile(shared: &MetalContext, source: &str, name: &str, threads: usize) -> Result<Pipeline> {
-    let refused = |why: String| {
-        let msg = format!("kernel {name}: Metal: {}", first_lines(&why));
-        Error::Compile {
-            msg,
-            source_at: keep_source(source, name, ".metal", disk_cache::global().dir()),
-        }
-    };
-    let said = |e: Retained<NSError>| refused(e.localizedDescription().to_string());
-    autoreleasepool(|_| {
-        let options = MTLCompileOptions::new();
-        // Newer systems call it another way, and still take this one.
-        #[allow(deprecated)]
-        options.setFastMathEnabled(false);
-        let library = shared
-            .device
-            .newLibraryWithSource_options_error(&NSString::from_str(source), Some(&options))
-            .map_err(said)?;
-        let function = library.newFunctionWithName(&NSString::from_str(short(name)));
-        let function =
-            function.ok_or_else(|| refused("the text has no kernel of that name".to_string()))?;
-        let wanted = MTLComputePipelineDescriptor::new();
-        wanted.setComputeFunction(Some(&function));
-        wanted.setMaxTotalThreadsPerThreadgroup(threads);
-        let none = MTLPipelineOption::None;
-        shared
-            .device
-            .newComputePipelineStateWithDescriptor_options_reflection_error(&wanted, none, None)
-            .map_err(said)
-    })
-}
-
 impl Executable for MetalKernel {
     /// Does not wait, and so has no time to tell, unless times are wanted.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
@@ -170,7 +180,7 @@ impl Executable for MetalKernel {
         let seconds = launched.commands.GPUEndTime() - launched.commands.GPUStartTime();
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     }
-    fn source(&self) -> Option<&str> {
-        Some(&self.source)
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
     }
 }

@@ -11,11 +11,11 @@
 mod kernel;
 mod memory;
 
-use self::kernel::MetalKernel;
+use self::kernel::MetalModule;
 use self::memory::MetalPool;
 use super::buffer::Memory;
-use super::build::short;
-use super::registry::{Backend, Executable};
+use super::module::{CompiledModule, ModuleCompiler};
+use super::registry::{Backend, Purpose};
 use crate::error::{Error, Result};
 use crate::lower::Program;
 use crate::render::{self, Renderer};
@@ -38,8 +38,6 @@ const MOST_PENDING: usize = 48;
 pub struct MetalDevice {
     shared: Arc<MetalContext>,
     renderer: render::Metal,
-    /// For buffers that do not start where vectors have to.
-    plain: render::Metal,
     about: String,
 }
 
@@ -129,7 +127,7 @@ impl MetalDevice {
         let renderer = render::Metal::with(target);
         let shared =
             Arc::new(MetalContext { name, device, queue, pending: Mutex::default(), pool });
-        Ok(MetalDevice { shared, plain: renderer.clone().unaligned(), renderer, about })
+        Ok(MetalDevice { shared, renderer, about })
     }
 }
 
@@ -143,17 +141,8 @@ impl Backend for MetalDevice {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let render = |r: &render::Metal| r.render(short(&program.name), &program.uops);
-        Ok(Arc::new(MetalKernel::new(
-            &self.shared,
-            program,
-            render(&self.renderer)?,
-            render(&self.plain)?,
-        )?))
-    }
-    fn compile_source(&self, program: &Program, text: &str) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(MetalKernel::new(&self.shared, program, text.to_string(), text.to_string())?))
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(self)
     }
     fn held(&self) -> usize {
         self.shared.pool.held()
@@ -163,5 +152,21 @@ impl Backend for MetalDevice {
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish()
+    }
+}
+
+impl ModuleCompiler for MetalDevice {
+    fn label(&self) -> &str {
+        "METAL"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    fn user_module(&self, _: &Program, text: &str) -> Result<String> {
+        Ok(text.to_string())
+    }
+    fn compile_module(&self, text: &str, name: &str, _: Purpose) -> Result<CompiledModule> {
+        let loaded = Arc::new(MetalModule::new(&self.shared, text, name)?);
+        Ok(CompiledModule { loaded, object: None })
     }
 }

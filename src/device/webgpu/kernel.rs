@@ -3,9 +3,9 @@
 use super::memory::{WebGpuMemory, allocate};
 use super::{Starts, WebGpuContext, locked};
 use crate::device::buffer::{Memory, MemoryRef, Remote};
-use crate::device::build::{first_lines, keep_source, short};
-use crate::device::disk_cache;
+use crate::device::module::{KernelInfo, first_lines};
 use crate::device::registry::Executable;
+use crate::disk_cache::{self, save_failed_source};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -31,7 +31,6 @@ pub(super) const ALIGN: usize = 256;
 /// A compiled kernel.
 pub(super) struct WebGpuKernel {
     shared: Arc<WebGpuContext>,
-    source: String,
     name: String,
     /// Of each argument: bytes of an element, and of each of its pieces but the last.
     args: Vec<(usize, usize)>,
@@ -46,14 +45,19 @@ impl WebGpuKernel {
     pub fn new(
         shared: &Arc<WebGpuContext>,
         wgsl: &Wgsl,
-        source: String,
-        program: &Program,
+        kernel: &KernelInfo,
     ) -> Result<WebGpuKernel> {
+        let KernelInfo { symbol, program, source, .. } = kernel;
         let refused = |what: &str| {
             let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
             Error::Compile {
                 msg,
-                source_at: keep_source(&source, &program.name, ".wgsl", disk_cache::global().dir()),
+                source_at: save_failed_source(
+                    source,
+                    &program.name,
+                    ".wgsl",
+                    disk_cache::global().dir(),
+                ),
             }
         };
         let args: Vec<(usize, usize)> = program
@@ -85,7 +89,7 @@ impl WebGpuKernel {
         let made = shared.caught(|| {
             let text = ShaderModuleDescriptor {
                 label: None,
-                source: ShaderSource::Wgsl(Cow::Borrowed(&source)),
+                source: ShaderSource::Wgsl(Cow::Borrowed(source)),
             };
             // SAFETY: every index of a program is proven inside the argument of its slot, whose
             // length the executor checks, or is guarded; every loop has an end; divisors are
@@ -105,7 +109,7 @@ impl WebGpuKernel {
                 label: None,
                 layout: Some(&pipeline_layout),
                 module: &module,
-                entry_point: Some(short(&program.name)),
+                entry_point: Some(symbol),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     zero_initialize_workgroup_memory: false,
                     ..Default::default()
@@ -124,7 +128,6 @@ impl WebGpuKernel {
             groups,
             layout,
             pipeline,
-            source,
         })
     }
 
@@ -262,9 +265,6 @@ impl Executable for WebGpuKernel {
         self.shared.finish(&what)?;
         Ok(start.elapsed())
     }
-    fn source(&self) -> Option<&str> {
-        Some(&self.source)
-    }
 }
 
 /// Does the language's `fma` round once here? It need not, and lavapipe's does not; so it is tried.
@@ -309,8 +309,10 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
         estimate: Default::default(),
         times: Default::default(),
     };
-    let kernel =
-        WebGpuKernel::new(shared, wgsl, wgsl.render(&program.name, &program.uops)?, &program)?;
+    let rendered = wgsl.render(&program.name, &program.uops)?;
+    let source = &rendered.text();
+    let info = KernelInfo { symbol: &rendered.entry, program: &program, source, unaligned: None };
+    let kernel = WebGpuKernel::new(shared, wgsl, &info)?;
     let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
     let (out, given) = (out?, given?);
     let (x, y) = (0.1f32, -0.01f32);

@@ -10,11 +10,10 @@ mod memory;
 
 use self::memory::WebGpuPool;
 use super::buffer::Memory;
-use super::build::short;
-use super::registry::{Backend, Executable};
+use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
+use super::registry::{Backend, Executable, Purpose};
 use crate::env;
 use crate::error::{Error, Result};
-use crate::lower::Program;
 use crate::render::{Fma, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -227,9 +226,8 @@ impl Backend for WebGpu {
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::Remote(Box::new(memory::allocate(&self.shared, bytes)?)))
     }
-    fn compile(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        let source = self.renderer.render(short(&program.name), &program.uops)?;
-        Ok(Arc::new(kernel::WebGpuKernel::new(&self.shared, &self.renderer, source, program)?))
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        Some(self)
     }
     fn held(&self) -> usize {
         self.shared.pool.held()
@@ -239,5 +237,30 @@ impl Backend for WebGpu {
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish(&|| "waiting".to_string())
+    }
+}
+
+impl ModuleCompiler for WebGpu {
+    fn label(&self) -> &str {
+        "WEBGPU"
+    }
+    fn renderer(&self) -> &dyn Renderer {
+        &self.renderer
+    }
+    /// `wgpu` compiles a pipeline, which needs the kernel's buffers; the module is its text.
+    fn compile_module(&self, _: &str, _: &str, _: Purpose) -> Result<CompiledModule> {
+        let module = WebGpuModule { shared: self.shared.clone(), renderer: self.renderer.clone() };
+        Ok(CompiledModule { loaded: Arc::new(module), object: None })
+    }
+}
+
+struct WebGpuModule {
+    shared: Arc<WebGpuContext>,
+    renderer: Wgsl,
+}
+
+impl LoadedModule for WebGpuModule {
+    fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(kernel::WebGpuKernel::new(&self.shared, &self.renderer, &kernel)?))
     }
 }

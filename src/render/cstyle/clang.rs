@@ -2,13 +2,13 @@
 //! `-ffp-contract=off` (one rounding per op).
 
 use super::clang_vector::{self, held};
-use super::dialect::{Address, Alu, Dialect, KernelText, Words};
+use super::dialect::{Address, Alu, Dialect, KernelSource, KernelText, Words};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::Renderer;
+use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
 /// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long tidx)` that takes
@@ -31,7 +31,7 @@ impl Renderer for Clang {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         super::render(self, name, uops)
     }
 }
@@ -180,7 +180,7 @@ impl Dialect for Clang {
         let outer = if stride == 1 { "tidx".to_string() } else { format!("(tidx/{stride})") };
         Some(if dim + 1 == extents.len() { outer } else { format!("({outer}%{})", extents[dim]) })
     }
-    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
+    fn kernel(&self, items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
         let mut params = Vec::new();
         let mut args = Vec::new();
@@ -200,14 +200,16 @@ impl Dialect for Clang {
             if params.is_empty() { "void".to_string() } else { params.join(", ") },
             args.join(", "),
         );
-        let KernelText { name, body, .. } = k;
-        let inline = if prelude.contains(WORDS.helper) {
-            "#define INLINE static inline __attribute__((always_inline))\n"
-        } else {
-            ""
-        };
-        let entry =
-            format!("void {name}_entry(void* const* bufs, long tidx) {{ {name}({args}); }}");
-        format!("{inline}{prelude}static void {name}({params}) {{\n{body}}}\n{entry}\n")
+        let inline = "#define INLINE static inline __attribute__((always_inline))";
+        let has_helpers = items.iter().any(|item| item.contains(WORDS.helper));
+        KernelSource {
+            prelude: has_helpers.then(|| inline.to_string()).into_iter().collect(),
+            parts: vec![
+                "static void ".to_string(),
+                format!("({params}) {{\n{}}}\nvoid ", k.body),
+                "_entry(void* const* bufs, long tidx) { ".to_string(),
+                format!("({args}); }}\n"),
+            ],
+        }
     }
 }

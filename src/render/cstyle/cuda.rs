@@ -2,14 +2,15 @@
 //! default.
 
 use super::dialect::{
-    Address, Alu, Dialect, Element, KernelText, Words, XYZW, load_aligned, storage, store_aligned,
+    Address, Alu, Dialect, Element, KernelSource, KernelText, Words, XYZW, load_aligned, storage,
+    store_aligned,
 };
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::ir::{Op, SpecialKind, TensorCore, UOp};
-use crate::render::Renderer;
+use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
 /// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes,
@@ -52,8 +53,11 @@ impl Renderer for Cuda {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         super::render(self, name, uops)
+    }
+    fn render_unaligned(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
+        self.clone().unaligned().render(name, uops)
     }
 }
 
@@ -138,10 +142,12 @@ impl Dialect for Cuda {
     }
 
     fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
-        load_aligned(place, dtype, &self.vector_type(cx, dtype)?).filter(|_| self.aligned)
+        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
+        load_aligned(cx, place, dtype, &vector_type)
     }
     fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
-        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value).filter(|_| self.aligned)
+        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
+        store_aligned(cx, place, dtype, &vector_type, value)
     }
     fn vector_alu(&self, _: &mut Cx, _: &Alu) -> Option<std::result::Result<Operand, String>> {
         // The vector types are plain structs, without operators.
@@ -286,20 +292,20 @@ impl Dialect for Cuda {
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("{name}{{{{{lanes}}}}}")
     }
-    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
+    fn kernel(&self, items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
         let param = |(slot, dtype, stored): &(usize, DType, bool)| {
             let element = cx.element_type(*dtype).unwrap_or_default();
             format!("{}{element}* __restrict__ data{slot}", if *stored { "" } else { "const " })
         };
         let params: Vec<String> = k.args.iter().map(param).collect();
-        let uses = |word: &str| prelude.contains(word) || k.body.contains(word);
-        let mut head = String::new();
+        let uses = |word: &str| items.iter().chain([&k.body]).any(|text| text.contains(word));
+        let mut prelude = Vec::new();
         if uses("INFINITY") {
-            head += "#define INFINITY (__int_as_float(0x7f800000))\n";
+            prelude.push("#define INFINITY (__int_as_float(0x7f800000))".to_string());
         }
         if uses("NAN") {
-            head += "#define NAN (__int_as_float(0x7fffffff))\n";
+            prelude.push("#define NAN (__int_as_float(0x7fffffff))".to_string());
         }
         let threads: usize = k.local.iter().product();
         // 512 threads at a time have 128 registers each. With more registers and fewer threads
@@ -309,12 +315,12 @@ impl Dialect for Cuda {
             n @ 2..=4 if !k.tensor_cores => format!("{threads},{n}"),
             _ => threads.to_string(),
         };
-        format!(
-            "{head}{prelude}extern \"C\" __global__ void __launch_bounds__({bounds}) {}({}) \
-             {{\n{}}}\n",
-            k.name,
-            params.join(", "),
-            k.body
-        )
+        KernelSource {
+            prelude,
+            parts: vec![
+                format!("extern \"C\" __global__ void __launch_bounds__({bounds}) "),
+                format!("({}) {{\n{}}}\n", params.join(", "), k.body),
+            ],
+        }
     }
 }

@@ -45,8 +45,7 @@ pub(super) struct Words {
 }
 
 /// What a kernel is made of besides its statements.
-pub(super) struct KernelText<'a> {
-    pub name: &'a str,
+pub(super) struct KernelText {
     /// The arguments by slot: slot, element dtype, whether it is stored to.
     pub args: Vec<(usize, DType, bool)>,
     /// Extents of the positions in a workgroup, by dimension.
@@ -58,6 +57,14 @@ pub(super) struct KernelText<'a> {
     /// Does it multiply floats, so that a compiler could fuse a multiplication and an addition?
     pub multiplies: bool,
     pub body: String,
+}
+
+/// A kernel's source, before it is named.
+pub(super) struct KernelSource {
+    /// Lines before the helper items.
+    pub prelude: Vec<String>,
+    /// The kernel and the wrapper that calls it, split where the kernel's name occurs.
+    pub parts: Vec<String>,
 }
 
 /// A place in memory: `base+offset`.
@@ -163,8 +170,8 @@ pub(super) trait Dialect: Send + Sync {
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("({name}){{{{{lanes}}}}}")
     }
-    /// The whole source: prelude, kernel, and what calls it.
-    fn kernel(&self, prelude: &str, kernel: &KernelText) -> String;
+    /// The source of a kernel that needs these helper items.
+    fn kernel(&self, items: &[String], kernel: &KernelText) -> KernelSource;
 }
 
 /// The position of a width in the tables of types.
@@ -175,26 +182,37 @@ pub(super) fn width_index(bits: u32) -> usize {
 /// The letters of the four lanes that short vectors have names for.
 pub(super) const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
-/// A vector that lies aligned in memory, read through a pointer of its own type, as CUDA and Metal
-/// can.
-pub(super) fn load_aligned(place: &Address, dtype: DType, vector_type: &str) -> Option<String> {
-    (whole(place, dtype))
+/// Reads an aligned vector through a pointer of its own type, as CUDA and Metal can.
+pub(super) fn load_aligned(
+    cx: &mut Cx,
+    place: &Address,
+    dtype: DType,
+    vector_type: &str,
+) -> Option<String> {
+    is_vector_access(cx, place, dtype)
         .then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
 }
 
-/// The statement that writes it.
+/// Writes an aligned vector through a pointer of its own type.
 pub(super) fn store_aligned(
+    cx: &mut Cx,
     place: &Address,
     dtype: DType,
     vector_type: &str,
     value: &str,
 ) -> Option<String> {
-    (whole(place, dtype))
+    is_vector_access(cx, place, dtype)
         .then(|| format!("*(({}{vector_type}*)({})) = {value};", place.space, place.address()))
 }
 
-/// Bools are left out because a byte other than 0 and 1 counts as true; vectors of three because
-/// their size in memory differs by language.
-fn whole(place: &Address, dtype: DType) -> bool {
-    place.aligned && !dtype.is_bool() && dtype.lanes.is_power_of_two() && dtype.itemsize() <= 16
+/// True if the access is made through a pointer to a vector, which the prelude then records. Bools
+/// are excluded because any byte other than 0 counts as true; vectors of three because their size
+/// in memory differs by language.
+fn is_vector_access(cx: &mut Cx, place: &Address, dtype: DType) -> bool {
+    let whole = place.aligned
+        && !dtype.is_bool()
+        && dtype.lanes.is_power_of_two()
+        && dtype.itemsize() <= 16;
+    cx.aligned |= whole;
+    whole
 }

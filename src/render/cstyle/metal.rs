@@ -2,7 +2,8 @@
 //! are correctly rounded.
 
 use super::dialect::{
-    Address, Alu, Dialect, KernelText, Words, XYZW, load_aligned, storage, store_aligned,
+    Address, Alu, Dialect, KernelSource, KernelText, Words, XYZW, load_aligned, storage,
+    store_aligned,
 };
 use super::prelude::Cx;
 use super::value::Operand;
@@ -10,7 +11,7 @@ use super::vector::gpu_operators;
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::Renderer;
+use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
 /// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes, unless it is
@@ -46,8 +47,11 @@ impl Renderer for Metal {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         super::render(self, name, uops)
+    }
+    fn render_unaligned(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
+        self.clone().unaligned().render(name, uops)
     }
 }
 
@@ -92,10 +96,12 @@ impl Dialect for Metal {
     }
 
     fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
-        load_aligned(place, dtype, &self.vector_type(cx, dtype)?).filter(|_| self.aligned)
+        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
+        load_aligned(cx, place, dtype, &vector_type)
     }
     fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
-        store_aligned(place, dtype, &self.vector_type(cx, dtype)?, value).filter(|_| self.aligned)
+        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
+        store_aligned(cx, place, dtype, &vector_type, value)
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
         gpu_operators(cx, alu)
@@ -121,7 +127,7 @@ impl Dialect for Metal {
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("{name}{{{{{lanes}}}}}")
     }
-    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
+    fn kernel(&self, _items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
         let mut params: Vec<String> = k
             .args
@@ -132,11 +138,17 @@ impl Dialect for Metal {
             .collect();
         params.push("uint3 gid [[threadgroup_position_in_grid]]".to_string());
         params.push("uint3 lid [[thread_position_in_threadgroup]]".to_string());
-        let contract = if k.multiplies { "#pragma clang fp contract(off)\n" } else { "" };
-        let (name, params, body) = (k.name, params.join(", "), &k.body);
-        format!(
-            "#include <metal_stdlib>\nusing namespace metal;\n{contract}{prelude}kernel void \
-             {name}({params}) {{\n{body}}}\n"
-        )
+        let mut prelude =
+            vec!["#include <metal_stdlib>".to_string(), "using namespace metal;".to_string()];
+        if k.multiplies {
+            prelude.push("#pragma clang fp contract(off)".to_string());
+        }
+        KernelSource {
+            prelude,
+            parts: vec![
+                "kernel void ".to_string(),
+                format!("({}) {{\n{}}}\n", params.join(", "), k.body),
+            ],
+        }
     }
 }

@@ -19,7 +19,7 @@ mod small_float;
 mod value;
 mod vector;
 
-use self::dialect::{Address, Alu, Dialect, Element, KernelText, Text};
+use self::dialect::{Address, Alu, Dialect, Element, KernelSource, KernelText, Text};
 use self::literal::literal;
 use self::plan::Plan;
 use self::prelude::Cx;
@@ -27,6 +27,7 @@ use self::value::Operand;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::render::Rendered;
 use crate::render::facts::begin;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -41,8 +42,8 @@ pub use opencl::OpenCl;
 /// value has a name.
 const MAX_INLINE: usize = 80;
 
-/// The text of a program.
-fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<String> {
+/// Renders a program in a dialect.
+fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<Rendered> {
     let refuse = begin(dialect.target(), name)?;
     let mut walker = Walker::new(dialect, uops);
     for u in uops {
@@ -106,7 +107,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn finish(mut self, name: &str) -> String {
+    fn finish(mut self, name: &str) -> Rendered {
         self.args.sort_by_key(|(slot, ..)| *slot);
         let mut local = [1; 3];
         for (size, extent) in
@@ -117,7 +118,6 @@ impl<'a> Walker<'a> {
         let threaded = self.extents.contains_key(&SpecialKind::Thread);
         let body = self.locals + &self.body;
         let kernel = KernelText {
-            name,
             args: self.args,
             local,
             threaded,
@@ -125,7 +125,10 @@ impl<'a> Walker<'a> {
             multiplies: self.multiplies,
             body,
         };
-        self.cx.dialect.kernel(&self.cx.prelude(), &kernel)
+        let KernelSource { mut prelude, parts } = self.cx.dialect.kernel(&self.cx.items, &kernel);
+        prelude.extend(self.cx.items);
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        Rendered { assumes_alignment: self.cx.aligned, ..Rendered::new(prelude, name, &parts) }
     }
 
     fn line(&mut self, text: &str) {

@@ -1,14 +1,14 @@
 //! OpenCL C. Divisions and square roots of f32 are correctly rounded only under
 //! `-cl-fp32-correctly-rounded-divide-sqrt`.
 
-use super::dialect::{Address, Alu, Dialect, KernelText, Words, XYZW, storage};
+use super::dialect::{Address, Alu, Dialect, KernelSource, KernelText, Words, XYZW, storage};
 use super::prelude::Cx;
 use super::value::Operand;
 use super::vector::gpu_operators;
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::Renderer;
+use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
 /// Renders OpenCL C.
@@ -38,7 +38,7 @@ impl Renderer for OpenCl {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         super::render(self, name, uops)
     }
 }
@@ -118,7 +118,7 @@ impl Dialect for OpenCl {
             SpecialKind::Thread => None,
         }
     }
-    fn kernel(&self, prelude: &str, k: &KernelText) -> String {
+    fn kernel(&self, items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
         let buffer = |(slot, dtype, _): &(usize, DType, bool)| {
             format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())
@@ -133,12 +133,12 @@ impl Dialect for OpenCl {
             .collect();
         let starts: String =
             k.args.iter().map(|(slot, _, _)| format!("  data{slot} += at{slot};\n")).collect();
-        let mut head = String::new();
+        let mut prelude = Vec::new();
         if k.multiplies {
-            head += "#pragma OPENCL FP_CONTRACT OFF\n";
+            prelude.push("#pragma OPENCL FP_CONTRACT OFF".to_string());
         }
-        if [prelude, &params.join(","), &k.body].iter().any(|t| t.contains("double")) {
-            head += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
+        if items.iter().chain(&params).chain([&k.body]).any(|text| text.contains("double")) {
+            prelude.push("#pragma OPENCL EXTENSION cl_khr_fp64 : enable".to_string());
         }
         let [x, y, z] = k.local;
         let size = if x * y * z > 1 {
@@ -146,11 +146,12 @@ impl Dialect for OpenCl {
         } else {
             String::new()
         };
-        format!(
-            "{head}{prelude}__kernel {size}void {}({}) {{\n{starts}{}}}\n",
-            k.name,
-            params.join(", "),
-            k.body
-        )
+        KernelSource {
+            prelude,
+            parts: vec![
+                format!("__kernel {size}void "),
+                format!("({}) {{\n{starts}{}}}\n", params.join(", "), k.body),
+            ],
+        }
     }
 }

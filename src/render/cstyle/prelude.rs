@@ -9,7 +9,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Cx<'a> {
     pub dialect: &'a dyn Dialect,
     names: FxHashSet<String>,
-    items: Vec<String>,
+    pub items: Vec<String>,
+    /// True once a vector is accessed through a pointer of its own type.
+    pub aligned: bool,
     /// The types that were asked for, so that their names are put together once; nothing for a
     /// vector that the language has no type for.
     types: FxHashMap<DType, Option<String>>,
@@ -17,7 +19,13 @@ pub(super) struct Cx<'a> {
 
 impl<'a> Cx<'a> {
     pub fn new(dialect: &'a dyn Dialect) -> Cx<'a> {
-        Cx { dialect, names: FxHashSet::default(), items: Vec::new(), types: FxHashMap::default() }
+        Cx {
+            dialect,
+            names: FxHashSet::default(),
+            items: Vec::new(),
+            aligned: false,
+            types: FxHashMap::default(),
+        }
     }
 
     /// Adds a line of the prelude unless its name is there.
@@ -47,11 +55,6 @@ impl<'a> Cx<'a> {
             self.dialect.words().helper
         ));
         Ok(())
-    }
-
-    /// The prelude as text.
-    pub fn prelude(&self) -> String {
-        self.items.iter().flat_map(|line| [line, "\n"]).collect()
     }
 
     /// The name of the type that holds a value.

@@ -11,8 +11,8 @@ mod cast;
 mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
-use super::Renderer;
 use super::facts::{begin, counted};
+use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
@@ -41,7 +41,7 @@ impl Renderer for Llvm {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         let refuse = begin(&self.target, name)?;
         let mut writer = LlvmWriter::new(&self.target, uops);
         for u in uops {
@@ -183,7 +183,7 @@ impl<'a> LlvmWriter<'a> {
         }
     }
 
-    fn finish(mut self, name: &str) -> String {
+    fn finish(mut self, name: &str) -> Rendered {
         self.args.sort_unstable();
         let mut params: Vec<String> =
             self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
@@ -195,27 +195,31 @@ impl<'a> LlvmWriter<'a> {
         }
         let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
         let newline = if body.is_empty() { "" } else { "\n" };
-        let mut out = format!(
-            "define internal void @{name}({params}) #0 {{\nentry:\n{}{body}{newline}  ret \
-             void\n}}\n",
-            self.locals
-        );
-        out += &format!("define void @{name}_entry(ptr %bufs, i64 %tidx) #0 {{\n");
+        let kernel =
+            format!("({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.locals);
+        let mut wrapper = "_entry(ptr %bufs, i64 %tidx) #0 {\n".to_string();
         for slot in &self.args {
-            out += &format!(
+            wrapper += &format!(
                 "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
                  ptr, ptr %slot{slot}, align 8\n"
             );
         }
-        out += &format!("  call void @{name}({given})\n  ret void\n}}\n");
+        let mut end = format!("({given})\n  ret void\n}}\n");
         for line in &self.declared {
-            out += &format!("declare {line}\n");
+            end += &format!("declare {line}\n");
         }
-        // Left to itself LLVM keeps to 256 bits on some CPUs that have 512.
+        // LLVM prefers 256 bits on some CPUs that have 512.
         let width = self.target.vector_bytes * 8;
         let width =
             if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
-        out + &format!("attributes #0 = {{ nounwind{width} }}\n")
+        end += &format!("attributes #0 = {{ nounwind{width} }}\n");
+        let parts = [
+            "define internal void @",
+            &(kernel + "define void @"),
+            &(wrapper + "  call void @"),
+            &end,
+        ];
+        Rendered::new(Vec::new(), name, &parts)
     }
 
     fn fresh(&mut self, kind: &'static str) -> String {

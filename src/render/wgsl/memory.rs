@@ -171,27 +171,27 @@ fn field(scalar: Scalar, value: &str, mask: u32) -> String {
 
 impl WgslWriter<'_> {
     /// The declarations of all buffers, and of where they begin.
-    pub(super) fn bindings(&self) -> String {
-        let mut out = String::new();
+    pub(super) fn bindings(&self) -> Vec<String> {
+        let mut out = Vec::new();
         let mut number = 0;
         for a in &self.args {
             for piece in 0..a.pieces {
-                out += &format!(
-                    "@group(0) @binding({number}) var<storage, read_write> {}: array<{}>;\n",
+                out.push(format!(
+                    "@group(0) @binding({number}) var<storage, read_write> {}: array<{}>;",
                     a.name(piece),
                     a.bound()
-                );
+                ));
                 number += 1;
             }
         }
         let last = self.args.last().map_or(0, |a| a.slot + 1) / 4;
-        out += &format!(
-            "@group(0) @binding({number}) var<uniform> at: array<vec4<i32>, {}>;\n",
+        out.push(format!(
+            "@group(0) @binding({number}) var<uniform> at: array<vec4<i32>, {}>;",
             last + 1
-        );
+        ));
         if self.helpers.iter().any(|(_, text)| text.contains("zero()")) {
             // A zero that no compiler knows to be one.
-            out += &format!("fn zero() -> u32 {{ return bitcast<u32>(at[{last}].w); }}\n");
+            out.push(format!("fn zero() -> u32 {{ return bitcast<u32>(at[{last}].w); }}"));
         }
         out
     }

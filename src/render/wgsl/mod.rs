@@ -15,8 +15,8 @@ mod text;
 
 use self::memory::Argument;
 use self::text::{literal, ty};
-use super::Renderer;
 use super::facts::begin;
+use super::{Rendered, Renderer};
 use crate::dtype::{Const, Scalar};
 use crate::error::Result;
 use crate::ir::{Arg, Op, SpecialKind, UOp};
@@ -91,7 +91,7 @@ impl Renderer for Wgsl {
     fn target(&self) -> &Target {
         &self.target
     }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<String> {
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
         let refuse = begin(&self.target, name)?;
         if let Some(u) = uops.iter().find(|u| self.target.lacks(u.dtype())) {
             return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
@@ -178,20 +178,18 @@ impl<'a> WgslWriter<'a> {
         }
     }
 
-    fn finish(mut self, name: &str) -> String {
+    fn finish(mut self, name: &str) -> Rendered {
         self.args.sort_by_key(|a| a.slot);
-        let mut out = self.bindings();
-        for (_, text) in &self.helpers {
-            out += text;
-            out.push('\n');
-        }
+        let mut prelude = self.bindings();
+        prelude.extend(self.helpers.into_iter().map(|(_, text)| text));
         let [x, y, z] = self.threads;
         let params =
             "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
-        format!(
-            "{out}{}@compute @workgroup_size({x}, {y}, {z}) fn {name}({params}) {{\n{}}}\n",
-            self.locals, self.body
-        )
+        let parts = [
+            &format!("{}@compute @workgroup_size({x}, {y}, {z}) fn ", self.locals),
+            &*format!("({params}) {{\n{}}}\n", self.body),
+        ];
+        Rendered::new(prelude, name, &parts)
     }
 
     fn line(&mut self, text: &str) {

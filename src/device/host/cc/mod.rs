@@ -7,9 +7,10 @@
 //! would replace it.
 
 use super::arch::NATIVE;
-use crate::device::build::{create_unique, first_lines, keep_source, unique};
-use crate::device::disk_cache;
-use crate::device::disk_cache::{CacheEntry, CacheKey, DiskCache};
+use crate::device::module::first_lines;
+use crate::disk_cache::{
+    self, CacheEntry, CacheKey, DiskCache, create_unique, save_failed_source, unique,
+};
 use crate::env;
 use crate::error::{Error, Result};
 use std::fs::{self, DirBuilder, File};
@@ -204,7 +205,7 @@ impl CCompiler {
     ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
             let msg = format!("kernel {name}: {} {why}", self.path.display());
-            Error::Compile { msg, source_at: keep_source(src, name, ".c", store.dir()) }
+            Error::Compile { msg, source_at: save_failed_source(src, name, ".c", store.dir()) }
         })
     }
 

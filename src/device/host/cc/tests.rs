@@ -2,10 +2,10 @@
 //! refuses, is missing, or hangs.
 
 use super::*;
-use crate::device::build::KEEP_FAILED;
-use crate::device::disk_cache::CompiledObject;
 use crate::device::host::elf::Code;
 use crate::device::testing::TempDir;
+use crate::disk_cache::CompiledObject;
+use crate::disk_cache::failed::MAX_FAILED;
 
 const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, \
                     long n)
@@ -115,10 +115,10 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     assert_eq!(fs::read_to_string(&at).unwrap(), src);
     fs::remove_file(at).unwrap();
     // Not without end.
-    for i in 0..KEEP_FAILED + 20 {
-        keep_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
+    for i in 0..MAX_FAILED + 20 {
+        save_failed_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
     }
-    assert_eq!(fs::read_dir(tmp.path().join("failed")).unwrap().count(), KEEP_FAILED);
+    assert_eq!(fs::read_dir(tmp.path().join("failed")).unwrap().count(), MAX_FAILED);
 }
 
 #[test]

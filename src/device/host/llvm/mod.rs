@@ -13,9 +13,8 @@ mod api;
 
 use self::api::{Api, Handle};
 use super::arch::NATIVE;
-use crate::device::build::{first_lines, keep_source};
-use crate::device::disk_cache;
-use crate::device::disk_cache::{CacheKey, DiskCache};
+use crate::device::module::first_lines;
+use crate::disk_cache::{self, CacheKey, DiskCache, save_failed_source};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -265,7 +264,7 @@ impl Llvm {
     ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
-            Error::Compile { msg, source_at: keep_source(ir, name, ".ll", store.dir()) }
+            Error::Compile { msg, source_at: save_failed_source(ir, name, ".ll", store.dir()) }
         })
     }
 

@@ -12,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The file with the secret.
 pub(super) const SECRET: &CStr = c"secret";
@@ -154,5 +155,12 @@ pub(super) fn c_name(name: &str) -> io::Result<CString> {
 
 /// A name that no other file has.
 pub(super) fn new_name() -> String {
-    format!("{NEW}{}", crate::device::build::unique())
+    format!("{NEW}{}", unique())
+}
+
+/// Part of a file name that no other process or thread uses.
+pub(crate) fn unique() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.subsec_nanos());
+    format!("{}-{}-{nanos:08x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

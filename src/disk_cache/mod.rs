@@ -18,9 +18,12 @@
 //! where it is alone in it, and names it otherwise.
 
 mod entry;
+pub(crate) mod failed;
 mod folder;
 mod hash;
 
+pub(crate) use failed::{create_unique, save_failed_source};
+pub(crate) use folder::unique;
 pub use hash::{CacheKey, hash128};
 
 use entry::{Found, Listed, size_of_entry};

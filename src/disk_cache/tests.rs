@@ -1,8 +1,8 @@
 //! Tests of the store: what is put is got, damage and missing folders are harmless, many may write
 //! at once, and any of them may be killed.
 
-use crate::device::disk_cache::*;
 use crate::device::testing::{Random, TempDir};
+use crate::disk_cache::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
