@@ -12,7 +12,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
 use crate::lower::Program;
-use crate::schedule::Values;
+use crate::schedule::{SlotRef, Values};
 use std::sync::Arc;
 
 /// The item as the scheduler made it: what it was proven for. Only the scheduler issues one, and an
@@ -125,10 +125,7 @@ impl Needs {
         }
         let has = buffer.bytes().saturating_sub(offset);
         if has < self.bytes {
-            let needs = self.bytes;
-            return Err(Error::Device(format!(
-                "the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}"
-            )));
+            return Err(too_short(slot, has, self.bytes));
         }
         if self.written && !buffer.is_writable() {
             return Err(Error::Device(format!(
@@ -147,22 +144,37 @@ pub(super) fn check_count(program: &Program, given: usize) -> Result<()> {
     }
 }
 
-/// Checks an argument of a launch: a buffer from a byte on, as elements of a dtype.
-pub(super) fn check_slot(
+/// Checks an argument of a launch: a view of a buffer that begins at `offset`.
+pub(super) fn check_arg(
     program: &Program,
-    slot: usize,
+    arg: usize,
     device: &DeviceName,
-    dtype: DType,
+    view: &SlotRef,
     buffer: &Buffer,
     offset: usize,
 ) -> Result<()> {
-    Needs::of(program, slot).check(slot, device, buffer, offset)?;
-    match program.args[slot].dtype() {
+    let needs = Needs::of(program, arg);
+    let has = view.len.saturating_mul(view.dtype.itemsize());
+    if has < needs.bytes {
+        return Err(too_short(arg, has, needs.bytes));
+    }
+    needs.check(arg, device, buffer, offset)?;
+    check_dtype(program, arg, view.dtype)
+}
+
+fn check_dtype(program: &Program, arg: usize, dtype: DType) -> Result<()> {
+    match program.args[arg].dtype() {
         takes if takes == dtype => Ok(()),
         takes => Err(Error::Device(format!(
-            "the buffer in slot {slot} is {dtype}, and the kernel takes {takes}"
+            "the buffer in slot {arg} is {dtype}, and the kernel takes {takes}"
         ))),
     }
+}
+
+fn too_short(slot: usize, has: usize, needs: usize) -> Error {
+    Error::Device(format!(
+        "the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}"
+    ))
 }
 
 /// Checks the arguments of a launch and returns their places.
@@ -173,32 +185,31 @@ pub(super) fn bind<'a>(
 ) -> Result<Vec<MemoryRef<'a>>> {
     check_count(program, buffers.len())?;
     let place = |(slot, buffer): (usize, &'a Buffer)| {
-        check_slot(program, slot, device, buffer.dtype(), buffer, 0)?;
+        Needs::of(program, slot).check(slot, device, buffer, 0)?;
+        check_dtype(program, slot, buffer.dtype())?;
         Ok(buffer.place())
     };
     buffers.enumerate().map(place).collect()
 }
 
-/// Checks a copy of `len` elements of a dtype.
-pub(super) fn bind_copy(to: &Buffer, from: &Buffer, dtype: DType, len: usize) -> Result<()> {
-    let wrong = |why: String| {
+/// Checks a copy of all elements of a buffer.
+pub(super) fn bind_copy(to: &Buffer, from: &Buffer) -> Result<()> {
+    let (dtype, len, bytes) = (to.dtype(), to.size(), to.bytes());
+    let wrong = |why: &str| {
         Err(Error::Device(format!("a copy of {len} × {dtype} from {from:?} to {to:?}: {why}")))
     };
-    let Some(bytes) = len.checked_mul(dtype.itemsize()) else {
-        return wrong("there are not so many bytes".into());
-    };
-    if to.bytes() < bytes || from.bytes() < bytes {
-        return wrong("it leaves its buffers".into());
+    if to.size() != from.size() {
+        return wrong("the lengths differ");
     }
-    if to.dtype() != from.dtype() || to.dtype() != dtype {
-        return wrong("the dtypes differ".into());
+    if dtype != from.dtype() {
+        return wrong("the dtypes differ");
     }
     if !to.is_writable() {
-        return wrong("the target was lent for reading".into());
+        return wrong("the target was lent for reading");
     }
     let ((block, t), (other, f)) = (to.span(), from.span());
     if bytes > 0 && block == other && t.start < f.end && f.start < t.end {
-        return wrong("the two overlap".into());
+        return wrong("the two overlap");
     }
     match (to.place().memory, from.place().memory) {
         (Memory::Host(_) | Memory::Remote(_), Memory::Null) => {

@@ -1,13 +1,29 @@
-//! Execution: from requests for values to buffers that hold them. Programs are cached in memory by
-//! kernel and device; `beam` searches for optimisations by timing them.
+//! Execution: from requests for values to buffers that hold them.
+//!
+//! | file | topic |
+//! |---|---|
+//! | `schedule` | requests to a plan with memory; `realize` |
+//! | `item` | the commands of a schedule as a user sees them |
+//! | `bound` | a plan with compiled programs and memory, run command by command |
+//! | `repeat` | loops of a bound plan |
+//! | `launch` | single launches and copies |
+//! | `bind` | the checks of programs against memory |
+//! | `record` | the record of what a thread runs during a capture |
+//! | `replay` | captured commands, run again on other memory |
 
 mod bind;
+mod bound;
+mod item;
+mod launch;
 pub(crate) mod record;
 mod repeat;
-mod run;
-mod tape;
+mod replay;
+mod schedule;
 
 pub use bind::Proof;
-pub use run::{BufferArg, ExecItem, ScheduleItem, Scheduled, schedule_unchecked};
-pub(crate) use run::{copy_buffer, realize, schedule};
-pub(crate) use tape::{Slot, SlotRef, Tape, TapeStep};
+pub(crate) use bound::BoundCommand;
+pub use item::{BufferArg, ExecItem, ScheduleItem};
+pub(crate) use launch::copy_buffer;
+pub(crate) use replay::{ReplayPlan, Slot};
+pub use schedule::{Scheduled, schedule_unchecked};
+pub(crate) use schedule::{realize, schedule};

@@ -2,58 +2,44 @@
 //! every draw of random numbers. It holds no memory that the function lets go, but for what the
 //! function makes from numbers of the host.
 
-use super::run::Scheduled;
-use crate::compile::Compiled;
+use super::bound::BoundCommand;
+use super::schedule::Scheduled;
 use crate::device::Buffer;
 use crate::dtype::DType;
 use crate::ir::{DeviceName, Storage, UOp, walk_values};
-use crate::schedule::{Plan, Request, Role, Values};
+use crate::schedule::{Plan, Request, Values};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// One call of `realize`.
 pub struct Run {
-    /// What was run.
+    /// The plan.
     pub plan: Arc<Plan>,
-    /// The graph that was planned, with numbers in place of storages.
+    /// Its commands, loops unrolled. Slots beyond those of the plan hold values of variables.
+    pub commands: Vec<BoundCommand>,
+    /// The planned graph, with numbers in place of storages.
     pub graph: UOp,
-    /// What it read, by number.
+    /// Storages that it read, by number.
     pub inputs: Vec<Input>,
-    /// The buffers of the plan; none for one that no step names.
-    pub pieces: Vec<Option<Piece>>,
-    /// The storage of each output, or of each part of one over several devices.
+    /// Storage of each output, or of each shard of one.
     pub outputs: Vec<Option<u64>>,
-    /// The program of each launch; none for a copy.
-    pub compiled: Vec<Option<Arc<Compiled>>>,
-    /// The values of the graph's variables.
+    /// Values of the graph's variables.
     pub values: Arc<Values>,
 }
 
 /// A storage that a run reads.
 pub struct Input {
-    /// Its number.
+    /// Its id.
     pub id: u64,
-    /// The memory, if the function has made it itself.
+    /// Its memory, if the function made it from host data.
     pub own: Option<Buffer>,
-    /// Where, of what and how much.
+    /// Device whose memory it is in.
     pub device: DeviceName,
     /// Element dtype.
     pub dtype: DType,
     /// Elements.
     pub len: usize,
-}
-
-/// A buffer of a plan, without its memory.
-pub struct Piece {
-    /// The number of its storage.
-    pub id: u64,
-    /// Where.
-    pub device: DeviceName,
-    /// Bytes.
-    pub bytes: usize,
-    /// What it is for.
-    pub role: Role,
 }
 
 /// Memory that a draw of random numbers begins from: seed and counter.
@@ -155,11 +141,7 @@ pub(super) fn keeps_runs() -> bool {
 }
 
 /// Adds a run, if something is written down.
-pub(super) fn note_run(
-    requests: &[Request],
-    scheduled: &Scheduled,
-    compiled: Vec<Option<Arc<Compiled>>>,
-) {
+pub(super) fn note_run(requests: &[Request], scheduled: &Scheduled, commands: Vec<BoundCommand>) {
     with(|r| {
         if r.mode == Mode::AssignmentsOnly {
             return;
@@ -177,25 +159,15 @@ pub(super) fn note_run(
             Input { id, own: (!r.known.contains(&id)).then_some(buffer), device, dtype, len }
         };
         let inputs = scheduled.inputs.iter().map(input).collect();
-        let piece = |arg: &super::BufferArg| Piece {
-            id: arg.buffer.id(),
-            device: arg.buffer.device_name().clone(),
-            bytes: arg.len * arg.dtype.itemsize(),
-            role: arg.role.clone(),
-        };
-        let pieces: Vec<Option<Piece>> =
-            scheduled.memory.iter().map(|arg| arg.as_ref().map(piece)).collect();
         let outputs: Vec<Option<u64>> =
             scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         r.known.extend(outputs.iter().flatten());
-        r.known.extend(pieces.iter().flatten().filter(|p| p.role == Role::Output).map(|p| p.id));
         r.runs.push(Run {
             plan: scheduled.plan.clone(),
+            commands,
             graph: scheduled.graph.clone(),
             inputs,
-            pieces,
             outputs,
-            compiled,
             values: scheduled.values.clone(),
         });
     });

@@ -13,7 +13,6 @@
 //! once, where n stores at n places would be as many kernels as there are groups.
 
 use super::ranges::{Indices, PendingStore, Use, Walk, flat, home};
-use super::reduce_simplify::simplify_reduces;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
 use crate::shape::{Dims, Movement};
@@ -161,7 +160,7 @@ pub(super) fn stored(
         let mut at = d.at.clone();
         at[axis] = simplify(&(&at[axis] + start));
         start += u.src()[i].shape()[axis] as i64;
-        let (value, index) = (simplify_reduces(&operand(i, d)), flat(&at, u.shape()));
+        let (value, index) = (operand(i, d), flat(&at, u.shape()));
         list.push(PendingStore {
             node: u.clone(),
             number,

@@ -320,7 +320,7 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
 
 /// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and
 /// more room for lanes and threads.
-pub fn joined(sink: &UOp) -> UOp {
+pub fn merge_ranges(sink: &UOp) -> UOp {
     let mut ranges: Vec<UOp> = sink.src()[0].src()[2..].to_vec();
     let mask = |s: &UOp| s.src()[0].src().get(2).cloned().unwrap_or_else(|| UOp::truth(true));
     let mut exprs: Vec<UOp> = sink

@@ -2,7 +2,7 @@
 //! after this run.
 
 use super::fuse::{self, KernelGroup};
-use super::order::has_order;
+use super::order::{accesses, has_order};
 use super::ranges::RangeAssignment;
 use super::{BufferInfo, Role};
 use crate::ir::{Arg, AxisKind, Op, UOp, toposort};
@@ -68,7 +68,7 @@ pub fn donate_buffers(
         taken.push(InPlace { input, writer, readers });
         let before = groups.to_vec();
         rename(groups, number, input);
-        if has_order(groups, ranged, &taken) {
+        if has_order(&accesses(groups, ranged), &taken) {
             numbers[o] = Some(input);
             buffers[number] = None;
         } else {

@@ -1,48 +1,105 @@
-//! The memory plan: values between steps share arenas, one for each device, where their lives do
-//! not meet. In come lifetimes, out comes a place for each.
+//! The memory planner: intermediates with disjoint lifetimes share arenas, one or more per device.
+//! In come the slots that each command names, or lifetimes; out comes an offset for each.
 //!
-//! The most that lives at one time is a bound that no plan is below. Placing the largest first,
-//! each as low as those that it meets let it, is mostly at the bound or a few hundredths above;
-//! where it is above, other orders are tried.
+//! The peak of live bytes is a lower bound of any plan. First fit in order of decreasing size is
+//! mostly at the bound or a few percent above; where it is above, other orders are tried.
 
 use crate::ir::DeviceName;
+use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::fmt;
 
-/// A value that lives from one step to another.
+/// The first and the last command that names a slot.
+pub type Span = (usize, usize);
+
+/// Lifetime of an intermediate.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
     /// Bytes.
     pub bytes: usize,
-    /// Where.
+    /// Device whose memory it is in.
     pub device: DeviceName,
-    /// The step that writes it first.
+    /// Number of the command that names it first: it writes it.
     pub first: usize,
-    /// The step that names it last.
+    /// Number of the command that names it last.
     pub last: usize,
 }
 
+/// The span of each slot, in order of first use. `commands` has the slots that each command names.
+pub fn spans<I: IntoIterator<Item = usize>>(
+    commands: impl Iterator<Item = I>,
+) -> Vec<(usize, Span)> {
+    let mut number: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut spans: Vec<(usize, Span)> = Vec::new();
+    for (i, slots) in commands.enumerate() {
+        for slot in slots {
+            let at = *number.entry(slot).or_insert_with(|| {
+                spans.push((slot, (i, i)));
+                spans.len() - 1
+            });
+            spans[at].1.1 = i;
+        }
+    }
+    spans
+}
+
+/// Peak of live bytes.
+pub fn peak(lives: impl Iterator<Item = (Span, usize)>) -> usize {
+    // An operand is live while the result of the same command is written.
+    let mut events: Vec<(usize, bool, usize)> = lives
+        .flat_map(|((first, last), bytes)| [(first, false, bytes), (last, true, bytes)])
+        .collect();
+    events.sort_unstable();
+    let (mut now, mut most) = (0, 0);
+    for (_, ends, bytes) in events {
+        if ends {
+            now -= bytes;
+        } else {
+            now += bytes;
+            most = most.max(now);
+        }
+    }
+    most
+}
+
+/// Plans the memory of the slots that `intermediate` returns bytes and device for. Returns the slot
+/// and the lifetime of each with the placements.
+pub fn plan_slots<I: IntoIterator<Item = usize>>(
+    commands: impl Iterator<Item = I>,
+    intermediate: &dyn Fn(usize) -> Option<(usize, DeviceName)>,
+    most: &dyn Fn(&DeviceName) -> usize,
+) -> (Vec<usize>, Placement) {
+    let (mut slots, mut lives) = (Vec::new(), Vec::new());
+    for (slot, (first, last)) in spans(commands) {
+        if let Some((bytes, device)) = intermediate(slot) {
+            slots.push(slot);
+            lives.push(Lifetime { bytes, device, first, last });
+        }
+    }
+    (slots, plan(&lives, most))
+}
+
 impl Lifetime {
-    fn meets(&self, other: &Lifetime) -> bool {
+    fn overlaps(&self, other: &Lifetime) -> bool {
         self.first <= other.last && other.first <= self.last
     }
-    fn steps(&self) -> usize {
+    fn commands(&self) -> usize {
         self.last - self.first + 1
     }
-    /// The room that it takes.
-    fn room(&self) -> usize {
+    /// Bytes that it takes in an arena.
+    fn aligned_bytes(&self) -> usize {
         self.bytes.next_multiple_of(ALIGN).max(ALIGN)
     }
 }
 
-/// What values between steps take.
+/// Memory of the intermediates of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlannedMemory {
-    /// Bytes of all values between steps, each in memory of its own.
+    /// Bytes without reuse, each intermediate in memory of its own.
     pub separate: usize,
-    /// Bytes that they have together.
+    /// Bytes of all arenas.
     pub arena: usize,
-    /// The most that live at one time: no plan takes less.
+    /// Peak of live bytes: the lower bound of any plan.
     pub peak: usize,
 }
 
@@ -52,37 +109,35 @@ impl fmt::Display for PlannedMemory {
             [self.separate, self.arena, self.peak].map(|bytes| bytes as f64 / 1e6);
         write!(
             f,
-            "values between them: {separate:.2} MB apart, {arena:.2} MB planned, {peak:.2} MB at \
-             the most at one time"
+            "intermediates: {arena:.2} MB ({separate:.2} MB without reuse, peak {peak:.2} MB)"
         )
     }
 }
 
-/// Where each lifetime is.
+/// Offsets of lifetimes in arenas.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    /// For each the number of its arena, and the byte where it begins there.
+pub struct Placement {
+    /// Arena and offset in it, by lifetime.
     pub at: Vec<(usize, usize)>,
     /// Bytes and device of each arena.
     pub arenas: Vec<(usize, DeviceName)>,
-    /// What that takes.
+    /// Totals over all devices.
     pub memory: PlannedMemory,
 }
 
-/// Values begin at multiples of this, which is more than any vector or binding needs.
+/// Alignment of intermediates: more than any vector or buffer binding needs.
 const ALIGN: usize = 256;
 
-/// Comparisons of two lifetimes that a plan may take, some ten milliseconds, unless there are so
-/// many values that one try takes more.
+/// Comparisons of two lifetimes per plan, some ten milliseconds, unless a single try takes more.
 const EFFORT: usize = 4_000_000;
 
-/// Orders that are tried at the most.
+/// Orders that are tried at most.
 const TRIES: usize = 24;
 
-/// Gives each lifetime a place. `most` says how long an arena of a device may be; one value that is
-/// longer has a longer one.
-pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Places {
-    let mut places = Places { at: vec![(0, 0); lives.len()], ..Places::default() };
+/// Places each lifetime in an arena. `most` is the largest size of an arena of a device; a larger
+/// intermediate gets a larger one.
+pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Placement {
+    let mut places = Placement { at: vec![(0, 0); lives.len()], ..Placement::default() };
     let mut devices: Vec<&DeviceName> = lives.iter().map(|l| &l.device).collect();
     devices.sort();
     devices.dedup();
@@ -90,9 +145,9 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Places {
         let numbers: Vec<usize> =
             (0..lives.len()).filter(|&i| lives[i].device == *device).collect();
         let here: Vec<&Lifetime> = numbers.iter().map(|&i| &lives[i]).collect();
-        let longest = here.iter().map(|l| l.room()).max().unwrap_or(ALIGN);
+        let longest = here.iter().map(|l| l.aligned_bytes()).max().unwrap_or(ALIGN);
         let most = (most(device) / ALIGN * ALIGN).max(longest);
-        let bound = most_at_once(&here);
+        let bound = peak(here.iter().map(|l| ((l.first, l.last), l.aligned_bytes())));
         let offsets = arrange(&here, most, bound);
         let first = places.arenas.len();
         for ((&i, life), offset) in numbers.iter().zip(&here).zip(offsets) {
@@ -101,34 +156,17 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Places {
                 places.arenas.push((0, device.clone()));
             }
             places.at[i] = (arena, offset % most);
-            places.arenas[arena].0 = places.arenas[arena].0.max(offset % most + life.room());
+            places.arenas[arena].0 =
+                places.arenas[arena].0.max(offset % most + life.aligned_bytes());
         }
-        places.memory.separate += here.iter().map(|l| l.room()).sum::<usize>();
+        places.memory.separate += here.iter().map(|l| l.aligned_bytes()).sum::<usize>();
         places.memory.arena += places.arenas[first..].iter().map(|a| a.0).sum::<usize>();
         places.memory.peak += bound;
     }
     places
 }
 
-/// The most that lives at one time.
-fn most_at_once(lives: &[&Lifetime]) -> usize {
-    // What begins at a step is there before what ends at it goes.
-    let mut events: Vec<(usize, bool, usize)> =
-        lives.iter().flat_map(|l| [(l.first, false, l.room()), (l.last, true, l.room())]).collect();
-    events.sort_unstable();
-    let (mut now, mut most) = (0, 0);
-    for (_, ends, room) in events {
-        if ends {
-            now -= room;
-        } else {
-            now += room;
-            most = most.max(now);
-        }
-    }
-    most
-}
-
-/// An offset for each: the best of several orders, the first that is at the bound.
+/// Offsets from the best of several orders, or the first order that reaches the bound.
 fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     let tries = (EFFORT / (lives.len() * lives.len()).max(1)).clamp(1, TRIES);
     let by = |key: fn(&Lifetime) -> (usize, usize)| {
@@ -137,9 +175,9 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
         order
     };
     let starts = [
-        by(|l| (l.room(), l.steps())),
-        by(|l| (l.room().saturating_mul(l.steps()), 0)),
-        by(|l| (l.steps(), l.room())),
+        by(|l| (l.aligned_bytes(), l.commands())),
+        by(|l| (l.aligned_bytes().saturating_mul(l.commands()), 0)),
+        by(|l| (l.commands(), l.aligned_bytes())),
     ];
     let (mut best, mut least) = (Vec::new(), usize::MAX);
     let mut left = tries;
@@ -149,10 +187,10 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
                 return best;
             }
             left -= 1;
-            let offsets = in_order(lives, &order, most);
-            let top = |i: usize| offsets[i] + lives[i].room();
+            let offsets = first_fit(lives, &order, most);
+            let top = |i: usize| offsets[i] + lives[i].aligned_bytes();
             let size = (0..lives.len()).map(top).max().unwrap_or(0);
-            // Those at the top go first next time: there is room for them below.
+            // Lifetimes at the top are placed first in the next try.
             let (high, low): (Vec<usize>, Vec<usize>) =
                 order.iter().partition(|&&i| top(i) == size);
             order = high.into_iter().chain(low).collect();
@@ -164,19 +202,19 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     best
 }
 
-/// One after the other, each at the lowest place where nobody is that it meets, and not over the
+/// First fit: each lifetime at the lowest offset that no overlapping one takes, and not across the
 /// end of an arena.
-fn in_order(lives: &[&Lifetime], order: &[usize], most: usize) -> Vec<usize> {
+fn first_fit(lives: &[&Lifetime], order: &[usize], most: usize) -> Vec<usize> {
     let mut offsets = vec![0; lives.len()];
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for (n, &i) in order.iter().enumerate() {
-        let room = lives[i].room();
+        let room = lives[i].aligned_bytes();
         taken.clear();
         taken.extend(
             order[..n]
                 .iter()
-                .filter(|&&j| lives[i].meets(lives[j]))
-                .map(|&j| (offsets[j], offsets[j] + lives[j].room())),
+                .filter(|&&j| lives[i].overlaps(lives[j]))
+                .map(|&j| (offsets[j], offsets[j] + lives[j].aligned_bytes())),
         );
         taken.sort_unstable();
         let mut at = 0;
@@ -201,16 +239,16 @@ mod tests {
         Lifetime { bytes, device: DeviceName::new("CPU"), first, last }
     }
 
-    fn planned(lives: &[Lifetime], most: usize) -> Places {
+    fn planned(lives: &[Lifetime], most: usize) -> Placement {
         let places = plan(lives, &|_| most);
         for (i, a) in lives.iter().enumerate() {
             let (arena, start) = places.at[i];
             assert_eq!((start % ALIGN, &places.arenas[arena].1), (0, &a.device));
-            assert!(start + a.bytes <= places.arenas[arena].0, "{i} leaves its arena");
+            assert!(start + a.bytes <= places.arenas[arena].0, "{i} exceeds its arena");
             for (j, b) in lives.iter().enumerate().skip(i + 1) {
                 let (other, at) = places.at[j];
                 let apart = arena != other || start + a.bytes <= at || at + b.bytes <= start;
-                assert!(apart || !a.meets(b), "{i} and {j} of {lives:?} at {:?}", places.at);
+                assert!(apart || !a.overlaps(b), "{i} and {j} of {lives:?} at {:?}", places.at);
             }
         }
         let arenas: usize = places.arenas.iter().map(|a| a.0).sum();
@@ -224,19 +262,19 @@ mod tests {
     }
 
     #[test]
-    fn those_that_meet_do_not_share_and_those_that_do_not_may() {
+    fn overlapping_lifetimes_do_not_share_memory() {
         let places = planned(
             &[life(512, 0, 1), life(512, 2, 3), life(256, 1, 2), life(1024, 4, 4), life(256, 0, 4)],
             usize::MAX,
         );
         assert_eq!(places.memory, PlannedMemory { separate: 2560, arena: 1280, peak: 1280 });
         assert_eq!(plan(&[], &|_| 1).memory, PlannedMemory::default());
-        // Something without bytes has a place too.
+        // An empty intermediate is placed too.
         assert_eq!(planned(&[life(0, 0, 0), life(1, 0, 0)], usize::MAX).memory.arena, 2 * ALIGN);
     }
 
     #[test]
-    fn every_device_has_arenas_of_its_own_and_none_is_too_long() {
+    fn arenas_are_per_device_and_within_the_largest_size() {
         let mut lives: Vec<Lifetime> = (0..10).map(|i| life(1000, i, i + 3)).collect();
         lives[3].device = DeviceName::new("INTERP");
         assert_eq!(planned(&lives, usize::MAX).arenas.len(), 2);
@@ -246,13 +284,13 @@ mod tests {
             "{:?}",
             places.arenas
         );
-        // What is longer than an arena may be has one all the same.
+        // An intermediate above the largest size gets an arena of its size.
         lives.push(life(5000, 0, 12));
         assert!(planned(&lives, 2048).arenas.iter().any(|a| a.0 >= 5000));
     }
 
     #[test]
-    fn random_lives_are_near_the_bound() {
+    fn random_lifetimes_are_near_the_peak() {
         let mut state = 7u64;
         let mut below = |n: usize| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -264,7 +302,7 @@ mod tests {
             let lives: Vec<Lifetime> = (0..5 + below(80))
                 .map(|_| {
                     let first = below(steps);
-                    // Many of few sizes, as the layers of a network have them, or all kinds.
+                    // Few distinct sizes, as the layers of a network have, or arbitrary ones.
                     let bytes = if round % 2 == 0 { 4096 << below(8) } else { 1 + below(1 << 20) };
                     life(bytes, first, first + below(1 + steps / 2))
                 })
@@ -273,6 +311,6 @@ mod tests {
             assert!(m.arena * 100 <= m.peak * 115, "{m:?}");
             (bounds, arenas) = (bounds + m.peak, arenas + m.arena);
         }
-        assert!(arenas * 100 <= bounds * 103, "{arenas} bytes, where {bounds} live at once");
+        assert!(arenas * 100 <= bounds * 103, "{arenas} bytes of arenas, peak {bounds}");
     }
 }

@@ -60,24 +60,23 @@ rules! {
 }
 
 rules! {
-    /// Rules for a device that wants so many threads. What they return is not looked at again.
-    pub PRODUCTS |u, wide: usize| {
+    /// Rules for a device that needs many threads. Their results are not rewritten again.
+    pub SPLIT_PRODUCTS |u, wide: usize| {
         product_split:  Reduce(x) if fold(u) == Fold::Add                               => split_product(u, x, *wide);
     }
 }
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
-static WIDE: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&PRODUCTS]));
+static SPLIT_RULES: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&SPLIT_PRODUCTS]));
 
-/// The outputs after the rules. `wide` is the number of threads that it takes to keep the device
-/// busy, where they are many.
-pub fn prepare(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
-    let list = RULES.fixpoint_all(&read_stored(outputs), &mut ());
-    if wide == 0 {
-        list
-    } else {
-        WIDE.once(&UOp::sink(list.into_iter().collect::<Src>()), &mut wide).src().to_vec()
-    }
+/// Applies the rules to the outputs.
+pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
+    RULES.fixpoint_all(&read_stored(outputs), &mut ())
+}
+
+/// Splits sums of products. `wide` is the number of threads that saturates the device.
+pub fn split_products(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
+    SPLIT_RULES.once(&UOp::sink(outputs.iter().cloned().collect::<Src>()), &mut wide).src().to_vec()
 }
 
 /// The graph in which all users of a value that two kernels could round differently read it where a

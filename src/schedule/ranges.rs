@@ -8,7 +8,6 @@
 //! kernel of its own, whichever the cost model says is cheaper. Then the expressions are built from
 //! inputs to outputs.
 
-use super::reduce_simplify::simplify_reduces;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, visit};
@@ -85,7 +84,8 @@ pub struct PendingStore {
     pub update: Option<UOp>,
 }
 
-/// What the walk found.
+/// Stores and copies of a graph, over ranges and numbered buffers.
+#[derive(Default)]
 pub struct RangeAssignment {
     /// One per stored node, producers before users.
     pub stored: Vec<PendingStore>,
@@ -688,7 +688,7 @@ fn build(
                             node: u.clone(),
                             number,
                             ranges: ranges.clone(),
-                            value: simplify_reduces(&value),
+                            value,
                             index,
                             update: None,
                         });

@@ -77,7 +77,7 @@ pub(super) fn stored(
         node: u.clone(),
         number,
         ranges: ranges(table),
-        value: simplify_reduces(&base),
+        value: base,
         index: flat(&table.at, u.shape()),
         update: None,
     };

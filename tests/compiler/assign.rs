@@ -412,7 +412,7 @@ fn a_scatter_in_place_is_its_updates() {
             )
         };
         let (copied, in_place) = (plan(None), plan(Some(0)));
-        assert_eq!((copied.steps.len(), in_place.steps.len()), (2, 1), "{combine:?}");
+        assert_eq!((copied.commands.len(), in_place.commands.len()), (2, 1), "{combine:?}");
         assert_eq!(
             in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role,
             Role::Input(0)
@@ -423,7 +423,7 @@ fn a_scatter_in_place_is_its_updates() {
         let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| {
             KernelLimits::ANY
         });
-        assert_eq!(apart.steps.len(), 2, "{combine:?}");
+        assert_eq!(apart.commands.len(), 2, "{combine:?}");
     }
 }
 

@@ -230,7 +230,7 @@ fn trip(build: fn() -> Tensor) -> Trip {
         if made { unique.iter().map(|c| f(c)).sum() } else { Duration::ZERO }
     };
     let mut passes = vec![("build", building)];
-    passes.extend(schedule::PASSES.iter().enumerate().map(|(i, name)| (*name, of_plan(i))));
+    passes.extend(schedule::PASSES.iter().enumerate().map(|(i, pass)| (pass.0, of_plan(i))));
     let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
     passes.push(("schedule_cache", rest));
     let from = passes.len();

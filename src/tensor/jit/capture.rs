@@ -9,19 +9,19 @@ use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::record::Run;
-use crate::exec::{Slot, SlotRef, Tape, TapeStep, copy_buffer};
+use crate::exec::{BoundCommand, ReplayPlan, Slot, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
-use crate::schedule::{Launch, Piece, Role, Step, Values};
+use crate::schedule::{Command, Role, SlotRef, Values};
 use crate::shape::SymInt;
 use crate::tensor::realize::storages;
 use crate::tensor::{Inner, Tensor};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 /// A captured function.
 pub(super) struct Captured<R> {
-    pub tape: Tape,
+    pub plan: ReplayPlan,
     /// What each argument has to be.
     pub signature: Vec<Signature>,
     /// The memory of the given slots, in their order.
@@ -89,9 +89,7 @@ pub(super) struct Template {
 struct Hole {
     node: UOp,
     at: SlotRef,
-    dtype: DType,
-    len: usize,
-    /// The tape's own is not given away.
+    /// True for memory that the plan keeps.
     copied: bool,
 }
 
@@ -101,13 +99,9 @@ impl Template {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
             let whole = &buffers[hole.at.slot];
-            let same =
-                hole.at.offset == 0 && (whole.dtype(), whole.size()) == (hole.dtype, hole.len);
-            let buffer = if same {
-                whole.clone()
-            } else {
-                whole.bytes_from(hole.at.offset, hole.dtype, hole.len)
-            };
+            let SlotRef { offset, dtype, len, .. } = hole.at;
+            let same = offset == 0 && (whole.dtype(), whole.size()) == (dtype, len);
+            let buffer = if same { whole.clone() } else { whole.bytes_from(offset, dtype, len) };
             let buffer = if hole.copied { copied(&buffer)? } else { buffer };
             map.insert(hole.node.clone(), buffer.node());
         }
@@ -130,8 +124,8 @@ fn copied(buffer: &Buffer) -> Result<Buffer> {
 /// Slots while they are found.
 struct Slots {
     slots: Vec<Slot>,
-    /// Where the memory of a storage is.
-    by_id: FxHashMap<u64, SlotRef>,
+    /// The memory of each storage: slot and offset.
+    by_id: FxHashMap<u64, (usize, usize)>,
     sources: Vec<Source>,
     outside: Vec<Outside>,
     /// The tensors of storages from before that no step has named yet.
@@ -152,7 +146,7 @@ impl Slots {
         id: u64,
         size: (&DeviceName, DType, usize),
         own: Option<&Buffer>,
-    ) -> Result<SlotRef> {
+    ) -> Result<(usize, usize)> {
         if let Some(at) = self.by_id.get(&id) {
             return Ok(*at);
         }
@@ -186,46 +180,49 @@ impl Slots {
                 return Err(Error::Jit(msg.into()));
             }
         };
-        let at = SlotRef { slot, offset: 0 };
-        self.by_id.insert(id, at);
-        Ok(at)
+        self.by_id.insert(id, (slot, 0));
+        Ok((slot, 0))
     }
 
-    /// The places of the buffers of a run's plan.
-    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<SlotRef>>> {
-        let mut places: Vec<Option<SlotRef>> = Vec::with_capacity(run.pieces.len());
-        for piece in &run.pieces {
-            let Some(piece) = piece else {
+    /// Slot and offset of each slot of a run's plan; `None` for one that no command names.
+    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<(usize, usize)>>> {
+        let mut places = Vec::with_capacity(run.plan.buffers.len());
+        for info in &run.plan.buffers {
+            if info.dtype == DType::VOID {
                 places.push(None);
                 continue;
-            };
-            let temporary = || Slot::Temporary { device: piece.device.clone(), bytes: piece.bytes };
-            places.push(Some(match piece.role {
+            }
+            places.push(Some(match info.role {
                 Role::Input(i) => {
                     let input = &run.inputs[i];
                     self.of(input.id, (&input.device, input.dtype, input.len), input.own.as_ref())?
                 }
-                // Whether somebody keeps it is known at the end.
-                Role::Output => {
-                    let at = SlotRef { slot: self.add(temporary()), offset: 0 };
-                    self.by_id.insert(piece.id, at);
-                    at
-                }
-                Role::Temporary { .. } | Role::Values => {
-                    SlotRef { slot: self.add(temporary()), offset: 0 }
+                // An output is an intermediate unless a result or a changed tensor holds it.
+                Role::Output | Role::Temporary { .. } | Role::Values => {
+                    let (device, bytes) = (info.device.clone(), info.len * info.dtype.itemsize());
+                    (self.add(Slot::Temporary { device, bytes }), 0)
                 }
             }));
         }
-        // A part of a buffer is a storage of its own.
         for (id, output) in run.outputs.iter().zip(&run.plan.outputs) {
             let (Some(id), Some(output)) = (id, output) else { continue };
-            if let (Some(part), Some(whole)) = (&output.part, places[output.buffer]) {
-                let offset =
-                    whole.offset + part.start * run.plan.buffers[output.buffer].dtype.itemsize();
-                self.by_id.insert(*id, SlotRef { slot: whole.slot, offset });
-            }
+            let Some((slot, offset)) = places[output.buffer] else { continue };
+            let start = output.part.as_ref().map_or(0, |part| part.start);
+            let skipped = start * run.plan.buffers[output.buffer].dtype.itemsize();
+            self.by_id.insert(*id, (slot, offset + skipped));
         }
         Ok(places)
+    }
+
+    /// Marks the tensors around the function that commands write.
+    fn mark_written(&mut self, commands: &[BoundCommand]) {
+        let written: FxHashSet<usize> = commands.iter().flat_map(Command::written_slots).collect();
+        let given = (0..self.slots.len()).filter(|i| matches!(self.slots[*i], Slot::Given));
+        for (source, slot) in self.sources.iter_mut().zip(given) {
+            if let Source::Outside { written: is_written, .. } = source {
+                *is_written |= written.contains(&slot);
+            }
+        }
     }
 
     /// The value of a tensor with holes in place of its memory. What was made for it is its own.
@@ -238,20 +235,21 @@ impl Slots {
         });
         let (mut map, mut parts) = (FxHashMap::default(), Vec::new());
         for (i, (node, id, buffer)) in found.into_iter().enumerate() {
-            let at =
+            let (slot, offset) =
                 self.of(id, (buffer.device_name(), buffer.dtype(), buffer.size()), Some(&buffer))?;
-            if let Slot::Temporary { device, bytes } = &self.slots[at.slot] {
-                let whole = at.offset == 0 && *bytes == buffer.bytes();
+            if let Slot::Temporary { device, bytes } = &self.slots[slot] {
+                let whole = offset == 0 && *bytes == buffer.bytes();
                 let (dtype, len) =
                     if whole { (buffer.dtype(), buffer.size()) } else { (DType::U8, *bytes) };
-                self.slots[at.slot] = Slot::Fresh { device: device.clone(), dtype, len };
+                self.slots[slot] = Slot::Fresh { device: device.clone(), dtype, len };
             }
             let arg =
                 Arg::Param { slot: i, len: buffer.size(), device: buffer.device_name().clone() };
             let hole = UOp::new(Op::Param, node.dtype(), Src::new(), arg);
             map.insert(node, hole.clone());
-            let copied = matches!(self.slots[at.slot], Slot::Own(_));
-            parts.push(Hole { node: hole, at, dtype: buffer.dtype(), len: buffer.size(), copied });
+            let copied = matches!(self.slots[slot], Slot::Own(_));
+            let at = SlotRef { slot, offset, dtype: buffer.dtype(), len: buffer.size() };
+            parts.push(Hole { node: hole, at, copied });
         }
         Ok(Template { node: value.substitute(&map), parts })
     }
@@ -270,8 +268,126 @@ fn without_history(node: &UOp) -> UOp {
     }
 }
 
+/// Memory that a replay fills before it runs.
+#[derive(Default)]
+struct Filled {
+    /// Values of variables: memory and names.
+    variables: Vec<(Buffer, Vec<Arc<str>>)>,
+    of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize>,
+    /// Seed and counter of each RNG draw, one buffer per device, and how many numbers it draws.
+    draws: Vec<(Vec<Buffer>, u64)>,
+}
+
+/// Adds slots for the arguments, and returns their signature.
+fn arguments(given: Vec<Leaf>, slots: &mut Slots) -> Vec<Signature> {
+    let mut signature = Vec::new();
+    for (leaf, g) in given.into_iter().enumerate() {
+        signature.push(match g {
+            Leaf::Host(value) => Signature::Host(value),
+            Leaf::Variable(bound) => Signature::Variable(bound.unbound()),
+            Leaf::Length(n) => Signature::Length(n),
+            Leaf::Tensor(own) => {
+                let node = own.raw();
+                let all = storages(&node).unwrap_or_default();
+                let part = |s: &&crate::ir::StorageRef| {
+                    (s.storage.device().clone(), Buffer::of(s).dtype(), s.storage.len())
+                };
+                let parts = all.iter().map(part).collect();
+                for (part, s) in all.into_iter().enumerate() {
+                    let slot = slots.add(Slot::Given);
+                    slots.sources.push(Source::Argument { leaf, part });
+                    slots.by_id.insert(s.storage.id(), (slot, 0));
+                }
+                Signature::Tensor {
+                    shape: own.dims().to_vec(),
+                    dtype: own.dtype(),
+                    device: own.device(),
+                    axis: own.shard_axis(),
+                    parts,
+                    extents: unbound_extents(&own),
+                    shown: described_for_all(&own),
+                }
+            }
+        });
+    }
+    signature
+}
+
+/// The commands of a run over the slots of the capture.
+fn commands_of(run: &Run, slots: &mut Slots, filled: &mut Filled) -> Result<Vec<BoundCommand>> {
+    let places = slots.of_run(run)?;
+    let moved = |r: &SlotRef| {
+        let (slot, offset) = places[r.slot].expect("a command names slots that have memory");
+        SlotRef { slot, offset: offset + r.offset, ..*r }
+    };
+    let mut commands = Vec::with_capacity(run.commands.len());
+    for command in &run.commands {
+        commands.push(match command {
+            Command::Launch { program, device, args, writes } => {
+                let mut new = Vec::with_capacity(args.len());
+                for r in args {
+                    new.push(if r.slot < places.len() {
+                        moved(r)
+                    } else {
+                        let names = &program.program.variables.names;
+                        SlotRef { slot: filled.slot(device, names, slots)?, ..*r }
+                    });
+                }
+                Command::Launch {
+                    program: program.clone(),
+                    device: device.clone(),
+                    args: new,
+                    writes: writes.clone(),
+                }
+            }
+            Command::Copy { to, from } => Command::Copy { to: moved(to), from: moved(from) },
+            Command::Repeat(_) => unreachable!("a capture unrolls loops"),
+        });
+    }
+    Ok(commands)
+}
+
+impl Filled {
+    /// The slot with the values of these variables.
+    fn slot(
+        &mut self,
+        device: &DeviceName,
+        names: &[Arc<str>],
+        slots: &mut Slots,
+    ) -> Result<usize> {
+        Ok(match self.of_variables.entry((device.clone(), names.to_vec())) {
+            Entry::Occupied(e) => *e.get(),
+            Entry::Vacant(e) => {
+                let buffer = Buffer::new(device, DType::I32, names.len())?;
+                self.variables.push((buffer.clone(), names.to_vec()));
+                *e.insert(slots.add(Slot::Own(buffer)))
+            }
+        })
+    }
+
+    /// Adds slots for the seeds and counters that a run reads: a replay writes new ones.
+    fn add_draws(
+        &mut self,
+        run: &Run,
+        draws: &FxHashMap<u64, usize>,
+        slots: &mut Slots,
+    ) -> Result<()> {
+        for input in &run.inputs {
+            let (Some(draw), false) = (draws.get(&input.id), slots.by_id.contains_key(&input.id))
+            else {
+                continue;
+            };
+            let buffer = Buffer::new(&input.device, DType::U32, input.len)?;
+            self.draws[*draw].0.push(buffer.clone());
+            let slot = slots.add(Slot::Own(buffer));
+            slots.by_id.insert(input.id, (slot, 0));
+        }
+        Ok(())
+    }
+}
+
 impl<R: JitOut> Captured<R> {
-    /// From a call that was observed, and what it returned.
+    /// Captures an observed call and its result.
     pub(super) fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
         let Observed { given, recording, outside, changed, literal, .. } = observed;
         let mut slots = Slots {
@@ -282,106 +398,22 @@ impl<R: JitOut> Captured<R> {
             before: outside,
             numbers: FxHashMap::default(),
         };
-        let mut signature = Vec::new();
-        for (leaf, g) in given.into_iter().enumerate() {
-            match g {
-                Leaf::Host(value) => signature.push(Signature::Host(value)),
-                Leaf::Variable(bound) => signature.push(Signature::Variable(bound.unbound())),
-                Leaf::Length(n) => signature.push(Signature::Length(n)),
-                Leaf::Tensor(own) => {
-                    let node = own.raw();
-                    let all = storages(&node).unwrap_or_default();
-                    let part = |s: &&crate::ir::StorageRef| {
-                        (s.storage.device().clone(), Buffer::of(s).dtype(), s.storage.len())
-                    };
-                    let parts = all.iter().map(part).collect();
-                    let (dtype, device, axis) = (own.dtype(), own.device(), own.shard_axis());
-                    let (shape, extents, shown) =
-                        (own.dims().to_vec(), unbound_extents(&own), described_for_all(&own));
-                    signature.push(Signature::Tensor {
-                        shape,
-                        dtype,
-                        device,
-                        axis,
-                        parts,
-                        extents,
-                        shown,
-                    });
-                    for (part, s) in all.into_iter().enumerate() {
-                        let slot = slots.add(Slot::Given);
-                        slots.sources.push(Source::Argument { leaf, part });
-                        slots.by_id.insert(s.storage.id(), SlotRef { slot, offset: 0 });
-                    }
-                }
-            }
-        }
+        let signature = arguments(given, &mut slots);
         let draws: FxHashMap<u64, usize> = recording
             .draws
             .iter()
             .enumerate()
             .flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i)))
             .collect();
-        let mut drawn: Vec<(Vec<Buffer>, u64)> =
-            recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect();
-        let mut steps: Vec<TapeStep> = Vec::new();
-        let (mut variables, mut at_capture) =
-            (Vec::<(Buffer, Vec<Arc<str>>)>::new(), Values::default());
-        let mut of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize> = FxHashMap::default();
+        let mut filled = Filled {
+            draws: recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect(),
+            ..Filled::default()
+        };
+        let (mut commands, mut at_capture) = (Vec::new(), Values::default());
         for run in &recording.runs {
             at_capture.complete(&run.values);
-            // The seed and counter of a draw are written anew at each replay, into memory of the
-            // tape.
-            for input in &run.inputs {
-                let (Some(draw), false) =
-                    (draws.get(&input.id), slots.by_id.contains_key(&input.id))
-                else {
-                    continue;
-                };
-                let buffer = Buffer::new(&input.device, DType::U32, input.len)?;
-                drawn[*draw].0.push(buffer.clone());
-                let slot = slots.add(Slot::Own(buffer));
-                slots.by_id.insert(input.id, SlotRef { slot, offset: 0 });
-            }
-            let places = slots.of_run(run)?;
-            let at = |p: &Piece| {
-                let whole = places[p.buffer].expect("a step names buffers that exist");
-                SlotRef { offset: whole.offset + p.offset, ..whole }
-            };
-            for (Launch { step, pieces }, compiled) in
-                run.plan.launches().into_iter().zip(&run.compiled)
-            {
-                steps.push(match (step, compiled, &pieces[..]) {
-                    (Step::Kernel { buffers, device, .. }, Some(compiled), _) => {
-                        let written = step.writes();
-                        let writes =
-                            (0..buffers.len()).filter(|i| written.contains(&buffers[*i])).collect();
-                        let mut args: Vec<SlotRef> = pieces.iter().map(at).collect();
-                        // The values of its variables come after all others.
-                        let names = &compiled.program.variables.names;
-                        if !names.is_empty() {
-                            let slot = match of_variables.entry((device.clone(), names.clone())) {
-                                Entry::Occupied(e) => *e.get(),
-                                Entry::Vacant(e) => {
-                                    let buffer = Buffer::new(device, DType::I32, names.len())?;
-                                    variables.push((buffer.clone(), names.clone()));
-                                    *e.insert(slots.add(Slot::Own(buffer)))
-                                }
-                            };
-                            args.push(SlotRef { slot, offset: 0 });
-                        }
-                        TapeStep::Kernel {
-                            compiled: compiled.clone(),
-                            device: device.clone(),
-                            args,
-                            writes,
-                        }
-                    }
-                    (Step::Copy { .. }, _, [to, from]) => {
-                        TapeStep::Copy { to: at(to), from: at(from), dtype: to.dtype, len: to.len }
-                    }
-                    _ => unreachable!("a kernel that ran was compiled, and loops were written out"),
-                });
-            }
+            filled.add_draws(run, &draws, &mut slots)?;
+            commands.extend(commands_of(run, &mut slots, &mut filled)?);
         }
         let template =
             |t: Tensor| slots.template(&without_history(&t.raw())).map(|template| (t, template));
@@ -393,30 +425,23 @@ impl<R: JitOut> Captured<R> {
             .iter()
             .map(|(node, device)| Ok((slots.template(node)?, *device)))
             .collect::<Result<_>>()?;
-        for slot in Tape::written(&steps) {
-            let given = slots.slots[..slot].iter().filter(|s| matches!(s, Slot::Given)).count();
-            if let (Slot::Given, Some(Source::Outside { written, .. })) =
-                (&slots.slots[slot], slots.sources.get_mut(given))
-            {
-                *written = true;
-            }
-        }
-        // In memory, so that it is no literal that other functions would be taken to use.
+        slots.mark_written(&commands);
+        // In memory, so that no other function takes it for a literal that it uses.
         let empty = Tensor::zeros(()).contiguous().realize()?;
         let shape = result.renewed(&mut || empty.clone());
         let Slots { slots, sources, outside, .. } = slots;
-        let tape = Tape::new(slots, steps, graphs)?;
+        let plan = ReplayPlan::new(slots, commands, graphs)?;
         if env::config()?.debug >= 1 {
-            eprintln!("jit captured {} steps; {}", tape.len(), tape.memory());
+            eprintln!("jit: captured {} commands | {}", plan.len(), plan.memory());
         }
         Ok(Captured {
-            tape,
+            plan,
             signature,
             sources,
             outside,
-            variables,
+            variables: filled.variables,
             values: at_capture,
-            draws: drawn,
+            draws: filled.draws,
             changed,
             results,
             literal,
@@ -433,6 +458,6 @@ impl<R: JitOut> Captured<R> {
     }
 
     pub(super) fn stats(&self) -> JitStats {
-        JitStats { steps: self.tape.len(), memory: self.tape.memory(), copies: self.copies }
+        JitStats { steps: self.plan.len(), memory: self.plan.memory(), copies: self.copies }
     }
 }

@@ -56,7 +56,7 @@ impl<R: JitOut> Captured<R> {
     /// What a call with these arguments does.
     pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
         let mut span = profile::span(|| "replay".into());
-        span.note("steps", || self.tape.len().into());
+        span.note("steps", || self.plan.len().into());
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
@@ -131,8 +131,8 @@ impl<R: JitOut> Captured<R> {
             .filter(|(s, _)| matches!(s, Source::Outside { written: true, .. }))
             .map(|(_, b)| b);
         // All memory is there before anything is written.
-        let buffers = self.tape.memory_for(&given)?;
-        let ran = self.tape.run(&buffers, &values);
+        let buffers = self.plan.memory_for(&given)?;
+        let ran = self.plan.replay(&buffers, &values);
         // The old content is gone, also where the run failed half way.
         written.for_each(Buffer::overwritten);
         ran?;

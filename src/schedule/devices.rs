@@ -1,0 +1,83 @@
+//! The device of each node, and copies between devices.
+
+use super::{cost, ranges};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, toposort};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The device of each node: that of its inputs, or without inputs that of its user.
+pub(super) fn devices_of(
+    order: &[UOp],
+    outputs: &[UOp],
+    devices: &[DeviceName],
+) -> FxHashMap<u64, DeviceName> {
+    let mut map: FxHashMap<u64, DeviceName> = FxHashMap::default();
+    for u in order {
+        let d = match u.arg() {
+            Arg::Param { device, .. } | Arg::Device(device) => Some(device.clone()),
+            _ => u.src().iter().find_map(|s| map.get(&s.id()).cloned()),
+        };
+        if let Some(d) = d {
+            map.insert(u.id(), d);
+        }
+    }
+    for (o, d) in outputs.iter().zip(devices) {
+        map.entry(o.id()).or_insert_with(|| d.clone());
+    }
+    for u in order.iter().rev() {
+        if let Some(d) = map.get(&u.id()).cloned() {
+            for s in u.src() {
+                map.entry(s.id()).or_insert_with(|| d.clone());
+            }
+        }
+    }
+    map
+}
+
+/// Inserts copies where a node without inputs, which is computed on one device, has users on
+/// another. A node that is never stored is computed in every user and needs no copy.
+pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
+    let nodes = toposort(outputs.iter());
+    let device = devices_of(&nodes, &outputs, devices);
+    if device.values().chain(devices).is_sorted_by(|a, b| a == b) {
+        return outputs;
+    }
+    let inline = rematerialized(&nodes, &outputs);
+    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
+    for u in &nodes {
+        let here = &device[&u.id()];
+        let src = u.src().iter().map(|s| {
+            let there = u.op() == Op::Copy || inline.contains(&s.id()) || device[&s.id()] == *here;
+            if there { done[&s.id()].clone() } else { done[&s.id()].copied(here) }
+        });
+        done.insert(u.id(), u.with_src(src.collect::<Src>()));
+    }
+    let asked = outputs.iter().zip(devices);
+    asked
+        .map(
+            |(o, d)| {
+                if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }
+            },
+        )
+        .collect()
+}
+
+/// Nodes without inputs that every user computes, because they are cheap and never stored.
+fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
+    let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(|u| &u.src()[0]);
+    let stored: FxHashSet<u64> =
+        outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
+    let totals = cost::totals(nodes, &|_| false);
+    let mut written: FxHashSet<u64> = FxHashSet::default();
+    for u in nodes {
+        let simple = matches!(u.op(), Op::Const | Op::Var | Op::Iota | Op::Slice)
+            || u.op().is(Group::Movement)
+            || u.op().is_alu();
+        // Kernels use a literal as such even if it is also stored.
+        let free = matches!(u.op(), Op::Const | Op::Var)
+            || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+        if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
+            written.insert(u.id());
+        }
+    }
+    written
+}

@@ -1,0 +1,366 @@
+//! The passes of the scheduler, from an abstracted tensor graph to a plan, in the order of
+//! [`PASSES`]. Each is a function on [`State`], which holds the results of the passes before it.
+
+use super::fuse::{self, KernelGroup};
+use super::in_place::{self, InPlace};
+use super::memory::{self, Placement};
+use super::order::{self, Access};
+use super::ranges::{self, RangeAssignment};
+use super::reduce_simplify::simplify_reduces;
+use super::shard::{self, Sharded};
+use super::{
+    BufferInfo, Command, KernelLimits, Layout, Output, Plan, Role, SlotRef, UNPLACED, cat, devices,
+    limits, loops, prepare,
+};
+use crate::dtype::DType;
+use crate::ir::{Arg, DeviceName, UOp, toposort};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A pass: its name and its function.
+pub type Pass = (&'static str, fn(&mut State<'_>));
+
+/// The passes in order.
+pub const PASSES: &[Pass] = &[
+    ("shard", shard),
+    ("prepare", prepare),
+    ("split_products", split_products),
+    ("lower_cats", lower_cats),
+    ("insert_copies", insert_copies),
+    ("assign_ranges", assign_ranges),
+    ("simplify_reduces", simplify_stores),
+    ("limit_buffers", limit_buffers),
+    ("fuse", fuse),
+    ("in_place", in_place),
+    ("plan_loops", plan_loops),
+    ("order", order),
+    ("plan_memory", plan_memory),
+];
+
+/// What the passes know of a plan in the making.
+pub struct State<'a> {
+    /// Buffer numbers of the graph's inputs come first.
+    inputs: usize,
+    /// For each shard of each output, the input whose memory may be donated to it.
+    donated: &'a [Option<usize>],
+    limits_of: &'a dyn Fn(&DeviceName) -> KernelLimits,
+    /// Limits of the devices in the graph. Most plans have one device.
+    limits: Vec<(DeviceName, KernelLimits)>,
+    /// Outputs, one per shard, and their devices.
+    outputs: Vec<UOp>,
+    devices: Vec<DeviceName>,
+    layouts: Vec<Option<Layout>>,
+    /// All nodes of the graph in topological order, and the device of each.
+    nodes: Vec<UOp>,
+    device: FxHashMap<u64, DeviceName>,
+    ranged: RangeAssignment,
+    /// The buffer of each output, and the elements of it.
+    slots: Vec<Option<usize>>,
+    parts: Vec<Option<Range<usize>>>,
+    buffers: Vec<Option<BufferInfo>>,
+    groups: Vec<KernelGroup>,
+    in_place: Vec<InPlace>,
+    /// Commands of each loop, by the id of its node.
+    loops: FxHashMap<u64, Vec<Command>>,
+    commands: Vec<Command>,
+    placement: Placement,
+}
+
+/// Plans an abstracted graph. `donated` has an entry for each shard of each output.
+pub fn plan(
+    outputs: &[UOp],
+    devices: &[DeviceName],
+    donated: &[Option<usize>],
+    inputs: usize,
+    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
+) -> Plan {
+    let mut state = State {
+        inputs,
+        donated,
+        limits_of,
+        limits: Vec::new(),
+        outputs: outputs.to_vec(),
+        devices: devices.to_vec(),
+        layouts: Vec::new(),
+        nodes: Vec::new(),
+        device: FxHashMap::default(),
+        ranged: RangeAssignment::default(),
+        slots: Vec::new(),
+        parts: Vec::new(),
+        buffers: Vec::new(),
+        groups: Vec::new(),
+        in_place: Vec::new(),
+        loops: FxHashMap::default(),
+        commands: Vec::new(),
+        placement: Placement::default(),
+    };
+    let mut times = Vec::with_capacity(PASSES.len());
+    for (_, run) in PASSES {
+        let start = Instant::now();
+        run(&mut state);
+        times.push(start.elapsed());
+    }
+    state.into_plan(times)
+}
+
+impl State<'_> {
+    fn limits(&self, device: &DeviceName) -> KernelLimits {
+        self.limits.iter().find(|l| l.0 == *device).map_or(KernelLimits::ANY, |l| l.1)
+    }
+
+    /// Bytes and device of an intermediate; `None` for any other buffer.
+    fn intermediate(&self, n: usize) -> Option<(usize, DeviceName)> {
+        let info = self.buffers[n].as_ref().filter(|info| info.role == UNPLACED)?;
+        Some((info.len * info.dtype.itemsize(), info.device.clone()))
+    }
+
+    /// A whole buffer.
+    fn slot_ref(&self, slot: usize) -> SlotRef {
+        let info = self.buffers[slot].as_ref().expect("a command names buffers that exist");
+        SlotRef { slot, offset: 0, dtype: info.dtype, len: info.len }
+    }
+
+    fn into_plan(self, times: Vec<Duration>) -> Plan {
+        let output = |(slot, part): (Option<usize>, Option<Range<usize>>)| {
+            slot.map(|buffer| Output { buffer, part })
+        };
+        let unused = || BufferInfo {
+            dtype: DType::VOID,
+            len: 0,
+            device: DeviceName::new(""),
+            role: Role::Output,
+        };
+        Plan {
+            commands: self.commands,
+            buffers: self.buffers.into_iter().map(|b| b.unwrap_or_else(unused)).collect(),
+            outputs: self.slots.into_iter().zip(self.parts).map(output).collect(),
+            layouts: self.layouts,
+            arenas: self.placement.arenas,
+            memory: self.placement.memory,
+            times,
+        }
+    }
+}
+
+/// Splits graphs over several devices into one graph per device.
+fn shard(s: &mut State) {
+    let Sharded { parts, devices, layouts } = shard::shard(&s.outputs, &s.devices);
+    (s.outputs, s.devices, s.layouts) = (parts, devices, layouts);
+}
+
+/// Applies the rules on the tensor graph.
+fn prepare(s: &mut State) {
+    s.outputs = prepare::prepare(&s.outputs);
+}
+
+/// Splits long sums of products for devices that need many threads.
+fn split_products(s: &mut State) {
+    let wide = s.devices.iter().map(|d| (s.limits_of)(d).wide).max().unwrap_or(0);
+    if wide > 0 {
+        s.outputs = prepare::split_products(&s.outputs, wide);
+    }
+}
+
+/// Decides for each concatenation whether it is stored or computed element by element.
+fn lower_cats(s: &mut State) {
+    s.outputs = cat::decide(std::mem::take(&mut s.outputs));
+}
+
+/// Finds the device of each node, and inserts copies between devices.
+fn insert_copies(s: &mut State) {
+    s.outputs = devices::insert_copies(std::mem::take(&mut s.outputs), &s.devices);
+    s.nodes = toposort(s.outputs.iter());
+    s.device = devices::devices_of(&s.nodes, &s.outputs, &s.devices);
+    for device in s.device.values() {
+        if !s.limits.iter().any(|l| l.0 == *device) {
+            s.limits.push((device.clone(), (s.limits_of)(device)));
+        }
+    }
+}
+
+/// Gives every node ranges, decides what is stored, and numbers the buffers.
+fn assign_ranges(s: &mut State) {
+    s.ranged = ranges::assign(&s.outputs, s.inputs);
+    for o in &s.outputs {
+        let home = (o.numel() > 0).then(|| ranges::home(o));
+        s.slots.push(home.as_ref().map(|h| s.ranged.numbers[&h.0.id()]));
+        s.parts.push(home.and_then(|h| h.1));
+    }
+    let kept: FxHashSet<usize> = s.slots.iter().flatten().copied().collect();
+    s.buffers = vec![None; s.ranged.count];
+    for u in &s.nodes {
+        let Some(&n) = s.ranged.numbers.get(&u.id()) else { continue };
+        let role = match n {
+            n if n < s.inputs => Role::Input(n),
+            n if kept.contains(&n) => Role::Output,
+            _ => UNPLACED,
+        };
+        let device = match u.arg() {
+            Arg::Param { device, .. } => device.clone(),
+            _ => s.device[&u.id()].clone(),
+        };
+        s.buffers[n] = Some(BufferInfo { dtype: u.dtype(), len: u.numel(), device, role });
+    }
+    add_unread_outputs(s);
+}
+
+/// Adds buffers for outputs of user kernels and loops that are written and not read.
+fn add_unread_outputs(s: &mut State) {
+    for k in &s.ranged.customs {
+        let outputs: Vec<(DType, usize)> = match k.node.arg() {
+            Arg::Loop(l) => {
+                l.body.src()[..l.carries].iter().map(|u| (u.dtype(), u.numel())).collect()
+            }
+            Arg::Kernel(kernel) => kernel
+                .outputs
+                .iter()
+                .map(|(dtype, shape)| (*dtype, shape.iter().product()))
+                .collect(),
+            _ => panic!("assign_ranges: a kernel without a body: {:?}", k.node),
+        };
+        for (&n, (dtype, len)) in k.writes.iter().zip(outputs) {
+            let device = || s.device[&k.node.id()].clone();
+            s.buffers[n].get_or_insert_with(|| BufferInfo {
+                dtype,
+                len,
+                device: device(),
+                role: UNPLACED,
+            });
+        }
+    }
+}
+
+/// Simplifies the reduces of stored values. Updates are simplified where they are built: their
+/// masks depend on the bounds of the simplified index.
+fn simplify_stores(s: &mut State) {
+    for store in s.ranged.stored.iter_mut().filter(|store| store.update.is_none()) {
+        store.value = simplify_reduces(&store.value);
+    }
+}
+
+/// Splits kernels that read more buffers than their device allows.
+fn limit_buffers(s: &mut State) {
+    if s.limits.iter().all(|l| l.1 == KernelLimits::ANY) {
+        return;
+    }
+    let (mut ranged, mut buffers) = (std::mem::take(&mut s.ranged), std::mem::take(&mut s.buffers));
+    let device_of = |u: &UOp| s.device[&u.id()].clone();
+    limits::split(&mut ranged, &mut buffers, &device_of, &|d| s.limits(d));
+    (s.ranged, s.buffers) = (ranged, buffers);
+}
+
+/// Merges stores that can share a loop nest.
+fn fuse(s: &mut State) {
+    let kept: FxHashSet<usize> = s.slots.iter().flatten().copied().collect();
+    let device_of = |u: &UOp| s.device[&u.id()].clone();
+    let fits = |a: &KernelGroup, b: &KernelGroup| s.limits(&a.device).takes(&s.buffers, [a, b]);
+    s.groups = fuse::fuse(&s.ranged, &device_of, &kept, &fits);
+}
+
+/// Lets outputs be written to the memory of donated inputs.
+fn in_place(s: &mut State) {
+    s.in_place =
+        in_place::donate_buffers(&mut s.groups, &s.ranged, &mut s.slots, s.donated, &mut s.buffers);
+    in_place::narrow(&mut s.groups, &s.in_place);
+}
+
+/// Plans the bodies of loops.
+fn plan_loops(s: &mut State) {
+    for k in &s.ranged.customs {
+        if let Arg::Loop(l) = k.node.arg() {
+            let (asked, device) = (loops::asked(&s.nodes, &k.node), &s.device[&k.node.id()]);
+            let limits = &s.limits;
+            let limits = |d: &DeviceName| {
+                limits.iter().find(|l| l.0 == *d).map_or(KernelLimits::ANY, |l| l.1)
+            };
+            let commands = loops::repeat(k, l, &asked, device, &mut s.buffers, &limits);
+            s.loops.insert(k.node.id(), commands);
+        }
+    }
+}
+
+/// Orders kernels, copies and loops, and makes their commands.
+fn order(s: &mut State) {
+    let accesses: Vec<Access> = order::accesses(&s.groups, &s.ranged);
+    let bytes = |n: usize| s.intermediate(n).map_or(0, |i| i.0);
+    let order = order::order(&accesses, &s.in_place, &bytes);
+    // Layers of a model often have the same kernel.
+    let mut merged: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut commands = Vec::with_capacity(order.len());
+    let copies = s.groups.len()..s.groups.len() + s.ranged.copies.len();
+    for i in order {
+        if i < copies.start {
+            commands.extend(launch(s, &s.groups[i], &mut merged));
+        } else if copies.contains(&i) {
+            let (to, from, start) = s.ranged.copies[i - copies.start];
+            let to = s.slot_ref(to);
+            let from = SlotRef { slot: from, offset: start * to.dtype.itemsize(), ..to };
+            commands.push(Command::Copy { to, from });
+        } else {
+            let k = &s.ranged.customs[i - copies.end];
+            match k.node.arg() {
+                Arg::Kernel(kernel) => commands.push(Command::Launch {
+                    program: kernel.ast.clone(),
+                    device: s.device[&k.node.id()].clone(),
+                    args: k.writes.iter().chain(&k.reads).map(|n| s.slot_ref(*n)).collect(),
+                    writes: written_args(&kernel.ast),
+                }),
+                _ => commands.extend(s.loops.remove(&k.node.id()).into_iter().flatten()),
+            }
+        }
+    }
+    s.commands = commands;
+}
+
+/// The launch of a group. `None` for a group that writes nothing: its values are in place already,
+/// or all of its updates are outside their table.
+fn launch(s: &State, g: &KernelGroup, merged: &mut FxHashMap<UOp, UOp>) -> Option<Command> {
+    if g.stores.is_empty() || g.update.as_ref().is_some_and(|inside| inside.is_int(0)) {
+        return None;
+    }
+    let len_of = |n: usize| s.buffers[n].as_ref().map_or(0, |b| b.len);
+    let (ast, slots) = fuse::finish(g, &len_of);
+    let written = g.writes().collect::<FxHashSet<usize>>().len();
+    Some(Command::Launch {
+        program: merged.entry(ast).or_insert_with_key(fuse::merge_ranges).clone(),
+        device: g.device.clone(),
+        args: slots.into_iter().map(|n| s.slot_ref(n)).collect(),
+        writes: (0..written).collect(),
+    })
+}
+
+/// Arguments that a user kernel writes.
+fn written_args(ast: &UOp) -> Vec<usize> {
+    if let Arg::Source(source) = ast.arg() {
+        return (0..source.outputs).collect();
+    }
+    let slot = |store: &UOp| match store.src()[0].src()[0].arg() {
+        Arg::Global { slot, .. } => *slot,
+        _ => panic!("order: not a kernel argument: {store:?}"),
+    };
+    let mut writes: Vec<usize> = ast.src().iter().map(slot).collect();
+    writes.sort_unstable();
+    writes.dedup();
+    writes
+}
+
+/// Places intermediates in arenas.
+fn plan_memory(s: &mut State) {
+    let (slots, placement) = memory::plan_slots(
+        s.commands.iter().map(Command::slots),
+        &|n| s.intermediate(n),
+        &|device| s.limits(device).bytes,
+    );
+    let at: FxHashMap<usize, (usize, usize)> =
+        slots.into_iter().zip(placement.at.iter().copied()).collect();
+    for (slot, buffer) in s.buffers.iter_mut().enumerate() {
+        let Some(info) = buffer.as_mut().filter(|info| info.role == UNPLACED) else { continue };
+        match at.get(&slot) {
+            Some(&(arena, offset)) => info.role = Role::Temporary { arena, offset },
+            // It was fused into its only reader.
+            None => *buffer = None,
+        }
+    }
+    s.placement = placement;
+}
