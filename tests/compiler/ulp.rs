@@ -233,7 +233,7 @@ fn documented() -> Vec<(String, f64, f64)> {
     let section = text
         .split("## Composite functions")
         .nth(1)
-        .and_then(|rest| rest.split("What adds up").next())
+        .and_then(|rest| rest.split("Sums of n terms").next())
         .expect("the section");
     let mut rows = Vec::new();
     for line in section.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| function")) {

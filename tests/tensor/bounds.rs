@@ -9,7 +9,7 @@ use picograd::{DType, Tensor, nn};
 fn documented() -> Vec<(String, f64)> {
     let text = include_str!("../../docs/semantics.md");
     let section = text
-        .split("What adds up")
+        .split("Sums of n terms")
         .nth(1)
         .and_then(|rest| rest.split("**Masked").next())
         .expect("the section");
