@@ -11,7 +11,6 @@ pub(crate) mod download;
 pub(crate) mod files;
 pub mod host;
 pub mod interp;
-pub(crate) mod json;
 mod library;
 pub(crate) mod limits;
 pub mod memory;

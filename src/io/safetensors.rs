@@ -4,12 +4,14 @@
 //! that take no memory until they are brought to a device. Whatever a hostile file says, sizes are
 //! checked without overflow before anything is allocated.
 
+use super::json::{Fields, Ignored, Object};
 use super::{StateDict, elements};
-use crate::device::json::{Reader, quoted};
 use crate::device::{Buffer, disk, files, limits};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use serde_core::de::{DeserializeSeed, Error as _, MapAccess};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -162,8 +164,23 @@ struct Entry {
 }
 
 struct Header {
+    /// Bytes of data that follow the header.
+    data: usize,
     entries: Vec<Entry>,
     metadata: BTreeMap<String, String>,
+}
+
+impl<'de> Fields<'de> for Header {
+    fn field<A: MapAccess<'de>>(&mut self, name: String, map: &mut A) -> Result<(), A::Error> {
+        if name == "__metadata__" {
+            return map.next_value_seed(Object(&mut self.metadata));
+        }
+        let mut info = Info::default();
+        map.next_value_seed(Object(&mut info))?;
+        let read = entry(name.clone(), info, self.data);
+        self.entries.push(read.map_err(|msg| A::Error::custom(format!("tensor {name:?}: {msg}")))?);
+        Ok(())
+    }
 }
 
 fn wrong<T>(at: &str, msg: impl std::fmt::Display) -> Result<T> {
@@ -201,23 +218,13 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     if header.first() != Some(&b'{') {
         return wrong(at, "the header does not begin with {");
     }
-    let Ok(text) = std::str::from_utf8(header) else { return wrong(at, "the header is not UTF-8") };
-    let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
-    let mut json = Reader::new(text);
-    let read = json.object(|json, name| {
-        if name == "__metadata__" {
-            return json
-                .object(|json, key| json.string().map(|text| drop(metadata.insert(key, text))));
-        }
-        let info = Info::read(json)?;
-        entries.push(
-            entry(name.clone(), info, data).map_err(|msg| format!("tensor {name:?}: {msg}"))?,
-        );
-        Ok(())
-    });
-    if let Err(msg) = read.and_then(|()| json.end()) {
-        return wrong(at, format!("its header: {msg}"));
+    let mut read = Header { data, entries: Vec::new(), metadata: BTreeMap::new() };
+    let mut json = serde_json::Deserializer::from_slice(header);
+    let done = Object(&mut read).deserialize(&mut json).and_then(|()| json.end());
+    if let Err(e) = done {
+        return wrong(at, format!("its header: {e}"));
     }
+    let entries = &read.entries;
     // In the order of their bytes each begins where the one before it ends.
     let mut order: Vec<&Entry> = entries.iter().collect();
     order.sort_by_key(|e| (e.at, e.len));
@@ -239,7 +246,7 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
     if end != data {
         return wrong(at, format!("the tensors end at byte {end} of {data} bytes of data"));
     }
-    Ok(Header { entries, metadata })
+    Ok(read)
 }
 
 fn entry(name: String, info: Info, data: usize) -> Result<Entry, String> {
@@ -273,25 +280,16 @@ struct Info {
     offsets: Option<Vec<u64>>,
 }
 
-impl Info {
-    /// Reads the JSON of one tensor. Fields that the format does not know are left out.
-    fn read(json: &mut Reader) -> Result<Info, String> {
-        let mut info = Info::default();
-        let numbers = |json: &mut Reader| {
-            let mut out = Vec::new();
-            json.list(|json| json.number().map(|n| out.push(n)))?;
-            Ok::<_, String>(out)
-        };
-        json.object(|json, field| {
-            match field.as_str() {
-                "dtype" => info.dtype = Some(json.string()?),
-                "shape" => info.shape = Some(numbers(json)?),
-                "data_offsets" => info.offsets = Some(numbers(json)?),
-                _ => json.skip()?,
-            }
-            Ok(())
-        })?;
-        Ok(info)
+/// Fields that the format does not define are ignored.
+impl<'de> Fields<'de> for Info {
+    fn field<A: MapAccess<'de>>(&mut self, name: String, map: &mut A) -> Result<(), A::Error> {
+        match name.as_str() {
+            "dtype" => self.dtype = Some(map.next_value()?),
+            "shape" => self.shape = Some(map.next_value()?),
+            "data_offsets" => self.offsets = Some(map.next_value()?),
+            _ => drop(map.next_value::<Ignored>()?),
+        }
+        Ok(())
     }
 }
 
@@ -327,9 +325,7 @@ impl<'a> Layout<'a> {
         }
         let mut parts = Vec::new();
         if !texts.is_empty() {
-            let texts: Vec<String> =
-                texts.iter().map(|(k, v)| format!("{}:{}", quoted(k), quoted(v))).collect();
-            parts.push(format!("\"__metadata__\":{{{}}}", texts.join(",")));
+            parts.push(format!("\"__metadata__\":{}", json!(texts)));
         }
         for (name, t) in state {
             let dtype = NAMES
@@ -337,13 +333,9 @@ impl<'a> Layout<'a> {
                 .find(|(_, d)| *d == t.dtype())
                 .ok_or_else(|| refused(format!("{name} is {}", t.dtype())))?
                 .0;
-            let shape: Vec<String> = t.shape().iter().map(usize::to_string).collect();
             let (from, to) = offsets[name.as_str()];
-            parts.push(format!(
-                "{}:{{\"dtype\":\"{dtype}\",\"shape\":[{}],\"data_offsets\":[{from},{to}]}}",
-                quoted(name),
-                shape.join(",")
-            ));
+            let info = json!({"dtype": dtype, "shape": t.shape(), "data_offsets": [from, to]});
+            parts.push(format!("{}:{info}", Value::from(name.as_str())));
         }
         let mut header = format!("{{{}}}", parts.join(",")).into_bytes();
         // The data begins at a multiple of eight.

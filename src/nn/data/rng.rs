@@ -122,6 +122,6 @@ mod tests {
         let mut sorted = of(5, 6);
         sorted.sort();
         assert_eq!(sorted, (0..100).collect::<Vec<_>>());
-        assert_eq!(Random::new(0, 0).permutation(0), []);
+        assert!(Random::new(0, 0).permutation(0).is_empty());
     }
 }
