@@ -1,0 +1,184 @@
+//! Applies relocations: resolves symbols inside the object and in the libraries of the process, and
+//! creates stubs and GOT slots for the latter.
+
+use super::Checked;
+use super::mapping::Mapping;
+use super::parse::{Object, Relocation, Section, Symbol};
+use object::LittleEndian as LE;
+use object::elf;
+use object::read::elf::{Rela, SectionHeader, Sym};
+use rustc_hash::FxHashMap;
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+/// `jmp *[rip + 0]`, followed by the target address.
+const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
+/// Bytes of a stub, a jump to a function outside the mapping.
+pub(super) const STUB: usize = 16;
+/// Bytes of a slot, the address of a symbol.
+pub(super) const SLOT: usize = 8;
+
+/// Address of a symbol.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// Offset in the mapping.
+    Here(usize),
+    /// Absolute address outside the mapping.
+    Outside(u64),
+}
+
+/// State of relocation: the object, the offsets of its sections, and the stubs and slots so far.
+pub(super) struct Linker<'a> {
+    pub(super) object: &'a Object<'a>,
+    /// Offset of each loaded section in the mapping.
+    pub(super) placed: &'a [Option<usize>],
+    pub(super) map: Mapping,
+    pub(super) stubs: FxHashMap<u32, usize>,
+    pub(super) slots: FxHashMap<u32, usize>,
+    pub(super) next_stub: usize,
+    pub(super) next_slot: usize,
+}
+
+impl Linker<'_> {
+    fn symbol(&self, index: u32) -> Checked<Place> {
+        if index == 0 {
+            return Ok(Place::Outside(0));
+        }
+        let symbol = self.object.symbol(index)?;
+        if symbol.st_shndx(LE) != elf::SHN_UNDEF {
+            return self.place(symbol);
+        }
+        let name = self.object.name(symbol)?;
+        match outside(name) {
+            Some(address) => Ok(Place::Outside(address)),
+            // A weak symbol may be absent; its users compare it with null.
+            None if symbol.st_bind() == elf::STB_WEAK => Ok(Place::Outside(0)),
+            None => Err(format!("no library of this process has `{name}`")),
+        }
+    }
+
+    /// The place of a symbol that the object defines.
+    pub(super) fn place(&self, symbol: &Symbol) -> Checked<Place> {
+        if matches!(symbol.st_type(), elf::STT_TLS | elf::STT_GNU_IFUNC) {
+            return Err("thread-local symbols and indirect functions are not supported".into());
+        }
+        let value = symbol.st_value(LE);
+        match symbol.st_shndx(LE) {
+            elf::SHN_ABS => Ok(Place::Outside(value)),
+            elf::SHN_COMMON => {
+                Err("common symbols are not supported: compile with -fno-common".into())
+            }
+            elf::SymbolSection(index) => {
+                let section = self.object.sections.iter().nth(index.into());
+                let section = section.ok_or("a symbol in a section that does not exist")?;
+                let at = self.placed[usize::from(index)]
+                    .ok_or("a symbol in a section that is not loaded")?;
+                if value > section.sh_size(LE) {
+                    return Err("a symbol lies outside its section".into());
+                }
+                Ok(Place::Here(at + value as usize))
+            }
+        }
+    }
+
+    fn stub(&mut self, index: u32, address: u64) -> Checked<usize> {
+        if let Some(&at) = self.stubs.get(&index) {
+            return Ok(at);
+        }
+        let at = self.next_stub;
+        self.map.write(at, &JUMP)?;
+        self.map.write(at + JUMP.len(), &address.to_le_bytes())?;
+        self.next_stub += STUB;
+        self.stubs.insert(index, at);
+        Ok(at)
+    }
+
+    fn slot(&mut self, index: u32, address: u64) -> Checked<usize> {
+        if let Some(&at) = self.slots.get(&index) {
+            return Ok(at);
+        }
+        let at = self.next_slot;
+        self.map.write(at, &address.to_le_bytes())?;
+        self.next_slot += SLOT;
+        self.slots.insert(index, at);
+        Ok(at)
+    }
+
+    /// Applies one relocation of a section that is loaded at `section_at`.
+    pub(super) fn relocate(
+        &mut self,
+        r: &Relocation,
+        section: &Section,
+        section_at: usize,
+    ) -> Checked<()> {
+        let (offset, kind) = (r.r_offset(LE), r.r_type(LE, false));
+        let width: u64 = if matches!(kind, elf::R_X86_64_64 | elf::R_X86_64_PC64) { 8 } else { 4 };
+        if offset.checked_add(width).is_none_or(|end| end > section.sh_size(LE)) {
+            return Err("a relocation lies outside its section".into());
+        }
+        let at = section_at + offset as usize;
+        let from = self.map.address(at);
+        let target = self.target(kind, r.r_sym(LE, false))?;
+        let absolute = target.wrapping_add_signed(r.r_addend(LE));
+        let relative = absolute.wrapping_sub(from).cast_signed();
+        let too_far = |_| format!("relocation {} does not reach its target", kind.0);
+        match kind {
+            elf::R_X86_64_64 => self.map.write(at, &absolute.to_le_bytes()),
+            elf::R_X86_64_PC64 => self.map.write(at, &relative.to_le_bytes()),
+            elf::R_X86_64_32 => {
+                self.map.write(at, &u32::try_from(absolute).map_err(too_far)?.to_le_bytes())
+            }
+            elf::R_X86_64_32S => {
+                let value = i32::try_from(absolute.cast_signed()).map_err(too_far)?;
+                self.map.write(at, &value.to_le_bytes())
+            }
+            _ => self.map.write(at, &i32::try_from(relative).map_err(too_far)?.to_le_bytes()),
+        }
+    }
+
+    /// The address that a relocation refers to: of the symbol, or of its stub or slot.
+    fn target(&mut self, kind: elf::RelocationType, symbol: u32) -> Checked<u64> {
+        let place = self.symbol(symbol)?;
+        let address = match place {
+            Place::Here(at) => self.map.address(at),
+            Place::Outside(address) => address,
+        };
+        match (kind, place) {
+            (elf::R_X86_64_64 | elf::R_X86_64_32 | elf::R_X86_64_32S | elf::R_X86_64_PC64, _)
+            | (elf::R_X86_64_PC32 | elf::R_X86_64_PLT32, Place::Here(_)) => Ok(address),
+            // The function may be out of reach of a call, so the call goes to a stub nearby.
+            (elf::R_X86_64_PLT32, Place::Outside(address)) => {
+                let stub = self.stub(symbol, address)?;
+                Ok(self.map.address(stub))
+            }
+            (elf::R_X86_64_PC32, Place::Outside(_)) => Err("outside data without -fPIC".into()),
+            (elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX, _) => {
+                let slot = self.slot(symbol, address)?;
+                Ok(self.map.address(slot))
+            }
+            (kind, _) => Err(format!("unknown relocation {}", kind.0)),
+        }
+    }
+}
+
+/// The address of a function of the C library, the math library or the compiler's runtime library.
+fn outside(name: &str) -> Option<u64> {
+    static MORE: OnceLock<Vec<usize>> = OnceLock::new();
+    let name = CString::new(name).ok()?;
+    // The two are usually loaded already, but a linker may omit libraries that the binary does not
+    // call.
+    let more = MORE.get_or_init(|| {
+        let files = [c"libm.so.6", c"libgcc_s.so.1"];
+        // SAFETY: opens system libraries, whose initializers set up only themselves. The handles
+        // stay open.
+        files
+                .iter()
+                .map(|f| unsafe { libc::dlopen(f.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
+                    as usize)
+                .collect()
+    });
+    let handles = std::iter::once(libc::RTLD_DEFAULT)
+        .chain(more.iter().filter(|h| **h != 0).map(|h| *h as *mut libc::c_void));
+    // SAFETY: the handles are the default one or open; the name ends in a null byte.
+    handles.map(|h| unsafe { libc::dlsym(h, name.as_ptr()) } as u64).find(|&p| p != 0)
+}
