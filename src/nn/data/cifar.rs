@@ -1,17 +1,18 @@
-//! CIFAR-10: colour images of 32 × 32 in ten classes, 50,000 for training and 10,000 for testing,
-//! in the binary version.
+//! CIFAR-10: color images of 32 × 32 pixels in ten classes, 50,000 for training and 10,000 for
+//! testing, from the binary version.
 
 use super::fetch::{Place, Remote};
 use super::{Array, ArrayDataset, Split};
+use crate::device::limits;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use flate2::read::GzDecoder;
 use std::io::Read;
 use std::path::Path;
 
-/// A label, then the pixels: red, green, blue, each row by row.
+/// Bytes of a record: the label, then the red, green and blue planes, row by row.
 const RECORD: usize = 1 + 3 * 32 * 32;
-/// Records of each file of the set.
+/// Records per file.
 const PER_FILE: usize = 10_000;
 
 const ARCHIVE: Remote = Remote {
@@ -32,11 +33,11 @@ const TEST: [&str; 1] = ["test_batch.bin"];
 
 /// CIFAR-10, as images `[n, 3, 32, 32]` and labels `[n]`, both u8.
 ///
-/// With a folder its files are read from there: the `.bin` files, in it or in
-/// `cifar-10-batches-bin`, or the archive of them. Without one the archive is kept in the folder
-/// that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time. The
-/// archive has the published SHA-256 or is refused; `.bin` files have to have the right length and
-/// labels.
+/// With a folder, the files are read from there: the `.bin` files, in it or in its folder
+/// `cifar-10-batches-bin`, or the archive. Without one, the archive is downloaded once into the
+/// folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature `download`. An archive
+/// without the published SHA-256 is refused, and so are `.bin` files of another length or with labels
+/// above 9.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
     let place = Place::new("cifar-10", folder)?;
@@ -45,7 +46,7 @@ pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
         .iter()
         .find(|f| names.iter().all(|n| f.join(n).is_file()))
     {
-        Some(folder) => names.iter().map(|n| read_whole(&folder.join(n))).collect::<Result<_>>()?,
+        Some(folder) => names.iter().map(|n| read_bin(&folder.join(n))).collect::<Result<_>>()?,
         None => {
             let archive = place.bytes(&ARCHIVE, &[ARCHIVE])?;
             unpack(GzDecoder::new(archive.as_slice()), names, RECORD * PER_FILE)
@@ -55,18 +56,18 @@ pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     parse(&place.folder.display().to_string(), &files.concat())
 }
 
-/// A `.bin` file of the set, whose length is looked at before it is read.
-fn read_whole(path: &Path) -> Result<Vec<u8>> {
+/// Reads a `.bin` file. The length is checked first.
+fn read_bin(path: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::Io { path: path.to_path_buf(), msg: e.to_string() };
     let len = std::fs::metadata(path).map_err(failed)?.len();
     if len != (RECORD * PER_FILE) as u64 {
-        let msg = format!("has {len} bytes, and should have {}", RECORD * PER_FILE);
+        let msg = format!("has {len} bytes, expected {}", RECORD * PER_FILE);
         return Err(Error::Format { at: path.display().to_string(), msg });
     }
     std::fs::read(path).map_err(failed)
 }
 
-/// The images and labels of a `.bin` file of CIFAR-10 that is in memory.
+/// Reads the images and labels of a `.bin` file that is in memory.
 pub fn cifar10_load_bytes(bytes: &[u8]) -> Result<ArrayDataset> {
     parse("cifar-10", bytes)
 }
@@ -87,44 +88,26 @@ fn parse(at: &str, bytes: &[u8]) -> Result<ArrayDataset> {
     ArrayDataset::new(vec![images, Array::from_bytes(labels, DType::U8, &[records.len()])?])
 }
 
-/// The files of these names in a tar archive, wherever in it they are, each of so many bytes.
-fn unpack(mut tar: impl Read, names: &[&str], bytes: usize) -> Result<Vec<Vec<u8>>, String> {
+/// Extracts the files of these names from a tar archive, in any of its folders. Each must have
+/// `bytes` bytes.
+fn unpack(tar: impl Read, names: &[&str], bytes: usize) -> Result<Vec<Vec<u8>>, String> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; names.len()];
-    let mut block = [0; 512];
-    // It ends with a block of zeros, or just so.
-    while tar.read_exact(&mut block).is_ok() && block[0] != 0 {
-        let text = |range: std::ops::Range<usize>| {
-            let field = &block[range];
-            String::from_utf8_lossy(field.split(|b| *b == 0).next().unwrap_or_default())
-                .trim()
-                .to_string()
-        };
-        let (path, size) = (text(0..100), text(124..136));
-        let size = u64::from_str_radix(&size, 8)
-            .map_err(|_| format!("the archive gives {path} the size {size:?}"))?;
+    let failed = |e: std::io::Error| format!("cannot read the archive: {e}");
+    let mut archive = tar::Archive::new(tar);
+    for entry in archive.entries().map_err(failed)? {
+        let mut entry = entry.map_err(failed)?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let name = path.rsplit('/').next().unwrap_or_default();
-        match names.iter().position(|n| *n == name) {
-            Some(i) if size == bytes as u64 => {
-                let mut content = Vec::new();
-                tar.by_ref()
-                    .take(size)
-                    .read_to_end(&mut content)
-                    .map_err(|e| format!("{path}: {e}"))?;
-                if content.len() != bytes {
-                    return Err(format!("the archive ends inside {path}"));
-                }
-                found[i] = Some(content);
-            }
-            Some(_) => return Err(format!("{path} has {size} bytes, and should have {bytes}")),
-            None => drop(
-                std::io::copy(&mut tar.by_ref().take(size), &mut std::io::sink())
-                    .map_err(|e| format!("{path}: {e}"))?,
-            ),
+        let Some(i) = names.iter().position(|n| *n == name) else { continue };
+        if entry.size() != bytes as u64 {
+            return Err(format!("{path} has {} bytes, expected {bytes}", entry.size()));
         }
-        // Files fill whole blocks.
-        let gap = size.next_multiple_of(512) - size;
-        std::io::copy(&mut tar.by_ref().take(gap), &mut std::io::sink())
-            .map_err(|e| e.to_string())?;
+        let mut content = limits::vec(bytes).map_err(|e| e.to_string())?;
+        entry.read_to_end(&mut content).map_err(|e| format!("{path}: {e}"))?;
+        if content.len() != bytes {
+            return Err(format!("the archive ends inside {path}"));
+        }
+        found[i] = Some(content);
     }
     let missing: Vec<&str> =
         names.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| *n).collect();
@@ -141,17 +124,13 @@ mod tests {
 
     /// A tar archive of these files.
     fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = tar::Builder::new(Vec::new());
         for (name, content) in files {
-            let mut head = [0; 512];
-            head[..name.len()].copy_from_slice(name.as_bytes());
-            head[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-            out.extend(head);
-            out.extend(*content);
-            out.resize(out.len().next_multiple_of(512), 0);
+            let mut header = tar::Header::new_ustar();
+            header.set_size(content.len() as u64);
+            out.append_data(&mut header, name, *content).unwrap();
         }
-        out.resize(out.len() + 1024, 0);
-        out
+        out.into_inner().unwrap()
     }
 
     #[test]
@@ -165,19 +144,15 @@ mod tests {
             unpack(archive.as_slice(), &["a.bin", "b.bin"], 700).unwrap(),
             [vec![1; 700], vec![2; 700]]
         );
-        assert!(
-            unpack(archive.as_slice(), &["b.bin"], 699)
-                .unwrap_err()
-                .contains("700 bytes, and should have 699")
-        );
-        assert!(unpack(archive.as_slice(), &["c.bin"], 9).unwrap_err().contains("c.bin is not in"));
+        let refused = |bytes: &[u8], name: &str, len: usize, why: &str| {
+            let e = unpack(bytes, &[name], len).unwrap_err();
+            assert!(e.contains(why), "{e:?} does not say {why:?}");
+        };
+        refused(&archive, "b.bin", 699, "700 bytes, expected 699");
+        refused(&archive, "c.bin", 9, "c.bin is not in");
         let mut broken = archive.clone();
         broken[124..128].copy_from_slice(b"9xyz");
-        assert!(unpack(broken.as_slice(), &["a.bin"], 700).unwrap_err().contains("the size"));
-        assert!(
-            unpack(&archive[..1700], &["b.bin"], 700)
-                .unwrap_err()
-                .contains("ends inside set/b.bin")
-        );
+        refused(&broken, "a.bin", 700, "cannot read the archive");
+        refused(&archive[..1700], "b.bin", 700, "ends inside set/b.bin");
     }
 }
