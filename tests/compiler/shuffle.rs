@@ -127,11 +127,11 @@ fn threads_beside_a_group() {
     assert_eq!(made(&[64, 32], 0, "LOCAL:0:16 GROUP:2:16"), [16, 16]);
     // A warp with threads missing is fine if there is no other.
     assert_eq!(made(&[6, 16], 1, "LOCAL:0:3 GROUP:2:8"), [4, 2, 1]);
-    assert_eq!(made(&[10, 16], 1, "LOCAL:0:5 GROUP:2:8"), []);
+    assert_eq!(made(&[10, 16], 1, "LOCAL:0:5 GROUP:2:8"), [0usize; 0]);
     // Groups that are no power of two, and threads whose numbers are a warp apart.
-    assert_eq!(made(&[4, 48], 1, "GROUP:1:24"), []);
-    assert_eq!(made(&[64, 64], 0, "LOCAL:0:32 GROUP:2:8"), []);
-    assert_eq!(made(&[24, 6], 0, "LOCAL:0:3 GROUP:2:8"), []);
+    assert_eq!(made(&[4, 48], 1, "GROUP:1:24"), [0usize; 0]);
+    assert_eq!(made(&[64, 64], 0, "LOCAL:0:32 GROUP:2:8"), [0usize; 0]);
+    assert_eq!(made(&[24, 6], 0, "LOCAL:0:3 GROUP:2:8"), [0usize; 0]);
     // Several sums at a time, and runs of steps in place of strides.
     let several = made(&[8, 64], 1, "UPCAST:0:4 GROUP:1:32").len();
     assert!(several > 0 && several.is_multiple_of(5), "{several}");
@@ -145,7 +145,7 @@ fn targets_without_shuffles_have_none() {
         let kernel =
             kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
         let program = compile::lowered(&kernel, &target).unwrap();
-        assert_eq!(bits(&program), [], "{}", target.name);
+        assert_eq!(bits(&program), [0usize; 0], "{}", target.name);
         assert_eq!(
             program.uops.iter().filter(|u| u.op() == Op::Barrier).count(),
             2,

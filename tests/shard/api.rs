@@ -25,7 +25,7 @@ fn layouts() {
     assert_eq!((&y * 2).to_vec::<i32>().unwrap(), (0..12).map(|i| i * 2).collect::<Vec<_>>());
     assert_eq!(y.i((1, ..)).to_vec::<i32>().unwrap(), [4, 5, 6, 7]);
     let empty = Tensor::zeros([0, 3]).shard(&four, 0);
-    assert_eq!((&empty + 1.0).to_vec::<f32>().unwrap(), []);
+    assert!((&empty + 1.0).to_vec::<f32>().unwrap().is_empty());
     assert_eq!(empty.sum(0).to_vec::<f32>().unwrap(), [0.0; 3]);
     // A sum with zeros would lose the sign, and a mask of them turn infinities to NaN.
     let odd = Tensor::new([-0.0f32, f32::INFINITY, f32::NAN, -0.0])

@@ -11,7 +11,7 @@ fn shapes_meet() {
     check(&(&row + Tensor::from(5)), &[3], &[6, 7, 8]);
     check(&(Tensor::full((), 5).realize().unwrap() + &row), &[3], &[6, 7, 8]);
     check::<f32>(&(Tensor::zeros([0, 3]) + Tensor::ones([1, 3])), &[0, 3], &[]);
-    assert_eq!((Tensor::from(1) + Tensor::from(2)).shape(), []);
+    assert!((Tensor::from(1) + Tensor::from(2)).shape().is_empty());
 }
 
 #[test]

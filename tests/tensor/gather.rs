@@ -72,7 +72,7 @@ fn gathering() {
     );
     check(&Tensor::new([1u8, 255]).gather(0, &Tensor::new([1])), &[1], &[255u8]);
     check(&Tensor::new([f16::MAX, f16::ONE]).gather(-1, &Tensor::new([0])), &[1], &[f16::MAX]);
-    assert_eq!(x.gather(0, &Tensor::full([0, 2, 2], 0)).to_vec::<f32>().unwrap(), []);
+    assert!(x.gather(0, &Tensor::full([0, 2, 2], 0)).to_vec::<f32>().unwrap().is_empty());
     let e = x.try_gather(0, &Tensor::full([2, 5, 5], 0)).unwrap_err();
     assert_eq!(
         e.to_string(),

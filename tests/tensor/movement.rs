@@ -18,7 +18,7 @@ fn reshapes_take_many_kinds_of_lists() {
     assert_eq!(x.reshape(&[6usize, 1][..]).shape(), [6, 1]);
     assert_eq!(x.reshape(-1).shape(), [6]);
     assert_eq!(x.view([1, 6]).shape(), [1, 6]);
-    assert_eq!(Tensor::ones([1, 1]).reshape(()).shape(), []);
+    assert!(Tensor::ones([1, 1]).reshape(()).shape().is_empty());
     assert_eq!(Tensor::zeros([0, 3]).reshape([3, 0]).shape(), [3, 0]);
 }
 

@@ -152,7 +152,7 @@ fn orders_and_samples() {
     assert_ne!(order, (0..1000).collect::<Vec<_>>());
     order.sort_unstable();
     assert_eq!(order, (0..1000).collect::<Vec<_>>());
-    assert_eq!(values::<i32>(Tensor::randperm(0)), []);
+    assert!(values::<i32>(Tensor::randperm(0)).is_empty());
 
     let weights = Tensor::new([1f32, 0.0, 3.0, 0.0]);
     let drawn = values::<i32>(weights.multinomial(4000, true));

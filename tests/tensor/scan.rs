@@ -301,10 +301,10 @@ fn gradients_of_products_beside_zeros() {
 fn scans_of_nothing() {
     let none = Tensor::zeros([3, 0]);
     for axis in [0, 1] {
-        assert_eq!(none.cumsum(axis).to_vec::<f32>().unwrap(), []);
+        assert!(none.cumsum(axis).to_vec::<f32>().unwrap().is_empty());
         assert_eq!(none.cumprod(axis).shape(), [3, 0]);
-        assert_eq!(none.cummin(axis).0.to_vec::<f32>().unwrap(), []);
-        assert_eq!(none.logcumsumexp(axis).to_vec::<f32>().unwrap(), []);
+        assert!(none.cummin(axis).0.to_vec::<f32>().unwrap().is_empty());
+        assert!(none.logcumsumexp(axis).to_vec::<f32>().unwrap().is_empty());
     }
     let p = Tensor::zeros([0]).as_param();
     let all = p.cumsum(0) + p.cumprod(0) + p.cummax(0).0;

@@ -90,8 +90,8 @@ fn axes() {
     let (values, places) = Tensor::zeros([0, 3]).sort(0, false);
     assert_eq!((values.shape(), places.shape()), (vec![0, 3], vec![0, 3]));
     assert_eq!((values.numel(), places.dtype()), (0, DType::I32));
-    assert_eq!(values.to_vec::<f32>().unwrap(), []);
-    assert_eq!(Tensor::zeros([0, 3]).sort(1, true).0.to_vec::<f32>().unwrap(), []);
+    assert!(values.to_vec::<f32>().unwrap().is_empty());
+    assert!(Tensor::zeros([0, 3]).sort(1, true).0.to_vec::<f32>().unwrap().is_empty());
     assert_eq!(
         Tensor::zeros([2]).try_sort(1, false).unwrap_err().to_string(),
         "sort: axis 1 is outside [2], whose axes are -1..=0"
