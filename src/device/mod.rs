@@ -7,7 +7,6 @@ mod cl;
 mod counters;
 pub mod cuda;
 pub mod disk;
-pub(crate) mod download;
 pub(crate) mod files;
 pub mod host;
 pub mod interp;

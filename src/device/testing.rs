@@ -49,11 +49,6 @@ impl Random {
     }
 }
 
-/// Can files be fetched here?
-pub(crate) fn have_curl() -> bool {
-    std::process::Command::new("curl").arg("--version").output().is_ok_and(|o| o.status.success())
-}
-
 /// A server of a few answers on this machine, one after the other: `abc`, `moved` to it, `loop` to
 /// itself, `cut` off in the middle, `empty`, and nothing else.
 pub(crate) struct Server {

@@ -9,6 +9,7 @@
 //! Every loader takes any bytes whatever: what is not valid is an [`Error`](crate::Error) that says
 //! what is wrong and where, and nothing is allocated on the word of a header alone.
 
+pub(crate) mod download;
 mod json;
 mod npy;
 mod safetensors;

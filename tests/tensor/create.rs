@@ -125,6 +125,6 @@ fn memory_of_others_is_read_in_place_and_never_written() {
 #[test]
 fn addresses() {
     let wrong = Tensor::from_url("ftp://x").unwrap_err().to_string();
-    assert!(wrong.contains("begins with https://, http:// or file://"), "{wrong}");
+    assert!(wrong.contains("expected https://, http:// or file://"), "{wrong}");
     assert!(Tensor::from_url("file:///no/such/file").is_err());
 }

@@ -95,9 +95,9 @@ const FASHION: Files = [
 
 /// MNIST, as images `[n, 28, 28]` and labels `[n]`, both u8.
 ///
-/// With a folder its files are read from there, gzipped or not. Without one they are kept in the
-/// folder that `PICO_DATA` names (see `docs/env.md`), and fetched into it by `curl` the first time.
-/// Gzipped files have the published SHA-256 or are refused.
+/// With a folder, the files are read from there, gzipped or not. Without one, they are downloaded once
+/// into the folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature `download`.
+/// Gzipped files without the published SHA-256 are refused.
 pub fn mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     load("mnist", &MNIST, folder, split)
 }

@@ -1,7 +1,7 @@
 //! Creation of tensors from Rust numbers, files and rules. Tensors from rules (`full`, `arange`,
 //! `eye`) take no memory until they are stored.
 
-use crate::device::{Buffer, download, limits};
+use crate::device::{Buffer, limits};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -430,32 +430,6 @@ impl Tensor {
     pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tensor> {
         let file = Buffer::of_file(path.as_ref())?;
         Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
-    }
-
-    /// Bytes of an `https://` or `http://` address, as [`from_file`](Self::from_file) returns them.
-    /// The file is downloaded once with `curl`, into the folder `PICO_DATA`; the limit is 16 GiB,
-    /// and redirects of `https://` stay on `https://`. A `file://` address is opened directly.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// let path = std::env::temp_dir().join(format!("doc-url-{}.bin", std::process::id()));
-    /// std::fs::write(&path, [1u8, 2, 3, 4]).unwrap();
-    /// let bytes = Tensor::from_url(&format!("file://{}", path.display()))?;
-    /// assert_eq!((bytes.device().as_str(), bytes.to_vec::<u8>()?), ("DISK", vec![1, 2, 3, 4]));
-    /// assert!(Tensor::from_url("nowhere").is_err());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn from_url(url: &str) -> Result<Tensor> {
-        if let Some(path) = url.strip_prefix("file://") {
-            return Tensor::from_file(path);
-        }
-        if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(Error::Data(format!(
-                "{url:?} is not an address; expected https://, http:// or file://"
-            )));
-        }
-        Tensor::from_file(download::cached(url, &download::data_folder()?.join("downloads"))?)
     }
 
     /// Column index minus row index over the last two axes.
