@@ -27,8 +27,6 @@
 //! 8. [`render`]: the program becomes source text, such as C.
 //! 9. [`runtime`]: a device compiles the text (or takes it from a cache), holds buffers and runs
 //!    kernels.
-//! 10. [`reference`](mod@reference): the same graph computed the plain way, which everything above
-//!     is tested against.
 //!
 //! Mistakes of the user are an [`Error`] that names the operation and what it was given.
 //! `ARCHITECTURE.md` has the map of the code.
@@ -52,6 +50,8 @@ pub mod lower;
 pub mod math;
 pub mod nn;
 pub mod opt;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod reference;
 pub mod render;
 pub mod rewrite;
@@ -61,6 +61,8 @@ pub mod symbolic;
 pub mod tables;
 pub mod target;
 pub mod tensor;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod testing;
 pub mod verify;
 

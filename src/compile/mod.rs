@@ -4,6 +4,7 @@ pub mod beam;
 mod build;
 mod programs;
 
+#[cfg(feature = "testing")]
 pub(crate) use build::compile_programs;
 pub use programs::{
     Choice, Compiled, clear_programs, compiled, compiled_programs, lowered, programs, with_choice,

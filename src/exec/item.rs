@@ -177,6 +177,7 @@ pub struct ExecItem {
 
 impl ExecItem {
     /// An item with a program that was compiled from its kernel.
+    #[cfg(feature = "testing")]
     pub(crate) fn with(item: ScheduleItem, compiled: Option<Arc<Compiled>>) -> ExecItem {
         ExecItem { item, compiled }
     }
