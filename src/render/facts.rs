@@ -7,6 +7,11 @@ use crate::ir::{Op, UOp, dtype_bounds};
 use crate::target::Target;
 use rustc_hash::FxHashSet;
 
+/// The error for a load or a store whose first operand is not an `Index`.
+pub(super) fn not_an_index(u: &UOp) -> String {
+    format!("its address is not an index but {:?}", u.operand())
+}
+
 /// The type that holds a scalar: small floats are held as their bits.
 pub(super) fn storage(scalar: Scalar) -> Scalar {
     match scalar {
@@ -57,10 +62,10 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     }
     let mut found: FxHashSet<u64> = FxHashSet::default();
     for u in uops.iter().rev() {
-        let serves = match u.op() {
-            Op::Index => &u.src()[1..],
-            Op::If | Op::Range => u.src(),
-            _ if found.contains(&u.id()) => u.src(),
+        let serves = match (u.op(), u.src()) {
+            (Op::Index, [_, offset @ ..]) => offset,
+            (Op::If | Op::Range, src) => src,
+            (_, src) if found.contains(&u.id()) => src,
             _ => continue,
         };
         found.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));

@@ -7,6 +7,7 @@ use super::{Tensor, wrong_shape};
 use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ir::typed::{Index, Range, Reduce, Store};
 use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
 use crate::kernel::extent;
 use crate::lower;
@@ -322,11 +323,12 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     // later.
     let ast = simplify(&ast);
     let nodes = ast.toposort();
+    let stores: Vec<Store<'_>> = ast.src().iter().map(UOp::expect_store).collect();
     for u in &nodes {
-        if u.op() == Op::Range {
-            let closed_by_store = ast.src().iter().any(|s| s.src()[2..].contains(u));
+        if let Some(Range { extent, .. }) = u.as_range() {
+            let closed_by_store = stores.iter().any(|s| s.ranges.contains(u));
             let kind = if closed_by_store { AxisKind::Global } else { AxisKind::Reduce };
-            let literal = u.src()[0].op() == Op::Const && u.src()[0].vmin() >= 1;
+            let literal = extent.op() == Op::Const && extent.vmin() >= 1;
             if u.range_kind() != kind || !literal || u.dtype() != DType::INDEX {
                 return wrong(format!(
                     "a range has a literal extent of 1 or more, and is of the kind {kind:?} where \
@@ -335,11 +337,10 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
                 ));
             }
         }
-        if u.op() == Op::Reduce {
-            let inner = u.src()[0].toposort();
-            let again =
-                |r: &&UOp| inner.iter().any(|i| i.op() == Op::Reduce && i.src()[1..].contains(r));
-            if let Some(r) = u.src()[1..].iter().find(again) {
+        if let Some(Reduce { body, ranges, .. }) = u.as_reduce() {
+            let inner = body.toposort();
+            let reduces = inner.iter().filter_map(UOp::as_reduce);
+            if let Some(r) = ranges.iter().find(|r| reduces.clone().any(|i| i.ranges.contains(r))) {
                 return wrong(format!(
                     "a fold over {r:?} is part of what another fold goes over with the same \
                      range; give each a range with a number of its own"
@@ -352,11 +353,11 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
         if u.op() == Op::DefineGlobal && !written.contains(u) && !read.contains(u) {
             return wrong(format!("a buffer that the kernel was not given: {u:?}"));
         }
-        if u.op() == Op::Load && !read.contains(&u.src()[0].src()[0]) {
+        if u.as_load().is_some_and(|l| !read.contains(l.place.buffer)) {
             return wrong(format!("reads an output, which has no content yet: {u:?}"));
         }
     }
-    let stored: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+    let stored: Vec<&UOp> = stores.iter().map(|s| s.place.buffer).collect();
     if let Some(i) = written.iter().position(|w| !stored.contains(&w)) {
         return wrong(format!("nothing is stored to output {i}"));
     }
@@ -366,9 +367,8 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Some(i) = read.iter().position(|r| !nodes.contains(r)) {
         return wrong(format!("input {i} is not read; leave it out"));
     }
-    let ranges = |s: &UOp| s.src()[2..].to_vec();
-    let first = ranges(&ast.src()[0]);
-    if ast.src().iter().any(|s| ranges(s) != first) {
+    let first = stores[0].ranges;
+    if stores.iter().any(|s| s.ranges != first) {
         return wrong(
             "all stores close the same ranges, in one order; make a kernel of each".into(),
         );
@@ -378,24 +378,23 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     {
         return wrong(format!("the ranges that a store closes are of the kind Global: {r:?}"));
     }
-    if let Some(s) = ast.src().iter().find(|s| !stores_apart(&s.src()[0].src()[1], &first)) {
+    if let Some(s) = stores.iter().find(|s| !stores_apart(s.place.index, first)) {
         return wrong(format!(
             "two steps of its ranges may store to one element, or it does not show that they do \
              not: {:?}",
-            s.src()[0]
+            s.place.node
         ));
     }
-    for (i, a) in ast.src().iter().enumerate() {
-        if let Some(b) = ast.src()[..i].iter().find(|b| meet(a, b)) {
-            let (a, b) = (&a.src()[0], &b.src()[0]);
+    for (i, a) in stores.iter().enumerate() {
+        if let Some(b) = stores[..i].iter().find(|b| meet(a.place, b.place)) {
+            let (a, b) = (a.place.node, b.place.node);
             return wrong(format!(
                 "two stores may write one element, or it does not show that they do not: {b:?} \
                  and {a:?}"
             ));
         }
     }
-    if let Some(i) =
-        written.iter().position(|w| w.dtype().is_bool() && !covered(w, ast.src(), &first))
+    if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, &stores, first))
     {
         return wrong(format!(
             "not every element of output {i} is stored; those of bools are, since only 0 and 1 \
@@ -429,12 +428,11 @@ fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
 /// Whether two stores may write one element, at any two steps of their ranges. They do not where
 /// the difference of their places is never zero: for a stride `g`, terms of multiples of `g` add a
 /// multiple of it, and what the others and the literals can add lies between two of its multiples.
-fn meet(a: &UOp, b: &UOp) -> bool {
-    let (a, b) = (&a.src()[0], &b.src()[0]);
-    if a.src()[0] != b.src()[0] {
+fn meet(a: Index<'_>, b: Index<'_>) -> bool {
+    if a.buffer != b.buffer {
         return false;
     }
-    let (Some(x), Some(y)) = (Linear::of(&a.src()[1]), Linear::of(&b.src()[1])) else {
+    let (Some(x), Some(y)) = (Linear::of(a.index), Linear::of(b.index)) else {
         return true;
     };
     let terms = || {
@@ -464,11 +462,11 @@ fn meet(a: &UOp, b: &UOp) -> bool {
 
 /// Whether stores that are apart write every element of an output: there are as many steps as
 /// elements.
-fn covered(output: &UOp, stores: &[UOp], ranges: &[UOp]) -> bool {
+fn covered(output: &UOp, stores: &[Store<'_>], ranges: &[UOp]) -> bool {
     let Arg::Global { len, .. } = output.arg() else { return false };
     let steps = ranges.iter().try_fold(1usize, |n, r| n.checked_mul(extent(r)));
-    let to_it = || stores.iter().filter(|s| s.src()[0].src()[0] == *output);
-    to_it().all(|s| s.src()[0].src().len() == 2)
+    let to_it = || stores.iter().filter(|s| s.place.buffer == output);
+    to_it().all(|s| s.place.mask.is_none())
         && steps.and_then(|n| n.checked_mul(to_it().count())) == Some(*len)
 }
 

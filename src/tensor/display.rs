@@ -23,7 +23,7 @@ impl fmt::Debug for Tensor {
         while matches!(under.op(), Op::Reshape | Op::Slice)
             && (under.op() == Op::Reshape || super::realize::is_all(under))
         {
-            under = &under.src()[0];
+            under = under.operand();
         }
         let op = if under.op() == Op::Buffer { Op::Buffer } else { uop.op() };
         write!(

@@ -53,14 +53,14 @@ pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<
 fn base(u: &UOp) -> &UOp {
     let mut base = u;
     while base.op() == Op::Reshape || base.op().is(Group::Mark) || is_all(base) {
-        base = &base.src()[0];
+        base = base.operand();
     }
     base
 }
 
 /// Is a node all that is there of an axis, which lies as the node under it does?
 pub(super) fn is_all(u: &UOp) -> bool {
-    matches!(u.arg(), Arg::Slice(part) if part.start.as_number() == Some(0) && u.shape() == u.src()[0].shape())
+    u.as_slice().is_some_and(|s| s.part.start.as_number() == Some(0) && u.shape() == s.x.shape())
 }
 
 /// The storage of a node that is a whole buffer under some shape; of one over several devices that
@@ -140,7 +140,7 @@ fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
     std::iter::successors(
         Some(node),
-        move |&u| if is_mark(u) { Some(&u.src()[0]) } else { rectified(u) },
+        move |&u| if is_mark(u) { Some(u.operand()) } else { rectified(u) },
     )
     .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
@@ -221,10 +221,11 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
 /// The values that the gradient of a node decides by: the elements that an extreme is one of, the
 /// sides of a maximum, the condition of a choice.
 fn decides(u: &UOp) -> &[UOp] {
+    let first = u.src().get(..1).unwrap_or_default();
     match (u.op(), u.arg()) {
-        (Op::Reduce | Op::Scan, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) => &u.src()[..1],
+        (Op::Reduce | Op::Scan, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) => first,
         (Op::Max | Op::Min, _) => u.src(),
-        (Op::Where, _) => &u.src()[..1],
+        (Op::Where, _) => first,
         _ => &[],
     }
 }
@@ -318,9 +319,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let values = outputs(&requests, buffers, &plan)?;
     let now = locked.exchange(&todo, old.clone(), &values);
     // What a `Contiguous` stores and what a rectifier tests are the same value.
-    let tested = |u: &UOp| {
-        if u.op() == Op::Contiguous { Some(u.src()[0].clone()) } else { rectified(u).cloned() }
-    };
+    let tested = |u: &UOp| u.as_contiguous().map(|c| c.x).or_else(|| rectified(u)).cloned();
     let mut computed: FxHashMap<UOp, &UOp> = FxHashMap::default();
     for (u, value) in kept.iter().zip(&values[old.len()..]) {
         computed.extend(tested(u).map(|u| (u, value)));
@@ -545,7 +544,7 @@ impl Tensor {
         let uop = self.uop();
         let mut node = base(&uop);
         while node.op() == Op::Expand {
-            node = base(&node.src()[0]);
+            node = base(node.operand());
         }
         if let Some(c) = node.as_const() {
             return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);

@@ -4,6 +4,7 @@
 use crate::device::{Device, Memory, MemoryRef};
 use crate::dtype::{Const, DType, Scalar, read, write};
 use crate::error::{Error, Result};
+use crate::ir::typed::Store;
 use crate::ir::{Arg, Fold, Op, UOp};
 use crate::lower::Program;
 
@@ -35,10 +36,13 @@ pub(super) struct Scratch {
 impl Scratch {
     /// For a kernel's program. An error where there is not enough memory.
     pub(super) fn new(ast: &UOp, program: &Program, device: &Device) -> Result<Scratch> {
-        let written: Vec<&UOp> = ast.src().iter().map(|store| &store.src()[0].src()[0]).collect();
+        let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
         let steps = |arg: &UOp| {
             !arg.dtype().is_float()
-                && ast.src().iter().any(|s| s.src()[0].src()[0] == *arg && sums_floats(&s.src()[1]))
+                && ast.src().iter().any(|s| {
+                    let Store { place, value, .. } = s.expect_store();
+                    place.buffer == arg && sums_floats(value)
+                })
         };
         let slot = |(i, arg): (usize, &UOp)| -> Result<Slot> {
             let Arg::Global { len, .. } = arg.arg() else {

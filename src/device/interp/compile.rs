@@ -8,6 +8,7 @@
 use super::alu::Kernel;
 use super::{Fault, Global, Interp, alu};
 use crate::dtype::{DType, Scalar};
+use crate::ir::typed::{Assign, Gep, Index, Load, Shuffle, Store, Wmma};
 use crate::ir::{Arg, Op, SpecialKind, TensorCore, UOp};
 use crate::verify;
 use rustc_hash::FxHashMap;
@@ -165,8 +166,8 @@ impl Compiler {
     }
 
     /// The access of a load or store of `lanes` lanes through an `Index`.
-    fn access(&self, index: &UOp, lanes: u16) -> Access {
-        let (buf, idx) = (&index.src()[0], self.int(&index.src()[1]));
+    fn access(&self, Index { buffer: buf, index, .. }: Index<'_>, lanes: u16) -> Access {
+        let idx = self.int(index);
         let size = match (buf.dtype().scalar, buf.dtype().bits()) {
             (Scalar::Bool, _) => Size::Bool,
             (_, 8) => Size::B1,
@@ -246,13 +247,13 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 c.emit(u, Instr::Special { out, kind, dim });
             }
             Op::Range => {
-                let extent = c.int(&u.src()[0]);
+                let extent = c.int(u.expect_range().extent);
                 let out = c.allot(u);
                 c.emit(u, Instr::Range { out, extent, frame, end: 0 });
                 open.push(pc);
             }
             Op::If => {
-                let cond = c.at(&u.src()[0]);
+                let cond = c.at(u.expect_if().cond);
                 c.emit(u, Instr::If { cond, frame, end: 0 });
                 open.push(pc);
             }
@@ -273,26 +274,27 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 c.emit(u, last);
             }
             Op::DefineAcc => {
-                let value = c.at(&u.src()[0]);
+                let value = c.at(u.expect_define_acc().init);
                 let out = c.allot(u);
                 c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
             }
             Op::Assign => {
-                let (out, value) = (c.at(&u.src()[0]), c.at(&u.src()[1]));
+                let Assign { acc, value, .. } = u.expect_assign();
+                let (out, value) = (c.at(acc), c.at(value));
                 c.place.insert(u.id(), out);
                 c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
             }
             Op::Load => {
-                let index = &u.src()[0];
-                let access = c.access(index, u.dtype().lanes);
-                let gate = index.src().get(2).map(|valid| (c.at(valid), c.at(&u.src()[1])));
+                let Load { place, alt, .. } = u.expect_load();
+                let access = c.access(place, u.dtype().lanes);
+                let gate = place.mask.map(|mask| (c.at(mask), c.at(alt.expect("verified"))));
                 let out = c.allot(u);
                 c.emit(u, Instr::Load { access, out, gate });
             }
             Op::Store => {
-                let value = &u.src()[1];
+                let Store { place, value, .. } = u.expect_store();
                 let instr = Instr::Store {
-                    access: c.access(&u.src()[0], value.dtype().lanes),
+                    access: c.access(place, value.dtype().lanes),
                     value: c.at(value),
                 };
                 c.emit(u, instr);
@@ -304,26 +306,26 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
                 c.emit(u, Instr::Vectorize { out, src });
             }
             Op::Wmma => {
-                let Arg::Wmma { core, .. } = *u.arg() else { unreachable!("verified") };
-                let src = [0, 1, 2].map(|i| c.at(&u.src()[i]));
+                let Wmma { core, a, b, c: sum, .. } = u.expect_wmma();
+                let src = [a, b, sum].map(|s| c.at(s));
                 let out = c.allot(u);
                 c.emit(u, Instr::Wmma { core, out, src });
             }
             Op::Shuffle => {
-                let Arg::Shuffle(bits) = *u.arg() else { unreachable!("verified") };
-                let (src, lanes) = (c.at(&u.src()[0]), u.dtype().lanes as u32);
+                let Shuffle { x, bits, .. } = u.expect_shuffle();
+                let (src, lanes) = (c.at(x), u.dtype().lanes as u32);
                 let out = c.allot(u);
                 c.emit(u, Instr::Shuffle { out, src, lanes, bits });
             }
             Op::Gep => {
-                let Arg::Lanes(picks) = u.arg() else { unreachable!("verified") };
-                let (src, picks) = (c.at(&u.src()[0]), picks.iter().map(|p| *p as u32).collect());
+                let Gep { x, lanes: picks, .. } = u.expect_gep();
+                let (src, picks) = (c.at(x), picks.iter().map(|p| *p as u32).collect());
                 let out = c.allot(u);
-                c.emit(u, Instr::Gep { out, src, lanes: u.src()[0].dtype().lanes as u32, picks });
+                c.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
             }
             op => {
-                let arity = u.src().len();
-                let pick = |i: usize| &u.src()[i.min(arity - 1)];
+                let (operands, arity) = (u.src(), u.src().len());
+                let pick = |i: usize| &operands[i.min(arity - 1)];
                 let src = [0, 1, 2].map(|i| c.at(pick(i)));
                 let from = [0, 1, 2].map(|i| pick(i).dtype().scalar());
                 let (dtype, lanes) = (u.dtype(), u.dtype().lanes as u32);

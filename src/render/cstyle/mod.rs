@@ -26,9 +26,10 @@ use self::prelude::Cx;
 use self::value::Operand;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ir::typed::{Gep, Index, Load, Store};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::render::Rendered;
-use crate::render::facts::begin;
+use crate::render::facts::{begin, not_an_index};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -341,10 +342,9 @@ impl<'a> Walker<'a> {
 
     /// A value as an element of a matrix for a tensor core.
     fn element(&mut self, s: &UOp) -> Result<Element, String> {
-        match (s.op(), s.arg()) {
-            (Op::Gep, Arg::Lanes(picked)) if picked.len() == 1 => {
-                let vector = &s.src()[0];
-                Ok(Element::Lane(self.named(vector)?, vector.dtype(), picked[0] as usize))
+        match s.as_gep() {
+            Some(Gep { x, lanes: [lane], .. }) => {
+                Ok(Element::Lane(self.named(x)?, x.dtype(), *lane as usize))
             }
             _ => Ok(Element::Value(self.text(s)?)),
         }
@@ -353,7 +353,7 @@ impl<'a> Walker<'a> {
     /// Remembers a value: as text for its one user, or under a new name.
     fn value(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
         let short = self.plan.short.contains(&u.id())
-            && self.values.get(&u.src()[0].id()).is_some_and(|v| v.named);
+            && self.values.get(&u.operand().id()).is_some_and(|v| v.named);
         if short || (self.plan.inline.contains(&u.id()) && operand.len() <= MAX_INLINE) {
             self.values.insert(u.id(), Value { operand, named: short });
             return Ok(());
@@ -450,14 +450,10 @@ impl<'a> Walker<'a> {
     /// than once.
     fn place(
         &mut self,
-        index: &UOp,
+        Index { buffer, index: offset, .. }: Index<'_>,
         dtype: DType,
         repeated: bool,
     ) -> Result<(&'static str, String, String, bool), String> {
-        if index.op() != Op::Index {
-            return Err(format!("its address is not an index but {index:?}"));
-        }
-        let (buffer, offset) = (&index.src()[0], &index.src()[1]);
         let words = self.cx.dialect.words();
         let space = if buffer.op() == Op::DefineShared { words.local } else { words.global };
         let aligned = plan::is_multiple(offset, dtype.lanes as i64);
@@ -470,7 +466,8 @@ impl<'a> Walker<'a> {
     }
 
     fn load(&mut self, u: &UOp) -> Text {
-        let (index, dtype) = (&u.src()[0], u.dtype());
+        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let dtype = u.dtype();
         let dialect = self.cx.dialect;
         let is_true = if dtype.is_bool() { "!=0" } else { "" };
         let (space, base, offset, aligned) = self.place(index, dtype, false)?;
@@ -498,19 +495,19 @@ impl<'a> Walker<'a> {
             };
             self.cx.build(dtype, &lanes)?
         };
-        match (index.src().get(2), u.src().get(1)) {
+        match (index.mask, alt) {
             (None, _) => Ok(value),
             (Some(_), None) => Err("its index is guarded, but there is no value for where it is \
                                     not valid"
                 .to_string()),
-            (Some(valid), Some(alt)) => {
-                Ok(format!("({}?{value}:{})", self.text(valid)?, self.text(alt)?))
+            (Some(mask), Some(alt)) => {
+                Ok(format!("({}?{value}:{})", self.text(mask)?, self.text(alt)?))
             }
         }
     }
 
     fn store(&mut self, u: &UOp) -> Result<(), String> {
-        let (index, value) = (&u.src()[0], &u.src()[1]);
+        let Store { place: index, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
         let dtype = value.dtype();
         let dialect = self.cx.dialect;
         let (space, base, offset, aligned) = self.place(index, dtype, false)?;

@@ -2,6 +2,7 @@
 //! integers are index arithmetic, which arguments are stored to.
 
 use crate::dtype::Const;
+use crate::ir::typed::Wmma;
 use crate::ir::{Op, UOp};
 use crate::render::facts::counted;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,7 +33,7 @@ pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let src = u.src();
     let (first, second): (&[UOp], &[UOp]) = match u.op() {
         Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], &[]),
-        // Without a `valid` the operands after the first only order.
+        // Without a mask the operands after the first only order.
         Op::Load => (
             src[0].src().get(1..).unwrap_or_default(),
             if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] },
@@ -49,12 +50,10 @@ impl Plan {
     pub fn new(uops: &[UOp]) -> Plan {
         let mut plan = Plan { index: counted(uops), ..Plan::default() };
         plan.find_inline(uops);
-        for u in uops.iter().filter(|u| u.op() == Op::Wmma) {
-            plan.fragments.extend(u.src()[..2].iter().map(UOp::id));
+        for Wmma { a, b, .. } in uops.iter().filter_map(UOp::as_wmma) {
+            plan.fragments.extend([a.id(), b.id()]);
         }
-        for u in uops.iter().filter(|u| u.op() == Op::Store) {
-            plan.stored.extend(u.src()[0].src().first().map(UOp::id));
-        }
+        plan.stored.extend(uops.iter().filter_map(UOp::as_store).map(|s| s.place.buffer.id()));
         plan
     }
 
@@ -106,7 +105,7 @@ impl Plan {
 fn is_negation(u: &UOp) -> bool {
     let minus_one =
         |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
-    u.op() == Op::Mul && !u.dtype().is_bool() && minus_one(&u.src()[1])
+    u.as_mul().is_some_and(|m| !u.dtype().is_bool() && minus_one(m.y))
 }
 
 /// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not
@@ -120,16 +119,15 @@ fn is_multiple_within(u: &UOp, n: i64, depth: usize) -> bool {
         return n == 1;
     }
     let is_multiple = |u: &UOp, n: i64| is_multiple_within(u, n, depth - 1);
-    match u.op() {
-        Op::Const => u.as_int().is_some_and(|v| v % n == 0),
-        Op::Add => u.src().iter().all(|s| is_multiple(s, n)),
-        Op::Mul => u.src().iter().any(|s| is_multiple(s, n)),
-        Op::Shl => u.src()[1].as_int().is_some_and(|v| {
+    match (u.op(), u.src()) {
+        (Op::Const, _) => u.as_int().is_some_and(|v| v % n == 0),
+        (Op::Add, src) => src.iter().all(|s| is_multiple(s, n)),
+        (Op::Mul, src) => src.iter().any(|s| is_multiple(s, n)),
+        (Op::Shl, [x, by]) => by.as_int().is_some_and(|v| {
             (0..62).contains(&v)
-                && ((1i64 << v) % n == 0
-                    || (n % (1i64 << v) == 0 && is_multiple(&u.src()[0], n >> v)))
+                && ((1i64 << v) % n == 0 || (n % (1i64 << v) == 0 && is_multiple(x, n >> v)))
         }),
-        Op::Cast => u.src()[0].dtype().is_int() && is_multiple(&u.src()[0], n),
+        (Op::Cast, [x]) => x.dtype().is_int() && is_multiple(x, n),
         _ => false,
     }
 }

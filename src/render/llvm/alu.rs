@@ -94,7 +94,7 @@ impl LlvmWriter<'_> {
         let minus_one = |s: &UOp| s.as_const() == Some(Const::Float(-1.0));
         Ok(match op {
             Op::Mul if u.src().iter().any(minus_one) => {
-                let other = minus_one(&u.src()[0]) as usize;
+                let other = minus_one(u.operand()) as usize;
                 self.define("alu", &format!("fneg {} {}", ty(dtype), x[other]))
             }
             Op::Add => self.two("fadd", dtype, &x[0], &x[1]),
@@ -102,14 +102,13 @@ impl LlvmWriter<'_> {
             Op::Div => self.two("fdiv", dtype, &x[0], &x[1]),
             Op::Max | Op::Min => {
                 // A literal comes first: it is no NaN, or both are, so the test for NaN goes away.
-                let literal_last = u.src()[1].as_const().is_some();
+                let last = u.expect_binary().1.as_const();
+                let literal_last = last.is_some();
                 let (x, y) = if literal_last { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
                 let better =
                     self.two(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
                 let mut chosen = self.select("alu", dtype, &better, x, y);
-                if !literal_last
-                    || matches!(u.src()[1].as_const(), Some(Const::Float(v)) if v.is_nan())
-                {
+                if !literal_last || matches!(last, Some(Const::Float(v)) if v.is_nan()) {
                     let nan = self.two("fcmp uno", dtype, x, x);
                     chosen = self.select("alu", dtype, &nan, x, &chosen);
                 }
@@ -167,7 +166,7 @@ impl LlvmWriter<'_> {
                 // A count past the width has no result, even where that is not used, so only its
                 // low bits are taken.
                 let mask = i64::from(dtype.bits()) - 1;
-                let count = match u.src()[1].as_const() {
+                let count = match u.expect_binary().1.as_const() {
                     Some(Const::Int(v)) => literal(Const::Int(v & mask), dtype),
                     _ => self.two("and", dtype, &x[1], &literal(Const::Int(mask), dtype)),
                 };

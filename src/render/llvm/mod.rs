@@ -11,10 +11,11 @@ mod cast;
 mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
-use super::facts::{begin, counted};
+use super::facts::{begin, counted, not_an_index};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ir::typed::{Index, Load, Range, Store};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -112,8 +113,7 @@ struct LlvmWriter<'a> {
 fn accumulator(u: &UOp) -> Option<u32> {
     match (u.op(), u.arg()) {
         (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
-        (Op::Assign, _) => accumulator(&u.src()[0]),
-        _ => None,
+        _ => accumulator(u.as_assign()?.acc),
     }
 }
 
@@ -150,7 +150,8 @@ impl<'a> LlvmWriter<'a> {
                     }
                 }
                 (Op::Index, _) => {
-                    let (idx, base) = (u.src()[1].id(), split(&u.src()[1], &counted).0.id());
+                    let offset = u.expect_index().index;
+                    let (idx, base) = (offset.id(), split(offset, &counted).0.id());
                     offsets.insert(base);
                     used.insert(base);
                     folded.insert(idx);
@@ -371,13 +372,15 @@ impl<'a> LlvmWriter<'a> {
 
     /// A loop is tested at its end; one that may have no turn stands in a guarded region.
     fn open_loop(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let guarded = u.src()[0].vmin() < 1;
+        let Some(Range { extent, id, .. }) = u.as_range() else {
+            return Err("it has no number".to_string());
+        };
+        let guarded = extent.vmin() < 1;
         if guarded {
-            let extent = self.text(&u.src()[0])?;
+            let extent = self.text(extent)?;
             let any = self.define("alu", &format!("icmp sgt {} {extent}, 0", ty(u.dtype())));
             self.open_guarded(u, &any);
         }
-        let Arg::Range { id, .. } = u.arg() else { return Err("it has no number".to_string()) };
         let (label, from) = (self.fresh("loop"), self.block.clone());
         self.line(format!("br label %{label}"));
         self.begin(label.clone());
@@ -405,7 +408,7 @@ impl<'a> LlvmWriter<'a> {
     }
 
     fn close_loop(&mut self, range: &UOp) -> std::result::Result<(), String> {
-        let extent = self.text(&range.src()[0])?;
+        let extent = self.text(range.operand())?;
         let Some(region) = self.open.pop_if(|r| r.opened == *range && !r.phis.is_empty()) else {
             return Err(format!("{range:?} is not what was opened last"));
         };
@@ -464,11 +467,7 @@ impl<'a> LlvmWriter<'a> {
     }
 
     /// The address of an element.
-    fn address(&mut self, index: &UOp) -> Text {
-        if index.op() != Op::Index {
-            return Err(format!("its address is not an index but {index:?}"));
-        }
-        let (buffer, idx) = (&index.src()[0], &index.src()[1]);
+    fn address(&mut self, Index { buffer, index: idx, .. }: Index<'_>) -> Text {
         let (base, element) = (self.text(buffer)?, memory_type(buffer.dtype()));
         if let Some(at) = idx.as_int() {
             return Ok(if at == 0 {
@@ -500,25 +499,24 @@ impl<'a> LlvmWriter<'a> {
     /// A guarded load reads the buffer's first elements where it is not valid, and drops them:
     /// there is no branch, and memory is never left.
     fn load(&mut self, u: &UOp) -> Text {
-        let (index, dtype) = (&u.src()[0], u.dtype());
+        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let dtype = u.dtype();
         let mut place = self.address(index)?;
-        let guard = match (index.src().get(2), u.src().get(1)) {
+        let guard = match (index.mask, alt) {
             (None, _) => None,
             (Some(_), None) => {
                 return Err("its index is guarded, but there is no value for where it is not \
                             valid"
                     .to_string());
             }
-            (Some(valid), Some(alt)) => Some((self.text(valid)?, self.text(alt)?)),
+            (Some(mask), Some(alt)) => Some((self.text(mask)?, self.text(alt)?)),
         };
         if let Some((valid, alt)) = &guard {
             // A buffer shorter than the load is never validly read.
-            if let Arg::Global { len, .. } | Arg::Shared { len, .. } = index.src()[0].arg()
-                && *len < dtype.lanes as usize
-            {
+            if index.buffer.memory_len().is_some_and(|len| len < dtype.lanes as usize) {
                 return Ok(alt.clone());
             }
-            let base = self.text(&index.src()[0])?;
+            let base = self.text(index.buffer)?;
             place = self.define("ptr", &format!("select i1 {valid}, ptr {place}, ptr {base}"));
         }
         let (held, align) = (memory_type(dtype), dtype.scalar().itemsize());
@@ -537,9 +535,10 @@ impl<'a> LlvmWriter<'a> {
     }
 
     fn store(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let (index, dtype) = (&u.src()[0], u.src()[1].dtype());
-        let place = self.address(index)?;
-        let mut value = self.text(&u.src()[1])?;
+        let Store { place, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
+        let dtype = value.dtype();
+        let place = self.address(place)?;
+        let mut value = self.text(value)?;
         if dtype.is_bool() {
             value = self
                 .define("cast", &format!("zext {} {value} to {}", ty(dtype), memory_type(dtype)));
@@ -588,7 +587,7 @@ impl<'a> LlvmWriter<'a> {
     }
 
     fn pick(&mut self, u: &UOp, picked: &[u16]) -> Text {
-        let (x, dtype) = (&u.src()[0], u.dtype());
+        let (x, dtype) = (u.operand(), u.dtype());
         if picked.len() != dtype.lanes as usize {
             return Err(format!("{} lanes are picked", picked.len()));
         }

@@ -14,7 +14,9 @@
 use super::text::ty;
 use super::{Lanes, Wgsl, WgslWriter};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::typed::{Index, Load, Store};
+use crate::ir::{Arg, UOp};
+use crate::render::facts::not_an_index;
 use crate::render::facts::storage;
 
 /// A buffer of the kernel.
@@ -197,11 +199,10 @@ impl WgslWriter<'_> {
     }
 
     /// Where the buffer of an index is: the argument, if it is one, and its name; and the index.
-    fn place(&mut self, index: &UOp) -> Result<(Option<usize>, String, String), String> {
-        if index.op() != Op::Index {
-            return Err(format!("its address is not an index but {index:?}"));
-        }
-        let (buffer, offset) = (&index.src()[0], &index.src()[1]);
+    fn place(
+        &mut self,
+        Index { buffer, index: offset, .. }: Index<'_>,
+    ) -> Result<(Option<usize>, String, String), String> {
         let at = match offset.as_int() {
             Some(at) => format!("{at}i"),
             None if offset.dtype().bits() == 64 => format!("i32({})", self.scalar(offset)?),
@@ -225,15 +226,16 @@ impl WgslWriter<'_> {
     }
 
     pub(super) fn load(&mut self, u: &UOp) -> Result<Lanes, String> {
-        let (index, dtype) = (&u.src()[0], u.dtype());
-        let guard = match (index.src().get(2), u.src().get(1)) {
+        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let dtype = u.dtype();
+        let guard = match (index.mask, alt) {
             (None, _) => None,
             (Some(_), None) => {
                 return Err("its index is guarded, but there is no value for where it is not \
                             valid"
                     .to_string());
             }
-            (Some(valid), Some(alt)) => Some((self.scalar(valid)?, self.lanes(alt)?)),
+            (Some(mask), Some(alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
         };
         let (argument, name, at) = self.place(index)?;
         let reads: Vec<String> = (0..dtype.lanes as usize)
@@ -265,7 +267,7 @@ impl WgslWriter<'_> {
     }
 
     pub(super) fn store(&mut self, u: &UOp) -> Result<(), String> {
-        let (index, value) = (&u.src()[0], &u.src()[1]);
+        let Store { place: index, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
         let values = self.lanes(value)?;
         let (argument, name, at) = self.place(index)?;
         let step = |lane: usize| if lane == 0 { at.clone() } else { format!("{at}+{lane}") };

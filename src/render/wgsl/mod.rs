@@ -162,13 +162,13 @@ struct WgslWriter<'a> {
 
 impl<'a> WgslWriter<'a> {
     fn new(wgsl: &'a Wgsl, uops: &[UOp]) -> WgslWriter<'a> {
-        let stores = uops.iter().filter(|u| u.op() == Op::Store);
+        let stores = uops.iter().filter_map(UOp::as_store);
         WgslWriter {
             wgsl,
             helpers: Vec::new(),
             locals: String::new(),
             args: Vec::new(),
-            stored: stores.filter_map(|u| u.src()[0].src().first().map(UOp::id)).collect(),
+            stored: stores.map(|s| s.place.buffer.id()).collect(),
             groups: extents(uops, SpecialKind::Group),
             threads: extents(uops, SpecialKind::Local),
             body: String::new(),

@@ -61,7 +61,7 @@ pub fn checkpoint(
     if !inside.dtype().is_float() || (params.is_empty() && !(0..nodes.len()).any(reaches)) {
         return Ok(value.with_uop(inside.unary(Op::Detach)));
     }
-    let origin = if inside.op() == Op::Computed { inside.src()[1].clone() } else { inside.clone() };
+    let origin = inside.as_computed().map_or(&inside, |c| c.origin).clone();
     let devices: Vec<_> = inputs.iter().map(|t| t.device()).collect();
     let src: Src = std::iter::once(inside.unary(Op::Detach))
         .chain(nodes)

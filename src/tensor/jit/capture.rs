@@ -262,9 +262,9 @@ pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<SymInt>> {
 
 /// The value of a tensor without what gradients would follow; a parameter stays one.
 fn without_history(node: &UOp) -> UOp {
-    match node.op() {
-        Op::Leaf => node.with_src([node.src()[0].unmarked().clone()].to_src()),
-        _ => node.unmarked().clone(),
+    match node.as_leaf() {
+        Some(leaf) => node.with_src([leaf.x.unmarked().clone()].to_src()),
+        None => node.unmarked().clone(),
     }
 }
 

@@ -111,7 +111,7 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
 fn in_memory(u: &UOp) -> bool {
     let mut u = u;
     while u.op().is(Group::Movement) || u.op().is(Group::Mark) {
-        u = &u.src()[0];
+        u = u.operand();
     }
     matches!(u.op(), Op::Buffer | Op::Param | Op::Contiguous | Op::Copy | Op::Output)
 }
