@@ -50,6 +50,7 @@ pub mod lower;
 pub mod math;
 pub mod nn;
 pub mod opt;
+pub mod pass;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod reference;

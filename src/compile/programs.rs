@@ -3,17 +3,16 @@
 use super::beam;
 use super::beam::Beam;
 use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
+use super::pipeline::lowered;
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
-use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
 use crate::heuristic;
-use crate::ir::{self, Arg, DeviceName, Source, UOp};
+use crate::ir::{Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{self, Kernel, Opt};
 use crate::render::Rendered;
 use crate::target::Target;
-use crate::verify;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -323,51 +322,6 @@ pub fn compile_together<'a>(
     Ok(())
 }
 
-/// Does the target have what the kernel computes with?
-pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
-    // Smaller floats than a target has are computed in f32; what has 64 bits would lose digits in
-    // anything else.
-    if let Some(u) = ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
-        let scalar = u.dtype().scalar();
-        let less = if scalar.is_float() { DType::F32 } else { DType::I32 };
-        let msg = format!(
-            "{} on this device does not compute in {scalar}; cast to {less}, or use another device",
-            target.name
-        );
-        return Err(Error::DType { op: u.op().name(), msg });
-    }
-    Ok(())
-}
-
-/// The program of an optimised kernel, verified after each pass if the settings say so.
-pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
-    let config = env::config()?;
-    let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
-    span.note("optimisations", || opt::show(&kernel.opts).into());
-    computable(&kernel.ast, target)?;
-    if config.debug >= 3 && !kernel.opts.is_empty() {
-        eprintln!(
-            "{} {}",
-            if config.color { kernel.colored_name() } else { kernel.name() },
-            opt::show(&kernel.opts)
-        );
-    }
-    show(config, "optimize", std::slice::from_ref(&kernel.ast));
-    if config.debug >= 5 {
-        eprintln!("{}", ir::print(&kernel.ast));
-    }
-    if config.verify {
-        verify::kernel(&kernel.ast).unwrap_or_else(|e| {
-            panic!("the optimizer broke a kernel: {e}\n{}", ir::print(&kernel.ast))
-        });
-    }
-    let program = lower::lower(kernel, target, &mut |pass, list| check(config, pass, list));
-    if config.debug >= 6 {
-        eprintln!("{}", ir::print_program(&program.uops));
-    }
-    Ok(program)
-}
-
 /// Counts programs that were made ready for a device, in so much time.
 fn count_compiled(device: &Device, made: &[CompiledKernel], compile_time: Duration) {
     let from_cache = made.iter().filter(|k| k.from_cache).count() as u64;
@@ -412,34 +366,6 @@ fn compile(
         eprintln!("{}", disassembly(code));
     }
     Ok(Compiled::new(kernel.opts.clone(), program, made, times))
-}
-
-/// After each pass: print it if that was asked for, and verify it.
-fn check(config: &Config, pass: &str, list: &[UOp]) {
-    show(config, pass, list);
-    verify_pass(config, pass, list);
-}
-
-/// Panics where a pass made something that must not be, if the settings want that found out.
-pub(crate) fn verify_pass(config: &Config, pass: &str, list: &[UOp]) {
-    if !config.verify {
-        return;
-    }
-    let verdict = match pass {
-        "linearize" => verify::program(list).and_then(|()| verify::in_bounds(list)),
-        _ => list.iter().try_for_each(verify::kernel),
-    };
-    if let Err(e) = verdict {
-        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
-        panic!("after {pass}: {e}\n{text}");
-    }
-}
-
-fn show(config: &Config, pass: &str, list: &[UOp]) {
-    if config.print_after.as_deref() == Some(pass) {
-        let text = if pass == "linearize" { ir::print_program(list) } else { ir::print(&list[0]) };
-        eprintln!("; after {pass}\n{text}");
-    }
 }
 
 /// Machine code through the system's `objdump`, or as bytes where there is none.

@@ -8,8 +8,8 @@
 //! else 64.
 
 use super::decompose::plain;
-use super::expand::{add_product, is_product};
-use super::gates;
+use super::fma::{add_product, is_product};
+use super::loop_masks;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, IdSet, Op, RangeSet, SpecialKind, Src, ToSrc, UOp};
 use crate::kernel::{extent, masked_term};
@@ -260,7 +260,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         .filter(|(u, _)| matches!(u.op(), Op::Store | Op::Barrier | Op::Shuffle | Op::Wmma))
         .map(|(_, b)| *b)
         .collect();
-    let gated = gates::of_loops(&loops, &reduces, &effects, |u| block[number[&u.id()]]);
+    let gated = loop_masks::of_loops(&loops, &reduces, &effects, |u| block[number[&u.id()]]);
     let inside = |mut b: Block| {
         while b > 0 && !gated.contains_key(&b) {
             b = loops.parent[b];
@@ -599,10 +599,9 @@ impl Emit<'_> {
             }
             // What the open condition says need not be asked again.
             Op::Load
-                if u.src()[0]
-                    .src()
-                    .get(2)
-                    .is_some_and(|v| self.gate.as_ref().is_some_and(|g| gates::follows(v, g))) =>
+                if u.src()[0].src().get(2).is_some_and(|v| {
+                    self.gate.as_ref().is_some_and(|g| loop_masks::follows(v, g))
+                }) =>
             {
                 let at = plain(&self.operand(&u.src()[0]));
                 if self.listed.insert(at.id()) {

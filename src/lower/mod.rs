@@ -1,200 +1,271 @@
-//! Lowering: a kernel and its optimisations in, a linear program out. The pipeline is a list of
-//! named passes; each is timed, can be printed (`PRINT_AFTER=<pass>`) and is followed by a
-//! verifier.
+//! Lowering: an optimized kernel in, a linear program out. [`PASSES`] is the list of passes; each has
+//! a file of its name.
+//!
+//! **Invariant:** a pass depends on the kernel and the [`Target`] alone, never on the list of Opts
+//! that made the kernel: an Opt that needs a pass leaves a marker in the graph.
 
-mod ahead;
+mod coalesce;
 mod decompose;
-mod expand;
-mod gates;
-mod guard;
+mod fma;
+mod group_reduce;
+mod launch_dims;
 mod linearize;
-mod loads;
-mod locals;
+mod load_symbols;
+mod loop_masks;
+mod mask_bounds;
+mod pad_symbols;
+mod prefetch;
+mod program;
 mod proven;
 mod remainder;
-mod specials;
 mod stage;
-mod tensor_core;
 mod transcendental;
-mod variables;
+mod unroll;
+mod vectorize;
+mod write_fragments;
 
 pub use decompose::DECOMPOSE;
+pub use launch_dims::Launch;
+pub use load_symbols::{Variables, names};
+pub use program::{Estimate, Program};
 pub(crate) use proven::{proven, unoptimised};
-pub use specials::Launch;
-pub use variables::{Variables, names};
 
-use crate::ir::{Arg, Op, UOp};
-use crate::opt::{Kernel, OptOp};
+use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::kernel;
+use crate::pass::{self, Observer, Pass, Stage, State};
 use crate::target::Target;
-use rustc_hash::FxHashMap;
-use std::time::{Duration, Instant};
 
-/// The names of the passes, in order. The optimizer comes before them, the renderer after.
-pub const PASSES: [&str; 7] =
-    ["stage", "expand", "share_reduces", "name_positions", "guard", "decompose", "linearize"];
+/// The passes from an optimized kernel to its linear program, in order.
+pub const PASSES: &[Pass<Lowering>] = &[
+    Pass::new(
+        "pad_symbols",
+        Stage::Kernel,
+        |l| l.target.grid && !l.variables.names.is_empty(),
+        |l| l.update(pad_symbols::pad_symbols),
+        "Pads output axes of symbolic extent to their upper bound, where they would share a \
+         dimension of the launch with others.",
+    ),
+    Pass::new(
+        "stage",
+        Stage::Kernel,
+        |l| l.markers.staged,
+        |l| {
+            (l.ast, l.thread_order) = stage::stage(&l.ast, &l.target);
+            // Copies of tiles are vectorized and unrolled.
+            l.markers.copies = true;
+        },
+        "Copies the tiles of staged loads to shared memory and loads from there.",
+    ),
+    Pass::new(
+        "write_fragments",
+        Stage::Kernel,
+        |l| l.markers.fragments,
+        |l| l.ast = write_fragments::write_fragments(&l.ast),
+        "Writes the operands of tensor cores as vectors of the registers of one thread.",
+    ),
+    Pass::new(
+        "vectorize",
+        Stage::Kernel,
+        |l| l.markers.copies,
+        |l| l.update(vectorize::vectorize),
+        "Turns Upcast and Unroll ranges into vector lanes.",
+    ),
+    Pass::new(
+        "unroll",
+        Stage::Kernel,
+        |l| l.markers.copies,
+        |l| l.update(unroll::unroll),
+        "Unrolls the Upcast and Unroll ranges that did not become lanes.",
+    ),
+    Pass::new(
+        "coalesce",
+        Stage::Kernel,
+        |l| l.target.grid,
+        |l| l.ast = coalesce::coalesce(&l.ast, l.markers.fragments, &l.target),
+        "Joins loads and stores of adjacent addresses of one thread into vector accesses.",
+    ),
+    Pass::new(
+        "group_reduce",
+        Stage::Kernel,
+        |l| l.target.grid && l.markers.groups,
+        |l| {
+            let order = std::mem::take(&mut l.thread_order);
+            (l.ast, l.thread_order) = group_reduce::group_reduce(&l.ast, order, &l.target);
+        },
+        "Combines the partial results of threads that share a reduction, by warp shuffles and \
+         shared memory.",
+    ),
+    Pass::new(
+        "launch_dims",
+        Stage::Kernel,
+        |_| true,
+        |l| {
+            (l.ast, l.launch, l.variables.grid) =
+                launch_dims::launch_dims(&l.ast, &l.thread_order, &l.target)
+        },
+        "Replaces the ranges of workgroups and threads by launch dimensions.",
+    ),
+    Pass::new(
+        "load_symbols",
+        Stage::Kernel,
+        |l| !l.variables.names.is_empty(),
+        |l| {
+            let values = load_symbols::argument(&l.variables.names, l.args.len());
+            l.ast = load_symbols::load_symbols(&l.ast, &l.variables.names, &values);
+            l.args.push(values);
+        },
+        "Loads the values of variables from one more argument.",
+    ),
+    Pass::new(
+        "mask_bounds",
+        Stage::Kernel,
+        |_| true,
+        |l| l.ast = mask_bounds::mask_bounds(&l.ast),
+        "Adds the bounds of the buffer to masks that do not imply them.",
+    ),
+    Pass::new(
+        "decompose",
+        Stage::Kernel,
+        |_| true,
+        |l| l.update(decompose::decompose),
+        "Expresses ops that the target lacks in ops that it has.",
+    ),
+    Pass::new(
+        "linearize",
+        Stage::Program,
+        |_| true,
+        |l| l.uops = linearize::linearize(&l.ast, &l.args, &l.target),
+        "Orders the graph as a list with loops, accumulators and conditionals.",
+    ),
+    Pass::new(
+        "prefetch",
+        Stage::Program,
+        |l| l.markers.prefetch,
+        |l| l.uops = prefetch::prefetch(std::mem::take(&mut l.uops)),
+        "Loads the data of the next iteration during the current one.",
+    ),
+];
 
-/// A linear program, ready to be rendered.
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// The kernel's name: a C identifier.
-    pub name: String,
-    /// The name in colours.
-    pub colored: String,
-    /// The list.
-    pub uops: Vec<UOp>,
-    /// The shape of the launch, for the greatest values of variables.
-    pub launch: Launch,
-    /// What of it depends on variables.
-    pub variables: Variables,
-    /// Elements of each argument, by slot.
-    pub args: Vec<UOp>,
-    /// Slots of the arguments that it writes.
-    pub writes: Vec<usize>,
-    /// What it costs.
-    pub estimate: Estimate,
-    /// The time that each pass took.
-    pub times: [Duration; 7],
+/// Nodes of a kernel that a pass runs because of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Markers {
+    /// Loads that are staged.
+    staged: bool,
+    /// Loads that are prefetched.
+    prefetch: bool,
+    /// Products of tensor cores.
+    fragments: bool,
+    /// Reductions that threads of a workgroup share.
+    groups: bool,
+    /// Ranges that become lanes or copies.
+    copies: bool,
 }
 
-/// What one run of a kernel does, by its program.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
-    /// Arithmetic operations on floats.
-    pub flops: f64,
-    /// Everything that is computed, loaded and stored, indices and integers too: what its time
-    /// without optimisations goes by.
-    pub steps: f64,
-    /// Bytes that it touches, each counted once: of a buffer as many as there are accesses, and no
-    /// more than it has.
-    pub bytes: f64,
+/// A kernel on its way to a linear program.
+pub struct Lowering {
+    /// The target.
+    target: Target,
+    /// The kernel.
+    ast: UOp,
+    /// The linear program, after `linearize`.
+    uops: Vec<UOp>,
+    /// The arguments by slot, also those that simplification removed from the graph.
+    args: Vec<UOp>,
+    /// What of the program depends on variables.
+    variables: Variables,
+    /// The shape of the launch.
+    launch: Launch,
+    /// The ranges of workgroup threads by number, in the order of the launch; empty if no pass
+    /// relies on an order.
+    thread_order: Vec<u32>,
+    markers: Markers,
 }
 
-/// Something to do after each pass, with its name and what it made.
-pub type After<'a> = &'a mut dyn FnMut(&str, &[UOp]);
+impl State for Lowering {
+    fn nodes(&self, stage: Stage) -> &[UOp] {
+        match stage {
+            Stage::Program => &self.uops,
+            _ => std::slice::from_ref(&self.ast),
+        }
+    }
+}
+
+impl Lowering {
+    /// Starts the lowering of a kernel.
+    pub fn new(ast: &UOp, target: &Target) -> Lowering {
+        let (mut markers, mut args, mut names) = (Markers::default(), Vec::new(), Vec::new());
+        for u in ast.toposort() {
+            match u.arg() {
+                Arg::Global { .. } => args.push(u),
+                Arg::Var { name, .. } => names.push(name.clone()),
+                arg => markers.add(u.op(), arg),
+            }
+        }
+        args.sort_by_key(|u| if let Arg::Global { slot, .. } = u.arg() { *slot } else { 0 });
+        names.sort();
+        names.dedup();
+        Lowering {
+            target: target.clone(),
+            ast: ast.clone(),
+            uops: Vec::new(),
+            args,
+            variables: Variables { names, grid: Vec::new() },
+            launch: Launch::default(),
+            thread_order: Vec::new(),
+            markers,
+        }
+    }
+
+    /// Starts the lowering of a linear program, of which only the passes behind `linearize` are
+    /// left.
+    pub fn of_program(uops: Vec<UOp>, target: &Target) -> Lowering {
+        let mut lowering = Lowering::new(&UOp::sink(Vec::new()), target);
+        uops.iter().for_each(|u| lowering.markers.add(u.op(), u.arg()));
+        Lowering { uops, ..lowering }
+    }
+
+    /// Runs one pass by name, if its condition holds, and returns the text of its result.
+    pub fn run_pass(&mut self, name: &str) -> Option<String> {
+        let pass = PASSES.iter().find(|p| p.info.name == name)?;
+        if (pass.runs_when)(self) {
+            (pass.run)(self);
+        }
+        Some(pass.info.stage.print(self.nodes(pass.info.stage)))
+    }
+
+    fn update(&mut self, f: fn(&UOp, &Target) -> UOp) {
+        self.ast = f(&self.ast, &self.target);
+    }
+}
+
+impl Markers {
+    fn add(&mut self, op: Op, arg: &Arg) {
+        match arg {
+            Arg::LoadHint(hint) => {
+                self.staged |= hint.stage_at.is_some();
+                self.prefetch |= hint.prefetch_in.is_some();
+            }
+            Arg::Range { kind: AxisKind::Upcast | AxisKind::Unroll, .. } => self.copies = true,
+            Arg::Range { kind: AxisKind::Group, .. } => self.groups = true,
+            _ => self.fragments |= op == Op::Wmma,
+        }
+    }
+}
 
 /// Lowers a kernel.
-pub fn lower(kernel: &Kernel, target: &Target, after: After) -> Program {
-    let mut times = [Duration::ZERO; 7];
-    let mut clock = Instant::now();
-    let mut lap = |i: usize, list: &[UOp], after: &mut dyn FnMut(&str, &[UOp])| {
-        times[i] = clock.elapsed();
-        if !list.is_empty() {
-            after(PASSES[i], list);
-        }
-        clock = Instant::now();
-    };
-    let names = names(&kernel.ast);
-    let spread = if names.is_empty() { None } else { variables::spread(&kernel.ast, target) };
-    let wide = spread.as_ref().unwrap_or(&kernel.ast);
-    let mut args = arguments(wide);
-    // Few kernels have staged loads, so the others do without the pass.
-    let staged = kernel.opts.iter().any(|o| o.op == OptOp::Stage);
-    let (ast, threads) =
-        if staged { stage::stage(wide, target) } else { (wide.clone(), Vec::new()) };
-    lap(0, if staged { std::slice::from_ref(&ast) } else { &[] }, after);
-    let ast = expand::expand(&ast, kernel.opts.iter().any(|o| o.op == OptOp::Tc), target);
-    lap(1, std::slice::from_ref(&ast), after);
-    // Threads of a workgroup are where there are workgroups.
-    let (ast, threads) =
-        if target.grid { locals::share_reduces(&ast, threads, target) } else { (ast, threads) };
-    lap(2, std::slice::from_ref(&ast), after);
-    let (mut ast, launch, grid) = specials::name_positions(&ast, &threads, target);
-    if !names.is_empty() {
-        let values = variables::argument(&names, args.len());
-        ast = variables::loaded(&ast, &names, &values);
-        args.push(values);
-    }
-    lap(3, std::slice::from_ref(&ast), after);
-    let ast = guard::guard(&ast);
-    lap(4, std::slice::from_ref(&ast), after);
-    let ast = decompose::decompose(&ast, target);
-    lap(5, std::slice::from_ref(&ast), after);
-    let uops = linearize::linearize(&ast, &args, target);
-    let uops = if kernel.opts.iter().any(|o| o.op == OptOp::Prefetch) {
-        ahead::load_ahead(uops)
-    } else {
-        uops
-    };
-    lap(6, &uops, after);
-    let estimate = estimate(&uops, &args);
+pub fn lower(ast: &UOp, target: &Target, after: Observer) -> Program {
+    let mut state = Lowering::new(ast, target);
+    let times = pass::run(PASSES, &mut state, after);
+    let Lowering { uops, args, variables, launch, .. } = state;
     Program {
-        name: kernel.name(),
-        colored: kernel.colored_name(),
+        name: kernel::name(ast),
+        colored: kernel::colored_name(ast),
+        estimate: program::estimate(&uops, &args),
         uops,
         launch,
-        variables: Variables { names, grid },
-        writes: writes(&args, wide),
+        variables,
+        writes: program::writes(&args, ast),
         args,
-        estimate,
         times,
     }
-}
-
-/// The slots of the arguments that a kernel stores to.
-fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
-    let stored = |arg: &UOp| ast.src().iter().any(|s| s.src()[0].src()[0] == *arg);
-    (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
-}
-
-/// The arguments that the kernel is called with, by slot: also those that simplification found to
-/// make no difference.
-fn arguments(ast: &UOp) -> Vec<UOp> {
-    let slot = |u: &UOp| match u.arg() {
-        Arg::Global { slot, .. } => *slot,
-        _ => usize::MAX,
-    };
-    let mut args: Vec<UOp> =
-        ast.toposort().into_iter().filter(|u| u.op() == Op::DefineGlobal).collect();
-    args.sort_by_key(slot);
-    args
-}
-
-/// Counts operations by walking the loops of the program.
-fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
-    let mut times = vec![1.0f64];
-    let (mut flops, mut steps) = (0.0, 0.0);
-    let mut launches = 1.0;
-    let mut accesses: FxHashMap<u64, f64> = FxHashMap::default();
-    for u in uops {
-        let now = *times.last().expect("the program itself");
-        if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
-            steps += now;
-        }
-        if let (Op::Load | Op::Store, Some(index)) = (u.op(), u.src().first())
-            && let Some(buffer) = index.src().first()
-        {
-            let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes };
-            *accesses.entry(buffer.id()).or_default() += now * lanes as f64;
-        }
-        match u.op() {
-            Op::Range => times.push(now * u.src()[0].vmax() as f64),
-            Op::EndRange => drop(times.pop()),
-            Op::Special => {
-                if let Arg::Special { extent, .. } = u.arg() {
-                    launches *= *extent as f64;
-                }
-            }
-            Op::Wmma => {
-                if let Arg::Wmma { core, .. } = u.arg() {
-                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64
-                        / core.threads() as f64;
-                }
-            }
-            op if op.is_alu() && u.dtype().is_float() => {
-                flops += now * u.dtype().lanes as f64 * if op == Op::Fma { 2.0 } else { 1.0 };
-            }
-            _ => {}
-        }
-    }
-    let bytes = args
-        .iter()
-        .map(|a| match a.arg() {
-            Arg::Global { len, .. } => {
-                let most = accesses.get(&a.id()).map_or(f64::INFINITY, |n| n * launches);
-                most.min(*len as f64) * a.dtype().itemsize() as f64
-            }
-            _ => 0.0,
-        })
-        .sum();
-    Estimate { flops: flops * launches, steps: steps * launches, bytes }
 }

@@ -12,9 +12,8 @@
 //! table[data[r]] where r != 0 and data[r] >= 0 and data[r] < 4
 //! ```
 
-use super::{guard, lower};
+use super::{lower, mask_bounds};
 use crate::ir::{AxisKind, IdSet, Op, UOp};
-use crate::opt::Kernel;
 use crate::target::Target;
 use crate::verify;
 
@@ -24,9 +23,9 @@ pub fn proven(ast: &UOp) -> Result<UOp, String> {
     unoptimised(ast)?;
     ast.toposort().iter().filter(|u| u.op() == Op::Range).try_for_each(range)?;
     indices_are_inputs(ast)?;
-    let ast = guard::guard(ast);
+    let ast = mask_bounds::mask_bounds(ast);
     verify::kernel_in_bounds(&ast)?;
-    let plain = lower(&Kernel::new(ast.clone()), &Target::interp(), &mut |_, _| {});
+    let plain = lower(&ast, &Target::interp(), &mut |_, _| {});
     verify::program(&plain.uops).and_then(|()| verify::in_bounds(&plain.uops))?;
     Ok(ast)
 }

@@ -5,7 +5,7 @@
 //! before the copy and after it. A guard goes with the copy, so the tile holds what the load gives
 //! where it is not valid.
 
-use super::specials::thread_order;
+use super::launch_dims::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range};
 use crate::kernel::{Tile, TileAxis, extent, next_shared, tiles};
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 const TOGETHER: usize = 8;
 
 /// The pass, and the numbers of the ranges that are threads, in the order in which they copy.
-pub fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
+pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
     let tiles =
         tiles(ast, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
     let threads = if target.grid { thread_order(ast) } else { Vec::new() };

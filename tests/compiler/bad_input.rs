@@ -2,6 +2,7 @@
 //! depends on the environment runs in a process of its own: this test binary again, with other
 //! variables.
 
+use picograd::compile::pipeline;
 use picograd::env::Config;
 use picograd::{DType, Device, Result, Tensor};
 use std::ffi::OsStr;
@@ -90,7 +91,8 @@ fn settings_say_what_they_take() {
     for bad in ["0", "-2", "many", "1000000"] {
         says(read("THREADS", bad), &[&format!("THREADS={bad}"), "1 to 1024"]);
     }
-    says(read("PRINT_AFTER", "lunch"), &["PRINT_AFTER=lunch", "schedule", "linearize"]);
+    let print_after = read("PRINT_AFTER", "lunch").and_then(|c| pipeline::check_print_after(&c));
+    says(print_after, &["PRINT_AFTER=lunch", "schedule", "linearize"]);
     assert!(read("UNKNOWN", "anything").is_ok());
 }
 

@@ -1,6 +1,7 @@
 //! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test
 //! --test compiler docs` rewrites the generated parts.
 
+use picograd::compile::pipeline;
 use picograd::{env, ir};
 
 const END: &str = "<!-- end -->\n";
@@ -39,6 +40,12 @@ fn the_table_of_ops_is_what_the_code_says() {
 #[test]
 fn the_table_of_variables_is_what_the_code_says() {
     generated("docs/env.md", "env::doc_table", &env::doc_table());
+}
+
+#[test]
+fn the_table_of_passes_is_what_the_code_says() {
+    let table = pipeline::doc_table();
+    generated("docs/add-a-pass.md", "compile::pipeline::doc_table", &table);
 }
 
 #[test]

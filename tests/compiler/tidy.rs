@@ -1,8 +1,9 @@
 //! The house is in order: imports go one way, every file says what it is, names are unique, and
 //! documents point at what is there.
 
+use picograd::compile::pipeline;
 use picograd::rewrite::RuleInfo;
-use picograd::{env, lower, tables};
+use picograd::{lower, tables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ const ROOMS: &[&[&str]] = &[
     &["rewrite"],
     &["symbolic"],
     &["math", "reference", "target", "verify"],
-    &["kernel"],
+    &["kernel", "pass"],
     &["autograd", "opt", "schedule"],
     &["heuristic"],
     &["lower"],
@@ -248,14 +249,18 @@ fn rule_tables_are_listed() {
     }
 }
 
+/// Every pass of lowering is a file of its name.
 #[test]
-fn passes_have_one_name() {
-    let mut names = vec!["schedule", "optimize"];
-    names.extend(lower::PASSES);
-    assert_eq!(env::PRINTABLE.as_slice(), names, "PRINT_AFTER takes the names of the pipeline");
-    let doc =
-        env::VARIABLES.iter().find(|v| v.name == "PRINT_AFTER").expect("it is in the table").doc;
-    names.iter().for_each(|n| assert!(doc.contains(n), "{n} is not in the line of PRINT_AFTER"));
+fn passes_are_files() {
+    let mut seen = BTreeMap::new();
+    for p in pipeline::passes() {
+        assert!(seen.insert(p.name, ()).is_none(), "two passes are named {}", p.name);
+    }
+    for p in lower::PASSES {
+        let name = p.info.name;
+        let places = [format!("src/lower/{name}.rs"), format!("src/lower/{name}/mod.rs")];
+        assert!(places.iter().any(|f| root().join(f).exists()), "there is no {}", places[0]);
+    }
 }
 
 /// Public functions without an example: they read published files, which are not there.

@@ -7,7 +7,7 @@
 //! of the process empty.
 
 use crate::{ir, models, suite, usage};
-use picograd::compile::Compiled;
+use picograd::compile::{Compiled, pipeline};
 use picograd::exec::ScheduleItem;
 use picograd::schedule::Request;
 use picograd::{Tensor, compile, device, exec, lower, schedule};
@@ -234,13 +234,13 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
     passes.push(("schedule_cache", rest));
     let from = passes.len();
-    passes.push(("optimize", of_programs(&|c| c.times[0])));
-    passes.extend(
-        lower::PASSES
-            .iter()
-            .enumerate()
-            .map(|(i, name)| (*name, of_programs(&|c| c.program.times[i]))),
-    );
+    passes.push((pipeline::CHOOSE_OPTS.name, of_programs(&|c| c.times[0])));
+    for pass in lower::PASSES {
+        let of = |c: &Compiled| {
+            c.program.times.iter().filter(|t| t.0 == pass.info.name).map(|t| t.1).sum()
+        };
+        passes.push((pass.info.name, of_programs(&of)));
+    }
     passes.push(("render", of_programs(&|c| c.times[2])));
     let rest = compiling.saturating_sub(passes[from..].iter().map(|p| p.1).sum());
     passes.push(("program_cache", rest));

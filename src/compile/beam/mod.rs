@@ -17,7 +17,7 @@ mod trial;
 use self::scratch::Scratch;
 use self::trial::Fate;
 use super::build::{compile_program, compile_programs};
-use super::programs::{computable, verify_pass};
+use super::pipeline::{computable, verify_pass};
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, profile};
 use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::env;
@@ -263,8 +263,11 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
 /// Lowers a kernel. One that cannot be is a mistake of ours, and says so, but not a reason to stop.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
-    let lower =
-        || lower::lower(kernel, device.target(), &mut |pass, list| verify_pass(config, pass, list));
+    let lower = || {
+        lower::lower(&kernel.ast, device.target(), &mut |pass, nodes| {
+            verify_pass(config, pass, nodes)
+        })
+    };
     match catch_unwind(AssertUnwindSafe(lower)) {
         Ok(program) => Some(Candidate { kernel: kernel.clone(), program }),
         Err(_) => {

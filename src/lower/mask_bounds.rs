@@ -1,17 +1,20 @@
-//! Guards that say what they imply. A load that is guarded stays inside its buffer because of the
-//! guard; where splitting axes has brought the guard into a form from which that can no longer be
-//! shown, the bounds of the buffer are added to it. After this pass every guarded load is
-//! shown to stay inside its buffer. Loads without a guard are left to the verifier: there a guard
-//! would hide a mistake.
+//! Adds the bounds of the buffer to the mask of a load, where the mask does not imply them in a form
+//! that the bounds proof understands. Splitting axes can bring a mask into such a form. After this
+//! pass every masked load is proven to stay inside its buffer. Loads without a mask are left to the
+//! verifier: a mask would hide a defect there.
+//!
+//! ```text
+//! x[i] where m  =>  x[i] where m and 0 <= i and i < len(x)
+//! ```
 
 use crate::ir::{Arg, Op, Src, UOp};
 use crate::verify::shown_inside;
 use rustc_hash::FxHashMap;
 
-/// The pass.
-pub fn guard(ast: &UOp) -> UOp {
+/// Adds the missing bounds to all masked loads of a kernel.
+pub(super) fn mask_bounds(ast: &UOp) -> UOp {
     let order = ast.toposort();
-    // Most kernels are as they should be.
+    // Most kernels need no change.
     if !order.iter().any(|u| u.op() == Op::Load && bounded(&u.src()[0], u.dtype().lanes).is_some())
     {
         return ast.clone();
@@ -29,15 +32,15 @@ pub fn guard(ast: &UOp) -> UOp {
     done[&ast.id()].clone()
 }
 
-/// The place with the bounds of its buffer in its guard, if they are needed.
+/// Returns the place with the bounds of its buffer in its mask, if they are missing.
 fn bounded(place: &UOp, lanes: u16) -> Option<UOp> {
-    let [buffer, index, valid] = place.src() else { return None };
+    let [buffer, index, mask] = place.src() else { return None };
     let Arg::Global { len, .. } = buffer.arg() else { return None };
-    if shown_inside(index, valid, *len, lanes) {
+    if shown_inside(index, mask, *len, lanes) {
         return None;
     }
     let inside = index.ge(0i64).and(index.lt(*len as i64 - lanes as i64 + 1));
     let mut src: Src = place.src().iter().cloned().collect();
-    src[2] = crate::symbolic::simplify(&valid.and(&inside));
+    src[2] = crate::symbolic::simplify(&mask.and(&inside));
     Some(place.with_src(src))
 }

@@ -1,6 +1,5 @@
-//! Ranges that a launch of workgroups provides become `Special`s: workgroups, and threads of a
-//! workgroup. After this pass only ranges that are loops stand, and the shares of the CPU's
-//! threads.
+//! Replaces the ranges of workgroups and of their threads by launch dimensions (`Special`). After
+//! this pass the remaining ranges are loops, and the parts of the CPU's threads.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
@@ -43,7 +42,7 @@ pub fn thread_order(ast: &UOp) -> Vec<UOp> {
 /// ranges.
 ///
 /// With them come the dimensions of the grid that end where variables say.
-pub fn name_positions(
+pub(super) fn launch_dims(
     ast: &UOp,
     threads: &[u32],
     target: &Target,

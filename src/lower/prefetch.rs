@@ -1,19 +1,27 @@
-//! Loads that are made a turn of their loop ahead, so that a turn computes while what the next one
-//! needs is on its way: a load before the loop, and in the loop one of what the next turn uses,
-//! which is kept in a register.
+//! Software pipelining of loads: an iteration of a loop computes while the data of the next one is
+//! being loaded. A marked load becomes a load of the first iteration before the loop and a load of
+//! the next iteration inside it, held in an accumulator. The last iteration loads its own data
+//! again.
+//!
+//! ```text
+//! for i { y = load(x[i]); use(y) }
+//! =>
+//! acc = load(x[0]); for i { next = load(x[min(i + 1, n - 1)]); use(acc); acc = next }
+//! ```
 
 use crate::ir::{Arg, IdSet, Op, Src, ToSrc, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The linear program with its marked loads made ahead. One that cannot be is made where it stands.
-pub fn load_ahead(mut list: Vec<UOp>) -> Vec<UOp> {
+/// Prefetches the marked loads of a linear program. A load that depends on data or on written
+/// buffers stays where it is.
+pub(super) fn prefetch(mut list: Vec<UOp>) -> Vec<UOp> {
     while let Some(id) = list.iter().find_map(marked) {
         list = in_loop(&list, id);
     }
     list
 }
 
-/// The number of the loop that a load is to be ahead in.
+/// Returns the number of the loop in which a load is prefetched.
 fn marked(u: &UOp) -> Option<u32> {
     match u.arg() {
         Arg::LoadHint(hint) => hint.prefetch_in,
@@ -25,9 +33,9 @@ fn plain(u: &UOp) -> UOp {
     UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), Arg::None)
 }
 
-/// Does the load give the same whenever it is made, and does what it depends on hold for a whole
-/// turn? It must not be inside of anything else in the loop.
-fn can_be(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
+/// Returns true if the value of the load does not depend on when the load executes: its buffer is
+/// read-only, and its index and mask depend on the loop alone, not on data.
+fn is_movable(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
     let place = &u.src()[0];
     let data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign | Op::Barrier);
     let order = crate::ir::toposort(u.src());
@@ -37,7 +45,7 @@ fn can_be(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
         && order.contains(range)
 }
 
-/// Makes the loads of one loop ahead.
+/// Prefetches the loads of one loop.
 fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
     let begin = list.iter().position(|u| u.op() == Op::Range && u.range_id() == id);
     let end = begin
@@ -47,7 +55,7 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
         list.iter().filter(|u| u.op() == Op::Store).map(|u| u.src()[0].src()[0].id()).collect();
     let mut out: Vec<UOp> = Vec::with_capacity(list.len());
     let mut listed = IdSet::default();
-    // What each node has become.
+    // The new form of each node.
     let mut map: FxHashMap<u64, UOp> = FxHashMap::default();
     let mut next_acc = list
         .iter()
@@ -57,13 +65,13 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
     let (mut depth, mut keeps): (usize, Vec<(UOp, UOp)>) = (0, Vec::new());
     for (i, u) in list.iter().enumerate() {
         if let (true, Some(end), Some(turns)) = (Some(i) == begin, end, turns) {
-            // Those that stand in the loop itself.
+            // Loads of the loop itself, not of a loop or conditional inside it.
             let mut ahead: Vec<&UOp> = Vec::new();
             for n in &list[i + 1..end] {
                 match n.op() {
                     Op::Range | Op::If => depth += 1,
                     Op::EndRange | Op::EndIf => depth -= 1,
-                    _ if depth == 0 && marked(n) == Some(id) && can_be(n, u, &written) => {
+                    _ if depth == 0 && marked(n) == Some(id) && is_movable(n, u, &written) => {
                         ahead.push(n)
                     }
                     _ => {}
@@ -97,7 +105,7 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
                 .collect();
             put(u, &mut out);
             let one = UOp::constant(1i64, u.dtype());
-            // The last turn loads once more what it has.
+            // The last iteration loads its own data again.
             let next = (u + &one).binary(Op::Min, UOp::constant(turns - 1, u.dtype()));
             for (load, acc) in ahead.into_iter().zip(accs) {
                 let value = at(load, &next);
@@ -120,7 +128,7 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
         if new != *u {
             map.insert(u.id(), new.clone());
         }
-        // A condition may guard several regions; everything else stands once.
+        // A condition may open several regions; every other node is listed once.
         if matches!(u.op(), Op::If | Op::EndIf) || listed.insert(new.id()) {
             out.push(new);
         }
@@ -128,7 +136,7 @@ fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
     used(out)
 }
 
-/// Without what nobody uses any more.
+/// Removes instructions whose value is not used.
 fn used(list: Vec<UOp>) -> Vec<UOp> {
     let mut needed = IdSet::default();
     let mut kept: Vec<UOp> = Vec::with_capacity(list.len());

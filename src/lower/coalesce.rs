@@ -1,6 +1,10 @@
-//! Loads that lie side by side become one of a vector, and so do stores, where a target has no use
-//! for each on its own: the copies that a thread makes of a load when a range is written out. A CPU
-//! broadcasts from memory for nothing; a GPU pays for every load.
+//! Joins loads of adjacent addresses into one vector load, and stores likewise. The candidates are
+//! the copies that `unroll` made of a load. The pass runs on GPUs, which pay for every load
+//! instruction; a CPU broadcasts scalars from memory at no extra cost.
+//!
+//! ```text
+//! load(x[4*i]), load(x[4*i + 1])  =>  v = load.x2(x[4*i]); v.lane(0), v.lane(1)
+//! ```
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
@@ -8,52 +12,60 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Loads or stores of one buffer whose places differ by literals: the place of one of them, what
-/// they share, and each with its literal.
+/// Loads or stores of one buffer whose indices differ by constants: the place of one of them, the
+/// common part of the index, and each access with its constant.
 struct Group {
     place: UOp,
     shared: Linear,
     list: Vec<(i64, UOp)>,
 }
 
-/// A place as a buffer, what its index shares with others, and its literal; none where it is
-/// guarded or not a sum.
-fn taken_apart(place: &UOp) -> Option<(UOp, Linear, i64)> {
+/// Splits a place into its buffer, the linear part of its index and the constant; `None` if it is
+/// masked or its index is not linear.
+fn split_place(place: &UOp) -> Option<(UOp, Linear, i64)> {
     let [buffer, index] = place.src() else { return None };
     let mut linear = Linear::of(index)?;
     let at = std::mem::take(&mut linear.constant);
     Some((buffer.clone(), linear, at))
 }
 
-/// How many from the front lie side by side, at a multiple of their number, or they would be
-/// accessed in parts.
-fn side_by_side(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
+/// Returns how many accesses from the front are adjacent and aligned to their number, which a vector
+/// access requires.
+fn adjacent(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
     let at = rest[0].0;
     let fits = |n: &usize| {
-        let side_by_side =
+        let adjacent =
             rest.len() >= *n && rest[..*n].iter().enumerate().all(|(i, l)| l.0 == at + i as i64);
-        side_by_side && shared.terms.iter().map(|t| t.1).chain([at]).all(|k| k % *n as i64 == 0)
+        adjacent && shared.terms.iter().map(|t| t.1).chain([at]).all(|k| k % *n as i64 == 0)
     };
     [8, 4, 2].into_iter().find(|n| *n <= most && fits(n)).unwrap_or(1)
 }
 
-/// The place of the first of some that lie side by side.
+/// Returns the place of a vector access that begins at the constant `at`.
 fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
     let index = simplify(&Linear { terms: shared.terms.clone(), constant: at }.build());
     place.with_src([place.src()[0].clone(), index].to_src())
 }
 
-/// Joins the loads of a kernel whose ranges are written out.
-pub fn join_loads(ast: &UOp, target: &Target) -> UOp {
+/// Joins adjacent loads of a kernel, and its stores if it has tensor-core fragments: there the
+/// elements of a thread are separate stores from the beginning, so that no range of them could
+/// become lanes.
+pub(super) fn coalesce(ast: &UOp, fragments: bool, target: &Target) -> UOp {
+    let ast = join_loads(ast, target);
+    if fragments { join_stores(&ast, target) } else { ast }
+}
+
+/// Joins adjacent loads.
+fn join_loads(ast: &UOp, target: &Target) -> UOp {
     let (ast, staged) = join(ast, Op::DefineGlobal, target);
-    // Loads of a copy depend on those that fill it, so they come after them.
+    // Loads of a staged tile depend on the loads that fill it, so they are joined second.
     if staged { join(&ast, Op::DefineShared, target).0 } else { ast }
 }
 
-/// Joins the loads from one sort of memory, and says whether there are any from local memory.
+/// Joins the loads from one kind of memory, and returns whether there are any from shared memory.
 fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut staged = false;
-    // By buffer and by all of the place but the literal.
+    // By buffer and by all of the index but its constant.
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
@@ -65,7 +77,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
         if place.src()[0].op() != memory {
             continue;
         }
-        let Some((buffer, linear, at)) = taken_apart(place) else { continue };
+        let Some((buffer, linear, at)) = split_place(place) else { continue };
         let group = *known
             .entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone()))
             .or_insert_with(|| {
@@ -81,7 +93,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
         let most = target.side_by_side(dtype);
         let mut rest = loads.as_slice();
         while let Some((at, _)) = rest.first() {
-            let n = side_by_side(rest, &shared, most);
+            let n = adjacent(rest, &shared, most);
             if n > 1 {
                 let mut src: Src = rest[0].1.src().iter().cloned().collect();
                 src[0] = first(&place, &shared, *at);
@@ -96,15 +108,14 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     (if map.is_empty() { ast.clone() } else { ast.substitute(&map) }, staged)
 }
 
-/// Joins the stores of a kernel with tensor cores: there what a thread has of an output is written
-/// out from the start, so that no range of it could become a vector.
-pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
+/// Joins adjacent stores.
+fn join_stores(ast: &UOp, target: &Target) -> UOp {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
     let mut stores: Src = Src::new();
     for u in ast.src() {
         let plain = u.op() == Op::Store && u.src()[1].dtype().lanes == 1;
-        let Some((buffer, linear, at)) = taken_apart(&u.src()[0]).filter(|_| plain) else {
+        let Some((buffer, linear, at)) = split_place(&u.src()[0]).filter(|_| plain) else {
             stores.push(u.clone());
             continue;
         };
@@ -121,7 +132,7 @@ pub fn join_stores(ast: &UOp, target: &Target) -> UOp {
         let most = target.side_by_side(dtype);
         let mut rest = list.as_slice();
         while let Some((at, store)) = rest.first() {
-            let n = side_by_side(rest, &shared, most);
+            let n = adjacent(rest, &shared, most);
             if n == 1 {
                 stores.push(store.clone());
             } else {

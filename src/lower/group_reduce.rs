@@ -1,12 +1,13 @@
-//! Reduces that the threads of a workgroup share. Each thread folds its part. Threads of a warp
-//! then read each other's registers, halving the number of parts at each step, and one thread of
-//! each warp puts what is left into local memory; where there are no such threads, all put their
-//! parts there. After a barrier the parts in local memory are folded, by all threads alike, so that
-//! each has the result. After this pass no reduce closes a range of kind Group; such ranges are
-//! thread positions like those of kind Local.
+//! Reductions that the threads of a workgroup share. Each thread reduces its part. Then the threads
+//! of a warp combine their partial results by warp shuffles, and one thread of each warp stores the
+//! result to shared memory; on targets without warps every thread stores its own. After a barrier
+//! all threads reduce the values in shared memory, so that each has the result.
+//!
+//! After this pass no reduction closes a range of kind Group; such ranges are thread positions like
+//! those of kind Local.
 
+use super::launch_dims::thread_order;
 use super::linearize::fold_of;
-use super::specials::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
 use crate::kernel::{extent, next_shared};
@@ -108,7 +109,7 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
 /// The pass. The threads that copy together are in an order already, given by the numbers of their
 /// ranges; which threads are in one warp depends on the order too, so what is returned has to be
 /// kept.
-pub fn share_reduces(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
+pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
     let mut threads: Vec<UOp> = order
         .iter()

@@ -1,12 +1,13 @@
-//! What the threads of a warp hold for a tensor core, written out: each of its matrices is a vector
-//! of what a thread has in its registers.
+//! Writes the operands of a tensor-core product as vectors of the elements that one thread of the
+//! warp holds in its registers. Before the pass an operand is one element, indexed by the ranges of
+//! the registers, which are the last operands of the `Wmma`; after it these ranges are gone.
 
 use crate::ir::{Arg, Coordinate, Fragment, Op, Src, ToSrc, UOp};
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
-/// Writes the registers of a kernel's products out.
-pub fn write_out(ast: &UOp) -> UOp {
+/// Writes the fragments of all tensor-core products of a kernel.
+pub(super) fn write_fragments(ast: &UOp) -> UOp {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in ast.toposort() {
         if let (Arg::Wmma { core, .. }, [a, b, c, rows, steps]) = (u.arg(), u.src()) {
@@ -19,7 +20,8 @@ pub fn write_out(ast: &UOp) -> UOp {
     ast.substitute(&map)
 }
 
-/// The element at each register, where the ranges of the registers go along these coordinates.
+/// Returns the elements of all registers of a fragment as a vector. `along` maps the ranges of the
+/// registers to coordinates of the matrix.
 fn vector(element: &UOp, f: &Fragment, along: [(&UOp, &Coordinate); 2]) -> UOp {
     let at = |register: usize| {
         let place = |(r, c): &(&UOp, &Coordinate)| {

@@ -1,0 +1,97 @@
+//! A lowered kernel, and the estimate of its work.
+
+use super::{Launch, Variables};
+use crate::ir::{Arg, Op, UOp};
+use crate::pass::PassTimes;
+use rustc_hash::FxHashMap;
+
+/// A linear program, ready to be rendered.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The kernel's name: a C identifier.
+    pub name: String,
+    /// The name with each extent in the colour of its axis kind.
+    pub colored: String,
+    /// The instructions.
+    pub uops: Vec<UOp>,
+    /// The shape of the launch, at the upper bounds of variables.
+    pub launch: Launch,
+    /// The parts of the launch that depend on variables.
+    pub variables: Variables,
+    /// The arguments by slot.
+    pub args: Vec<UOp>,
+    /// The slots of the arguments that it writes.
+    pub writes: Vec<usize>,
+    /// The work of one run.
+    pub estimate: Estimate,
+    /// The time of each pass that ran.
+    pub times: PassTimes,
+}
+
+/// The work of one run of a kernel, counted in its program.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Arithmetic operations on floats.
+    pub flops: f64,
+    /// Instructions, including loads, stores and index arithmetic: a measure of the time of an
+    /// unoptimized kernel.
+    pub steps: f64,
+    /// Bytes of memory traffic: for each buffer the bytes of all accesses, at most its size.
+    pub bytes: f64,
+}
+
+/// Returns the slots of the arguments that a kernel stores to.
+pub(super) fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
+    let stored = |arg: &UOp| ast.src().iter().any(|s| s.src()[0].src()[0] == *arg);
+    (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
+}
+
+/// Counts the work of a program by walking its loops.
+pub(super) fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
+    let mut times = vec![1.0f64];
+    let (mut flops, mut steps) = (0.0, 0.0);
+    let mut launches = 1.0;
+    let mut accesses: FxHashMap<u64, f64> = FxHashMap::default();
+    for u in uops {
+        let now = *times.last().expect("the program itself");
+        if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
+            steps += now;
+        }
+        if let (Op::Load | Op::Store, Some(index)) = (u.op(), u.src().first())
+            && let Some(buffer) = index.src().first()
+        {
+            let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes };
+            *accesses.entry(buffer.id()).or_default() += now * lanes as f64;
+        }
+        match u.op() {
+            Op::Range => times.push(now * u.src()[0].vmax() as f64),
+            Op::EndRange => drop(times.pop()),
+            Op::Special => {
+                if let Arg::Special { extent, .. } = u.arg() {
+                    launches *= *extent as f64;
+                }
+            }
+            Op::Wmma => {
+                if let Arg::Wmma { core, .. } = u.arg() {
+                    flops += now * 2.0 * core.dims.iter().product::<usize>() as f64
+                        / core.threads() as f64;
+                }
+            }
+            op if op.is_alu() && u.dtype().is_float() => {
+                flops += now * u.dtype().lanes as f64 * if op == Op::Fma { 2.0 } else { 1.0 };
+            }
+            _ => {}
+        }
+    }
+    let bytes = args
+        .iter()
+        .map(|a| match a.arg() {
+            Arg::Global { len, .. } => {
+                let most = accesses.get(&a.id()).map_or(f64::INFINITY, |n| n * launches);
+                most.min(*len as f64) * a.dtype().itemsize() as f64
+            }
+            _ => 0.0,
+        })
+        .sum();
+    Estimate { flops: flops * launches, steps: steps * launches, bytes }
+}

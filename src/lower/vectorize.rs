@@ -1,0 +1,260 @@
+//! Turns ranges of kind Upcast or Unroll into vector lanes: whatever depends on such a range becomes
+//! a vector of all its iterations. At most one range of a loop nest becomes lanes, because no value
+//! can be a vector along two ranges; `unroll` handles the others.
+//!
+//! ```text
+//! store(out[4*g + u], x[4*g + u] * 2)  closes u:Upcast of 4
+//! =>
+//! store(out[4*g], load.x4(x[4*g]) * splat(2))
+//! ```
+
+use super::fma::from_identity;
+use super::unroll::{MANY_SUMS, marked};
+use crate::dtype::DType;
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, next_range};
+use crate::kernel::{self, extent, step};
+use crate::symbolic::simplify;
+use crate::target::Target;
+use rustc_hash::FxHashMap;
+
+/// Vectorizes the ranges of a kernel that pay off as lanes. Lanes come before unrolling, because
+/// there are fewer nodes before copies are made.
+pub(super) fn vectorize(ast: &UOp, target: &Target) -> UOp {
+    let mut ast = split_to_lanes(ast, target);
+    for r in choose_vectors(&ast, target) {
+        ast = simplify(&to_lanes(&ast, &r, target));
+    }
+    ast
+}
+
+/// Returns the most lanes of a vector of 32-bit elements.
+fn most_lanes(target: &Target) -> usize {
+    (target.vector_bytes / 4).min(target.max_lanes as usize)
+}
+
+/// Splits each range that is longer than a vector, so that its inner part can be one.
+fn split_to_lanes(ast: &UOp, target: &Target) -> UOp {
+    let lanes = most_lanes(target);
+    let mut ast = ast.clone();
+    if lanes < 2 {
+        return ast;
+    }
+    for r in marked(&ast) {
+        let size = extent(&r);
+        if size > lanes && size.is_multiple_of(lanes) {
+            let next = next_range(&ast.toposort());
+            let outer = UOp::range((size / lanes) as i64, r.range_id(), r.range_kind());
+            let inner = UOp::range(lanes as i64, next, r.range_kind());
+            let value = &outer * lanes as i64 + &inner;
+            ast = kernel::replace_range(&ast, &r, &value, &[outer, inner]);
+        }
+    }
+    ast
+}
+
+/// Chooses the ranges that become lanes: those that save the most first, and no two that meet in a
+/// value.
+fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
+    let order = ast.toposort();
+    let accesses = kernel::accesses(ast);
+    let mut candidates: Vec<(f64, UOp)> = marked(ast)
+        .into_iter()
+        .filter(|r| !order.iter().any(|u| u.op() == Op::Wmma && u.uses_range(r.range_id())))
+        .filter(|r| {
+            !(target.grid && r.range_kind() == AxisKind::Unroll && closes_many_sums(&order, r))
+        })
+        .filter(|r| {
+            extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target)
+        })
+        .map(|r| (kernel::gain(&accesses, &r), r))
+        .filter(|(gain, _)| *gain > 0.0)
+        .collect();
+    candidates.sort_by(|(a, r), (b, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
+    let mut chosen: Vec<UOp> = Vec::new();
+    for (_, r) in candidates {
+        // Inside the scope of one vector range nothing may be lanes of another: a reduce that
+        // closes `r` counts as its scope too.
+        let meets = |other: &UOp| {
+            order.iter().any(|u| {
+                let closes = |x: &UOp| u.op() == Op::Reduce && u.src()[1..].contains(x);
+                (u.uses_range(r.range_id()) || closes(&r))
+                    && (u.uses_range(other.range_id()) || closes(other))
+            })
+        };
+        if !chosen.iter().any(meets) {
+            chosen.push(r);
+        }
+    }
+    chosen
+}
+
+/// Returns true if the range is closed by a reduction with many accumulators. Lanes along it would
+/// multiply the accumulators, and `coalesce` joins the loads without them.
+fn closes_many_sums(order: &[UOp], r: &UOp) -> bool {
+    let copies = |u: &UOp| -> usize {
+        let upcast = |x: &&UOp| {
+            x.op() == Op::Range && x.range_kind() == AxisKind::Upcast && u.uses_range(x.range_id())
+        };
+        order.iter().filter(upcast).map(extent).product()
+    };
+    order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].contains(r) && copies(u) >= MANY_SUMS)
+}
+
+/// Returns the expression at one iteration of a range.
+fn at(u: &UOp, r: &UOp, i: usize) -> UOp {
+    if !u.uses_range(r.range_id()) {
+        return u.clone();
+    }
+    u.substitute(&FxHashMap::from_iter([(r.clone(), UOp::int(i as i64))]))
+}
+
+/// Turns one range into lanes.
+fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
+    let n = extent(r) as u16;
+    let id = r.range_id();
+    let order = ast.toposort();
+    let mut done: FxHashMap<u64, UOp> =
+        FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
+    for u in order {
+        let wide = u.uses_range(id);
+        let new_src = || -> Src { u.src().iter().map(|s| done[&s.id()].clone()).collect() };
+        let splat = |s: &UOp| -> UOp {
+            let d = &done[&s.id()];
+            if d.dtype().lanes == n { d.clone() } else { d.splat(n) }
+        };
+        let vector = |src: Src| UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone());
+        let new = match u.op() {
+            Op::Range if u == *r => UOp::new(
+                Op::Vectorize,
+                DType::INDEX.vec(n),
+                (0..n).map(|i| UOp::int(i as i64)).collect::<Src>(),
+                Arg::None,
+            ),
+            // Places are rewritten with the access that uses them.
+            Op::Index if wide => u.clone(),
+            Op::Load if wide => {
+                // Barriers are in their new form; place and alternative value in their old one.
+                let src = u.src().iter().map(|s| {
+                    if s.dtype() == DType::VOID { done[&s.id()].clone() } else { s.clone() }
+                });
+                load(&u.with_src(src.collect::<Src>()), r, n)
+            }
+            Op::Store if u.src()[2..].contains(r) => store(&u, r, n, &splat(&u.src()[1])),
+            Op::Reduce if u.src()[1..].contains(r) => reduce(&u, r, n, splat(&u.src()[0]), target),
+            Op::Reduce if wide => vector(
+                std::iter::once(splat(&u.src()[0])).chain(u.src()[1..].iter().cloned()).collect(),
+            ),
+            Op::Scan if wide => vector([splat(&u.src()[0]), u.src()[1].clone()].to_src()),
+            op if wide && op.is_alu() => vector(u.src().iter().map(splat).collect()),
+            Op::Sink | Op::Barrier => {
+                let mut stores: Src = Src::new();
+                for s in new_src() {
+                    // A store that was split into lanes is a list of stores.
+                    if s.op() == Op::Sink {
+                        stores.extend(s.src().iter().cloned())
+                    } else {
+                        stores.push(s)
+                    }
+                }
+                u.with_src(stores)
+            }
+            _ => {
+                assert!(!wide || u.op() == Op::Store, "vector lanes are not defined for {u:?}");
+                u.with_src(new_src())
+            }
+        };
+        done.insert(u.id(), new);
+    }
+    done[&ast.id()].clone()
+}
+
+/// Builds a reduction whose term is a vector along a range that it closes: a vector accumulator,
+/// then a reduction across its lanes.
+fn reduce(u: &UOp, r: &UOp, n: u16, body: UOp, target: &Target) -> UOp {
+    let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a fold: {u:?}") };
+    let with = |dtype: DType, value: UOp, ranges: Vec<UOp>| {
+        let src: Src = std::iter::once(value).chain(ranges).collect();
+        UOp::new(Op::Reduce, dtype, src, u.arg().clone())
+    };
+    // Threads that share a reduction exchange scalars, not vectors.
+    let (groups, own): (Vec<UOp>, Vec<UOp>) = u.src()[1..]
+        .iter()
+        .filter(|s| *s != r)
+        .cloned()
+        .partition(|r| r.range_kind() == AxisKind::Group);
+    let closed = own.is_empty() && groups.is_empty();
+    let vector = if own.is_empty() { body } else { with(u.dtype().vec(n), body, own) };
+    let value = across(*fold, &vector, target);
+    match groups.is_empty() {
+        true if closed => from_identity(*fold, value),
+        true => value,
+        false => with(u.dtype(), value, groups),
+    }
+}
+
+/// Builds one vector load where the index has unit stride and the mask is the same for all lanes,
+/// else one load per lane.
+fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
+    let place = &u.src()[0];
+    let masked = place.src().get(2).is_some_and(|v| v.uses_range(r.range_id()));
+    if !masked && step(&place.src()[1], r) == Some(1) {
+        let base = simplify(&at(place, r, 0));
+        let mut src: Src = [base].to_src();
+        src.extend(
+            u.src()[1..]
+                .iter()
+                .map(|alt| if alt.dtype() == DType::VOID { alt.clone() } else { alt.splat(n) }),
+        );
+        return UOp::new(Op::Load, u.dtype().vec(n), src, u.arg().clone());
+    }
+    UOp::new(
+        Op::Vectorize,
+        u.dtype().vec(n),
+        (0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>(),
+        Arg::None,
+    )
+}
+
+/// Builds one vector store under the same conditions, else a `Sink` of one store per lane.
+fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
+    let place = &u.src()[0];
+    let rest = || u.src()[2..].iter().filter(|x| *x != r).cloned();
+    let masked = place.src().get(2).is_some_and(|v| v.uses_range(r.range_id()));
+    if !masked && step(&place.src()[1], r) == Some(1) {
+        let src: Src =
+            [simplify(&at(place, r, 0)), value.clone()].into_iter().chain(rest()).collect();
+        return u.with_src(src);
+    }
+    let lanes = (0..n).map(|i| {
+        let src: Src = [simplify(&at(place, r, i as usize)), value.lane(i)]
+            .into_iter()
+            .chain(rest())
+            .collect();
+        u.with_src(src)
+    });
+    UOp::sink(lanes.collect::<Src>())
+}
+
+/// Reduces the lanes of a vector to one value as a balanced tree, halves onto halves. On a CPU the
+/// halves are combined as vectors.
+fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
+    let mut v = v.clone();
+    while !target.grid && v.dtype().lanes >= 4 {
+        let half = v.dtype().lanes / 2;
+        let part = |from: u16| {
+            UOp::new(
+                Op::Gep,
+                v.dtype().scalar().vec(half),
+                [v.clone()].to_src(),
+                Arg::Lanes((from..from + half).collect()),
+            )
+        };
+        v = part(0).binary(fold.op(), part(half));
+    }
+    let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
+    while lanes.len() > 1 {
+        let half = lanes.len() / 2;
+        lanes = (0..half).map(|i| lanes[i].binary(fold.op(), &lanes[i + half])).collect();
+    }
+    lanes.swap_remove(0)
+}
