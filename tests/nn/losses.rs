@@ -147,16 +147,13 @@ fn misuse_is_an_error() {
     let (x, y) = (Tensor::zeros([2, 3]), Tensor::zeros([2]));
     let text = |r: picograd::Result<Tensor>| r.unwrap_err().to_string();
     let mse = text(x.try_mse_loss(&y, Reduction::Mean));
-    assert_eq!(
-        mse,
-        "mse_loss: the target has shape [2] and the input [2, 3]; they must be the same"
-    );
+    assert_eq!(mse, "mse_loss: expected a target of the input's shape [2, 3], got [2]");
     let ce = text(x.try_cross_entropy(&Tensor::new([0, 1, 2]), Reduction::Mean));
-    let shapes = "logits of shape [2, 3] take integers of shape [2] or floats of [2, 3] as a \
-                  target, got i32 of [3]";
+    let shapes = "logits of shape [2, 3] require integers of shape [2] or floats of [2, 3] as \
+                  targets, got i32 of [3]";
     assert_eq!(ce, format!("cross_entropy: {shapes}"));
     let weights = text(x.try_cross_entropy(&Tensor::new([0, 1]), CrossEntropy::new().weight(&y)));
-    assert_eq!(weights, "cross_entropy: weights of shape [2] for 3 classes");
+    assert_eq!(weights, "cross_entropy: expected a weight for each of 3 classes, got [2]");
     assert!(
         text(x.try_cross_entropy(&x, CrossEntropy::new().ignore_index(0)))
             .contains("ignore_index(0) goes with")

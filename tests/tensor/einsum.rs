@@ -210,7 +210,7 @@ fn padding_with_what_is_there() {
     let says = |p: &[(usize, usize)], m| x.try_pad_mode(p, m).unwrap_err().to_string();
     assert_eq!(
         says(&[(2, 0), (0, 0)], PadMode::Reflect),
-        "pad_mode: (2, 0) of axis 0 of [2, 3], which has 2 elements to take from"
+        "pad_mode: padding (2, 0) of axis 0 of [2, 3] exceeds its limit of 1"
     );
     assert!(x.try_pad_mode(&[(1, 1)], PadMode::Circular).is_err());
     assert!(x.try_pad_mode(&[(0, 3), (0, 0)], PadMode::Circular).is_err());

@@ -105,7 +105,7 @@ fn dtypes() {
     );
     says(
         Tensor::from(1u8).try_bitcast(DType::BOOL),
-        "bitcast: u8 to bool: a bool has no bits of its own; cast it",
+        "bitcast: u8 to bool: the bits of a bool are not defined; use cast",
     );
     says(x.try_cast(DType::INDEX), "cast: a tensor cannot hold index");
     says(

@@ -146,7 +146,7 @@ fn norms_and_gates() {
     check(&x.glu(1), &[2, 1], &[3.0 * (1.0 / (1.0 + 4f32.exp())), 0.0]);
     assert_eq!(
         x.i(0..1).try_glu(0).unwrap_err().to_string(),
-        "glu: axis 0 of [1, 2] has size 1, which has no half"
+        "glu: axis 0 of [1, 2] has size 1; expected an even size"
     );
     assert!(Tensor::try_usum(&[]).is_err());
     let (var, mean) = Tensor::new([[1, 3], [2, 6]]).var_mean(1, 1);

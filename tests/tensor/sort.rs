@@ -112,7 +112,7 @@ fn the_first_of_many() {
         }
     }
     let e = Tensor::zeros([2, 3]).try_topk(4, 1, true, true).unwrap_err();
-    assert_eq!(e.to_string(), "topk: the first 4 of axis 1 of [2, 3], which has 3");
+    assert_eq!(e.to_string(), "topk: k is 4, but axis 1 of [2, 3] has size 3");
     let rows = Tensor::new([[f32::NAN, 1.0, 2.0], [5.0, -1.0, 7.0]]).topk(2, 1, true, false);
     check(&rows.1, &[2, 2], &[0, 2, 2, 0]);
 }

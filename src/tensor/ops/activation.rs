@@ -1,6 +1,6 @@
-//! Activations: short compositions. Integers count as `f32`, as in every function of the reals, but
-//! for the piecewise linear ones. Narrow floats are computed in `f32` and rounded once;
-//! `docs/semantics.md` states the error bounds.
+//! Activation functions. Integers are converted to `f32`, except by the piecewise linear ones.
+//! Narrow floats are computed in `f32` and rounded once; `docs/semantics.md` states the error
+//! bounds.
 
 use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
 use super::inverse::rounded;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::tensor::{Tensor, autocast, or_panic};
 
 impl Tensor {
-    /// The element, or 0 below it. NaN stays, and so does -0.0. The gradient at 0 is 0.
+    /// Rectified linear unit max(x, 0). NaN and -0.0 propagate; the gradient at 0 is 0.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -19,12 +19,11 @@ impl Tensor {
     pub fn relu(&self) -> Tensor {
         let _operation = autocast::enter();
         let y = self.lt(0).where_(0, self);
-        // The gradient looks at the result alone, which is there anyway: the element itself is not
-        // kept for it, and a result above 0 has a gradient whatever is computed again. NaN passes
-        // it, as in PyTorch.
+        // The gradient reads the output only, so that the input need not be kept for the backward
+        // pass. NaN has gradient 1, as in PyTorch.
         if self.is_floating_point() { y.detach().ne(0).where_(self, y.detach()) } else { y }
     }
-    /// Between 0 and 6.
+    /// Elements limited to 0..=6.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -35,7 +34,7 @@ impl Tensor {
         let _operation = autocast::enter();
         or_panic(self.clamped(0.into(), 6.into()))
     }
-    /// The element, times `slope` below 0; at 0 the gradient is `slope`.
+    /// Leaky ReLU: x above 0, `slope`·x elsewhere. The gradient at 0 is `slope`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -46,7 +45,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| x.try_gt(0)?.try_where_(x, times(x, slope)?))
     }
-    /// The element, and `alpha`·(eˣ-1) below 0.
+    /// Exponential linear unit: x above 0, `alpha`·(eˣ-1) elsewhere.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -57,9 +56,9 @@ impl Tensor {
     /// ```
     pub fn elu(&self, alpha: f64) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| below_zero(x, x, |low| times(&expm1(low)?, alpha)))
+        rounded(self, |x| select_nonpositive(x, x, |low| times(&expm1(low)?, alpha)))
     }
-    /// The element, and `alpha`·(e^(x/alpha)-1) below 0.
+    /// Continuously differentiable ELU: x above 0, `alpha`·(e^(x/alpha)-1) elsewhere.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -70,10 +69,11 @@ impl Tensor {
     /// ```
     pub fn celu(&self, alpha: f64) -> Tensor {
         let _operation = autocast::enter();
-        rounded(self, |x| below_zero(x, x, |low| times(&expm1(&times(low, 1.0 / alpha)?)?, alpha)))
+        rounded(self, |x| {
+            select_nonpositive(x, x, |low| times(&expm1(&times(low, 1.0 / alpha)?)?, alpha))
+        })
     }
-    /// The self-normalising [`elu`](Self::elu) of Klambauer and others (2017), with the constants
-    /// from there.
+    /// Scaled [`elu`](Self::elu) with the self-normalizing constants of Klambauer et al. (2017).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -87,10 +87,10 @@ impl Tensor {
         const SCALE: f64 = 1.0507009873554805;
         const ALPHA: f64 = 1.6732632423543772;
         rounded(self, |x| {
-            below_zero(x, &times(x, SCALE)?, |low| times(&expm1(low)?, SCALE * ALPHA))
+            select_nonpositive(x, &times(x, SCALE)?, |low| times(&expm1(low)?, SCALE * ALPHA))
         })
     }
-    /// x·sigmoid(x).
+    /// Sigmoid linear unit x·sigmoid(x).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -103,7 +103,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| gated(x, x, None))
     }
-    /// Another name of [`silu`](Self::silu).
+    /// Alias of [`silu`](Self::silu).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -116,7 +116,7 @@ impl Tensor {
         let _operation = autocast::enter();
         self.silu()
     }
-    /// x·Φ(x), with the error function. [`gelu_tanh`](Self::gelu_tanh) is the approximation.
+    /// Gaussian error linear unit x·Φ(x). [`gelu_tanh`](Self::gelu_tanh) is its approximation.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -129,8 +129,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, times_normal_cdf)
     }
-    /// The approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel,
-    /// 2016).
+    /// Approximation of [`gelu`](Self::gelu) by a hyperbolic tangent (Hendrycks and Gimpel, 2016).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -144,13 +143,13 @@ impl Tensor {
         // (1 + tanh(u))/2 = sigmoid(2u), and 2√(2/π) is the factor of x in 2u.
         const FACTOR: f64 = 1.5957691216057308;
         rounded(self, |x| {
-            // Outside, the sigmoid is 0 or 1, and the cube must not overflow.
+            // Outside, the sigmoid is 0 or 1, and the cube could overflow.
             let inside = x.try_gt(25)?.try_where_(25.0, x.try_lt(-25)?.try_where_(-25.0, x)?)?;
             let (z, low) = odd_cubic(&inside, FACTOR, FACTOR * 0.044715)?;
             gated(x, &z, Some(&low))
         })
     }
-    /// x·sigmoid(1.702x).
+    /// Approximation of [`gelu`](Self::gelu) by x·sigmoid(1.702x).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -162,14 +161,14 @@ impl Tensor {
     pub fn quick_gelu(&self) -> Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| {
-            // Outside, the sigmoid is 0 or 1; an infinity has no second part.
+            // Outside, the sigmoid is 0 or 1. The low part of an infinity is NaN.
             let inside =
                 x.try_gt(1000)?.try_where_(1000.0, x.try_lt(-1000)?.try_where_(-1000.0, x)?)?;
             let (z, low) = product_by(&inside, 1.702)?;
             gated(x, &z, Some(&low))
         })
     }
-    /// log(1+e^(beta·x))/beta, without overflow.
+    /// Softplus log(1+e^(beta·x))/beta, computed without overflow.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -187,18 +186,18 @@ impl Tensor {
         }
         rounded(self, |x| {
             let (z, low) = product_by(x, beta)?;
-            // Scaled as in `gated`, since a quotient by a small beta may be normal where the
+            // Scaled as in `gated`: the quotient by a small beta may be normal where the
             // exponential is not.
             let far = z.try_lt(-32)?;
             let e = far.try_where_(&z + 64.0, -z.abs())?.exp();
-            // Of an infinity there is no second part.
+            // The low part of an infinity is NaN.
             let low = low.isfinite().try_where_(z.try_gt(0)?.try_where_(-&low, &low)?, 0.0)?;
             let e = e.try_add(e.try_mul(low)?)?;
             let tail = &e / beta * (-64f64).exp();
             far.try_where_(tail, x.maximum(0.0).try_add(e.log_one_plus() / beta)?)
         })
     }
-    /// x·tanh(softplus(x)).
+    /// Mish x·tanh(softplus(x)).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -210,8 +209,8 @@ impl Tensor {
     pub fn mish(&self) -> Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| {
-            // tanh(log(1+e)) = n/(n+2) with n = e(e+2). Far below zero that is e, and is scaled as
-            // in `gated`.
+            // tanh(log(1+e)) = n/(n+2) with n = e(e+2). For x < -32 that is e, scaled as in
+            // `gated`.
             let far = x.try_lt(-32)?;
             let e = far.try_where_(x + 64.0, x.try_gt(40)?.try_where_(40.0, x)?)?.exp();
             let n = fma(&e, &e, &(&e * 2.0))?;
@@ -219,7 +218,7 @@ impl Tensor {
             far.try_where_(tail, x.try_mul(n.try_div(&n + 2.0)?)?)
         })
     }
-    /// log(sigmoid(x)), without underflow.
+    /// log(sigmoid(x)), computed without underflow.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -232,7 +231,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| Ok(-(-x).softplus(1.0)))
     }
-    /// x/(1+|x|).
+    /// Softsign x/(1+|x|).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -243,7 +242,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| x.try_div(x.abs() + 1.0))
     }
-    /// Between -1 and 1.
+    /// Elements limited to -1..=1.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -257,7 +256,7 @@ impl Tensor {
         let _operation = autocast::enter();
         or_panic(self.clamped((-1).into(), 1.into()))
     }
-    /// x/6+1/2, between 0 and 1.
+    /// Piecewise linear sigmoid: x/6+1/2, limited to 0..=1.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -271,7 +270,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, |x| Ok((x + 3.0).clamp(0, 6) / 6.0))
     }
-    /// x·hardsigmoid(x). The gradient is 1 from 3 on and at NaN, and 0 up to -3.
+    /// x·hardsigmoid(x). The gradient is 1 for x ≥ 3 and NaN, and 0 for x ≤ -3.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -283,7 +282,6 @@ impl Tensor {
     /// ```
     pub fn hardswish(&self) -> Tensor {
         let _operation = autocast::enter();
-        // From 3 on and at NaN it is the element itself, and so is its gradient.
         rounded(self, |x| {
             let is_low = x.try_lt(3)?;
             let low = is_low.try_where_(x, 0.0)?;
@@ -292,15 +290,15 @@ impl Tensor {
     }
 }
 
-/// `low` of the elements that are not above zero, and `above` elsewhere, where NaN belongs: its
-/// gradient is that of `above`, as in PyTorch.
-fn below_zero(
+/// Selects `low` for elements up to 0 and `above` elsewhere. NaN takes the gradient of `above`, as
+/// in PyTorch.
+fn select_nonpositive(
     x: &Tensor,
     above: &Tensor,
     low: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let is_low = x.try_le(0)?;
-    // Elsewhere 0, so that no exponential overflows beside a gradient of 0.
+    // 0 elsewhere, because an overflow times a gradient of 0 is NaN.
     let below = is_low.try_where_(x, 0.0)?;
     is_low.try_where_(low(&below)?, above)
 }

@@ -166,7 +166,7 @@ impl Tensor {
             }
             // Only a mask can leave a query without a key.
             let weights = if how.mask.is_some() {
-                scores.softmax_of_masked(OP)?
+                scores.masked_softmax(OP)?
             } else {
                 scores.try_softmax(-1)?
             };

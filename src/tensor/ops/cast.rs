@@ -1,4 +1,4 @@
-//! Elements as another dtype.
+//! Conversion to other dtypes.
 
 use super::create::iota;
 use crate::dtype::DType;
@@ -7,7 +7,7 @@ use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::cast_uop;
 use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
 
-/// The unsigned integer of a dtype's width.
+/// Unsigned integer of a dtype's width.
 fn unsigned(dtype: DType) -> DType {
     match dtype.bits() {
         8 => DType::U8,
@@ -17,8 +17,8 @@ fn unsigned(dtype: DType) -> DType {
     }
 }
 
-/// Each element of unsigned `bits` as several of a narrower dtype, the least significant first.
-fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<Tensor> {
+/// Splits unsigned integers into elements of a narrower dtype, least significant first.
+fn split_bits(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<Tensor> {
     let count = bits.dtype().itemsize() / dtype.itemsize();
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
@@ -30,9 +30,8 @@ fn narrower(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Result<
     Ok(parts.with_uop(parts.uop().bitcast(dtype)))
 }
 
-/// Several elements of unsigned `bits`, the least significant first, as each of `size` elements of
-/// a wider dtype.
-fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
+/// Combines unsigned integers, least significant first, to `size` elements of a wider dtype.
+fn combine_bits(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
     let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let parts = bits.movement(Movement::Reshape(with(&[size, count])))?;
@@ -53,8 +52,8 @@ fn wider(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Ten
 
 impl Tensor {
     fallible! {
-        /// The elements converted to another dtype: floats to integers toward zero and saturating,
-        /// integers wrap, anything but zero is true.
+        /// Converts to another dtype. Floats to integers truncate and saturate, integers wrap, and
+        /// nonzero elements become true.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -72,11 +71,10 @@ impl Tensor {
             })
         }
 
-        /// The same bits as another dtype. Between dtypes of different width the last axis grows or
-        /// shrinks: a `u32` becomes four `u8`, its least significant byte first, and four `u8`
-        /// become a `u32`. The last axis has to divide into whole elements. There is no gradient,
-        /// and no bits of bools. Both directions are shifts of integers, which fuse with what comes
-        /// before and after.
+        /// Reinterprets the bits as another dtype. Between dtypes of different width the last axis
+        /// grows or shrinks: a `u32` becomes four `u8`, least significant first, and vice versa;
+        /// its size must be a multiple of that ratio. Bools are an error, and there is no gradient.
+        /// Both directions are integer shifts, which fuse.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -95,7 +93,7 @@ impl Tensor {
             if from.is_bool() != dtype.is_bool() {
                 return wrong_dtype(
                     OP,
-                    format!("{from} to {dtype}: a bool has no bits of its own; cast it"),
+                    format!("{from} to {dtype}: the bits of a bool are not defined; use cast"),
                 );
             }
             if from.bits() == dtype.bits() {
@@ -104,32 +102,31 @@ impl Tensor {
             let dims = self.dims();
             let Some(&last) = dims.last() else {
                 let msg = format!(
-                    "{from} to {dtype} changes the size of the last axis, and a tensor of shape \
-                     [] has none; reshape it to [1]"
+                    "{from} to {dtype} changes the size of the last axis, but the shape is []; \
+                     reshape to [1]"
                 );
                 return wrong_shape(OP, msg);
             };
             self.require_static(OP, [dims.len() - 1])?;
-            // Without the gradient, which bits do not have.
             let bits = self.detach();
             let bits = bits.with_uop(bits.uop().bitcast(unsigned(from)));
             let lead = &dims[..dims.len() - 1];
             if from.bits() > dtype.bits() {
-                return narrower(&bits, lead, last, dtype);
+                return split_bits(&bits, lead, last, dtype);
             }
             let count = dtype.itemsize() / from.itemsize();
             if !last.is_multiple_of(count) {
                 let msg = format!(
-                    "{from} to {dtype} takes {count} elements for each, and the last axis of \
-                     {dims:?} does not divide by {count}"
+                    "{from} to {dtype} requires a multiple of {count} as the last size, got \
+                     {dims:?}"
                 );
                 return wrong_shape(OP, msg);
             }
-            wider(&bits, lead, last / count, dtype)
+            combine_bits(&bits, lead, last / count, dtype)
         }
     }
 
-    /// As `f32`.
+    /// Casts to `f32`.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -147,7 +144,7 @@ impl Tensor {
     pub fn float(&self) -> Tensor {
         self.cast(DType::F32)
     }
-    /// As `f16`.
+    /// Casts to `f16`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -157,7 +154,7 @@ impl Tensor {
     pub fn half(&self) -> Tensor {
         self.cast(DType::F16)
     }
-    /// As `bf16`.
+    /// Casts to `bf16`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -167,7 +164,7 @@ impl Tensor {
     pub fn bfloat16(&self) -> Tensor {
         self.cast(DType::BF16)
     }
-    /// As `f64`.
+    /// Casts to `f64`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -177,7 +174,7 @@ impl Tensor {
     pub fn double(&self) -> Tensor {
         self.cast(DType::F64)
     }
-    /// As `i32`.
+    /// Casts to `i32`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -187,7 +184,7 @@ impl Tensor {
     pub fn int(&self) -> Tensor {
         self.cast(DType::I32)
     }
-    /// As `i64`.
+    /// Casts to `i64`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -197,7 +194,7 @@ impl Tensor {
     pub fn long(&self) -> Tensor {
         self.cast(DType::I64)
     }
-    /// As `i16`.
+    /// Casts to `i16`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -207,7 +204,7 @@ impl Tensor {
     pub fn short(&self) -> Tensor {
         self.cast(DType::I16)
     }
-    /// As bools: whether the element is anything but zero.
+    /// Casts to bool: true where the element is nonzero.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -1,4 +1,4 @@
-//! Comparisons, logic, and choice between two tensors by a third.
+//! Comparisons, logical operations, and selection by a condition.
 
 use super::elementwise::{binary, pair};
 use crate::dtype::DType;
@@ -9,7 +9,7 @@ use crate::tensor::broadcast::{Operand, Unified, cast_uop, promoted, unify, unif
 
 impl Tensor {
     fallible! {
-        /// Whether the elements are equal; NaN equals nothing.
+        /// True where elements are equal. NaN equals nothing.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -20,7 +20,7 @@ impl Tensor {
             Ok(unify("eq", &[self.into(), other.into()])?.node(Op::Eq))
         }
 
-        /// Whether the elements differ; NaN does from everything.
+        /// True where elements differ. NaN differs from everything.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -31,7 +31,7 @@ impl Tensor {
             Ok(unify("ne", &[self.into(), other.into()])?.node(Op::Ne))
         }
 
-        /// Whether this is less; false with NaN.
+        /// True where this is less. NaN compares false.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -42,7 +42,7 @@ impl Tensor {
             binary::lt("lt", self.into(), other.into())
         }
 
-        /// Whether this is less or equal; false with NaN.
+        /// True where this is less or equal. NaN compares false.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -53,7 +53,7 @@ impl Tensor {
             binary::le("le", self.into(), other.into())
         }
 
-        /// Whether this is greater; false with NaN.
+        /// True where this is greater. NaN compares false.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -64,7 +64,7 @@ impl Tensor {
             binary::gt(self.into(), other.into())
         }
 
-        /// Whether this is greater or equal; false with NaN.
+        /// True where this is greater or equal. NaN compares false.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -75,7 +75,7 @@ impl Tensor {
             binary::le("ge", other.into(), self.into())
         }
 
-        /// Whether both are true; what is not zero counts as true.
+        /// Logical and; nonzero elements are true.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -86,7 +86,7 @@ impl Tensor {
             logical("logical_and", Op::And, self.into(), other.into())
         }
 
-        /// Whether one or both are true.
+        /// Logical or; nonzero elements are true.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -97,7 +97,7 @@ impl Tensor {
             logical("logical_or", Op::Or, self.into(), other.into())
         }
 
-        /// Whether just one is true.
+        /// Logical exclusive or; nonzero elements are true.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -108,8 +108,8 @@ impl Tensor {
             logical("logical_xor", Op::Xor, self.into(), other.into())
         }
 
-        /// Where this is true the elements of `x`, elsewhere those of `y`. All three broadcast; `x`
-        /// and `y` promote.
+        /// Selects elements of `x` where this is true and of `y` elsewhere. All three broadcast;
+        /// `x` and `y` promote.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -129,7 +129,7 @@ impl Tensor {
             Ok(Tensor::new_inner(UOp::new(Op::Where, dtype, src, Arg::None), device, None))
         }
 
-        /// This where the mask is false, the value where it is true. The dtype stays.
+        /// Replaces elements by a value where the mask is true. The dtype stays.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -146,7 +146,7 @@ impl Tensor {
         }
     }
 
-    /// Whether the element is zero.
+    /// True where the element is zero.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -154,11 +154,11 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn logical_not(&self) -> Tensor {
-        let truth = self.nonzero_mask();
-        truth.with_uop(truth.uop().not())
+        let mask = self.nonzero_mask();
+        mask.with_uop(mask.uop().not())
     }
 
-    /// Whether the element is anything but zero.
+    /// True where the element is nonzero.
     pub(in crate::tensor) fn nonzero_mask(&self) -> Tensor {
         self.with_uop(cast_uop(&self.uop(), DType::BOOL))
     }

@@ -385,7 +385,7 @@ impl Tensor {
             let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
             checked_numel("one_hot", &shape)?;
             checked_numel("one_hot", &[classes])?;
-            super::loss::check_classes("one_hot", self, classes, None)?;
+            super::cross_entropy::check_classes("one_hot", self, classes, None)?;
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 

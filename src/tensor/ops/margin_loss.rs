@@ -2,7 +2,8 @@
 //! Narrow floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
 
 use super::create::iota;
-use super::loss::{check_classes, times};
+use super::cross_entropy::check_classes;
+use super::loss::scale_by;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -438,7 +439,7 @@ impl Tensor {
                 }
             };
             let each = sum(&right.try_where_(0.0, lack)?)? * (1.0 / classes as f64);
-            self.reduced(&times(each, &weight)?, how.reduction)
+            self.reduced(&scale_by(each, &weight)?, how.reduction)
         }
     }
 }

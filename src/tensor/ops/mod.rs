@@ -11,6 +11,7 @@ pub(super) mod compensated;
 pub(super) mod concat;
 pub(super) mod conv;
 pub(super) mod create;
+pub(super) mod cross_entropy;
 pub(super) mod ctc;
 pub(super) mod distribution;
 pub(super) mod einsum;

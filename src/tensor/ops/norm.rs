@@ -1,5 +1,4 @@
-//! What is made of folds that are broadcast back: softmax and its kin, normalisations. Narrow
-//! floats are computed in `f32` and rounded once.
+//! Softmax family and normalizations. Narrow floats are computed in `f32` and rounded once.
 
 use super::compensated::gated;
 use crate::error::Result;
@@ -9,7 +8,7 @@ use crate::tensor::{Axes, Tensor, autocast, keepdim};
 
 impl Tensor {
     fallible! {
-        /// eˣ over its sum along an axis, without overflow.
+        /// Softmax along an axis, computed without overflow.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -23,13 +22,13 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_softmax(axis);
             }
-            let exp = self.below_max("softmax", axis)?.exp();
+            let exp = self.max_shifted("softmax", axis)?.exp();
             let sum = exp.reduce_axes("softmax", Fold::Add, &keepdim(axis))?;
-            // One division for each sum, not for each element.
+            // One division per sum instead of one per element.
             exp.try_mul(sum.reciprocal())?.try_cast(self.as_float().dtype())
         }
 
-        /// [`softmax`](Self::softmax) of the negative.
+        /// [`softmax`](Self::softmax) of the negated elements.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -43,7 +42,7 @@ impl Tensor {
             self.as_float().try_neg()?.try_softmax(axis)
         }
 
-        /// The logarithm of [`softmax`](Self::softmax), without underflow.
+        /// Logarithm of [`softmax`](Self::softmax), computed without underflow.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -56,12 +55,13 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_log_softmax(axis);
             }
-            let x = self.below_max("log_softmax", axis)?;
+            let x = self.max_shifted("log_softmax", axis)?;
             let sum = x.exp().reduce_axes("log_softmax", Fold::Add, &keepdim(axis))?;
             x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
         }
 
-        /// The logarithm of the sum of eˣ over axes, without overflow.
+        /// Logarithm of the sum of exponentials over axes, computed without overflow. Over no
+        /// elements it is -inf.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -75,9 +75,8 @@ impl Tensor {
                 return x.try_logsumexp(axes);
             }
             let (axes, x) = (axes.into(), self.as_wide_float());
-            // Over no element it is -inf, and so is the result.
             let max = x.reduce_axes("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
-            // An infinite maximum must not meet itself in a difference.
+            // inf - inf is NaN.
             let max = max.isfinite().try_where_(&max, 0.0)?;
             let sum = x.try_sub(&max)?.exp().reduce_axes("logsumexp", Fold::Add, &axes)?;
             sum.log()
@@ -85,8 +84,7 @@ impl Tensor {
                 .try_cast(self.as_float().dtype())
         }
 
-        /// The distance from the mean over axes, in standard deviations; `eps` is added to the
-        /// variance.
+        /// Layer normalization over axes: `(x - mean)/√(var + eps)`, without an affine map.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -106,7 +104,7 @@ impl Tensor {
             centred.try_mul((var + eps).rsqrt())?.try_cast(self.as_float().dtype())
         }
 
-        /// The elements over the root of their mean square over axes; `eps` is added to the mean.
+        /// Root-mean-square normalization over axes: `x/√(mean(x²) + eps)`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -124,8 +122,9 @@ impl Tensor {
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
         }
 
-        /// `(x - mean)·invstd·weight + bias` along axis 1, the channels. The four hold a number per
-        /// channel, as `[channels]` or with axes of size 1 around.
+        /// Batch normalization with given statistics: `(x - mean)·invstd·weight + bias` along axis
+        /// 1. The four tensors have one element per channel, of shape `[channels]` or with axes of
+        /// size 1.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -148,14 +147,15 @@ impl Tensor {
                     format!("expected [batch, channels, …], got {dims:?}"),
                 );
             }
-            let across = |t: &Tensor| {
+            let per_channel = |t: &Tensor| {
                 if t.numel() != dims[1] {
                     return crate::tensor::wrong_shape(
                         "batchnorm",
                         format!(
-                            "{:?} holds no number for each of the {} channels of {dims:?}",
-                            t.dims(),
-                            dims[1]
+                            "expected one element for each of the {} channels of {dims:?}, got \
+                             {:?}",
+                            dims[1],
+                            t.dims()
                         ),
                     );
                 }
@@ -164,19 +164,19 @@ impl Tensor {
                 ))
             };
             let scale = match weight {
-                Some(w) => across(invstd)?.try_mul(across(w)?)?,
-                None => across(invstd)?,
+                Some(w) => per_channel(invstd)?.try_mul(per_channel(w)?)?,
+                None => per_channel(invstd)?,
             };
-            let mut x = self.as_wide_float().try_sub(across(mean)?)?.try_mul(scale)?;
+            let mut x = self.as_wide_float().try_sub(per_channel(mean)?)?.try_mul(scale)?;
             if let Some(b) = bias {
-                x = x.try_add(across(b)?)?;
+                x = x.try_add(per_channel(b)?)?;
             }
             x.try_cast(self.as_float().dtype())
         }
     }
 
-    /// Mean and variance per channel of `[batch, channels, …]`, with the other axes kept at size 1
-    /// and in a dtype that sums can be made in.
+    /// Mean and variance per channel of `[batch, channels, …]`, with other axes kept at size 1, in
+    /// the accumulation dtype.
     pub(crate) fn batch_stats(&self) -> Result<(Tensor, Tensor)> {
         let others: Vec<usize> = (0..self.ndim()).filter(|&axis| axis != 1).collect();
         let axes = keepdim(others);
@@ -184,8 +184,7 @@ impl Tensor {
     }
 
     fallible! {
-        /// The elements over their norm along axes: the `p`-th root of the sum of the `p`-th powers
-        /// of their sizes, or `eps` if that is greater.
+        /// Divides by the `p`-norm along axes, or by `eps` if that is greater.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -208,7 +207,7 @@ impl Tensor {
             if p <= 0.0 || p.is_nan() {
                 return crate::tensor::wrong_shape(
                     "normalize",
-                    format!("there is no norm for a power of {p}"),
+                    format!("expected a power above 0, got {p}"),
                 );
             }
             let norm = if p == f64::INFINITY {
@@ -222,7 +221,7 @@ impl Tensor {
                     x.abs().try_pow(p)?
                 };
                 let sum = powers.reduce_axes("normalize", Fold::Add, &axes)?;
-                // A root of zero has no gradient; there the norm is eps.
+                // The gradient of the root at 0 is infinite.
                 let some = sum.try_gt(0)?;
                 let safe = some.try_where_(&sum, 1.0)?;
                 let root = if p == 2.0 {
@@ -237,7 +236,7 @@ impl Tensor {
             x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
         }
 
-        /// The first half along an axis times the sigmoid of the second.
+        /// Gated linear unit: the first half along an axis times the sigmoid of the second half.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -250,7 +249,7 @@ impl Tensor {
             if !n.is_multiple_of(2) {
                 return crate::tensor::wrong_shape(
                     "glu",
-                    format!("axis {axis} of {:?} has size {n}, which has no half", self.dims()),
+                    format!("axis {axis} of {:?} has size {n}; expected an even size", self.dims()),
                 );
             }
             let x = self.as_wide_float();
@@ -259,9 +258,9 @@ impl Tensor {
         }
     }
 
-    /// [`softmax`](Self::softmax) along the last axis, and zeros where all elements of a row are
-    /// -inf, with a gradient of zero there.
-    pub(in crate::tensor) fn softmax_of_masked(&self, op: &'static str) -> Result<Tensor> {
+    /// [`softmax`](Self::softmax) along the last axis. Rows that are -inf throughout give zeros
+    /// with gradient 0.
+    pub(in crate::tensor) fn masked_softmax(&self, op: &'static str) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {
             return Ok(x);
@@ -273,9 +272,9 @@ impl Tensor {
         exp.try_mul(none.try_where_(1.0, sum)?.reciprocal())
     }
 
-    /// The elements less the maximum along an axis, in a dtype that sums can be made in. The
-    /// maximum cancels, so it has no gradient.
-    fn below_max(&self, op: &'static str, axis: isize) -> Result<Tensor> {
+    /// Subtracts the maximum along an axis, in the accumulation dtype. The maximum cancels, so that
+    /// it needs no gradient.
+    fn max_shifted(&self, op: &'static str, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {
             crate::tensor::resolve_axis(op, axis, &x.dims())?;

@@ -1,23 +1,22 @@
-//! Padding with what the tensor holds: mirrored, repeated or wrapped around. In comes a tensor, out
-//! comes a longer one made of its parts.
+//! Padding with elements of the tensor: reflected, replicated or circular.
 
 use crate::error::Result;
 use crate::shape::Movement;
 use crate::tensor::{Tensor, wrong_shape};
 
-/// What is put around a tensor. [`Tensor::pad`] puts zeros, and [`Tensor::pad_with`] a value.
+/// Source of the padding. [`Tensor::pad`] pads with zeros, and [`Tensor::pad_with`] with a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PadMode {
-    /// The elements mirrored at the ends, which are not repeated: `c b | a b c | b a`.
+    /// Reflection at the ends, which are not repeated: `c b | a b c | b a`.
     Reflect,
-    /// The first and the last element again: `a a | a b c | c c`.
+    /// Repetition of the first and last element: `a a | a b c | c c`.
     Replicate,
-    /// The elements from the other end: `b c | a b c | a b`.
+    /// Elements from the opposite end: `b c | a b c | a b`.
     Circular,
 }
 
 impl PadMode {
-    /// What comes before the axis, and what comes after it.
+    /// Padding before and after the axis.
     fn sides(self, x: &Tensor, axis: usize, before: usize, after: usize) -> Result<[Tensor; 2]> {
         let n = x.dims()[axis];
         let repeated = |t: Tensor, count: usize| {
@@ -39,8 +38,8 @@ impl PadMode {
             }
         })
     }
-    /// The most that can be put on one side of an axis.
-    fn most(self, size: usize) -> usize {
+    /// Largest padding on one side of an axis.
+    fn max_padding(self, size: usize) -> usize {
         match self {
             PadMode::Reflect => size.saturating_sub(1),
             PadMode::Replicate if size > 0 => usize::MAX,
@@ -52,7 +51,7 @@ impl PadMode {
 
 impl Tensor {
     fallible! {
-        /// `(before, after)` elements around each axis that come from the tensor itself.
+        /// Pads each axis with `(before, after)` elements of the tensor itself.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::PadMode};
@@ -86,12 +85,12 @@ impl Tensor {
             }
             let mut x = self.copy();
             for (axis, &(before, after)) in padding.iter().enumerate() {
-                let (n, most) = (dims[axis], mode.most(dims[axis]));
+                let most = mode.max_padding(dims[axis]);
                 if before > most || after > most {
                     return wrong_shape(
                         OP,
                         format!(
-                            "{:?} of axis {axis} of {dims:?}, which has {n} elements to take from",
+                            "padding {:?} of axis {axis} of {dims:?} exceeds its limit of {most}",
                             (before, after)
                         ),
                     );

@@ -1,9 +1,9 @@
-//! Random numbers that depend on a seed, a count of calls and the element's place, and on nothing
-//! else: the same on every device and in every order.
+//! Counter-based random numbers, which depend on the seed, the number of draws and the index of the
+//! element only: they are the same on every device and in every order.
 //!
-//! Each element has its own counter; threefry2x32 with 20 rounds (Salmon and others, "Parallel
-//! random numbers: as easy as 1, 2, 3", 2011) turns it into two 32-bit words. The key and the first
-//! counter are a small buffer, not literals, so that a second call runs the kernel of the first.
+//! Each element has its own counter, which threefry2x32 with 20 rounds (Salmon et al., "Parallel
+//! random numbers: as easy as 1, 2, 3", 2011) maps to two 32-bit words. Key and first counter are a
+//! small buffer, not constants, so that later calls reuse the kernel.
 
 use super::create::iota;
 use super::elementwise::pair;
@@ -17,11 +17,10 @@ use crate::tensor::realize::{buffer, default_device, storages};
 use crate::tensor::{Shape, Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
 use std::sync::Mutex;
 
-/// The seed, and the counter of the next element.
+/// Seed, and counter of the next element.
 static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 
-/// One threefry2x32 block of 20 rounds: two words of counter under two words of key. All nodes are
-/// `u32`.
+/// One threefry2x32 block of 20 rounds on `u32` nodes: two words of counter under two words of key.
 ///
 /// ```
 /// use picograd::{DType, ir::UOp, tensor::threefry2x32};
@@ -31,7 +30,7 @@ static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 /// ```
 pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
-    // The parity constant of the key schedule.
+    // Parity constant of the key schedule.
     let third = key[0] ^ key[1] ^ 0x1BD1_1BDAi64;
     let keys = [key[0], key[1], &third];
     let (mut a, mut b) = (counter[0] + key[0], counter[1] + key[1]);
@@ -46,7 +45,7 @@ pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     [a, b]
 }
 
-/// The seed and the counter of the next draw, of so many numbers, as it is in memory.
+/// Seed and counter of the next draw, as little-endian words; advances the counter by `numbers`.
 pub(in crate::tensor) fn next_words(numbers: u64) -> [u32; 4] {
     let mut state = STATE.lock().unwrap_or_else(|e| e.into_inner());
     let (seed, first) = *state;
@@ -54,7 +53,7 @@ pub(in crate::tensor) fn next_words(numbers: u64) -> [u32; 4] {
     [seed as u32, (seed >> 32) as u32, first as u32, (first >> 32) as u32]
 }
 
-/// Two words of random bits for each of `numel` elements, as `u32` tensors of one axis.
+/// Two random words for each of `numel` elements, as `u32` tensors of one axis.
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let halves = next_words(numel as u64);
     let start = buffer(as_bytes(&halves), DType::U32, device)?;
@@ -65,8 +64,7 @@ fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.slice_axis(0, i, i + 1)?.movement(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
-    // 64 bits of counter: what passes 32 bits is carried, and the upper half of a place beyond them
-    // is added.
+    // 64-bit counter: carries from the lower word, and adds the upper word of the index.
     let place = iota(numel);
     let x = low.try_add(place.try_cast(DType::U32)?)?;
     let mut y = high.try_add(x.try_lt(low)?)?;
@@ -78,8 +76,8 @@ fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     Ok(out.map(|w| Tensor::from_uop(w, device.clone())))
 }
 
-/// From the top 24 bits, the most that an f32 holds: multiples of 2⁻²⁴ in [0, 1).
-fn unit(word: &Tensor) -> Result<Tensor> {
+/// Multiples of 2⁻²⁴ in [0, 1), from the top 24 bits, which `f32` holds exactly.
+fn to_unit(word: &Tensor) -> Result<Tensor> {
     word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
 }
 
@@ -88,22 +86,21 @@ pub(in crate::tensor) fn uniform(
     shape: &Shape,
     device: &DeviceName,
 ) -> Result<Tensor> {
-    let greatest = shape.sizes(op)?.shape(op)?;
-    let [word, _] = words(checked_numel(op, &greatest)?, device)?;
-    shape.cut(op, unit(&word)?.movement(Movement::Reshape(greatest))?, |_| true)
+    let dims = shape.sizes(op)?.shape(op)?;
+    let [word, _] = words(checked_numel(op, &dims)?, device)?;
+    shape.cut(op, to_unit(&word)?.movement(Movement::Reshape(dims))?, |_| true)
 }
 
 fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
-    let greatest = shape.sizes(op)?.shape(op)?;
-    let [a, b] = words(checked_numel(op, &greatest)?, device)?;
-    // Box and Muller: a radius from one word, an angle from the other. 1-u is never 0.
-    let radius = ((1.0 - unit(&a)?).log() * -2.0).sqrt();
-    let angle = unit(&b)? * std::f64::consts::TAU;
-    shape.cut(op, radius.try_mul(angle.cos())?.movement(Movement::Reshape(greatest))?, |_| true)
+    let dims = shape.sizes(op)?.shape(op)?;
+    let [a, b] = words(checked_numel(op, &dims)?, device)?;
+    // Box-Muller transform. 1-u is never 0.
+    let radius = ((1.0 - to_unit(&a)?).log() * -2.0).sqrt();
+    let angle = to_unit(&b)? * std::f64::consts::TAU;
+    shape.cut(op, radius.try_mul(angle.cos())?.movement(Movement::Reshape(dims))?, |_| true)
 }
 
-/// Sizes that a weight of this shape adds up and produces: inputs and outputs per place, times the
-/// window.
+/// Fan-in and fan-out of a weight: input and output channels times the kernel size.
 pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
     let shape = shape.shape(op)?;
     if shape.len() < 2 {
@@ -117,8 +114,7 @@ pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
 }
 
 impl Tensor {
-    /// Starts the generator anew. The same calls after the same seed give the same numbers, on any
-    /// device.
+    /// Seeds the generator. The same calls after the same seed give the same numbers on any device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -132,9 +128,8 @@ impl Tensor {
         Tensor::set_rng_state((seed, 0));
     }
 
-    /// Where the generator is: its seed, and how many numbers it has given.
-    /// [`set_rng_state`](Self::set_rng_state) goes on from there, so that a training with
-    /// dropout that was stopped continues as if it had not been.
+    /// State of the generator: seed and number of draws. [`set_rng_state`](Self::set_rng_state)
+    /// restores it, so that an interrupted training with dropout continues identically.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -147,7 +142,7 @@ impl Tensor {
     pub fn rng_state() -> (u64, u64) {
         *STATE.lock().unwrap_or_else(|e| e.into_inner())
     }
-    /// Takes the generator to where [`rng_state`](Self::rng_state) said that it was.
+    /// Restores a state from [`rng_state`](Self::rng_state).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -160,7 +155,7 @@ impl Tensor {
     }
 
     fallible! {
-        /// 32 random bits for each element, as `u32`: what the other methods make their numbers of.
+        /// 32 random bits per element, as `u32`.
         ///
         /// ```
         /// use picograd::{DType, Tensor};
@@ -168,13 +163,13 @@ impl Tensor {
         /// ```
         pub fn random_bits | try_random_bits(shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            let greatest = shape.sizes("random_bits")?.shape("random_bits")?;
-            let [word, _] = words(checked_numel("random_bits", &greatest)?, &default_device())?;
-            shape.cut("random_bits", word.movement(Movement::Reshape(greatest))?, |_| true)
+            let dims = shape.sizes("random_bits")?.shape("random_bits")?;
+            let [word, _] = words(checked_numel("random_bits", &dims)?, &default_device())?;
+            shape.cut("random_bits", word.movement(Movement::Reshape(dims))?, |_| true)
         }
 
         /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
-        /// with 20 rounds. The lower half of a number is the first of its two words.
+        /// with 20 rounds. The lower half is the first word.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -205,8 +200,7 @@ impl Tensor {
             Ok(pair.x.with_uop(low | (high << 32)))
         }
 
-        /// The numbers from 0 to n-1 in an order by chance, in `i32`: the order of so many random
-        /// words.
+        /// Random permutation of 0..n, in `i32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -219,9 +213,9 @@ impl Tensor {
             Tensor::try_random_bits([n])?.try_argsort(0, false)
         }
 
-        /// `samples` places along the last axis of one or two, each with a probability in
-        /// proportion to the element there, in `i32`. With `replacement` a place can come again;
-        /// without, there must be as many places, and those of weight zero come last.
+        /// Samples `samples` indices along the last axis of a vector or matrix, with probabilities
+        /// in proportion to the elements, in `i32`. Without `replacement` indices do not repeat,
+        /// and those of weight 0 come last.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -247,16 +241,16 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "{samples} different places of {n}; with replacement a place can come \
-                         again"
+                        "cannot draw {samples} distinct indices from {n}; expected at most {n}, \
+                         or replacement"
                     ),
                 );
             }
             check_weights(OP, self, n, if replacement { 1 } else { samples })?;
             let weights = self.as_wide_float();
             if !replacement {
-                // The first arrivals of processes with these rates (Efraimidis and Spirakis, 2006).
-                // 1-u is never 0.
+                // Exponential arrival times with these rates (Efraimidis and Spirakis, 2006). 1-u
+                // is never 0.
                 let times =
                     (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
                 let ever = weights.try_gt(0)?;
@@ -269,14 +263,14 @@ impl Tensor {
             shape[dims.len() - 1] = samples;
             let drawn = uniform(OP, &Shape::from(&shape), self.device())?
                 .try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
-            // As many sums as are at or below the number are passed by; one that was rounded up to
-            // the last of them passes none of weight zero.
-            let passed = passed(OP, &sums.contiguous(), &drawn.contiguous())?;
+            // The index is the number of sums at or below the draw. A draw that was rounded up to
+            // the last sum takes the last index of positive weight.
+            let passed = count_at_most(OP, &sums.contiguous(), &drawn.contiguous())?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
             passed.try_minimum(last)
         }
 
-        /// Numbers spread evenly over [0, 1), in `f32`.
+        /// Uniform distribution over [0, 1), in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -287,7 +281,7 @@ impl Tensor {
             uniform("rand", &shape.into(), &default_device())
         }
 
-        /// Numbers of the standard normal distribution, in `f32`.
+        /// Standard normal distribution, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -298,7 +292,7 @@ impl Tensor {
             normal("randn", &shape.into(), &default_device())
         }
 
-        /// Whole numbers spread evenly from `low` up to but without `high`, in `i32`.
+        /// Uniformly distributed integers in `low..high`, in `i32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -311,24 +305,24 @@ impl Tensor {
             if low >= high {
                 return wrong_shape(
                     "randint",
-                    format!("there is no number from {low} up to but without {high}"),
+                    format!("the range {low}..{high} is empty; expected low below high"),
                 );
             }
             let shape = shape.into();
-            let greatest = shape.sizes("randint")?.shape("randint")?;
-            let [word, _] = words(checked_numel("randint", &greatest)?, &default_device())?;
+            let dims = shape.sizes("randint")?.shape("randint")?;
+            let [word, _] = words(checked_numel("randint", &dims)?, &default_device())?;
             let span = (high as i64 - low as i64) as u32;
             shape.cut(
                 "randint",
                 word.try_modulo(span)?
                     .try_cast(DType::I32)?
                     .try_add(low)?
-                    .movement(Movement::Reshape(greatest))?,
+                    .movement(Movement::Reshape(dims))?,
                 |_| true,
             )
         }
 
-        /// Numbers spread evenly over [low, high), in `f32`.
+        /// Uniform distribution over [low, high), in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -344,7 +338,7 @@ impl Tensor {
             Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
         }
 
-        /// Numbers of a normal distribution, in `f32`.
+        /// Normal distribution, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -355,7 +349,7 @@ impl Tensor {
             Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
         }
 
-        /// Evenly over ±1/√numel.
+        /// Uniform distribution over ±1/√numel.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -368,7 +362,7 @@ impl Tensor {
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
-        /// A weight after Glorot and Bengio (2010): evenly over ±√(6/(inputs + outputs)).
+        /// Initialization of Glorot and Bengio (2010): uniform over ±√(6/(fan_in + fan_out)).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -381,8 +375,8 @@ impl Tensor {
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
-        /// A weight after He and others (2015), for a leaky relu of slope `a`: evenly over ±√(6/((1
-        /// + a²)·inputs)).
+        /// Initialization of He et al. (2015) for a leaky ReLU of slope `a`: uniform over ±√(6/((1
+        /// + a²)·fan_in)).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -395,7 +389,7 @@ impl Tensor {
             Tensor::try_uniform(shape.0.as_slice(), -bound, bound)
         }
 
-        /// As [`kaiming_uniform`](Self::kaiming_uniform), from a normal distribution of the same
+        /// [`kaiming_uniform`](Self::kaiming_uniform) as a normal distribution of the same
         /// variance.
         ///
         /// ```
@@ -408,8 +402,7 @@ impl Tensor {
             Tensor::try_normal(shape.0.as_slice(), 0.0, (2.0 / ((1.0 + a * a) * inputs)).sqrt())
         }
 
-        /// Each element zero with probability `p`, the others scaled up by 1/(1-p), so that the
-        /// mean stays.
+        /// Dropout: zeroes elements with probability `p` and scales the others by 1/(1-p).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -419,7 +412,7 @@ impl Tensor {
         /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
             if !(0.0..=1.0).contains(&p) {
-                return wrong_shape("dropout", format!("{p} is no probability"));
+                return wrong_shape("dropout", format!("expected a probability, got {p}"));
             }
             if p == 0.0 {
                 return Ok(self.copy());
@@ -433,7 +426,8 @@ impl Tensor {
         }
     }
 
-    /// Numbers over [0, 1) with this tensor's shape and device, and its dtype if that is a float.
+    /// Uniform distribution over [0, 1) with this tensor's shape and device, and its dtype if that
+    /// is a float.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -448,8 +442,8 @@ impl Tensor {
         )))
         .cast(self.as_float().dtype())
     }
-    /// Numbers of the standard normal distribution with this tensor's shape and device, and its
-    /// dtype if that is a float.
+    /// Standard normal distribution with this tensor's shape and device, and its dtype if that is a
+    /// float.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -466,14 +460,14 @@ impl Tensor {
     }
 }
 
-/// Refuses weights that are no distribution, where they are at hand: negative or not finite ones,
-/// and rows with too few above zero.
+/// Checks weights that are in host memory: finite, not negative, and enough of them above 0 in each
+/// row.
 fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     let Some(values) = weights.at_hand() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
         return wrong_shape(
             op,
-            format!("the weight at {i} is {w}; weights are finite and not negative"),
+            format!("the weight at {i} is {w}; expected finite weights of at least 0"),
         );
     }
     for (row, weights) in values.chunks_exact(n).enumerate() {
@@ -488,9 +482,8 @@ fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) ->
     Ok(())
 }
 
-/// How many of the ascending sums along the last axis are at or below each number, by halving what
-/// is left.
-fn passed(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
+/// Number of ascending sums along the last axis at or below each number, by binary search.
+fn count_at_most(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
     let axis = sums.ndim() - 1;
     let n = sums.dims()[axis];
     let mut count = numbers.literal(0).try_cast(DType::I32)?.try_expand(&numbers.dims())?;
@@ -509,7 +502,7 @@ mod tests {
     use crate::ir::eval::eval;
     use rustc_hash::FxHashMap;
 
-    /// The known answers of the Random123 library, `kat_vectors`.
+    /// Known answers of the Random123 library, `kat_vectors`.
     #[test]
     fn threefry_gives_the_known_answers() {
         let check = |key: [u32; 2], counter: [u32; 2], expected: [i64; 2]| {

@@ -1,9 +1,9 @@
-//! Running folds along an axis: sums, products, extremes of all elements up to each.
+//! Cumulative reductions along an axis: sum, product, maximum, minimum, log-sum-exp.
 //!
-//! Sums, products and extremes are the op `Scan`, which the scheduler makes blocks of. A running
-//! extreme and its place come from one scan, of keys that hold both. A sum of exponentials is no
-//! fold of the IR: a short axis is folded once for each element, over what comes before it, and a
-//! long one is cut into blocks, whose totals are scanned in turn.
+//! Sums, products and extremes are `Scan` nodes, which the scheduler splits into blocks. A
+//! cumulative extreme and its index come from one scan of keys that hold both. `logcumsumexp` has
+//! no scan in the IR: a short axis is reduced once per prefix, and a long one is split into blocks,
+//! whose totals are scanned recursively.
 
 use super::create::iota;
 use crate::autograd::routed;
@@ -14,37 +14,41 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Tensor, autocast, resolve_axis};
 
-/// Elements in a block of a sum of exponentials. An axis of two blocks or less is folded at once.
+/// Elements per block of `logcumsumexp`. An axis of at most two blocks is reduced per prefix.
 const BLOCK: usize = 8;
 
-/// The logarithm of the sum of exponentials up to each element, along the last of two axes.
-fn log_sums(x: &Tensor) -> Result<Tensor> {
+/// Cumulative log-sum-exp along the last of two axes.
+fn log_cumsum(x: &Tensor) -> Result<Tensor> {
     let (rows, n) = (x.dims()[0], x.dims()[1]);
     if n <= 2 * BLOCK {
-        return log_prefixes(x);
+        return log_cumsum_direct(x);
     }
     let blocks = n.div_ceil(BLOCK);
     let filled = x.try_pad_with(&[(0, 0), (0, blocks * BLOCK - n)], f64::NEG_INFINITY)?;
     let cut = filled.movement(Movement::reshape([rows, blocks, BLOCK]))?;
-    // What comes before each block: nothing before the first.
-    // Stored, so that a sum of blocks is not one long sum over all that is before.
-    let before = log_sums(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
-    let inside = log_prefixes(&cut)?.contiguous();
+    // Totals before each block, stored so that they are not rematerialized as one long sum.
+    let before = log_cumsum(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
+    let inside = log_cumsum_direct(&cut)?.contiguous();
     let before = before.try_pad_with(&[(0, 0), (1, 0)], f64::NEG_INFINITY)?;
     let all = inside.try_logaddexp(before.try_unsqueeze(-1)?)?;
     all.movement(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
 }
 
-/// The same, each by itself.
-fn log_prefixes(x: &Tensor) -> Result<Tensor> {
+/// Cumulative log-sum-exp with one reduction per prefix.
+fn log_cumsum_direct(x: &Tensor) -> Result<Tensor> {
     let n = x.dims()[x.ndim() - 1];
     let up_to = iota(n).try_le(iota(n).try_unsqueeze(-1)?)?;
     up_to.try_where_(x.try_unsqueeze(-2)?, x.literal(f64::NEG_INFINITY))?.try_logsumexp(-1)
 }
 
-/// A running extreme, and where it stands: the last of equals, as in PyTorch. Both come from one
-/// scan, and gradients go where the places say.
-fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Tensor, Tensor)> {
+/// Cumulative extreme and its index: the last of equals, as in PyTorch. Gradients go to the
+/// indices.
+fn cumulative_extreme(
+    op: &'static str,
+    x: &Tensor,
+    axis: isize,
+    fold: Fold,
+) -> Result<(Tensor, Tensor)> {
     if crate::tensor::is_scalar_axis(axis, &x.dims()) {
         return Ok((x.copy(), x.with_uop(iota(1).uop()).movement(Movement::Reshape(Dims::new()))?));
     }
@@ -66,14 +70,14 @@ fn extremes(op: &'static str, x: &Tensor, axis: isize, fold: Fold) -> Result<(Te
     Ok((values, places))
 }
 
-/// Values and places from one running maximum of keys: the value in the upper half, as an integer
-/// of the same order, and the place in the lower.
+/// Values and indices from one cumulative maximum of keys: the value in the upper half, as an
+/// integer of the same order, and the index in the lower.
 fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let dtype = x.dtype();
     let float = dtype.is_float();
     let least = fold == Fold::Min;
     let sign = 1u64 << 31;
-    // Floats: -0 is 0; the bits of negative ones are turned around; NaN comes after all others.
+    // Floats: -0 becomes 0; the bits of negative numbers are inverted; NaN is the greatest key.
     let order = if float {
         let x = x.try_cast(DType::F32)? + 0.0;
         let bits = x.try_bitcast(DType::U32)?;
@@ -117,10 +121,10 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     Ok((values, places))
 }
 
-/// Values and places of dtypes that leave no room for a place: an element that is the extreme so
-/// far sets a record, and the place is that of the last record.
+/// Values and indices of dtypes that leave no bits for an index: the index is that of the last
+/// element that equals the cumulative extreme.
 fn by_records(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
-    // Stored, so that what is compared is what was folded.
+    // Stored, so that the compared value is the scanned one.
     let x = x.contiguous();
     let values = x.with_uop(x.uop().scanned(fold, axis)).contiguous();
     let record = x.try_eq(&values)?;
@@ -132,7 +136,7 @@ fn by_records(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
 
 impl Tensor {
     fallible! {
-        /// The sum of all elements up to each, along an axis, in the dtypes of [`sum`](Self::sum).
+        /// Cumulative sum along an axis, in the dtypes of [`sum`](Self::sum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -146,11 +150,10 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cumsum(axis);
             }
-            self.running("cumsum", Fold::Add, axis)
+            self.accumulate_scan("cumsum", Fold::Add, axis)
         }
 
-        /// The product of all elements up to each, along an axis, in the dtypes of
-        /// [`sum`](Self::sum).
+        /// Cumulative product along an axis, in the dtypes of [`sum`](Self::sum).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -161,11 +164,10 @@ impl Tensor {
             if let Some(x) = autocast::wide(self) {
                 return x.try_cumprod(axis);
             }
-            self.running("cumprod", Fold::Mul, axis)
+            self.accumulate_scan("cumprod", Fold::Mul, axis)
         }
 
-        /// The greatest of all elements up to each, along an axis, and the place of it: the last of
-        /// equals. NaN wins.
+        /// Cumulative maximum along an axis and its index, the last of equals. NaN propagates.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -175,10 +177,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cummax | try_cummax(&self, axis: isize) -> (Tensor, Tensor) {
-            extremes("cummax", self, axis, Fold::Max)
+            cumulative_extreme("cummax", self, axis, Fold::Max)
         }
 
-        /// The least of all elements up to each, as [`cummax`](Self::cummax) is the greatest.
+        /// Cumulative minimum along an axis and its index, the last of equals. NaN propagates.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -186,11 +188,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cummin | try_cummin(&self, axis: isize) -> (Tensor, Tensor) {
-            extremes("cummin", self, axis, Fold::Min)
+            cumulative_extreme("cummin", self, axis, Fold::Min)
         }
 
-        /// The logarithm of the sum of eˣ of all elements up to each, along an axis, without
-        /// overflow.
+        /// Cumulative log-sum-exp along an axis, computed without overflow.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -213,20 +214,20 @@ impl Tensor {
             let shape = swapped.dims();
             let rows = shape[..shape.len() - 1].iter().product();
             let flat = swapped.movement(Movement::reshape([rows, shape[shape.len() - 1]]))?;
-            log_sums(&flat)?
+            log_cumsum(&flat)?
                 .movement(Movement::Reshape(shape))?
                 .try_transpose(at, -1)?
                 .try_cast(dtype)
         }
     }
 
-    fn running(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
+    fn accumulate_scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
         let dtype: DType = self.dtype();
         let all = self.try_cast(sum_acc(dtype))?.prefix_scan(op, fold, axis)?;
         if dtype.is_float() { all.try_cast(dtype) } else { Ok(all) }
     }
 
-    /// The fold of all elements up to each along an axis, in the dtype of this tensor.
+    /// Inclusive scan along an axis, in the dtype of this tensor.
     pub(in crate::tensor) fn prefix_scan(
         &self,
         op: &'static str,
@@ -241,8 +242,7 @@ impl Tensor {
         Ok(self.with_uop(self.uop().scanned(fold, at)))
     }
 
-    /// The fold of all elements before each along an axis, itself excluded: the first is the fold's
-    /// identity.
+    /// Exclusive scan along an axis; the first element is the identity.
     #[allow(dead_code, reason = "compaction by a mask, as in nonzero, places elements by it")]
     pub(in crate::tensor) fn scan_exclusive(
         &self,

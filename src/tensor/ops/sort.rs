@@ -1,18 +1,17 @@
-//! Sorting along an axis. In comes a tensor; out come its elements in order, and the indices that
-//! they had.
+//! Sorting along an axis: values in order, and their indices.
 //!
-//! Elements become integer keys of the same order, and the indices of the keys are sorted; values
-//! are read at those indices, and gradients go back to them. The method depends on the number of
-//! keys:
+//! Elements are mapped to integer keys of the same order, and the indices of the keys are sorted.
+//! Values are gathered at those indices, and gradients scattered to them. The method depends on the
+//! number of keys per row:
 //!
-//! | keys of a row | method |
+//! | keys per row | method |
 //! |---|---|
-//! | few | counts, for each key, the keys before it: two reduces |
-//! | many, of which few are wanted | sorts the first keys of blocks, then the elements of the first blocks |
+//! | few | counts the keys before each key: two reductions |
+//! | many, few wanted | sorts the first keys of blocks, then the elements of the first blocks |
 //! | others, on a CPU | radix sort (`radix.rs`) |
-//! | others, on a device of many threads | a bitonic network (`bitonic.rs`) |
+//! | others, on a GPU | bitonic network (`bitonic.rs`) |
 //!
-//! Each is stable, so all of them give the same indices.
+//! All methods are stable, so that they give the same indices.
 
 use super::create::iota;
 use super::gather::gather_at;
@@ -24,44 +23,43 @@ use crate::ir::{Fold, Group, Op, UOp};
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Tensor, resolve_axis, wrong_shape};
 
-/// The longest row that is sorted by comparing each key with all others: about where radix sort,
-/// which fills a table of 256 entries for each digit, takes as long.
-const COUNTED: usize = 256;
+/// Longest row that is sorted by ranks: about where radix sort, with its table of 256 entries per
+/// digit, takes as long.
+const MAX_RANKED: usize = 256;
 
-/// Rows of ranks are a multiple of this: the 32-bit lanes of the widest vectors.
+/// Rows of ranks are padded to a multiple of the 32-bit lanes of the widest vectors.
 const LANES: usize = 16;
 
-/// Keys that blocks have to spare, in all rows together, to be worth their own kernels: of radix
-/// sort, at some 10 ns a key, and of a network, whose kernels take a few microseconds up to many
+/// Keys that blocks have to save, over all rows, to be worth their kernels: against radix sort, at
+/// about 10 ns per key, and against a network, whose kernels take a few microseconds up to many
 /// keys.
-const SPARED: [usize; 2] = [1 << 12, 1 << 19];
+const MIN_SAVED: [usize; 2] = [1 << 12, 1 << 19];
 
-/// Rows of integers in the order of elements: a lesser key comes first, and of equal ones the
-/// first.
+/// Rows of integer keys: smaller keys come first, and equal ones in their order.
 struct Keys {
     /// `[rows, n]`: elements, or keys of `i32` or `i64`.
     x: Tensor,
-    /// Whether the keys are those of elements, in descending order or not.
+    /// Order of elements; `None` if `x` holds keys.
     descending: Option<bool>,
     limits: Limits,
-    /// Whether long rows are sorted by digits.
+    /// True if long rows are sorted by radix sort.
     radix: bool,
     op: &'static str,
 }
 
-/// Which keys there can be.
+/// Range of the keys.
 #[derive(Clone, Copy)]
 struct Limits {
     least: i64,
     greatest: i64,
-    /// Low bits that do not matter for the order of keys.
+    /// Low bits that do not affect the order.
     unused: usize,
 }
 
 impl Limits {
     fn new(dtype: DType, descending: bool) -> Limits {
         let of = |bits: u32| (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits));
-        // Casts to f32 leave zeros below the digits of the narrow dtype.
+        // A cast to f32 leaves zeros below the mantissa of a narrow dtype.
         let (limits, unused) = match dtype {
             DType::F16 => (of(32), 13),
             DType::BF16 => (of(32), 16),
@@ -74,19 +72,19 @@ impl Limits {
         let (least, greatest) = if descending { (!limits.1, !limits.0) } else { limits };
         Limits { least, greatest, unused }
     }
-    /// Those of indices below a number.
+    /// Range of indices below `n`.
     fn below(n: usize) -> Limits {
         Limits { least: 0, greatest: n as i64 - 1, unused: 0 }
     }
-    /// Bits of the difference of a key and the least one, without those that do not matter.
+    /// Significant bits of the difference to the least key.
     fn bits(&self) -> usize {
         (64 - (self.greatest.wrapping_sub(self.least) as u64).leading_zeros() as usize)
             - self.unused
     }
 }
 
-/// Integers in the order of the elements, of 32 or 64 bits. Equal elements have equal keys, -0 and
-/// 0 among them. NaN has the greatest, or with `descending` the least.
+/// Integer keys in the order of the elements. Equal elements, including -0 and 0, have equal keys.
+/// NaN has the greatest key, or with `descending` the least.
 fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
     let wide = x.dtype().bits() > 32;
     let dtype = if wide { DType::I64 } else { DType::I32 };
@@ -107,7 +105,7 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
     if descending { key.try_bitwise_not() } else { Ok(key) }
 }
 
-/// Whether a value lies in memory when a kernel reads it.
+/// True if a kernel reads the value from memory.
 fn in_memory(u: &UOp) -> bool {
     let mut u = u;
     while u.op().is(Group::Movement) || u.op().is(Group::Mark) {
@@ -117,10 +115,9 @@ fn in_memory(u: &UOp) -> bool {
 }
 
 impl Keys {
-    /// The keys of rows of elements.
+    /// Keys of rows of elements.
     fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
-        // A loop in order is a waste of a device of many threads. The interpreter has workgroups,
-        // but it runs them on the CPU.
+        // A sequential loop wastes a GPU. The interpreter has workgroups but runs them on the CPU.
         let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
         let radix =
             !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
@@ -133,7 +130,7 @@ impl Keys {
         }
     }
 
-    /// The keys themselves.
+    /// Keys as integers.
     fn keys(&self) -> Result<Tensor> {
         match self.descending {
             Some(descending) => ordered(&self.x, descending),
@@ -146,46 +143,45 @@ impl Keys {
         Keys { x: keys, descending: None, limits, ..*self }
     }
 
-    /// The indices of the first `k` keys of each row, in order.
+    /// Indices of the first `k` keys of each row, in order.
     fn first(&self, k: usize) -> Result<Tensor> {
         let n = self.x.dims()[1];
-        // Rows of a runtime count go through the network alone.
+        // Only the network supports symbolic dimensions.
         if !self.x.uop().extents().is_empty() {
             return bitonic::first(&self.keys()?, k);
         }
-        if n <= COUNTED {
+        if n <= MAX_RANKED {
             return self.by_ranks(k);
         }
         match self.block(k) {
             Some(size) => self.by_blocks(k, size),
-            None if self.radix && i32::try_from(n).is_ok() => self.by_digits()?.slice_axis(1, 0, k),
+            None if self.radix && i32::try_from(n).is_ok() => self.by_radix()?.slice_axis(1, 0, k),
             None => bitonic::first(&self.keys()?, k),
         }
     }
 
-    /// The elements at the first indices in order. Gradients go back to them: an indexed sum, which
-    /// runs in order along a row. A device of many threads reads the gradient of a permutation
-    /// instead.
-    fn values(&self, x: &Tensor, places: &Tensor) -> Result<Tensor> {
+    /// Gathers the elements at sorted indices. The gradient is a scatter, which runs sequentially
+    /// along a row; on a GPU the gradient of a permutation is a gather by its inverse.
+    fn values(&self, x: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let (op, n) = (self.op, x.dims()[1]);
         if self.radix
-            || n <= COUNTED
-            || places.dims()[1] < n
+            || n <= MAX_RANKED
+            || indices.dims()[1] < n
             || !x.requires_grad()
             || !x.uop().extents().is_empty()
         {
-            return gather_at(op, x, places, 1);
+            return gather_at(op, x, indices, 1);
         }
-        let inverse = self.with(places.clone(), Limits::below(n)).first(n)?.contiguous();
+        let inverse = self.with(indices.clone(), Limits::below(n)).first(n)?.contiguous();
         Tensor::call(
             &[x],
-            |x| gather_at(op, &x[0], places, 1),
+            |x| gather_at(op, &x[0], indices, 1),
             move |g, _| Ok(vec![gather_at(op, g, &inverse, 1)?]),
         )
     }
 
     /// All indices in order, by radix sort.
-    fn by_digits(&self) -> Result<Tensor> {
+    fn by_radix(&self) -> Result<Tensor> {
         let Limits { least, unused, .. } = self.limits;
         let keys = self.keys()?;
         let wide = keys.dtype().bits() == 64;
@@ -203,8 +199,7 @@ impl Keys {
         radix::sorted(&upper, 32, Some(&order))
     }
 
-    /// From the rank of each key, which is the number of keys before it. Rows are padded to whole
-    /// vectors, behind all keys.
+    /// Sorts by the rank of each key, the number of keys before it. Padding ranks after all keys.
     fn by_ranks(&self, k: usize) -> Result<Tensor> {
         let (rows, size) = (self.x.dims()[0], self.x.dims()[1]);
         let (n, wanted) = (size.next_multiple_of(LANES), k.next_multiple_of(LANES));
@@ -220,7 +215,7 @@ impl Keys {
             other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
         let ranks =
             before.try_cast(DType::I32)?.reduce_axes(self.op, Fold::Add, &1.into())?.contiguous();
-        // No two keys have one rank, so a sum chooses.
+        // Ranks are distinct, so that a masked sum selects.
         let here = column(&ranks)?.try_eq(iota(wanted))?;
         let index = iota(n).try_unsqueeze(1)?;
         here.try_where_(&index, index.literal(0))?
@@ -228,27 +223,25 @@ impl Keys {
             .slice_axis(1, 0, k)
     }
 
-    /// The size of blocks that leaves the fewest keys to sort, of which there are as many blocks as
-    /// candidates in the first `k`. None where there is little to gain.
+    /// Block size that leaves the fewest keys to sort, or `None` if it saves too little.
     fn block(&self, k: usize) -> Option<usize> {
         let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
         let size = ((n / k.max(1)) as f64).sqrt() as usize;
         let size = size.next_power_of_two().min(64);
         let left = n.div_ceil(size) + k * size;
-        let worth = left <= n / 2 && rows * (n - left) >= SPARED[!self.radix as usize];
+        let worth = left <= n / 2 && rows * (n - left) >= MIN_SAVED[!self.radix as usize];
         (size >= 4 && worth).then_some(size)
     }
 
-    /// From blocks of `size` keys. One of the first `k` keys lies in one of the first `k` blocks,
-    /// by the first key of each block: every block before its own has a key before it.
+    /// Sorts by blocks of `size` keys. Each of the first `k` keys lies in one of the first `k`
+    /// blocks, ordered by their first key: every earlier block has a key before it.
     fn by_blocks(&self, k: usize, size: usize) -> Result<Tensor> {
         let (rows, n) = (self.x.dims()[0], self.x.dims()[1]);
         let blocks = n.div_ceil(size);
         let keys = self.keys()?;
         let last = keys.literal(self.limits.greatest);
         let padded = keys.try_pad_with(&[(0, 0), (0, blocks * size - n)], &last)?;
-        // Elements that are computed are stored as keys, of which there is a whole number of
-        // vectors.
+        // Computed elements are stored as keys.
         let computed = !in_memory(&self.x.uop());
         let padded = if computed { padded.contiguous() } else { padded };
         let best = padded.movement(Movement::reshape([rows, blocks, size]))?.reduce_axes(
@@ -257,7 +250,7 @@ impl Keys {
             &2.into(),
         )?;
         let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
-        // In ascending order, so that candidates are in the order of their indices.
+        // Ascending, so that candidates are in the order of their indices.
         let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
         let chosen = gather_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
@@ -265,7 +258,7 @@ impl Keys {
         let candidates = if computed {
             gather_at(self.op, &padded, &index, 1)?
         } else {
-            // Keys of elements that are read again, so that those of all need not be stored.
+            // Keys of gathered elements, which avoids storing all keys.
             let keys = Keys { x: gather_at(self.op, &self.x, &index, 1)?, ..*self }.keys()?;
             index.try_lt(n)?.try_where_(keys, last)?
         };
@@ -274,8 +267,8 @@ impl Keys {
     }
 }
 
-/// The first `k` of an axis in order, and their indices.
-fn first(
+/// First `k` elements of an axis in order, and their indices.
+fn sort_first(
     op: &'static str,
     x: &Tensor,
     k: Option<usize>,
@@ -284,7 +277,8 @@ fn first(
 ) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
     if crate::tensor::is_scalar_axis(axis, &dims) {
-        let (values, places) = first(op, &x.movement(Movement::reshape([1]))?, k, 0, descending)?;
+        let (values, indices) =
+            sort_first(op, &x.movement(Movement::reshape([1]))?, k, 0, descending)?;
         let out = |t: &Tensor| {
             if t.max_numel() == 1 {
                 t.movement(Movement::Reshape(Dims::new()))
@@ -292,14 +286,14 @@ fn first(
                 Ok(t.clone())
             }
         };
-        return Ok((out(&values)?, out(&places)?));
+        return Ok((out(&values)?, out(&indices)?));
     }
     let at = resolve_axis(op, axis, &dims)?;
     x.require_static(op, [at])?;
     let n = dims[at];
     let k = k.unwrap_or(n);
     if k > n {
-        return wrong_shape(op, format!("the first {k} of axis {axis} of {dims:?}, which has {n}"));
+        return wrong_shape(op, format!("k is {k}, but axis {axis} of {dims:?} has size {n}"));
     }
     // Keys and values are read from one stored value.
     let swapped = x.materialized().try_transpose(at as isize, -1)?;
@@ -307,39 +301,39 @@ fn first(
     let last = shape.len() - 1;
     let rows = shape[..last].iter().product::<usize>();
     let x = swapped.movement(Movement::reshape([rows, n]))?;
-    let (values, places) = if rows * k == 0 {
-        let places = x.match_extents(x.with_uop(iota(k).uop()).try_expand([rows, k])?);
-        (gather_at(op, &x, &places, 1)?, places)
+    let (values, indices) = if rows * k == 0 {
+        let indices = x.match_extents(x.with_uop(iota(k).uop()).try_expand([rows, k])?);
+        (gather_at(op, &x, &indices, 1)?, indices)
     } else {
         let keys = Keys::new(op, &x.detach(), descending);
-        let places = keys.first(k)?.contiguous();
-        (keys.values(&x, &places)?, places)
+        let indices = keys.first(k)?.contiguous();
+        (keys.values(&x, &indices)?, indices)
     };
     shape[last] = k;
     let back =
         |t: Tensor| t.movement(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
-    Ok((back(values)?, back(places)?))
+    Ok((back(values)?, back(indices)?))
 }
 
 impl Tensor {
     fallible! {
-        /// The elements along an axis in order, and the indices that they had. Equal elements stay
-        /// in their order (-0 equals 0), and NaN is greater than all numbers. The work grows with n
-        /// on a CPU, where rows are sorted in parallel, and with n·log²n on devices of many
-        /// threads. The gradient of a value goes to the element at its index.
+        /// Sorts along an axis; returns values and indices. The sort is stable (-0 equals 0), and
+        /// NaN is greater than all numbers. It takes O(n) on a CPU, where rows are sorted in
+        /// parallel, and O(n·log²n) on a GPU. The gradient of a value goes to the element at its
+        /// index.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let (values, places) = Tensor::new([3, 1, 2, 1]).sort(0, false);
+        /// let (values, indices) = Tensor::new([3, 1, 2, 1]).sort(0, false);
         /// assert_eq!(values.to_vec::<i32>()?, [1, 1, 2, 3]);
-        /// assert_eq!(places.to_vec::<i32>()?, [1, 3, 2, 0]);
+        /// assert_eq!(indices.to_vec::<i32>()?, [1, 3, 2, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn sort | try_sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
-            first("sort", self, None, axis, descending)
+            sort_first("sort", self, None, axis, descending)
         }
 
-        /// The indices of the elements along an axis, in the order of [`sort`](Self::sort).
+        /// Indices that [`sort`](Self::sort) an axis.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -350,18 +344,17 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argsort | try_argsort(&self, axis: isize, descending: bool) -> Tensor {
-            Ok(first("argsort", self, None, axis, descending)?.1)
+            Ok(sort_first("argsort", self, None, axis, descending)?.1)
         }
 
-        /// The `k` greatest elements along an axis, or with `largest` false the least, and their
-        /// indices: the beginning of [`sort`](Self::sort), for less work. They come in order also
-        /// if that is not asked for with `sorted`.
+        /// Values and indices of the `k` largest elements along an axis, or of the smallest if
+        /// `largest` is false. They are always sorted, whatever `sorted` is.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let (values, places) = Tensor::new([[1, 9, 4, 7]]).topk(2, -1, true, true);
+        /// let (values, indices) = Tensor::new([[1, 9, 4, 7]]).topk(2, -1, true, true);
         /// assert_eq!(values.to_vec::<i32>()?, [9, 7]);
-        /// assert_eq!(places.to_vec::<i32>()?, [1, 3]);
+        /// assert_eq!(indices.to_vec::<i32>()?, [1, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn topk | try_topk(
@@ -372,7 +365,7 @@ impl Tensor {
             sorted: bool,
         ) -> (Tensor, Tensor) {
             let _ = sorted;
-            first("topk", self, Some(k), axis, largest)
+            sort_first("topk", self, Some(k), axis, largest)
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Statistics along axes: norms, sums and means without NaN, counts, extremes with their indices,
-//! and order statistics. In comes a tensor, out come values and, where an element is chosen, its
-//! index.
+//! Statistics along axes: norms, NaN-ignoring reductions, counts, extremes with indices, and order
+//! statistics.
 //!
-//! An element that is chosen is read at its index by `gather`, so its gradient goes to the element
-//! that the index names. Order statistics read the places of a stable sort, which puts NaN last.
+//! Selected elements are gathered at their index, which receives the gradient. Order statistics use
+//! a stable sort, which puts NaN last.
 
 use super::linalg::MOST_STEPS;
 use crate::dtype::DType;
@@ -13,27 +12,27 @@ use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
 
-/// What [`Tensor::quantile`] takes between two elements.
+/// Interpolation of [`Tensor::quantile`] between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Quantile {
-    /// The linear interpolation of both.
+    /// Linear interpolation.
     #[default]
     Linear,
-    /// The lower element.
+    /// Lower element.
     Lower,
-    /// The higher element.
+    /// Higher element.
     Higher,
-    /// The mean of both.
+    /// Mean of both.
     Midpoint,
-    /// The nearer element; of two equally near the one at the even rank.
+    /// Nearest element; ties take the even rank.
     Nearest,
 }
 
-/// One axis of a tensor, or all of them flattened to one.
+/// One axis of a tensor, or the flattened tensor.
 struct Line {
     x: Tensor,
     at: usize,
-    /// The shape of a result that has one element for the axis.
+    /// Shape of a result with one element for the axis.
     out: Dims,
 }
 
@@ -60,43 +59,47 @@ impl Line {
     fn size(&self) -> usize {
         self.x.dims()[self.at]
     }
-    fn not_empty(&self, op: &'static str) -> Result<()> {
+    fn require_elements(&self, op: &'static str) -> Result<()> {
         if self.size() == 0 {
             wrong_shape(op, format!("an axis of {:?} has no element to choose", self.x.dims()))
         } else {
             Ok(())
         }
     }
-    /// The elements at indices, of which there is one for the axis, and the indices, in the shape
-    /// of the result.
-    fn chosen(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// Elements at one index per row, and the indices, in the shape of the result.
+    fn gather_at(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
         let values = for_op(op, self.x.try_gather(self.at as isize, index))?;
         let out = |t: &Tensor| t.movement(Movement::Reshape(self.out.clone()));
         Ok((out(&values)?, out(index)?))
     }
-    /// The places of the elements in ascending order, NaN last, and how many are no NaN.
+    /// Indices of the elements in ascending order, NaN last, and the number of elements other than
+    /// NaN.
     fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
         let order = for_op(op, self.x.detach().try_argsort(self.at as isize, false))?;
-        let there = self.x.isnan().logical_not().try_cast(DType::I32)?.reduce_axes(
+        let numbers = self.x.isnan().logical_not().try_cast(DType::I32)?.reduce_axes(
             op,
             Fold::Add,
             &keepdim(self.at),
         )?;
-        Ok((order, there))
+        Ok((order, numbers))
     }
 }
 
-/// The greatest or least element along an axis and its index.
-fn extreme(op: &'static str, x: &Tensor, axes: Axes, fold: Fold) -> Result<(Tensor, Tensor)> {
+/// Maximum or minimum along an axis and its index.
+fn extreme_with_index(
+    op: &'static str,
+    x: &Tensor,
+    axes: Axes,
+    fold: Fold,
+) -> Result<(Tensor, Tensor)> {
     let line = Line::new(op, x, &axes)?;
-    line.not_empty(op)?;
+    line.require_elements(op)?;
     let (x, axis) = (line.x.detach(), keepdim(line.at));
     let index = if fold == Fold::Max { x.try_argmax(axis) } else { x.try_argmin(axis) };
-    line.chosen(op, &for_op(op, index)?)
+    line.gather_at(op, &for_op(op, index)?)
 }
 
-/// The `p`-norm over axes, in the dtype of `x`, which is a wide float. Its gradient is zero where
-/// the norm is zero.
+/// `p`-norm over axes of a wide float. The gradient is 0 where the norm is 0.
 pub(in crate::tensor) fn p_norm(
     op: &'static str,
     x: &Tensor,
@@ -120,7 +123,7 @@ pub(in crate::tensor) fn p_norm(
     let powers = if p == 2.0 {
         x.square()
     } else {
-        // A power of zero has no finite gradient if the exponent is small.
+        // The gradient of a small power is infinite at 0.
         let zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
         some.try_where_(some.try_where_(size, 1.0)?.try_pow(p)?, zero)?
     };
@@ -128,17 +131,17 @@ pub(in crate::tensor) fn p_norm(
     let some = sum.try_ne(0)?;
     let safe = some.try_where_(&sum, 1.0)?;
     let root = if p == 2.0 { safe.sqrt() } else { safe.try_pow(1.0 / p)? };
-    // The root of a negative power of nothing is infinite.
+    // A negative power of 0 is infinite.
     some.try_where_(root, if p > 0.0 { 0.0 } else { f64::INFINITY })
 }
 
-/// The elements of a line at ranks, which are numbers from 0 to its size less 1, one for each row.
+/// Elements at fractional ranks from 0 to the size minus 1, one per row.
 fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> Result<Tensor> {
     let (order, there) = line.order(op)?;
     let (at, last) = (line.at as isize, line.size() - 1);
     let low = rank.detach().floor();
     let index = |rank: &Tensor| rank.try_cast(DType::I32)?.try_maximum(0)?.try_minimum(last);
-    // One NaN makes all quantiles of its row NaN, and the last in order is one.
+    // A row with NaN reads its last element in order, which is NaN.
     let whole = there.try_eq(line.size())?;
     let wide = line.x.as_wide_float();
     let read = |rank: &Tensor| {
@@ -157,8 +160,7 @@ fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> 
             } else {
                 share
             };
-            // From the nearer end, so that both ends are met exactly; equal ends, which may be
-            // infinite, need no mixture.
+            // Starts at the nearer end, so that both ends are exact; equal ends may be infinite.
             let gap = a.try_eq(&b)?.try_where_(0.0, b.try_sub(&a)?)?;
             let near = a.try_add(gap.try_mul(&share)?)?;
             let far = b.try_sub(gap.try_mul(1.0 - &share)?)?;
@@ -167,8 +169,8 @@ fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> 
     })
 }
 
-/// The greatest finite number of a float dtype.
-fn greatest(dtype: DType) -> f64 {
+/// Largest finite number of a float dtype.
+fn max_finite(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::MAX,
         DType::F32 => f32::MAX as f64,
@@ -181,11 +183,10 @@ fn greatest(dtype: DType) -> f64 {
 
 impl Tensor {
     fallible! {
-        /// The `p`-norm over axes: the `p`-th root of the sum of the `p`-th powers of the absolute
-        /// values. 2 is the Euclidean norm, and over two axes the Frobenius norm; 1 the sum and
-        /// infinity the maximum of the absolute values, minus infinity their minimum, 0 the number
-        /// of elements that are not zero. The gradient is 0 where the norm is 0. Norms of matrices
-        /// are [`matrix_norm`](Self::matrix_norm).
+        /// `p`-norm over axes: the `p`-th root of the sum of `p`-th powers of absolute values. 2 is
+        /// the Euclidean norm, and the Frobenius norm over two axes; inf is the maximum, -inf the
+        /// minimum, and 0 the number of nonzero elements. The gradient is 0 where the norm is 0.
+        /// [`matrix_norm`](Self::matrix_norm) has induced norms.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -200,13 +201,13 @@ impl Tensor {
                 return x.try_norm(p, axes);
             }
             if p.is_nan() {
-                return wrong_shape("norm", "there is no norm for a power of NaN");
+                return wrong_shape("norm", "expected a power, got NaN");
             }
             p_norm("norm", &self.as_wide_float(), p, &axes.into())?
                 .try_cast(self.as_float().dtype())
         }
 
-        /// The sum over axes of the elements that are not NaN.
+        /// Sum over axes, with NaN as 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -222,7 +223,7 @@ impl Tensor {
             for_op("nansum", there.try_sum(axes))
         }
 
-        /// The mean over axes of the elements that are not NaN; NaN where there is none.
+        /// Mean over axes of the elements other than NaN; NaN if there is none.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -239,7 +240,7 @@ impl Tensor {
             sum.try_div(count.try_cast(x.dtype())?)?.try_cast(self.as_float().dtype())
         }
 
-        /// The number of elements over axes that are not zero; NaN is not zero.
+        /// Number of nonzero elements over axes. NaN is nonzero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -250,8 +251,7 @@ impl Tensor {
             for_op("count_nonzero", self.nonzero_mask().try_sum(axes))
         }
 
-        /// The greatest element over axes, as [`max`](Self::max); equal elements share the
-        /// gradient.
+        /// Maximum over axes, as [`max`](Self::max); equal elements share the gradient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -262,7 +262,7 @@ impl Tensor {
             for_op("amax", self.try_max(axes))
         }
 
-        /// The least element over axes, as [`min`](Self::min); equal elements share the gradient.
+        /// Minimum over axes, as [`min`](Self::min); equal elements share the gradient.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -273,9 +273,8 @@ impl Tensor {
             for_op("amin", self.try_min(axes))
         }
 
-        /// The greatest element along an axis and its index, the first of equals; with `..` that of
-        /// all, with its index in row-major order. NaN wins. The gradient goes to the element at
-        /// the index.
+        /// Maximum along an axis and its index, or with `..` of the flattened tensor. Ties give the
+        /// first index; NaN propagates. The gradient goes to the element at the index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -290,11 +289,10 @@ impl Tensor {
             &self,
             axis: impl Into<Axes>,
         ) -> (Tensor, Tensor) {
-            extreme("max_with_index", self, axis.into(), Fold::Max)
+            extreme_with_index("max_with_index", self, axis.into(), Fold::Max)
         }
 
-        /// The least element along an axis and its index, as
-        /// [`max_with_index`](Self::max_with_index).
+        /// Minimum along an axis and its index, as [`max_with_index`](Self::max_with_index).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -309,12 +307,12 @@ impl Tensor {
             &self,
             axis: impl Into<Axes>,
         ) -> (Tensor, Tensor) {
-            extreme("min_with_index", self, axis.into(), Fold::Min)
+            extreme_with_index("min_with_index", self, axis.into(), Fold::Min)
         }
 
-        /// The median along an axis, of an even number of elements the lower of the two in the
-        /// middle, and its index; with `..` that of all elements. If there is a NaN, it is the
-        /// first NaN. The gradient goes to the element at the index.
+        /// Median along an axis and its index, or with `..` of the flattened tensor. For an even
+        /// number of elements it is the lower of the middle two. A row with NaN gives its first
+        /// NaN. The gradient goes to the element at the index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -325,15 +323,15 @@ impl Tensor {
         pub fn median | try_median(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
             const OP: &str = "median";
             let line = Line::new(OP, self, &axis.into())?;
-            line.not_empty(OP)?;
+            line.require_elements(OP)?;
             let (order, there) = line.order(OP)?;
             let n = line.size();
-            // The first NaN comes after all that are none.
+            // The first NaN follows all numbers.
             let rank = there.try_eq(n)?.try_where_((n - 1) / 2, there)?;
-            line.chosen(OP, &for_op(OP, order.try_gather(line.at as isize, &rank))?)
+            line.gather_at(OP, &for_op(OP, order.try_gather(line.at as isize, &rank))?)
         }
 
-        /// The `k`-th least element along an axis, counted from 1, and its index; NaN is greater
+        /// `k`-th smallest element along an axis, counted from 1, and its index. NaN is greater
         /// than all numbers. The gradient goes to the element at the index.
         ///
         /// ```
@@ -353,16 +351,16 @@ impl Tensor {
             if k == 0 || k > n {
                 return wrong_shape(
                     OP,
-                    format!("the element {k} in order of an axis of {n}, of which k is 1 to {n}"),
+                    format!("k is {k}, but the axis has size {n}; expected 1 to {n}"),
                 );
             }
             let order = for_op(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
-            line.chosen(OP, &order.slice_axis(line.at, k - 1, k)?)
+            line.gather_at(OP, &order.slice_axis(line.at, k - 1, k)?)
         }
 
-        /// The most frequent element along an axis, the least of equally frequent ones, and the
-        /// index of its last occurrence. No NaN equals another. The gradient goes to the element at
-        /// the index.
+        /// Most frequent element along an axis, the smallest of equally frequent ones, and the
+        /// index of its last occurrence. NaNs are distinct. The gradient goes to the element at the
+        /// index.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -373,11 +371,11 @@ impl Tensor {
         pub fn mode | try_mode(&self, axis: impl Into<Axes>) -> (Tensor, Tensor) {
             const OP: &str = "mode";
             let line = Line::new(OP, self, &axis.into())?;
-            line.not_empty(OP)?;
+            line.require_elements(OP)?;
             let (at, n) = (line.at, line.size());
             let (sorted, order) = for_op(OP, line.x.detach().try_sort(at as isize, false))?;
-            // How far each element is into its run of equals; the first to reach the most ends the
-            // run.
+            // Position of each element in its run of equals; the longest run ends at the first
+            // maximum.
             let place = sorted.iota_along(at)?;
             let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
             let new = new.try_pad_with(
@@ -388,14 +386,13 @@ impl Tensor {
             )?;
             let start = for_op(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
             let end = for_op(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
-            line.chosen(OP, &for_op(OP, order.try_gather(at as isize, &end))?)
+            line.gather_at(OP, &for_op(OP, order.try_gather(at as isize, &end))?)
         }
 
-        /// The quantiles of the elements along an axis, or of all with `..`, for numbers `q` from 0
-        /// to 1: the element of rank `q·(n-1)` in ascending order, or between the two next to that
-        /// rank as [`Quantile`] says. A list of several `q` is a new first axis of the result. A
-        /// row with a NaN has NaN quantiles. So has a `q` outside 0 to 1 that is in a tensor; a
-        /// bare number is an error.
+        /// Quantiles along an axis, or with `..` of the flattened tensor, for `q` from 0 to 1: the
+        /// element of rank `q·(n-1)` in ascending order, interpolated as [`Quantile`] states. A
+        /// list of `q` adds a leading axis. A row with NaN gives NaN. A `q` outside 0 to 1 is an
+        /// error as a number and gives NaN in a tensor.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Quantile};
@@ -413,7 +410,7 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "quantile";
             let line = Line::new(OP, self, &axis.into())?;
-            line.not_empty(OP)?;
+            line.require_elements(OP)?;
             let wide = line.x.as_wide_float();
             let q = wide.cast_operand(q.into())?;
             if let Some(c) = q.uop().as_const() {
@@ -431,7 +428,7 @@ impl Tensor {
                     format!("expected q as a number or a list, got {:?}", q.dims()),
                 );
             }
-            // The quantiles take the place of the axis, and are then the first axis.
+            // The quantiles replace the axis, which then becomes the first.
             let mut shape = wide.dims();
             let count = q.max_numel();
             shape[line.at] = count;
@@ -451,8 +448,8 @@ impl Tensor {
                 .try_cast(self.as_float().dtype())
         }
 
-        /// Differences of neighbours along an axis, `n` times. `prepend` and `append` are joined to
-        /// the axis first. Of bools it is whether neighbours differ.
+        /// `n`-th differences of neighbours along an axis, after concatenating `prepend` and
+        /// `append`. For bools it is exclusive or.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -493,8 +490,8 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "{n} differences of differences; each is part of the graph, and at most \
-                         {MOST_STEPS} are"
+                        "n is {n}, but the graph has a node for each difference; expected at most \
+                         {MOST_STEPS}"
                     ),
                 );
             }
@@ -505,9 +502,8 @@ impl Tensor {
             Ok(x)
         }
 
-        /// NaN and infinities replaced: NaN by `nan`, infinities by `posinf` and `neginf`, or by
-        /// the greatest and the least finite number of the dtype. What was replaced has no
-        /// gradient.
+        /// Replaces NaN by `nan` and infinities by `posinf` and `neginf`, by default the largest
+        /// and smallest finite numbers of the dtype. Replaced elements have gradient 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -527,7 +523,7 @@ impl Tensor {
             if !self.is_floating_point() {
                 return Ok(self.copy());
             }
-            let most = greatest(self.dtype());
+            let most = max_finite(self.dtype());
             let (high, low) = (posinf.unwrap_or(most), neginf.unwrap_or(-most));
             let x = self.isnan().try_where_(self.literal(nan), self)?;
             let x = self.try_eq(f64::INFINITY)?.try_where_(self.literal(high), x)?;
