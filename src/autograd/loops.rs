@@ -14,7 +14,7 @@ use super::{gradients_of, spread, zeros};
 use crate::error::Result;
 use crate::ir::{
     Arg, Batch, Body, DeviceName, Group, Loop, Op, UOp, before, output, param, substitute_all,
-    toposort, toposort_until, unshaped,
+    toposort, toposort_until, typed, unshaped,
 };
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -43,38 +43,36 @@ pub fn backward(
     upstream: &FxHashMap<usize, UOp>,
     wanted: &dyn Fn(&UOp) -> bool,
 ) -> Result<Vec<Option<UOp>>> {
-    let Arg::Loop(l) = u.arg() else { panic!("not a loop: {u:?}") };
+    let typed::Loop { body: l, inputs, .. } = u.expect_loop();
+    let results = l.body.src();
     let device = device_of(l);
     let params = params(l);
-    let float = |i: &usize| u.src()[*i].dtype().is_float();
+    let float = |i: &usize| inputs[*i].dtype().is_float();
     // A cotangent goes from run to run for every carry of floats.
     let carried: Vec<usize> = (0..l.carries).filter(float).collect();
     let cotangents: Vec<UOp> =
-        carried.iter().map(|&i| argument(&u.src()[i], u.src()[i].shape(), &device)).collect();
+        carried.iter().map(|&i| argument(&inputs[i], inputs[i].shape(), &device)).collect();
     let mut stacks: Vec<Stacked> = Vec::new();
-    let mut roots: Vec<(UOp, UOp)> = carried
-        .iter()
-        .zip(&cotangents)
-        .map(|(&i, g)| (l.body.src()[i].clone(), g.clone()))
-        .collect();
+    let mut roots: Vec<(UOp, UOp)> =
+        carried.iter().zip(&cotangents).map(|(&i, g)| (results[i].clone(), g.clone())).collect();
     let mut asked: Vec<(&usize, &UOp)> =
         upstream.iter().filter(|(i, _)| **i >= l.carries).collect();
     asked.sort_by_key(|a| a.0);
     for (i, g) in asked {
-        let value = &l.body.src()[*i];
+        let value = &results[*i];
         let inner = argument(value, value.shape(), &device);
         roots.push((value.clone(), inner.clone()));
         stacks.push(Stacked { inner, outer: g.clone() });
     }
-    let targets: Vec<usize> = (0..u.src().len())
-        .filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&u.src()[*i])))
+    let targets: Vec<usize> = (0..inputs.len())
+        .filter(|i| float(i) && params.contains_key(i) && (*i < l.carries || wanted(&inputs[*i])))
         .collect();
     let nodes: Vec<UOp> = targets.iter().map(|i| params[i].clone()).collect();
     let found = gradients_of(&roots, &nodes)?;
     // What the forward loop read and kept, by argument of this body.
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for j in l.carries..l.body.src().len() {
-        let value = &l.body.src()[j];
+    for j in l.carries..results.len() {
+        let value = &results[j];
         if !map.contains_key(value) && unshaped(value).op() != Op::Param {
             let inner = argument(value, value.shape(), &device);
             map.insert(value.clone(), inner.clone());
@@ -89,11 +87,11 @@ pub fn backward(
         if i < l.carries || l.is_element(i) {
             let inner = argument(p, &flat, &device);
             map.insert(p.clone(), unshaped(&inner).clone());
-            let outer = if i < l.carries { before(u, i) } else { u.src()[i].clone() };
+            let outer = if i < l.carries { before(u, i) } else { inputs[i].clone() };
             let outer = outer.moved(Movement::Reshape(smallvec::smallvec![l.count, p.numel()]));
             stacks.push(Stacked { inner: unshaped(&inner).clone(), outer });
         } else {
-            let capture = u.src()[i].moved(Movement::Reshape(flat));
+            let capture = inputs[i].moved(Movement::Reshape(flat));
             map.insert(p.clone(), capture.clone());
             fixed.push((capture.clone(), capture));
         }
@@ -102,8 +100,8 @@ pub fn backward(
     let found = substitute_all(&found.collect::<Vec<_>>(), &map);
     let of: FxHashMap<usize, UOp> = targets.iter().copied().zip(found).collect();
     let carry = |(&i, g): (&usize, &UOp)| {
-        let shape = u.src()[i].shape();
-        let first = upstream.get(&i).cloned().unwrap_or_else(|| zeros(&u.src()[i]));
+        let shape = inputs[i].shape();
+        let first = upstream.get(&i).cloned().unwrap_or_else(|| zeros(&inputs[i]));
         let after = of.get(&i).map_or_else(
             || spread(&g.const_like(0i64), shape),
             |d| d.moved(Movement::Reshape(shape.clone())),
@@ -147,14 +145,14 @@ pub fn backward(
             return Some(made.output(at));
         }
         let sum = of.get(&i)?;
-        let shape = Movement::Reshape(u.src()[i].shape().clone());
+        let shape = Movement::Reshape(inputs[i].shape().clone());
         Some(if l.is_element(i) {
             batch.stack(sum).moved(shape)
         } else {
             batch.sum(sum).moved(shape)
         })
     };
-    Ok((0..u.src().len()).map(part).collect())
+    Ok((0..inputs.len()).map(part).collect())
 }
 
 /// A stack with its elements in one row each, as the argument for them is.
@@ -227,7 +225,7 @@ fn is_outer(u: &UOp, inside: &FxHashSet<u64>) -> bool {
     u.src().iter().filter(|s| inside.contains(&s.id())).all(|s| {
         let mut base = s;
         while base.op().is(Group::Movement) {
-            base = &base.src()[0];
+            base = base.operand();
         }
         base.numel() < u.numel()
     })

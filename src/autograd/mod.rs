@@ -70,8 +70,8 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
                 _ => parts(u, g)?,
             }
         };
-        if u.op() == Op::Computed {
-            computed.insert(u.src()[1].clone(), u.clone());
+        if let Some(c) = u.as_computed() {
+            computed.insert(c.origin.clone(), u.clone());
         }
         for (s, part) in followed(u).iter().zip(parts) {
             if let (true, Some(part)) = (on_way.contains(&s.id()), part) {
@@ -106,11 +106,11 @@ pub fn leaves(root: &UOp) -> Vec<UOp> {
 
 /// The operands that gradients may go to.
 fn followed(u: &UOp) -> &[UOp] {
-    match u.op() {
-        Op::Detach | Op::Leaf => &[],
-        Op::Computed | Op::Call => &u.src()[1..],
-        Op::Copy => &u.src()[..1],
-        _ => u.src(),
+    match (u.op(), u.src()) {
+        (Op::Detach | Op::Leaf, _) => &[],
+        (Op::Computed | Op::Call, [_, followed @ ..]) => followed,
+        (Op::Copy, [x, ..]) => std::slice::from_ref(x),
+        (_, src) => src,
     }
 }
 

@@ -15,7 +15,7 @@ rules! {
         d_contiguous_backward: ContiguousBackward(_)       => to([UOp::new(Op::Contiguous, g.dtype(), [g.clone()].to_src(), Arg::None)]);
         d_computed:    Computed(..)                        => to([g.clone()]);
         d_shards:      Shards(..)                          => shares(u, g);
-        d_copy:        Copy(..)                            => to([copied(g, &u.src()[0])]);
+        d_copy:        Copy(..)                            => to([copied(g, u.operand())]);
         d_reshape:     Reshape(x)                          => to([g.moved(Movement::Reshape(x.shape().clone()))]);
         d_expand:      Expand(x)                           => to([g.reduced(Fold::Add, (0..x.shape().len()).filter(|&a| x.shape()[a] != u.shape()[a]))]);
         d_permute:     Permute(..)                         => to([g.moved(unpermuted(u))]);

@@ -23,7 +23,7 @@ pub(super) struct Facts {
     bounds: OnceLock<(u64, u64)>,
     ranges: OnceLock<RangeSet>,
     /// A bit for each rule set that is known to change nothing in the graph under the node.
-    settled: AtomicU32,
+    fixpoints: AtomicU32,
 }
 
 /// What is kept on a node of the tensor graph.
@@ -232,12 +232,12 @@ impl UOp {
     }
     /// Is the graph known to be a fixpoint of the rule set with this bit?
     #[inline]
-    pub(crate) fn is_settled(&self, bit: u32) -> bool {
-        self.node().facts.settled.load(Ordering::Relaxed) & bit != 0
+    pub(crate) fn is_fixpoint(&self, bit: u32) -> bool {
+        self.node().facts.fixpoints.load(Ordering::Relaxed) & bit != 0
     }
     /// Remembers that it is. Nodes never change, so this stays true.
-    pub(crate) fn settle(&self, bit: u32) {
-        self.node().facts.settled.fetch_or(bit, Ordering::Relaxed);
+    pub(crate) fn mark_fixpoint(&self, bit: u32) {
+        self.node().facts.fixpoints.fetch_or(bit, Ordering::Relaxed);
     }
     /// Does the value depend on the range of this number?
     pub fn uses_range(&self, id: u32) -> bool {

@@ -86,7 +86,7 @@ pub fn evaluate_with_params(
                 Value { dtype: u.dtype(), shape: Dims::new(), data: vec![] }
             }
             Arg::Output(i) => loops
-                .get(&u.src()[0].id())
+                .get(&u.operand().id())
                 .expect("a kernel of the user's is not evaluated here")[*i]
                 .clone(),
             Arg::Storage(s) => leaf(u, &read(s)),
@@ -178,19 +178,20 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         }
         (Op::Reduce, Arg::Reduce { fold, axes }) => {
             let there = |axis: usize| {
-                u.src()[0].extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize)
+                u.operand().extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize)
             };
             let ranges: Vec<(usize, usize)> = (0..src[0].shape.len())
                 .map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] }))
                 .collect();
-            match u.src()[0].extents().is_empty() {
+            match u.operand().extents().is_empty() {
                 true => reduce::reduce(src[0], *fold, axes),
                 false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
             }
         }
         (Op::Gather | Op::Scatter, Arg::Gather { axis } | Arg::Scatter { axis, .. }) => {
+            let operands = u.src();
             let there = |k: usize| {
-                u.src()[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize)
+                operands[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize)
             };
             match u.arg() {
                 Arg::Scatter { combine, .. } => {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Rules<C: 'static> {
     by_op: Vec<Vec<Entry<C>>>,
     /// The bit under which nodes remember that this set does not change them; 0 if they do not.
-    settled: u32,
+    fixpoint_bit: u32,
 }
 
 /// A rule, and beside it what is read to pass it over.
@@ -29,7 +29,7 @@ impl<C> Rules<C> {
                 by_op[op as usize].push(Entry { needs: rule.needs, rule });
             }
         }
-        Rules { by_op, settled: 0 }
+        Rules { by_op, fixpoint_bit: 0 }
     }
 
     /// As [`new`](Rules::new), for rules that look at nothing but the node and what is under it,
@@ -38,8 +38,8 @@ impl<C> Rules<C> {
     pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         static SETS: AtomicU32 = AtomicU32::new(0);
         // There are few such sets. The ones past 32 do without the memory.
-        let settled = 1u32.checked_shl(SETS.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
-        Rules { settled, ..Rules::new(tables) }
+        let fixpoint_bit = 1u32.checked_shl(SETS.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
+        Rules { fixpoint_bit, ..Rules::new(tables) }
     }
 
     /// One step at the root, with the rule that made it.
@@ -71,17 +71,17 @@ impl<C> Rules<C> {
                 .pop()
                 .expect("one root in, one root out")
         };
-        if root.is_settled(self.settled) {
+        if root.is_fixpoint(self.fixpoint_bit) {
             return root.clone();
         }
         // A node on operands that are done needs no walk.
-        if self.settled == 0 || !root.src().iter().all(|s| s.is_settled(self.settled)) {
+        if self.fixpoint_bit == 0 || !root.src().iter().all(|s| s.is_fixpoint(self.fixpoint_bit)) {
             return one(root, cx);
         }
         match self.step(root, cx) {
             Some((next, _)) => one(&next, cx),
             None => {
-                root.settle(self.settled);
+                root.mark_fixpoint(self.fixpoint_bit);
                 root.clone()
             }
         }
@@ -89,7 +89,7 @@ impl<C> Rules<C> {
 
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.
     pub fn fixpoint_all(&self, roots: &[UOp], cx: &mut C) -> Vec<UOp> {
-        let mut memo = Memo { settled: self.settled, ..Memo::default() };
+        let mut memo = Memo { fixpoint_bit: self.fixpoint_bit, ..Memo::default() };
         // Far more steps than any sound set takes: a loop of rules ends in a message instead of a
         // hang.
         let mut budget: usize = 1_000_000;
@@ -187,13 +187,13 @@ struct Memo {
     /// Those that became another.
     moved: FxHashMap<u64, UOp>,
     /// The bit of the rule set; nodes that have it stay and need no entry.
-    settled: u32,
+    fixpoint_bit: u32,
 }
 
 impl Memo {
     #[inline]
     fn knows(&self, u: &UOp) -> bool {
-        u.is_settled(self.settled) || self.done.has(u.id())
+        u.is_fixpoint(self.fixpoint_bit) || self.done.has(u.id())
     }
     fn visit(&self, u: &UOp, stack: &mut Vec<Frame>) {
         if !self.knows(u) {
@@ -202,7 +202,7 @@ impl Memo {
     }
     #[inline]
     fn changed(&self, u: &UOp) -> Option<&UOp> {
-        if self.moved.is_empty() || u.is_settled(self.settled) {
+        if self.moved.is_empty() || u.is_fixpoint(self.fixpoint_bit) {
             None
         } else {
             self.moved.get(&u.id())
@@ -213,18 +213,17 @@ impl Memo {
     }
     /// The node with what its operands became, if that is another node.
     fn rebuilt(&self, u: &UOp) -> Option<UOp> {
-        let first = u.src().iter().position(|s| self.changed(s).is_some())?;
-        let same = u.src()[..first].iter().cloned();
-        Some(
-            u.with_src(
-                same.chain(u.src()[first..].iter().map(|s| self.result(s))).collect::<Src>(),
-            ),
-        )
+        let operands = u.src();
+        let first = operands.iter().position(|s| self.changed(s).is_some())?;
+        let same = operands[..first].iter().cloned();
+        Some(u.with_src(
+            same.chain(operands[first..].iter().map(|s| self.result(s))).collect::<Src>(),
+        ))
     }
     /// The node stays.
     fn keep(&mut self, u: &UOp) {
-        if self.settled != 0 {
-            u.settle(self.settled);
+        if self.fixpoint_bit != 0 {
+            u.mark_fixpoint(self.fixpoint_bit);
         } else {
             self.done.insert(u.id());
         }

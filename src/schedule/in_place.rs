@@ -152,7 +152,7 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         let mut bound = Linear { terms: vec![], constant: limit };
         bound.add_scaled(&sum, -1)?;
         bound.add_term(&ranges[at], 1)?;
-        bound.settle();
+        bound.normalize();
         let is_fixed =
             |t: &UOp| t.ranges().is_empty() && !t.toposort().iter().any(|u| u.op() == Op::Load);
         if !bound.terms.iter().all(|(t, _)| is_fixed(t)) {
@@ -169,7 +169,7 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         let end = end.or_else(|| Linear::of(&r.src()[0]))?;
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
-        len.settle();
+        len.normalize();
         // A length that is no number is that of a range as it was.
         let fixed = len.terms.is_empty()
             && len.constant > 0

@@ -20,7 +20,7 @@ rules! {
         mod_zero:         Mod(_, 0) if u.dtype().is_int()                   => 0;
         add_const_const:  Add(Add(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Add, a.wrapping_add(b));
         mul_const_const:  Mul(Mul(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Mul, a.wrapping_mul(b));
-        const_to_right:   {Commutative}(%_c, x) if x.op() != Op::Const      => x.binary(u.op(), &u.src()[0]);
+        const_to_right:   {Commutative}(%_c, x) if x.op() != Op::Const      => x.binary(u.op(), u.operand());
         neg_neg_float:    Mul(Mul(x, %a), %b) if is_float(a, -1.0) && is_float(b, -1.0) => x;
         and_self:         And(x, =x)                                        => x;
         or_self:          Or(x, =x)                                         => x;
@@ -62,7 +62,7 @@ rules! {
         fold_ternary:     {Ternary}(%a, %b, %c)                             => fold(u, &[a, b, c]);
         fold_cast:        Cast(%a)                                          => fold(u, &[a]);
         fold_bitcast:     Bitcast(%a)                                       => fold(u, &[a]);
-        gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1     => v.src()[lanes(u)[0] as usize].clone();
+        gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1     => v.expect_vectorize().lanes[lanes(u)[0] as usize].clone();
         gep_const:        Gep(%c)                                           => c;
         fold_bounds:      {Binary}(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
         fold_where_bounds: Where(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
@@ -95,7 +95,7 @@ fn lanes(u: &UOp) -> &[u16] {
 
 /// Literals are values of the result dtype; an integer bit pattern passes as it is.
 fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
-    let from = if u.op() == Op::Where { u.dtype() } else { u.src()[0].dtype() };
+    let from = if u.op() == Op::Where { u.dtype() } else { u.operand().dtype() };
     // Transcendental results differ between devices in the last place; folding them would make a
     // literal differ from a computed value.
     if u.op().is(crate::ir::Group::Transcendental) {

@@ -59,7 +59,7 @@ fn collected(u: &UOp) -> bool {
         let literal_last = term.op() == Op::Const && after.is_none() && !term.is_int(0);
         if matches!(term.op(), Op::Add | Op::Mod)
             || (term.op() == Op::Const && !literal_last)
-            || (term.op() == Op::Mul && term.src()[1].op() == Op::Const)
+            || term.as_mul().is_some_and(|m| m.y.op() == Op::Const)
         {
             return false;
         }
@@ -96,7 +96,7 @@ fn collect(u: &UOp) -> Option<UOp> {
             l.add_term(&t, -k)?;
             l.add_scaled(&q, kc.checked_neg()?)?;
             l.add_scaled(&Linear::of(x)?, k)?;
-            l.settle();
+            l.normalize();
             again = true;
             break;
         }
@@ -157,8 +157,8 @@ fn quotient(x: &UOp, c: i64) -> Option<Linear> {
         let Some((y, d)) = left else { break };
         // (z // a) // d is z // (a·d), which may come apart further.
         let nested = match y.terms.as_slice() {
-            [(t, 1)] if y.constant == 0 && t.op() == Op::IDiv => {
-                t.src()[1].as_int().filter(|a| *a > 0).map(|a| (&t.src()[0], a))
+            [(t, 1)] if y.constant == 0 => {
+                t.as_idiv().and_then(|d| Some((d.x, d.y.as_int().filter(|a| *a > 0)?)))
             }
             _ => None,
         };
@@ -172,7 +172,7 @@ fn quotient(x: &UOp, c: i64) -> Option<Linear> {
             }
         }
     }
-    sum.settle();
+    sum.normalize();
     Some(sum)
 }
 
@@ -229,8 +229,8 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
         whole.terms.push((t.clone(), q));
         rest.terms.push((t.clone(), r));
     }
-    whole.settle();
-    rest.settle();
+    whole.normalize();
+    rest.normalize();
     (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
 }
 
@@ -279,7 +279,7 @@ fn factor(rest: &Linear, c: i64) -> Option<(Linear, i64, Linear)> {
 fn difference(x: &UOp, y: &UOp) -> Option<UOp> {
     let mut l = Linear::of(x).filter(Linear::fits)?;
     l.add_scaled(&Linear::of(y).filter(Linear::fits)?, -1)?;
-    l.settle();
+    l.normalize();
     l.fits().then(|| l.build().lt(0i64))
 }
 

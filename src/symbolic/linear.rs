@@ -41,11 +41,11 @@ impl Linear {
                 },
             }
         }
-        out.settle();
+        out.normalize();
         Some(out)
     }
 
-    /// Adds a multiple of a term. [`settle`](Linear::settle) must follow.
+    /// Adds a multiple of a term. [`normalize`](Linear::normalize) must follow.
     pub fn add_term(&mut self, term: &UOp, k: i64) -> Option<()> {
         match self.terms.iter_mut().find(|(t, _)| t == term) {
             Some((_, c)) => *c = c.checked_add(k)?,
@@ -64,7 +64,7 @@ impl Linear {
     }
 
     /// Drops zeros and sorts.
-    pub fn settle(&mut self) {
+    pub fn normalize(&mut self) {
         self.terms.retain(|(_, c)| *c != 0);
         // A list of ranks costs more than the ranks of a few terms taken twice.
         match self.terms.len() {

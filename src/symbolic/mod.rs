@@ -4,12 +4,12 @@
 mod identities;
 mod index;
 mod linear;
-mod valid;
+mod mask;
 
 pub use identities::{IDENTITIES, lossless};
 pub use index::INDEX;
 pub use linear::{Linear, gcd, rank};
-pub use valid::{VALID, as_bound, clauses, simplify_mask, simplify_under};
+pub use mask::{MASKS, as_bound, clauses, simplify_mask, simplify_under};
 
 use crate::ir::UOp;
 use crate::rewrite::{Rule, Rules};
@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 /// The tables of exact rules.
 pub fn tables() -> [&'static [Rule<()>]; 3] {
-    [&IDENTITIES, &INDEX, &VALID]
+    [&IDENTITIES, &INDEX, &MASKS]
 }
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));

@@ -8,7 +8,8 @@
 
 use super::{Verdict, broken};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, Bounds, Op, Src, UOp, dtype_bounds};
+use crate::ir::typed::{If, Index, Range, Where};
+use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dtype_bounds};
 use rustc_hash::FxHashMap;
 
 /// Shows for every load and store that its elements lie in its buffer, and that no 32-bit index
@@ -26,7 +27,7 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::EndRange | Op::EndIf => drop(open.pop()),
             // A loop that never runs touches nothing.
             Op::Load | Op::Store
-                if !open.iter().any(|r| r.op() == Op::Range && r.src()[0].vmax() <= 0) =>
+                if !open.iter().filter_map(|r| r.as_range()).any(|r| r.extent.vmax() <= 0) =>
             {
                 wrong.extend(access(u, &open).err());
             }
@@ -35,9 +36,9 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     }
     let mut seen = rustc_hash::FxHashSet::default();
     for u in uops {
-        let roots: &[UOp] = match u.op() {
-            Op::Index => &u.src()[1..],
-            Op::Range | Op::If => &u.src()[..1],
+        let roots: &[UOp] = match (u.op(), u.src()) {
+            (Op::Index, [_, index_and_mask @ ..]) => index_and_mask,
+            (Op::Range | Op::If, src) => src,
             _ => &[],
         };
         // The arithmetic of conditions may be on data, and that wraps as it should; so may that of
@@ -72,16 +73,13 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
 /// optimisations may remove them.
 pub fn kernel_in_bounds(root: &UOp) -> Result<(), String> {
     let order = root.toposort();
-    let symbolic: Vec<&UOp> =
-        order.iter().filter(|u| u.op() == Op::Range && u.src()[0].as_int().is_none()).collect();
+    let is_symbolic = |u: &&UOp| u.as_range().is_some_and(|r| r.extent.as_int().is_none());
+    let symbolic: Vec<&UOp> = order.iter().filter(is_symbolic).collect();
     let mut wrong: Vec<String> = Vec::new();
-    for u in order.iter().filter(|u| matches!(u.op(), Op::Load | Op::Store)) {
+    for (u, at) in order.iter().filter_map(|u| Some((u, u.as_access()?))) {
         // An access whose index depends on a range is made inside its loop alone.
-        let open: Vec<&UOp> = symbolic
-            .iter()
-            .copied()
-            .filter(|r| u.src()[0].src()[1].uses_range(r.range_id()))
-            .collect();
+        let open: Vec<&UOp> =
+            symbolic.iter().copied().filter(|r| at.place.index.uses_range(r.range_id())).collect();
         wrong.extend(access(u, &open).err());
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
@@ -99,26 +97,28 @@ fn tainted(order: &[UOp], sort: impl Fn(&UOp) -> bool) -> rustc_hash::FxHashSet<
 }
 
 fn access(u: &UOp, open: &[&UOp]) -> Verdict {
-    let index = &u.src()[0];
-    let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes } as i128;
-    let len = match index.src()[0].arg() {
-        Arg::Global { len, .. } | Arg::Shared { len, .. } => *len as i128,
-        _ => return Err(broken("an index is of global or local memory", u)),
+    let memory = u.as_access().and_then(|a| Some((a, a.place.buffer.memory_len()? as i128)));
+    let Some((Access { place: Index { index, mask, .. }, lanes }, len)) = memory else {
+        return Err(broken("an index is of global or shared memory", u));
     };
+    let lanes = lanes as i128;
     let mut facts = Facts::default();
     for o in open {
-        match o.op() {
-            Op::If => facts.learn(&o.src()[0], true),
-            // In the body the counter is below the extent, which says more than its bounds where
-            // the extent is no literal.
-            _ if o.src()[0].as_int().is_none() => facts.learn(&o.lt(&o.src()[0]), true),
-            _ => {}
+        if let Some(If { cond, .. }) = o.as_if() {
+            facts.learn(cond, true);
+        }
+        // In the body the counter is below the extent, which says more than its bounds where the
+        // extent is no literal.
+        if let Some(Range { extent, .. }) = o.as_range()
+            && extent.as_int().is_none()
+        {
+            facts.learn(&o.lt(extent), true);
         }
     }
-    if let Some(valid) = index.src().get(2) {
-        facts.learn(valid, true);
+    if let Some(mask) = mask {
+        facts.learn(mask, true);
     }
-    match prove(&index.src()[1], facts, len, lanes, CASES) {
+    match prove(index, facts, len, lanes, CASES) {
         None => Ok(()),
         Some((lo, hi)) => {
             let rule = format!(
@@ -150,16 +150,14 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
         return None;
     }
     let order = crate::ir::toposort_until([idx], |n| n.op() == Op::Load);
-    let split = order
-        .iter()
-        .rev()
-        .find(|n| n.op() == Op::Where && n.dtype().is_int())
-        .filter(|_| cases > 0);
-    let Some(w) = split else { return Some((lo, hi)) };
-    for (truth, side) in [(true, 1), (false, 2)] {
+    let mut choices = order.iter().rev().filter(|n| n.dtype().is_int()).filter_map(UOp::as_where);
+    let Some(Where { node, cond, x, y }) = choices.next().filter(|_| cases > 0) else {
+        return Some((lo, hi));
+    };
+    for (truth, side) in [(true, x), (false, y)] {
         let mut facts = facts.clone();
-        facts.learn(&w.src()[0], truth);
-        let idx = idx.substitute(&FxHashMap::from_iter([(w.clone(), w.src()[side].clone())]));
+        facts.learn(cond, truth);
+        let idx = idx.substitute(&FxHashMap::from_iter([(node.clone(), side.clone())]));
         if let Some(bad) = prove(&idx, facts, len, lanes, cases - 1) {
             return Some(bad);
         }
@@ -170,12 +168,15 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
 /// The bounds of an operation as if integers were unlimited; nothing for ops that cannot leave
 /// their dtype.
 fn exact(u: &UOp) -> Option<Bounds> {
-    let of = |i: usize| u.src()[i].bounds();
+    let (x, y) = u.as_binary()?;
     match u.op() {
-        Op::Add => Some((of(0).0.saturating_add(of(1).0), of(0).1.saturating_add(of(1).1))),
-        Op::Mul => Some(product(of(0), of(1))),
-        Op::Shl if of(1).0 >= 0 && of(1).1 < 63 => {
-            Some(product(of(0), (1 << of(1).0, 1 << of(1).1)))
+        Op::Add => {
+            let (x, y) = (x.bounds(), y.bounds());
+            Some((x.0.saturating_add(y.0), x.1.saturating_add(y.1)))
+        }
+        Op::Mul => Some(product(x.bounds(), y.bounds())),
+        Op::Shl if y.bounds().0 >= 0 && y.bounds().1 < 63 => {
+            Some(product(x.bounds(), (1 << y.bounds().0, 1 << y.bounds().1)))
         }
         Op::Shl => Some((i128::MIN, i128::MAX)),
         _ => None,

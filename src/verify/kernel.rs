@@ -7,6 +7,7 @@ use super::{
     wmma,
 };
 use crate::dtype::DType;
+use crate::ir::typed::Store;
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
@@ -55,12 +56,11 @@ fn check(root: &UOp) -> Verdict {
         rule(first, "a number belongs to one range, one slot or one local memory", &u)?;
     }
     // Checked here, because a node does not know what closes its ranges.
-    for s in root.src().iter().filter(|s| s.op() == Op::Store) {
-        let last = s.src()[2..].iter().rfind(|r| r.op() == Op::Range);
-        let in_order =
-            s.src()[2..].iter().any(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
-        let order = if in_order { s.src()[1].toposort() } else { Vec::new() };
-        let inner = order.iter().filter(|u| u.op() == Op::Scan).all(|u| Some(&u.src()[1]) == last);
+    for Store { node: s, value, ranges, .. } in root.src().iter().filter_map(UOp::as_store) {
+        let last = ranges.iter().rfind(|r| r.op() == Op::Range);
+        let in_order = ranges.iter().filter_map(UOp::as_range).any(|r| r.kind == AxisKind::Ordered);
+        let order = if in_order { value.toposort() } else { Vec::new() };
+        let inner = order.iter().filter_map(UOp::as_scan).all(|s| s.ranges.first() == last);
         rule(inner, "the range of a scan is the innermost that its store closes", s)?;
     }
     for s in root.src() {

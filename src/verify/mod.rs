@@ -158,7 +158,7 @@ fn lanes(u: &UOp) -> Verdict {
             )
         }
         (Op::Gep, Arg::Lanes(picks)) => {
-            let from = u.src()[0].dtype();
+            let from = u.operand().dtype();
             rule(
                 picks.len() == u.dtype().lanes as usize && from.scalar == u.dtype().scalar,
                 "picked lanes have the dtype of the result",
@@ -202,7 +202,7 @@ fn shuffle(u: &UOp) -> Verdict {
         u,
     )?;
     rule(
-        u.dtype() == u.src()[0].dtype() && u.dtype() != DType::VOID,
+        u.dtype() == u.operand().dtype() && u.dtype() != DType::VOID,
         "a shuffle keeps the dtype",
         u,
     )

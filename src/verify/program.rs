@@ -45,8 +45,8 @@ fn lowered(u: &UOp) -> Verdict {
     let narrow =
         |d: DType| matches!(d.scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2);
     match u.op() {
-        Op::Cast if narrow(u.dtype()) || narrow(u.src()[0].dtype()) => {
-            let wide = if narrow(u.dtype()) { u.src()[0].dtype() } else { u.dtype() };
+        Op::Cast if narrow(u.dtype()) || narrow(u.operand().dtype()) => {
+            let wide = if narrow(u.dtype()) { u.operand().dtype() } else { u.dtype() };
             rule(
                 wide.scalar == Scalar::F32,
                 "floats of 16 and 8 bits are converted to and from f32",
@@ -112,7 +112,7 @@ fn check(uops: &[UOp]) -> Verdict {
         for (i, s) in values(u).iter().enumerate() {
             rule(gives(s, u, i), "an operand has a value of the sort that its user takes", u)?;
             // What an assignment left behind lives as long as its accumulator.
-            let place = if s.op() == Op::Assign { &s.src()[0] } else { s };
+            let place = s.as_assign().map_or(s, |a| a.acc);
             rule(
                 s.op() == Op::Const || scope.sees(place),
                 "a value is not used outside the region that it is defined in",
@@ -155,7 +155,7 @@ fn check(uops: &[UOp]) -> Verdict {
             (Op::Range | Op::If, _) => scope.open.push(u.clone()),
             (Op::EndRange | Op::EndIf, _) => {
                 rule(
-                    scope.open.pop().as_ref() == Some(&u.src()[0]),
+                    scope.open.pop().as_ref() == Some(u.operand()),
                     "the end of a region closes the innermost open one",
                     u,
                 )?;

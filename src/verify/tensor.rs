@@ -3,6 +3,7 @@
 
 use super::{Verdict, bounds_of_variable, broken, elementwise, literal, rule, storable, variable};
 use crate::dtype::DType;
+use crate::ir::typed::{Computed, Slice};
 use crate::ir::{Arg, Group, Op, UOp, fit_along, fit_cat};
 use crate::shape::{Movement, moved_extents};
 
@@ -56,13 +57,13 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             )
         }
         op if op.is(Group::Movement) => movement(u),
-        Op::Slice => match u.arg() {
-            Arg::Slice(part) => {
-                part.check(u.src()[0].shape(), u.src()[0].extents())
+        Op::Slice => match u.as_slice() {
+            Some(Slice { x, part, .. }) => {
+                part.check(x.shape(), x.extents())
                     .map_err(|e| broken(&format!("a slice is a part of its operand ({e})"), u))?;
                 same_dtype(u)
             }
-            _ => Err(broken("a slice has an axis, a start and a length", u)),
+            None => Err(broken("a slice has an axis, a start and a length", u)),
         },
         Op::Reduce => reduce(u),
         Op::Scan => scan(u),
@@ -104,7 +105,7 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             )
         }
         Op::Loop => looped(u),
-        Op::Output => match (u.src()[0].arg(), u.arg()) {
+        Op::Output => match (u.operand().arg(), u.arg()) {
             (Arg::Loop(l), Arg::Output(i)) => rule(
                 l.output(*i).is_some_and(|o| o.0 == u.dtype()),
                 "an output is one of its loop's",
@@ -127,13 +128,14 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         }
         Op::ContiguousBackward => same_dtype(u),
         Op::Computed => {
+            let Computed { x, origin, .. } = u.expect_computed();
             rule(
-                u.src()[0].shape() == u.src()[1].shape(),
+                x.shape() == origin.shape(),
                 "a computed value has the shape of where it came from",
                 u,
             )?;
             rule(
-                u.src()[0].dtype() == u.src()[1].dtype(),
+                x.dtype() == origin.dtype(),
                 "a computed value has the dtype of where it came from",
                 u,
             )?;
@@ -176,7 +178,7 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
 }
 
 fn same_dtype(u: &UOp) -> Verdict {
-    rule(u.dtype() == u.src()[0].dtype() && u.dtype() != DType::VOID, "the op keeps the dtype", u)
+    rule(u.dtype() == u.operand().dtype() && u.dtype() != DType::VOID, "the op keeps the dtype", u)
 }
 
 fn movement(u: &UOp) -> Verdict {
@@ -195,7 +197,7 @@ fn movement(u: &UOp) -> Verdict {
     );
     rule(right, "a movement op has its movement for payload", u)?;
     same_dtype(u)?;
-    let under = &u.src()[0];
+    let under = u.operand();
     m.apply_shape(under.shape())
         .map_err(|e| broken(&format!("a movement applies to its operand's shape ({e})"), u))?;
     moved_extents(m, under.shape(), under.extents())
@@ -215,11 +217,9 @@ fn looped(u: &UOp) -> Verdict {
         "a loop has runs, and its carries",
         u,
     )?;
-    let same = |i: usize| {
-        (l.body.src()[i].dtype(), l.body.src()[i].shape())
-            == (u.src()[i].dtype(), u.src()[i].shape())
-    };
-    rule((0..l.carries).all(same), "a carry keeps its dtype and shape", u)?;
+    let same = |(a, b): (&UOp, &UOp)| (a.dtype(), a.shape()) == (b.dtype(), b.shape());
+    let mut carries = l.body.src().iter().zip(u.src()).take(l.carries);
+    rule(carries.all(same), "a carry keeps its dtype and shape", u)?;
     for p in l.body.toposort().iter().filter(|p| p.op() == Op::Param) {
         let Arg::Param { slot, len, .. } = p.arg() else {
             return Err(broken("a param has a slot", p));
@@ -237,7 +237,7 @@ fn shards(u: &UOp) -> Verdict {
     };
     rule(devices.each().len() == u.src().len(), "shards have a device for each part", u)?;
     rule(u.src().iter().all(|s| s.dtype() == u.dtype()), "shards have one dtype", u)?;
-    let first = u.src()[0].shape();
+    let first = u.operand().shape();
     rule(axis.is_none_or(|a| a < first.len()), "the axis of shards is one of theirs", u)?;
     let alike = |s: &UOp| {
         s.shape().len() == first.len()
@@ -255,9 +255,10 @@ fn indexed(u: &UOp) -> Verdict {
         "a scatter says how it combines, a gather does not",
         u,
     )?;
-    rule(u.src()[1].dtype().is_int(), "an index is of integers", u)?;
+    let [_, index, values @ ..] = u.src() else { unreachable!("the number of operands is right") };
+    rule(index.dtype().is_int(), "an index is of integers", u)?;
     rule(
-        u.src().get(2).is_none_or(|v| v.dtype() == u.dtype()),
+        values.iter().all(|v| v.dtype() == u.dtype()),
         "scattered values have the dtype of what they are written to",
         u,
     )?;
@@ -275,8 +276,12 @@ fn scan(u: &UOp) -> Verdict {
         "a scan of the tensor graph is along one axis and has no range",
         u,
     )?;
-    rule(axes[0] < u.src()[0].shape().len(), "the axis of a scan is one of its operand", u)?;
-    rule(u.src()[0].extent(axes[0]).is_none(), "the axis of a scan does not end at a variable", u)?;
+    rule(axes[0] < u.operand().shape().len(), "the axis of a scan is one of its operand", u)?;
+    rule(
+        u.operand().extent(axes[0]).is_none(),
+        "the axis of a scan does not end at a variable",
+        u,
+    )?;
     same_dtype(u)
 }
 
@@ -286,7 +291,7 @@ fn reduce(u: &UOp) -> Verdict {
     };
     rule(u.src().len() == 1, "a reduce of the tensor graph has no ranges", u)?;
     rule(axes.windows(2).all(|w| w[0] < w[1]), "the axes of a reduce ascend, each once", u)?;
-    let rank = u.src()[0].shape().len();
+    let rank = u.operand().shape().len();
     rule(axes.iter().all(|a| *a < rank), "the axes of a reduce are axes of its operand", u)?;
     same_dtype(u)
 }

@@ -1,6 +1,6 @@
-//! Masks: conjunctions of comparisons, and what they guard. A clause that follows from the others
-//! goes, a contradiction makes the whole false, and an index that is only used where a mask holds
-//! is simplified under it.
+//! Simplification of masks, which are conjunctions of comparisons, and under masks. A clause that
+//! follows from the others is removed, a contradiction makes the mask false, and an index that is
+//! used only where a mask is true is simplified with the bounds that the mask implies.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
@@ -11,26 +11,26 @@ use std::sync::Arc;
 
 rules! {
     /// Exact rules on bool conjunctions of index comparisons.
-    pub VALID |u, _cx: ()| {
+    pub MASKS |u, _cx: ()| {
         and_collect:  And(_, _) if u.dtype() == DType::BOOL      => conjunction(u);
-        index_always: Index(..) if gate(u) == Some(true)         => u.with_src(u.src()[..2].iter().cloned().collect::<Src>());
-        load_always:  Load(i, alt) if gate(i).is_none() && i.src().len() == 2 && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
-        load_never:   Load(i, alt) if gate(i) == Some(false)     => alt;
+        index_always: Index(..) if literal_mask(u) == Some(true)         => u.unmasked();
+        load_always:  Load(i, alt) if i.as_index().is_some_and(|i| i.mask.is_none()) && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
+        load_never:   Load(i, alt) if literal_mask(i) == Some(false)     => alt;
         store_never:  Sink(..) if u.src().iter().any(is_never)   => u.with_src(u.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>());
     }
 }
 
-/// The condition of an index where it is a literal.
-fn gate(index: &UOp) -> Option<bool> {
-    index.src().get(2).and_then(UOp::as_int).map(|v| v != 0)
+/// The mask of an index if it is a literal.
+fn literal_mask(index: &UOp) -> Option<bool> {
+    index.as_index()?.mask.and_then(UOp::as_int).map(|v| v != 0)
 }
 
-/// A store that never happens.
+/// True if the mask of a store is false.
 fn is_never(u: &UOp) -> bool {
-    u.op() == Op::Store && gate(&u.src()[0]) == Some(false)
+    u.as_store().is_some_and(|s| literal_mask(s.place.node) == Some(false))
 }
 
-/// The clauses of a conjunction, in order.
+/// The clauses of a conjunction, from left to right.
 pub fn clauses(u: &UOp) -> Vec<UOp> {
     let (mut out, mut stack) = (Vec::new(), vec![u]);
     while let Some(u) = stack.pop() {
@@ -42,8 +42,8 @@ pub fn clauses(u: &UOp) -> Vec<UOp> {
     out
 }
 
-/// A clause as a bound on an expression: `(expr, is_upper, literal)` for `expr < literal` and `expr
-/// >= literal`.
+/// A clause as a bound of an expression: `(expr, is_upper, literal)` for `expr < literal` and
+/// `expr >= literal`.
 pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
     match (u.op(), u.src()) {
         (Op::Lt, [x, c]) if x.dtype() == DType::INDEX => Some((x.clone(), true, c.as_int()?)),
@@ -58,7 +58,7 @@ pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
 fn conjunction(u: &UOp) -> Option<UOp> {
     let all = clauses(u);
     let mut kept: Vec<UOp> = Vec::new();
-    // For each expression the tightest lower and upper literal, with the clause's place.
+    // The tightest lower and upper literal of each expression.
     let mut limits: FxHashMap<UOp, (Option<i64>, Option<i64>)> = FxHashMap::default();
     for c in &all {
         if let Some((x, upper, v)) = as_bound(c) {
@@ -86,10 +86,10 @@ fn conjunction(u: &UOp) -> Option<UOp> {
     kept.into_iter().reduce(|a, b| a.and(&b))
 }
 
-/// The clauses of a mask, with those on remainders as bounds where they can be.
-fn bounds(valid: &UOp) -> Vec<UOp> {
+/// The clauses of a mask; clauses on remainders become bounds where possible.
+fn bounds(mask: &UOp) -> Vec<UOp> {
     let mut list = Vec::new();
-    for c in clauses(valid) {
+    for c in clauses(mask) {
         match super::index::wrapped(&c) {
             Some(two) => list.extend(two),
             None => list.push(c),
@@ -98,9 +98,9 @@ fn bounds(valid: &UOp) -> Vec<UOp> {
     list
 }
 
-/// A mask whose clauses are each simplified where the others hold.
-pub fn simplify_mask(valid: &UOp) -> UOp {
-    let mut list = bounds(valid);
+/// Simplifies each clause of a mask under the others.
+pub fn simplify_mask(mask: &UOp) -> UOp {
+    let mut list = bounds(mask);
     for i in 0..list.len() {
         let others = list
             .iter()
@@ -112,14 +112,13 @@ pub fn simplify_mask(valid: &UOp) -> UOp {
             list[i] = simplify_under(&list[i], &others);
         }
     }
-    list.into_iter().reduce(|a, b| a.and(&b)).map_or_else(|| valid.clone(), |v| super::simplify(&v))
+    list.into_iter().reduce(|a, b| a.and(&b)).map_or_else(|| mask.clone(), |m| super::simplify(&m))
 }
 
-/// `index` simplified where `valid` holds: an expression that a clause bounds is taken to lie
-/// inside the bound.
-pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
+/// Simplifies `index` under `mask`: an expression that a clause bounds lies within the bound.
+pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
     let mut limits: Vec<(UOp, i128, i128)> = Vec::new();
-    for c in bounds(valid) {
+    for c in bounds(mask) {
         if let Some((x, upper, v)) = as_bound(&c) {
             let at = limits.iter().position(|(y, ..)| *y == x).unwrap_or_else(|| {
                 limits.push((x.clone(), x.vmin(), x.vmax()));
@@ -135,11 +134,11 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
             continue;
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
-        // A space is in no name that a person gives, and if it is, the bounds must be the same too.
+        // The space avoids a clash with names that users give.
         let name: Arc<str> = format!("valid {i}").into();
-        // A sum has been flattened into the index; it is found there by one of its terms, which is
-        // the sum less the others. It is counted from its least value, so that what is left of a
-        // division by it is not negative.
+        // A sum has been flattened into the index, so one of its terms is replaced by the sum minus
+        // the other terms. The variable counts from the sum's minimum, which keeps remainders of
+        // divisions nonnegative.
         let sum = x.op() == Op::Add;
         let Some(span) = max.checked_sub(min) else { continue };
         let (least, greatest) = if sum { (0, span) } else { (min, max) };
@@ -163,7 +162,7 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
         let back = FxHashMap::from_iter([(stand_in, again)]);
         let tried = super::simplify(&index.substitute(&there));
         let tried = super::simplify(&tried.substitute(&back));
-        // In terms of a sum an index can also get worse.
+        // Expressing an index by a sum may also make it more expensive.
         if x.op() != Op::Add || weight(&tried.toposort()) < weight(&order) {
             index = tried;
         }
@@ -171,19 +170,19 @@ pub fn simplify_under(index: &UOp, valid: &UOp) -> UOp {
     index
 }
 
-/// What an expression costs: divisions first, then nodes.
+/// The cost of an expression: the number of divisions, then of nodes.
 fn weight(order: &[UOp]) -> (usize, usize) {
     (order.iter().filter(|u| matches!(u.op(), Op::IDiv | Op::Mod)).count(), order.len())
 }
 
-/// The term of a sum that stands alone, and what it is if the sum is `value`.
+/// Solves `sum = value` for a range with coefficient 1 or -1: the range and its value.
 fn solve(sum: &UOp, value: &UOp) -> Option<(UOp, UOp)> {
     let l = Linear::of(sum).filter(Linear::fits)?;
     let (term, k) =
         l.terms.iter().find(|(t, k)| matches!(k, 1 | -1) && t.op() == Op::Range)?.clone();
     let mut rest = l.clone();
     rest.add_term(&term, -k)?;
-    rest.settle();
+    rest.normalize();
     // k·term + rest = value, and k is its own inverse.
     Some((term, (value + -rest.build()) * k))
 }
