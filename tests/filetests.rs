@@ -1,11 +1,11 @@
-//! Text in, text out: `tests/filetests/<stage>/*.uop` hold graphs and what the stage makes of them.
-//! `BLESS=1 cargo test --test filetests` writes what comes out now into the files; the difference
-//! is then for a person to read.
+//! Text-in, text-out tests: `tests/filetests/<pass>/*.uop` have graphs and the expected result of a
+//! pass. `BLESS=1 cargo test --test filetests` writes the current results to the files; read the
+//! diff.
 //!
-//! A file opens with a line about itself. Cases stand between lines of `---`; a case is a comment
-//! with the rules that it is there for (or `stays` for a graph that must not change), the graph, a
-//! line `=>` and the result. The test is a process of its own, so that every rule of the crate that
-//! fires, fires because of a case.
+//! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment with
+//! the rules that it tests (or `stays` for a graph that must not change), the graph, a line `=>`
+//! and the result. The test is its own process, so that every rule that fires, fires because of a
+//! case.
 
 use picograd::ir::{UOp, parse, print};
 use picograd::rewrite::{Rules, traced};

@@ -1,6 +1,6 @@
-//! One small kernel of every kind that the compiler makes, on the devices under test, against the
-//! plain evaluator. It runs in seconds, so that it can be run under a checker of memory accesses
-//! and races, as in `DEV=CUDA compute-sanitizer --tool racecheck ./kernel_kinds`.
+//! One small kernel of every kind on the devices under test, against the reference evaluator. It
+//! runs in seconds, so that it can run under a memory or race checker: `DEV=CUDA compute-sanitizer
+//! --tool racecheck ./kernel_kinds`.
 
 mod common;
 
@@ -380,8 +380,7 @@ fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
     (got, taken.get())
 }
 
-/// Are two values as near as sums in another order and functions with another last place leave
-/// them?
+/// True if two values are equal up to the order of sums and the last bit of functions.
 fn near(expected: &Const, got: &Const, dtype: DType) -> bool {
     match (expected, got) {
         (Const::Float(e), Const::Float(g)) => {

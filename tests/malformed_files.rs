@@ -1,5 +1,5 @@
-//! 80,000 mutated files: each gives an error or a valid value, never a panic, and never a large
-//! allocation. The allocator of this binary notes the largest request.
+//! 80,000 mutated files: each gives an error or a valid value, never a panic and never a large
+//! allocation. The allocator of this binary records the largest request.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Noting {
 #[global_allocator]
 static ALLOCATOR: Noting = Noting;
 
-/// What is measured belongs to the process, so the tests of this file take turns.
+/// Serializes the tests of this file: they measure the process.
 fn serial() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
@@ -289,7 +289,7 @@ fn a_load_leaves_no_old_values_behind() {
 
 /// Loading maps the file: memory is taken when a tensor is brought to a device, and then once.
 #[test]
-fn a_mapped_file_takes_no_memory_until_it_is_used() {
+fn file_tensors_use_no_memory_until_read() {
     let _guard = serial();
     let path = std::env::temp_dir().join(format!("pico-mapped-{}.safetensors", std::process::id()));
     // A gigabyte, of which the file system stores the header alone.

@@ -1,5 +1,5 @@
-//! Memory and devices from outside: what values between kernels take, what copies between devices
-//! and files cost, parts of buffers, memory that is lent, and code for another CPU.
+//! Memory and devices: intermediates, copies between devices and files, parts of buffers, borrowed
+//! memory, and code for another CPU.
 
 use picograd::device::{Buffer, memory};
 use picograd::exec::ScheduleItem;
@@ -69,7 +69,7 @@ fn content(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_goes_to_a_device_without_a_second_copy() {
+fn file_loads_make_one_copy() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let bytes = content(64 * MIB + 5);
     let file = Scratch::new("file", &bytes);
@@ -98,7 +98,7 @@ fn a_file_goes_to_a_device_without_a_second_copy() {
 }
 
 #[test]
-fn parts_of_files_of_any_start_and_dtype_reach_every_device() {
+fn slices_of_files_load_on_every_device() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let bytes = content(20 * MIB);
     let file = Scratch::new("parts", &bytes);
@@ -112,7 +112,7 @@ fn parts_of_files_of_any_start_and_dtype_reach_every_device() {
             (7, DType::U8, 0),
         ] {
             let part = whole.part_of_file(at, dtype, len);
-            // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+            // SAFETY: the verifier accepts the graph, and it has no custom kernels.
             let there =
                 unsafe { Tensor::from_uop_unchecked(part.node(), part.device_name().clone()) }
                     .to(device)
@@ -140,7 +140,7 @@ fn parts_of_files_of_any_start_and_dtype_reach_every_device() {
 }
 
 #[test]
-fn copies_between_devices_keep_what_is_beside_them() {
+fn copies_leave_neighbouring_elements() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let devices: Vec<&str> = ["INTERP"].into_iter().chain(remote()).collect();
     let x = Tensor::arange(0i32, 1000, 1).to("INTERP").realize().unwrap();
@@ -168,7 +168,7 @@ fn copies_between_devices_keep_what_is_beside_them() {
 }
 
 #[test]
-fn memory_that_is_lent_is_read_in_place() {
+fn borrowed_memory_is_read_in_place() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let numbers: std::sync::Arc<[f32]> = (0..MIB).map(|i| i as f32).collect();
     let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
@@ -177,14 +177,14 @@ fn memory_that_is_lent_is_read_in_place() {
         memory::live_bytes() == buffers && LIVE.load(Ordering::Relaxed) - own < 4096,
         "nothing was copied"
     );
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let x = unsafe { Tensor::from_uop_unchecked(lent.node(), lent.device_name().clone()) };
     assert_eq!(x.shrink(&[(5, 8)]).to_vec::<f32>().unwrap(), [5.0, 6.0, 7.0]);
     // A part of a buffer keeps all of it.
     let part = lent.part(10..12);
     drop((lent, x));
     assert_eq!(std::sync::Arc::strong_count(&numbers), 2);
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let kept = unsafe { Tensor::from_uop_unchecked(part.node(), part.device_name().clone()) };
     assert_eq!(kept.to_vec::<f32>().unwrap(), [10.0, 11.0]);
     drop((part, kept));
@@ -193,7 +193,7 @@ fn memory_that_is_lent_is_read_in_place() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn code_for_another_cpu_computes_the_same_values() {
+fn code_for_another_cpu_is_equivalent() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let values = |device: &str| {
         let x = Tensor::arange(0f32, 1000.0, 1.0).to(device);
@@ -228,7 +228,7 @@ fn of_many_buffers(device: &str) -> Vec<Tensor> {
 }
 
 #[test]
-fn kernels_have_no_more_buffers_than_their_device_takes() {
+fn kernels_respect_the_buffer_limit() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let expected: Vec<Vec<f32>> =
         of_many_buffers("CPU").iter().map(|t| t.to_vec().unwrap()).collect();
@@ -298,7 +298,7 @@ fn gradients_keep_one_value_for_each_layer() {
 }
 
 #[test]
-fn values_do_not_depend_on_where_they_lie() {
+fn values_do_not_depend_on_memory_offsets() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     // Alone, each gradient has a plan of its own; together they share one.
     let alone: Vec<Vec<f32>> =
@@ -326,7 +326,7 @@ fn a_buffer_frees_itself_with_its_last_handle() {
         let whole = Buffer::new(device.name(), DType::F32, MIB).unwrap();
         assert_eq!(device.memory().live, before + 4 * MIB, "{}", device.name());
         let (again, part) = (whole.clone(), whole.part(3..5));
-        // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+        // SAFETY: the verifier accepts the graph, and it has no custom kernels.
         let tensor = unsafe { Tensor::from_uop_unchecked(part.node(), device.name().clone()) };
         drop((whole, part));
         assert_eq!(
@@ -342,7 +342,7 @@ fn a_buffer_frees_itself_with_its_last_handle() {
 }
 
 #[test]
-fn too_much_is_an_error_and_the_next_buffer_works() {
+fn allocation_failure_is_recoverable() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     for name in ["CPU", "INTERP"].into_iter().chain(remote()) {
         let device = Device::get(name).unwrap();

@@ -1,4 +1,4 @@
-//! The `pico` command from outside: what it prints and how it ends.
+//! The `pico` command: output and exit codes.
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};

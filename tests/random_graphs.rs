@@ -1,6 +1,6 @@
-//! Random tensor graphs on the devices under test, with the heuristic's optimisations, without any,
-//! and with random ones, against the reference. A failure is printed as text that `cargo xtask fuzz
-//! --replay FILE` runs again.
+//! Random tensor graphs on the devices under test, with the heuristic's Opts, without Opts, and
+//! with random ones, against the reference evaluator. A failure is printed as text that `cargo
+//! xtask fuzz --replay FILE` runs again.
 
 use picograd::ir::{Group, Op};
 use picograd::testing::{
@@ -104,7 +104,7 @@ fn wanted() -> impl Iterator<Item = (Op, DType)> {
 }
 
 #[test]
-fn text_of_a_case_and_of_a_setup_read_back() {
+fn cases_and_setups_round_trip() {
     for seed in 0..50 {
         let case = random_case(seed);
         let again = Case::parse(&case.text()).unwrap();

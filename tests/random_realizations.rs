@@ -1,10 +1,9 @@
-//! Random programs of tensors, with gradients of first and second order and in-place writes, in
-//! which a random subset of the tensors is realized before and between. Whatever was realized, and
-//! in which order, the results are those of the reference evaluator on the graph of which nothing
-//! was.
+//! Random tensor programs with first and second gradients and in-place writes, in which a random
+//! subset of the tensors is realized before and in between. The results equal those of the
+//! reference evaluator on the unrealized graph.
 //!
-//! `PICO_GRAPHS` says how many; `cargo xtask fuzz --realizations N` runs N of them, and
-//! `FUZZ_FIRST` names the first seed.
+//! `PICO_GRAPHS` sets the number of programs; `cargo xtask fuzz --realizations N` runs N of them,
+//! and `FUZZ_FIRST` sets the first seed.
 
 use picograd::device::Buffer;
 use picograd::ir::unmarked;
@@ -106,7 +105,7 @@ impl Program {
                     / (n as f64)
             }
             25 => x.clamp(-0.4, 0.6),
-            // An extreme over a product that is computed anew wherever it is not stored, realized
+            // An extreme over a product that is rematerialized wherever it is not stored, realized
             // with a sibling of it.
             _ => {
                 let y = if self.rng.once_in(2) { x.matmul(&y) } else { x.tanh().matmul(&y) };
@@ -151,7 +150,7 @@ impl Program {
         self.realize_some(2);
     }
 
-    /// Realizes a random handful, once in so many times.
+    /// Realizes a random subset, on average once in `n` calls.
     fn realize_some(&mut self, once_in: usize) {
         let Some(rng) = &mut self.realize else { return };
         if !rng.once_in(once_in) {

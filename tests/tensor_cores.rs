@@ -1,5 +1,5 @@
-//! Products by tensor cores: what the interpreter makes of them is what the plain loops make,
-//! whatever the shapes, the layouts in memory and the other optimisations.
+//! Tensor cores: the interpreter equals the plain loops for all shapes, memory layouts and other
+//! Opts.
 
 mod common;
 
@@ -106,7 +106,7 @@ fn every_layout_is_right() {
                 if turned { whole(&[c, r], seed, dtype).t() } else { whole(&[r, c], seed, dtype) }
             };
             let (a, b) = (made([64, 64], turn_a, i), made([64, 64], turn_b, i + 7));
-            // Alone, and with the registers that lie side by side in memory.
+            // Alone, and with adjacent registers in adjacent memory.
             for opts in [
                 "TC:2:0",
                 "UPCAST:1:8 UPCAST:0:2 TC:2:2",
@@ -122,7 +122,7 @@ fn every_layout_is_right() {
 /// Other axes around, other sums beside, other ops before and after, and sizes that no tensor core
 /// has.
 #[test]
-fn what_is_around_a_product_stays_right() {
+fn epilogues_of_products_are_correct() {
     let bf16 = DType::BF16;
     let (a, b) = (whole(&[3, 32, 48], 1, bf16), whole(&[3, 48, 16], 2, bf16));
     check(|| a.matmul(&b), "TC:3:0");
@@ -175,7 +175,7 @@ fn the_heuristic_uses_them() {
     }
 }
 
-/// Tiles of both factors in local memory, also loaded a turn ahead.
+/// Tiles of both factors in shared memory, with and without prefetch.
 #[test]
 fn staged_factors_are_right() {
     for (i, (turn_a, turn_b)) in
@@ -197,10 +197,9 @@ fn staged_factors_are_right() {
     }
 }
 
-/// Loads a turn ahead, with tensor cores and without, of what is guarded too, and of what an index
-/// is read for, which cannot be.
+/// Prefetched loads, with tensor cores and without, masked ones and loads at a loaded index too.
 #[test]
-fn loads_ahead_are_right() {
+fn prefetched_loads_are_correct() {
     let (a, b) = (whole(&[12, 20], 1, DType::F32), whole(&[20, 6], 2, DType::F32));
     for opts in [
         "PREFETCH:2",
@@ -362,7 +361,7 @@ fn devices_are_right() {
 
 /// Values with many digits stay within what `docs/semantics.md` says.
 #[test]
-fn sums_are_off_by_no_more_than_is_promised() {
+fn sums_are_within_their_bound() {
     let (m, n, k) = (128, 64, 512);
     let mut state = 12345u32;
     let mut random = |count: usize| -> Vec<f32> {

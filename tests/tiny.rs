@@ -1,5 +1,4 @@
-//! One smoke test per stage, all of them in less than two seconds: the first thing to run after a
-//! change.
+//! One smoke test per stage, all in less than two seconds: run it first after a change.
 
 use picograd::device::Buffer;
 use picograd::exec::ScheduleItem;
@@ -88,7 +87,7 @@ fn optimisations_apply_or_say_why_not() {
 }
 
 #[test]
-fn lowering_makes_a_sound_program_and_the_renderer_text() {
+fn a_kernel_is_lowered_and_rendered() {
     let target = Target::c(1, 16);
     let mut seen = Vec::new();
     let program = lower::lower(&kernel().ast, &target, &mut |pass, _| seen.push(pass.name));

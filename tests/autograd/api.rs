@@ -1,5 +1,5 @@
-//! Parameters, `backward`, `gradient`, `detach` and `no_grad`: what stays, what is cut, and what is
-//! said when it cannot be done.
+//! Parameters, `backward`, `gradient`, `detach` and `no_grad`: accumulation, detached graphs, and
+//! the errors of misuse.
 
 use picograd::testing::is_spared;
 use picograd::{DType, Tensor, no_grad};
@@ -28,7 +28,7 @@ fn backward_adds_up_until_it_is_cleared() {
 }
 
 #[test]
-fn what_was_realized_in_between_keeps_its_gradient() {
+fn realized_intermediates_keep_their_gradient() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let h = w.square();
     let loss = (&h * 3.0).sum(..);
@@ -44,7 +44,7 @@ fn what_was_realized_in_between_keeps_its_gradient() {
 }
 
 #[test]
-fn realizing_a_lazy_parameter_does_not_cut_it_off() {
+fn realizing_a_parameter_keeps_its_gradient() {
     let w = (Tensor::arange(0, 3, 1).cast(DType::F32) + 1.0).as_param();
     let loss = w.square().sum(..);
     w.realize().unwrap();
@@ -69,7 +69,7 @@ fn a_step_by_hand() {
 }
 
 #[test]
-fn an_old_graph_has_the_gradient_at_the_old_value() {
+fn gradients_use_the_values_of_their_graph() {
     let w = Tensor::new([3.0f32]).as_param();
     let y = w.square().sum(..);
     w.assign(Tensor::new([10.0f32])).unwrap();
@@ -93,7 +93,7 @@ fn detach_and_no_grad_cut() {
 }
 
 #[test]
-fn a_cut_way_is_an_error_and_a_flat_one_is_zero() {
+fn detached_is_an_error_and_constant_is_zero() {
     let (w, v) = (Tensor::new([2.5f32]).as_param(), Tensor::new([1.0f32]).as_param());
     let e = w.detach().sum(..).try_gradient(&[&w]).unwrap_err().to_string();
     assert_eq!(e, "gradient: the tensor does not depend on target 0");
@@ -120,7 +120,7 @@ fn misuse_is_explained() {
 }
 
 #[test]
-fn a_running_total_of_a_detached_loss_keeps_nothing() {
+fn a_detached_running_total_frees_its_graphs() {
     let w = Tensor::new([1.0f32]).as_param();
     let mut total = Tensor::zeros(());
     for _ in 0..4 {
@@ -146,7 +146,7 @@ fn half_precision_and_f64() {
 }
 
 #[test]
-fn an_intermediate_that_was_read_is_still_a_target() {
+fn gradients_of_realized_intermediates() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let x = &w * 2.0;
     let h = x.exp();
@@ -161,7 +161,7 @@ fn an_intermediate_that_was_read_is_still_a_target() {
 }
 
 #[test]
-fn a_loss_that_is_kept_keeps_the_memory_that_it_was_made_of() {
+fn a_live_loss_keeps_its_graph_alive() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let loss = (&w * &w * &w).sum(..);
     w.assign(&w - 0.5).unwrap();
@@ -208,7 +208,7 @@ fn a_call_has_the_gradient_of_its_user() {
 }
 
 #[test]
-fn a_call_that_cannot_be_differentiated_says_why() {
+fn undifferentiable_calls_are_errors() {
     let (x, w) = (Tensor::new([1.0f32, 2.0]).as_param(), Tensor::new([3.0f32]).as_param());
     let wrong = |grads: fn(&Tensor) -> Vec<Tensor>| {
         let y = Tensor::call(&[&x], |x| Ok(x[0].square()), move |g, _| Ok(grads(g))).unwrap();

@@ -1,5 +1,4 @@
-//! Gradients: every rule by finite differences, first and second order, and what a user can do
-//! wrong.
+//! Gradients: every rule against finite differences to the second order, and the errors of misuse.
 
 mod api;
 mod ops;

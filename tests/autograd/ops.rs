@@ -1,5 +1,5 @@
-//! Each op of the tensor graph against central differences in f64, its gradient's gradient too. An
-//! op with neither a rule nor a zero derivative fails.
+//! Each op of the tensor graph, and its second gradient, against central differences in f64. An op
+//! with neither a rule nor a zero derivative fails.
 
 use picograd::ir::{Arg, Combine, Fold, Group, Op, ToSrc, UOp};
 use picograd::shape::Movement;
@@ -80,7 +80,7 @@ fn check(name: &str, f: &dyn Fn(&[Tensor]) -> Tensor, inputs: &[(Vec<f64>, Vec<u
 }
 
 fn graph(x: &Tensor, f: impl Fn(UOp) -> UOp) -> Tensor {
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     unsafe { Tensor::from_uop_unchecked(f(x.uop()), x.device().clone()) }
 }
 
@@ -291,8 +291,7 @@ const NO_GRADIENT: &[Op] = &[
     Op::And,
     Op::Or,
     Op::Xor,
-    // A kernel of the user's stands in a call, which has its gradient:
-    // `tests/compiler/custom_kernel.rs`.
+    // A custom kernel is inside a call, which has its gradient.
     Op::Kernel,
     // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with what is written
     // out.
@@ -303,11 +302,8 @@ const NO_GRADIENT: &[Op] = &[
 ];
 
 #[test]
-fn every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires() {
-    if is_spared(
-        "every_op_of_the_tensor_graph_is_differentiated_and_every_rule_fires",
-        &[DType::F64],
-    ) {
+fn every_tensor_op_has_a_gradient_and_every_rule_fires() {
+    if is_spared("every_tensor_op_has_a_gradient_and_every_rule_fires", &[DType::F64]) {
         return;
     }
     for &op in Op::ALL {
@@ -341,8 +337,8 @@ fn an_op_without_a_gradient_is_an_error() {
 }
 
 #[test]
-fn rank_zero_operands_sum_what_they_were_repeated_to() {
-    if is_spared("rank_zero_operands_sum_what_they_were_repeated_to", &[DType::F64]) {
+fn scalar_operands_sum_their_gradient() {
+    if is_spared("scalar_operands_sum_their_gradient", &[DType::F64]) {
         return;
     }
     check(

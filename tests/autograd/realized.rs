@@ -1,4 +1,4 @@
-//! A gradient is the same whatever was realized before it, and in which order.
+//! Gradients do not depend on what was realized before, nor in which order.
 
 use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
@@ -43,7 +43,7 @@ fn first_and_second(top: &Tensor, x: &Tensor, realize: bool) -> [Vec<f32>; 2] {
 
 /// A maximum is realized together with a sibling, as printing both does, then differentiated.
 #[test]
-fn max_of_a_product_that_was_realized_with_a_sibling() {
+fn gradient_of_max_after_realizing_a_sibling() {
     let mut lost = Vec::new();
     for seed in 0..seeds(180) {
         let shape = [2 + seed as usize % 29, 1 + seed as usize % 23];
@@ -76,7 +76,7 @@ fn max_of_a_product_that_was_realized_with_a_sibling() {
 /// The value of a maximum is realized through a detached tensor, then the maximum is differentiated
 /// twice, the first gradient realized in between.
 #[test]
-fn max_of_a_product_whose_detached_value_was_realized() {
+fn gradient_of_max_after_realizing_its_detached_value() {
     let mut lost = Vec::new();
     for seed in 0..seeds(40) {
         let n = 4 + seed as usize % 9;
@@ -107,7 +107,7 @@ fn max_of_a_product_whose_detached_value_was_realized() {
 /// over two. The product may be rounded differently the second time, and the gradient still finds
 /// the elements that were taken.
 #[test]
-fn extremes_that_were_realized_before_their_argument() {
+fn gradients_of_extremes_realized_before_their_argument() {
     let mut lost = Vec::new();
     for seed in 0..seeds(40) {
         let n = 4 + 2 * (seed as usize % 5);
@@ -147,7 +147,7 @@ fn extremes_that_were_realized_before_their_argument() {
 /// Places of extremes are those of the value that is there, also where the extreme was computed
 /// before.
 #[test]
-fn places_of_extremes_that_were_realized_before() {
+fn indices_of_realized_extremes() {
     for seed in 0..seeds(40) {
         let n = 3 + seed as usize % 20;
         let x = param(seed, [n, n + 3]);
@@ -238,7 +238,7 @@ fn gradient_of_a_long_product() {
 /// What is realized with a gradient behind it keeps the argument of a maximum, and nothing that a
 /// gradient does not need.
 #[test]
-fn what_a_maximum_was_taken_of_is_computed_once() {
+fn the_argument_of_max_is_computed_once() {
     let x = param(1, [8, 8]);
     let product = x.matmul(&x.t());
     let top = product.max(keepdim(1));
@@ -319,9 +319,8 @@ const KINKS: &[Kink] = &[
     },
 ];
 
-/// The argument of each kink is rounding noise, which every kernel could make anew. Gradients that
-/// are realized in any order, before or after the result or something made of it, are the same, and
-/// fit the result that was there.
+/// The argument of each kink is rounding noise, which differs between kernels. Gradients that are
+/// alive together take the same side.
 #[test]
 fn kinks_are_decided_once() {
     let mut checked = 0;

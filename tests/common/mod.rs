@@ -1,5 +1,4 @@
-//! What tests on every device share: which devices there are, tensors on them from values, and the
-//! comparison of values bit by bit.
+//! Helpers of the tests: devices under test, tensors from values, and comparison of values.
 #![allow(dead_code)] // Each test uses some of it.
 
 use picograd::device::Buffer;
@@ -27,15 +26,15 @@ pub fn bytes(values: &[Const], dtype: DType) -> Vec<u8> {
     out
 }
 
-/// A tensor that reads its values from memory of the device, so that no rule can know them.
+/// A tensor in the memory of the device, so that no rule can fold its values.
 pub fn stored(values: &[Const], dtype: DType, shape: &[usize], device: &str) -> Tensor {
     let t = Tensor::from_bytes(&bytes(values, dtype), dtype, shape).to(device);
     if values.is_empty() { t } else { t.realize().unwrap() }
 }
 
-/// A literal of rank 0, which rules do know.
+/// A literal of rank 0, which rules can fold.
 pub fn literal(value: Const, dtype: DType, device: &str) -> Tensor {
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     unsafe {
         Tensor::from_uop_unchecked(
             UOp::constant(value, dtype),
@@ -44,20 +43,20 @@ pub fn literal(value: Const, dtype: DType, device: &str) -> Tensor {
     }
 }
 
-/// What the graph evaluator makes of tensors that are not computed yet.
+/// Values of lazy tensors by the reference evaluator.
 pub fn evaluated(tensors: &[Tensor]) -> Vec<Vec<Const>> {
     let roots: Vec<UOp> = tensors.iter().map(|t| t.uop()).collect();
     let values = reference::evaluate(&roots, &|s| Buffer::of(s).read().unwrap());
     values.into_iter().map(|v| v.data).collect()
 }
 
-/// What the device makes of a tensor.
+/// Values of a tensor as its device computes them.
 pub fn computed(t: &Tensor) -> Vec<Const> {
     Value::from_bytes(&t.to_bytes().unwrap(), t.dtype()).data
 }
 
-/// The first places where two lists differ, with what was expected and what came; NaNs are all
-/// alike, zeros are not.
+/// The first differing elements: index, expected and computed value. All NaNs are equal; -0 and 0
+/// are not.
 pub fn differences(expected: &[Const], got: &[Const]) -> Vec<(usize, Const, Const)> {
     assert_eq!(expected.len(), got.len(), "the number of elements");
     expected
@@ -70,8 +69,7 @@ pub fn differences(expected: &[Const], got: &[Const]) -> Vec<(usize, Const, Cons
         .collect()
 }
 
-/// The compiler of CUDA, or nothing and a line that says why. `PICO_REQUIRE=NVRTC` makes it a
-/// failure.
+/// NVRTC, or `None` with a printed reason. `PICO_REQUIRE=NVRTC` makes its absence a failure.
 pub fn nvrtc() -> Option<&'static Nvrtc> {
     let required = std::env::var("PICO_REQUIRE").is_ok_and(|v| v.split(',').any(|w| w == "NVRTC"));
     match Nvrtc::find() {
@@ -84,7 +82,7 @@ pub fn nvrtc() -> Option<&'static Nvrtc> {
     }
 }
 
-/// Compiles programs that were lowered for CUDA, a hundred in one text, where there is a compiler.
+/// Compiles programs for CUDA, 100 per source text, if NVRTC is available.
 pub fn compile_for_cuda(programs: &[Program]) {
     let Some(nvrtc) = nvrtc() else { return };
     let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Assignment under every hazard of reading and writing, and what is written in place.
+//! Assignment under every read-write hazard, and the updates that are written in place.
 
 use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
 use picograd::schedule::{KernelLimits, Role};
@@ -40,7 +40,7 @@ fn an_update_is_written_in_place() {
 }
 
 #[test]
-fn what_was_made_before_keeps_the_old_value() {
+fn earlier_graphs_keep_the_old_value() {
     let a = four();
     let before = &a * 10.0;
     let part = a.i(1..3);
@@ -53,7 +53,7 @@ fn what_was_made_before_keeps_the_old_value() {
 }
 
 #[test]
-fn a_realized_part_shares_memory_and_keeps_its_value() {
+fn a_realized_view_shares_memory() {
     let a = four();
     let part = a.i(1..3).realize().unwrap();
     assert_eq!(memory(&part), memory(&a), "a contiguous part is not copied");
@@ -64,7 +64,7 @@ fn a_realized_part_shares_memory_and_keeps_its_value() {
 }
 
 #[test]
-fn a_part_that_only_the_update_reads_is_no_hazard_in_disguise() {
+fn a_slice_read_only_by_its_update_is_no_hazard() {
     let a = four();
     let shifted = {
         let part = a.i(1..4).realize().unwrap();
@@ -166,7 +166,7 @@ fn an_optimizer_step_over_several_tensors() {
 }
 
 #[test]
-fn readers_of_the_new_value_come_after_and_readers_of_the_old_before() {
+fn reads_are_ordered_around_a_write() {
     let a = Tensor::arange(0, 4096, 1).cast(DType::F32).realize().unwrap();
     let home = memory(&a);
     let (old_max, old_sum) = (a.max(0), a.flip(0).reshape([64, 64]).matmul(&a.reshape([64, 64])));
@@ -197,7 +197,7 @@ fn updates_that_wait_for_each_other() {
 }
 
 #[test]
-fn a_kernel_that_reads_the_old_and_the_new_value() {
+fn kernels_may_read_old_and_new_values() {
     let x = four();
     let old = x.flip(0);
     x.assign(&x + 1.0).unwrap();
@@ -207,7 +207,7 @@ fn a_kernel_that_reads_the_old_and_the_new_value() {
 }
 
 #[test]
-fn what_changes_nothing_is_still_a_tensor_of_its_own() {
+fn identity_ops_return_new_tensors() {
     let x = four();
     let same = [
         x.contiguous(),
@@ -228,7 +228,7 @@ fn what_changes_nothing_is_still_a_tensor_of_its_own() {
 }
 
 #[test]
-fn devices_do_not_mix_through_values_without_data() {
+fn constants_do_not_mix_devices() {
     let y = Tensor::arange(0, 4, 1);
     let (z, sum) = (y.to("null"), Tensor::new([1i32, 2, 3, 4]) + &y);
     z.realize().unwrap();
@@ -318,7 +318,7 @@ fn threads_realize_what_one_assigns() {
 
 /// A write in place by two kernels: the first leaves every other element at -1.
 #[test]
-fn nobody_reads_between_two_kernels_of_a_write_in_place() {
+fn in_place_writes_are_atomic_for_readers() {
     const N: i64 = 1 << 14;
     let x = Tensor::zeros([N]).contiguous().realize().unwrap();
     let even = (Tensor::arange(0, N / 2, 1) * 2).realize().unwrap();
@@ -334,7 +334,7 @@ fn nobody_reads_between_two_kernels_of_a_write_in_place() {
 /// Boxes of random places and sizes, written one after the other and several at a time, against the
 /// same on the host.
 #[test]
-fn parts_that_are_written_leave_the_rest_as_it_is() {
+fn writing_a_slice_keeps_the_rest() {
     const DIMS: [usize; 3] = [7, 5, 6];
     let mut state = 42u64;
     let mut below = |n: usize| {

@@ -1,6 +1,5 @@
-//! What a user, an environment or a machine can get wrong, and what is said about it. Whatever
-//! depends on the environment runs in a process of its own: this test binary again, with other
-//! variables.
+//! Errors of users, environments and machines, with their messages. Tests that depend on the
+//! environment run this binary again with other variables.
 
 use picograd::compile::pipeline;
 use picograd::env::Config;
@@ -33,7 +32,7 @@ fn ramp(shape: &[usize]) -> Tensor {
 }
 
 #[test]
-fn operations_name_themselves_and_what_they_were_given() {
+fn errors_name_op_and_arguments() {
     let (x, y) = (ramp(&[2, 3]), ramp(&[4, 5]));
     says(x.try_add(&y), &["add", "[2, 3]", "[4, 5]", "broadcast"]);
     says(x.try_sum(2), &["sum", "axis 2", "[2, 3]", "-2..=1"]);
@@ -258,7 +257,7 @@ fn variables_that_make_no_sense() {
 }
 
 #[test]
-fn hostile_values_do_no_harm() {
+fn malformed_environment_values_are_errors() {
     let long = "x".repeat(100_000);
     let noise = OsStr::from_bytes(b"\xff\xfe\x80");
     let works = |name: &str, value: &OsStr| {

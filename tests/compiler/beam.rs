@@ -1,5 +1,5 @@
-//! `BEAM=n` from outside: kernels are searched for once, the result is right, and the next process
-//! uses what was found without a search.
+//! `BEAM=n`: kernels are tuned once, results are correct, and the next process uses the tuned Opts
+//! without a search.
 
 use picograd::{DType, Device, Tensor, device};
 use std::path::Path;
@@ -82,7 +82,7 @@ fn a_kernel_is_searched_for_once() {
 }
 
 #[test]
-fn a_list_is_pinned_by_hand_and_a_bad_one_says_why() {
+fn opt_lists_can_be_pinned() {
     use picograd::opt;
     let x = Tensor::rand([16, 24])
         .cast(DType::F32)

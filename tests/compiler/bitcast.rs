@@ -1,4 +1,4 @@
-//! Bits seen as every dtype, against the same bytes on the host.
+//! Bitcasts between all dtypes, against the same bytes on the host.
 
 use crate::common::devices;
 use picograd::testing::lacks;

@@ -1,5 +1,5 @@
-//! The device `CL` beside its arithmetic, which the tests of results check: places in memory,
-//! order, copies and limits.
+//! The device `CL` apart from arithmetic, which the tests of results cover: offsets, order, copies
+//! and limits.
 
 use picograd::exec::ScheduleItem;
 use picograd::opt::Kernel;
@@ -112,7 +112,7 @@ fn devices_beside_each_other() {
         (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0])
     );
     // Equal graphs without inputs are one node, wherever they are asked for.
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let on = |device: &str| unsafe {
         Tensor::from_uop_unchecked(
             Tensor::arange(0i64, 5, 1).uop(),

@@ -1,6 +1,5 @@
-//! What the heuristic for CPUs and the lowering make of loops: conditions that are asked once,
-//! inputs that are copied into the order of use, rows and streams that are computed together.
-//! Results are those of the interpreter, whose kernels have other shapes.
+//! Loops of the CPU heuristic and of lowering: hoisted masks, packed inputs, rows and streams
+//! computed together. Results equal those of the interpreter, whose kernels have other loops.
 
 use picograd::exec::ScheduleItem;
 use picograd::heuristic;
@@ -66,7 +65,7 @@ fn close(a: &Tensor, b: &Tensor) {
 }
 
 #[test]
-fn gradients_of_convolutions_are_those_of_the_interpreter() {
+fn convolution_gradients_match_the_interpreter() {
     // Rows that fit in registers and rows that do not, channels that are lanes and channels that
     // are not, padding.
     for (image, channels, kernel, padding) in [

@@ -1,5 +1,5 @@
-//! Kernels for CUDA without a GPU: what lowering makes for its target is interpreted and compared,
-//! and what the renderer makes of that is compiled by NVRTC where it is found.
+//! CUDA kernels without a GPU: programs lowered for its target are interpreted and compared, and
+//! their source is compiled by NVRTC if available.
 
 use crate::common;
 use picograd::dtype::DType;
@@ -41,7 +41,7 @@ fn kernels(t: &Tensor) -> Vec<(String, Program)> {
 }
 
 #[test]
-fn known_kernels_have_the_shapes_that_were_measured_to_be_good() {
+fn known_kernels_have_their_measured_opts() {
     let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
     let (a, b) = (x(&[4096, 4096]), x(&[4096, 4096]));
     let half = a.cast(DType::BF16).contiguous().realize().unwrap();

@@ -1,4 +1,4 @@
-//! Kernels of the user's, as nodes and as text: in a graph, with gradients, and what is refused.
+//! Custom kernels, as nodes and as source text: in a graph, with gradients, and the errors.
 
 use picograd::compile::beam::Beam;
 use picograd::dtype::Element;
@@ -124,7 +124,7 @@ fn in_a_larger_graph() {
     x.assign(0.0).unwrap();
     Tensor::realize_many(&[&x, &lazy]).unwrap();
     assert_eq!((lazy.to_vec::<f32>().unwrap()[3], x.to_vec::<f32>().unwrap()[3]), (10.0, 0.0));
-    // A second time nothing is planned anew: equal kernels are one node.
+    // The second call uses the schedule cache: equal kernels are one node.
     assert_eq!(product_node(), product_node());
 }
 
@@ -426,8 +426,7 @@ fn refused() {
     assert!(e.contains("one operand is on CPU and another on INTERP"), "{e}");
 }
 
-/// Several stores to one output are a kernel where each writes elements of its own: side by side,
-/// interleaved, or in columns.
+/// Several stores to one output are accepted if they write disjoint elements.
 #[test]
 fn stores_to_one_output_are_apart() {
     let x = Tensor::arange(0, 8, 1).realize().unwrap();

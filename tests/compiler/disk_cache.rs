@@ -1,5 +1,5 @@
-//! The store from outside: a second process compiles nothing that the first one compiled, on every
-//! device that has a compiler.
+//! The disk cache: a second process compiles nothing that the first one compiled, on every device
+//! that has a compiler.
 
 use picograd::{Device, Tensor, device};
 use std::path::{Path, PathBuf};

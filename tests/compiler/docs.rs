@@ -1,5 +1,5 @@
-//! Documents that are made from tables, or show text IR, are held to the code. `BLESS=1 cargo test
-//! --test compiler docs` rewrites the generated parts.
+//! Generated tables and IR examples of the docs match the code. `BLESS=1 cargo test --test compiler
+//! docs` rewrites the generated parts.
 
 use picograd::compile::pipeline;
 use picograd::{env, ir};
@@ -33,12 +33,12 @@ fn generated(file: &str, by: &str, table: &str) {
 }
 
 #[test]
-fn the_table_of_ops_is_what_the_code_says() {
+fn op_table_matches_the_code() {
     generated("docs/ir.md", "ir::doc_table", &ir::doc_table());
 }
 
 #[test]
-fn the_table_of_variables_is_what_the_code_says() {
+fn env_table_matches_the_code() {
     generated("docs/env.md", "env::doc_table", &env::doc_table());
 }
 

@@ -1,5 +1,4 @@
-//! A gather costs what it reads: the sum over all places, of which a comparison lets one through,
-//! has no loop left.
+//! A gather is a load: the masked sum over all rows has no loop left.
 
 use crate::common;
 use picograd::exec::ScheduleItem;
@@ -14,7 +13,7 @@ fn rows(table: &Tensor, index: &Tensor) -> Tensor {
     let chosen = there
         .expand([n, v, d])
         .where_(table.reshape([1, v, d]), Tensor::zeros(()).cast(table.dtype()));
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     unsafe {
         Tensor::from_uop_unchecked(chosen.uop().reduced(Fold::Add, [1]), table.device().clone())
     }
@@ -84,7 +83,7 @@ fn outside_there_is_nothing() {
 }
 
 #[test]
-fn what_is_gathered_may_be_computed_and_so_may_the_place() {
+fn gathered_values_and_indices_may_be_computed() {
     let x = Tensor::arange(0, 12, 1).cast(DType::F32).reshape([4, 3]);
     let index = Tensor::new([2, 0]);
     let got = rows(&(x.softmax(-1).log() * 2.0), &((&index + 1) % 4));
@@ -129,7 +128,7 @@ fn a_sum_under_a_condition_on_itself() {
 /// Backwards through windows there is no division, and no step that is not needed: one reduce over
 /// channels and the window.
 #[test]
-fn the_gradient_of_a_convolution_is_a_plain_loop() {
+fn convolution_gradient_is_a_plain_loop() {
     use picograd::tensor::Conv;
     for padding in [0, 1, 2] {
         gradient_is_plain(Conv::new().padding(padding));

@@ -1,4 +1,4 @@
-//! How many kernels a graph becomes, and that none of them writes what nobody reads.
+//! Number of kernels of a graph; no kernel writes a buffer that nothing reads.
 
 use picograd::exec::ScheduleItem;
 use picograd::ir::Op;
@@ -117,7 +117,7 @@ fn attention_is_three() {
 }
 
 #[test]
-fn nothing_is_computed_for_what_is_there() {
+fn realized_values_are_not_recomputed() {
     let x = randn(&[4, 6]);
     check("a buffer", 0, &[&x]);
     check("a reshaped buffer", 0, &[&x.reshape([6, 4])]);
@@ -158,7 +158,7 @@ fn sums_of_products_are_fused() {
 }
 
 #[test]
-fn long_sums_of_products_are_cut_where_threads_are_many() {
+fn long_dot_products_are_split_on_gpus() {
     let on = |device: &str| {
         let (a, b) = (randn(&[32, 2048]).to(device), randn(&[2048, 32]).to(device));
         Tensor::realize_many(&[&a, &b]).unwrap();

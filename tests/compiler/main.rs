@@ -1,8 +1,7 @@
-//! The compiler from outside, a module per subject: how many kernels there are, how their loops are
-//! shaped, what they are as text, what they compute and how exactly, what is kept of them, what
-//! single devices add, and what is said of mistakes. They are one program because each program
-//! holds the whole crate, and linking that takes longer than most of these tests; what needs a
-//! process of its own, for what a process counts or allocates, stands in the folder above.
+//! Tests of the compiler, one module per topic: kernel counts, loops, source text, values and their
+//! accuracy, caches, devices, and errors. They are one binary because each binary links the whole
+//! crate, which takes longer than most of these tests. Tests that need their own process, for its
+//! counters or allocator, are in the directory above.
 
 mod assign;
 mod bad_input;

@@ -1,5 +1,4 @@
-//! The float32 functions against float64: their error, their special values, and how many
-//! operations they take.
+//! The f32 functions against f64: errors, special values, and operation counts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

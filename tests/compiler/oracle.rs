@@ -1,4 +1,4 @@
-//! The functions in float64, and the distance of a float32 from what they give.
+//! Oracles of the functions in f64, and the distance of an f32 value from them.
 
 use picograd::math;
 use picograd::math::Scalar;

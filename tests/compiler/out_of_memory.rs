@@ -1,5 +1,5 @@
-//! A process whose address space ends at 2 GiB: what does not fit is an error that names the limit,
-//! the process goes on, and the next small operation works.
+//! A process with an address space of 2 GiB: what does not fit is an error that names the limit,
+//! and the next small operation works.
 
 use picograd::io::{
     StateDict, npy_load, npy_load_bytes, npy_save, npy_to_bytes, npz_load, npz_load_bytes,
@@ -39,7 +39,7 @@ fn refused<T>(what: &str, done: Result<T, Error>) {
     println!("refused {what}");
 }
 
-/// The head of an `.npy` file of so many bytes.
+/// The header of an `.npy` file with `bytes` bytes of data.
 fn npy_head(bytes: usize) -> Vec<u8> {
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
@@ -89,7 +89,7 @@ fn in_a_process_with_little_memory() {
     picograd::device::memory::clear_cache();
     refused("split", Tensor::ones([1usize << 31]).try_split(1usize, 0));
     refused("chunk", Tensor::ones([1 << 24]).try_chunk(usize::MAX, 0));
-    // The caller has the bytes, and there is no room for them again.
+    // The caller holds the bytes, and a second copy does not fit.
     let bytes = vec![0u8; HALF];
     refused("try_from_bytes", Tensor::try_from_bytes(&bytes, DType::U8, [HALF]));
     refused("try_from_slice", Tensor::try_from_slice(&bytes, [HALF]));
@@ -144,8 +144,8 @@ fn in_a_process_with_little_memory() {
     println!("all is well");
 }
 
-/// A deflated stream of a head and so many mebibytes of zeros. All mebibytes but the first are the
-/// same few bytes, so that it is made in no time.
+/// A deflated stream of a header and `mebibytes` MiB of zeros. All but the first MiB have the same
+/// compressed bytes.
 fn deflated(head: &[u8], mebibytes: usize) -> Vec<u8> {
     let mut deflate = flate2::Compress::new(flate2::Compression::best(), false);
     let zeros = vec![0u8; 1 << 20];
@@ -196,7 +196,7 @@ fn npz_of_zeros(mebibytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error_that_names_the_limit() {
+fn out_of_memory_names_the_limit() {
     let folder = std::env::temp_dir().join(format!("picograd-oom-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("bomb.npz"), npz_of_zeros(3 << 10)).unwrap();

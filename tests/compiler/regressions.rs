@@ -1,5 +1,4 @@
-//! Graphs that were compiled wrong once, each as small as it could be made.
-//! `tests/random_graphs.rs` found them.
+//! Minimal graphs that were once miscompiled. `tests/random_graphs.rs` found them.
 
 use picograd::Tensor;
 use picograd::opt::Opt;
@@ -26,7 +25,7 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     }
 }
 
-/// A cast between two narrow floats goes by way of f32; simplification must not join the two casts
+/// A cast between two narrow floats goes through f32; simplification must not join the two casts
 /// again.
 #[test]
 fn cast_between_narrow_floats() {
@@ -177,7 +176,7 @@ fn argument_without_a_use() {
 /// Kernels that read a new value come after the one that writes it over an old value, those that
 /// read the old one before.
 #[test]
-fn readers_of_what_was_written_in_place() {
+fn concurrent_readers_of_in_place_writes() {
     let text = "
         ; input 0: i32 010000000200000003000000
         %0 = Param i32 {slot=0 len=3 device=HERE}
@@ -285,8 +284,8 @@ fn ones_on_two_devices() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
 }
 
-/// Integers of the user's that wrap on their way to a place: they are not the compiler's own, which
-/// never do.
+/// User integers that wrap on their way to an index: they are not the compiler's own, which never
+/// do.
 #[test]
 fn places_by_integers_that_wrap() {
     let places = (Tensor::arange(0, 100_000, 1) * 100_003).bitwise_and(511);

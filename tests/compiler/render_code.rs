@@ -1,5 +1,5 @@
-//! What rendered C and LLVM compute, against the one definition of every op: each op on each dtype
-//! at several numbers of lanes, over values with all the edges, bit by bit.
+//! Rendered C and LLVM against the definition of every op: each op on each dtype at several vector
+//! widths, over values with all special cases, bit for bit.
 
 use picograd::device::host::elf::Code;
 use picograd::device::host::llvm;

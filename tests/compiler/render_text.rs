@@ -1,4 +1,4 @@
-//! The text of rendered kernels, in every language, against `tests/golden/<language>/<case>.txt`.
+//! Source text of kernels in every language, against `tests/golden/<language>/<case>.txt`.
 //! `BLESS=1` rewrites the files.
 
 use picograd::dtype::{Const, DType};

@@ -1,5 +1,5 @@
-//! Values that a reduce computes and a later loop needs again: computed once where that is worth
-//! it, and with the same bits as without.
+//! The Opt `REUSE`: values that a reduction computes and a later loop needs are computed once where
+//! that pays, with the same bits.
 
 use picograd::device::interp::{Interp, Memory, Options};
 use picograd::dtype::Scalar;
@@ -110,7 +110,7 @@ fn what_is_cheap_is_computed_again() {
 }
 
 #[test]
-fn what_is_kept_can_be_part_of_what_is() {
+fn reused_values_may_share_subexpressions() {
     // The sine is folded, then part of what is added up, then part of the result.
     let x = values(&[64, 512], DType::F32, "CPU");
     let y = x.sin().softmax(1);
@@ -176,7 +176,7 @@ fn content(arg: &UOp) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_bits_for_all_kinds_of_rows() {
+fn reuse_keeps_bits_for_all_row_shapes() {
     let mut seed = 1u64;
     let mut random = |n: u64| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -204,7 +204,7 @@ fn the_same_bits_for_all_kinds_of_rows() {
 }
 
 #[test]
-fn the_same_bits_with_several_results_and_backward() {
+fn reuse_keeps_bits_with_several_outputs() {
     same(|d| {
         let x = values(&[12, 160], DType::F32, d).as_param();
         let w = values(&[12, 160], DType::F32, d);
@@ -222,13 +222,14 @@ fn the_same_bits_with_several_results_and_backward() {
 }
 
 #[test]
-fn the_same_bits_where_rows_are_lanes_or_part_of_another_fold() {
+fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
     // The lanes are rows: what each waits for is written by all.
     same(|d| {
         let x = values(&[5, 2, 5], DType::F32, d).exp() + values(&[5, 2, 5], DType::F32, d);
         x.maximum(x.max(keepdim(2)))
     });
-    // A fold over what others have scaled: the first is computed anew at each step of the second.
+    // A fold over what others have scaled: the first is rematerialized at each iteration of the
+    // second.
     same(|d| {
         let e = values(&[5, 5], DType::F32, d).exp();
         let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);

@@ -1,6 +1,5 @@
-//! Routes by which safe code once reached machine code or memory that nobody had proven. Each is an
-//! error now. What is an `unsafe fn` or not public any more is in `docs/safety.md`, as examples
-//! that do not compile.
+//! Routes by which safe code once reached unproven machine code or memory; each is an error now.
+//! `docs/safety.md` has those that no longer compile.
 
 #![forbid(unsafe_code)]
 
@@ -92,7 +91,7 @@ fn an_item_with_source_text_is_refused() {
 }
 
 #[test]
-fn an_item_with_other_buffers_devices_or_values_is_refused() {
+fn a_modified_schedule_item_is_refused() {
     for device in there() {
         let tiny = Buffer::new(Device::get(device).unwrap().name(), DType::F32, 1).unwrap();
         for slot in 0..2 {
@@ -144,7 +143,7 @@ fn a_copy_with_other_buffers_is_refused() {
 }
 
 #[test]
-fn a_chooser_cannot_exchange_the_kernel() {
+fn with_choice_cannot_replace_the_kernel() {
     for device in there() {
         let long = item(device, 1 << 20);
         let ScheduleItem::Kernel { ast: other, .. } = &long else { panic!("a kernel") };
@@ -158,7 +157,7 @@ fn a_chooser_cannot_exchange_the_kernel() {
 }
 
 #[test]
-fn a_test_case_with_a_kernel_of_its_own_is_refused() {
+fn test_cases_with_custom_kernels_are_refused() {
     for device in ["INTERP", "CPU", "CPU:CLANG"] {
         if Device::get(device).is_err() {
             continue;
@@ -312,7 +311,7 @@ fn a_number_that_wraps_is_that_of_64_bits() {
 
 /// While a lazy argument is computed, the user's code may move another one.
 #[test]
-fn an_argument_that_moved_during_a_replay_is_refused() {
+fn replay_refuses_a_moved_argument() {
     for device in ["NULL", "INTERP"] {
         let mut sum = Jit::new(|(a, b): (Tensor, Tensor)| Ok(a + b));
         let stored = || Tensor::new([1.0f32; 64]).realize().unwrap();
@@ -462,7 +461,7 @@ fn machine_division_is_refused() {
 
 /// An index that a mask checked could be stored to by another thread before it is used.
 #[test]
-fn an_index_is_not_computed_from_what_is_stored() {
+fn an_index_must_not_read_an_output() {
     let buffer =
         |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 8 });
     let r = UOp::range(8, 0, AxisKind::Global);

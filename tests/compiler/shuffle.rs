@@ -1,6 +1,5 @@
-//! Reduces that the threads of a warp finish by reading each other's registers: what the
-//! interpreter makes of them is what the plain evaluator makes, whatever the fold, the dtype, the
-//! size of the group and the threads beside it, and the same is compiled for CUDA.
+//! Warp-shuffle reductions: the interpreter equals the reference evaluator for every reduction,
+//! dtype, group size and launch, and CUDA compiles them.
 
 use crate::common;
 use picograd::compile::{Choice, with_choice};
@@ -165,7 +164,7 @@ fn several_reduces_of_a_row_on_two_targets() {
         Src::new(),
         Arg::Param { slot: 0, len, device: here.clone() },
     );
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let x = unsafe { Tensor::from_uop_unchecked(input, here) }.reshape([2, 1024]);
     let values: Vec<Const> =
         (0..len).map(|i| Const::Float(((i * 7 + i / 13) % 97) as f64 / 8.0 - 6.0)).collect();

@@ -1,6 +1,5 @@
-//! Accuracy of the special functions as the devices run them, against 60 digits:
-//! `tests/fixtures/make_special.py` makes the numbers. The bounds are those that the methods'
-//! documents state.
+//! Accuracy of the special functions on the devices, against 60-digit values of
+//! `tests/fixtures/make_special.py`. The bounds are those of the methods' documentation.
 
 use crate::common::devices;
 use picograd::testing::lacks;

@@ -1,5 +1,5 @@
-//! Staged loads: the same bits as without, on the interpreter with races looked for and on the
-//! compilers that are there.
+//! The Opt `STAGE`: the same bits as without it, on the interpreter with its race check and on the
+//! available compilers.
 
 use picograd::device::interp::{Fault, Interp, Memory, Options};
 use picograd::exec::ScheduleItem;
@@ -149,7 +149,7 @@ fn products_of_any_size_have_panels() {
 }
 
 #[test]
-fn guarded_loads_are_guarded_where_they_are_copied() {
+fn staged_loads_keep_their_masks() {
     let conv = |d: &str| {
         let (x, w) = (values(&[2, 4, 9, 9], DType::F32, d), values(&[8, 4, 3, 3], DType::F32, d));
         x.conv2d(&w, Conv::new().padding(1))

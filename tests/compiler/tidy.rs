@@ -1,5 +1,5 @@
-//! The house is in order: imports go one way, every file says what it is, names are unique, and
-//! documents point at what is there.
+//! Repository checks: import direction, file headers and lengths, unique rule names, examples of
+//! public functions, and links in the docs.
 
 use picograd::compile::pipeline;
 use picograd::rewrite::RuleInfo;
@@ -184,7 +184,7 @@ fn paths_are_found_in_code() {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_header() {
     for (path, text) in sources() {
         let first = text.lines().next().unwrap_or_default();
         assert!(
@@ -208,7 +208,7 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn nothing_is_left_to_do() {
+fn there_are_no_todos() {
     for (path, text) in sources() {
         for word in [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")] {
             assert!(!text.contains(word), "{} has {word}…)", path.display());
@@ -318,7 +318,7 @@ fn documents() -> Vec<(PathBuf, String)> {
 
 /// Links inside the project lead to files, and a file that is named in code marks is there.
 #[test]
-fn documents_point_at_what_is_there() {
+fn links_and_paths_in_docs_exist() {
     let mut wrong = Vec::new();
     for (path, text) in documents() {
         let folder = root().join(path.parent().expect("a file has a folder"));
@@ -357,7 +357,7 @@ fn examples_are_listed() {
 
 /// The map of the code has every room.
 #[test]
-fn the_map_is_complete() {
+fn every_module_is_in_the_architecture_map() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     for entry in std::fs::read_dir(root().join("src")).expect("src") {
         let name =

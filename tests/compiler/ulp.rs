@@ -1,9 +1,8 @@
-//! Accuracy of the functions as the devices run them, through tensors: the greatest distance from
-//! float64, in units of the last place.
+//! Accuracy of the functions on the devices, through tensors: the largest error in ulp against f64.
 //!
-//! `f32` over the whole range, with each exponent and sign alike; `f16` and `bf16` on every input
-//! there is. A wrong class (NaN, infinity) or the wrong sign of a zero is an infinite distance. No
-//! absolute tolerance anywhere: small results count as much as large ones.
+//! `f32` over the whole range, all exponents and signs equally; `f16` and `bf16` on all inputs. A
+//! wrong class (NaN, infinity) or the wrong sign of a zero is an infinite error. There is no
+//! absolute tolerance: small results count as much as large ones.
 
 use crate::common::{self, devices, stored};
 use crate::oracle::{self, Pairs, ulp_error};
@@ -252,7 +251,7 @@ fn narrow_bound(name: &str) -> f64 {
 }
 
 #[test]
-fn the_bounds_are_those_of_the_document() {
+fn bounds_match_the_docs() {
     let rows = documented();
     assert!(rows.len() >= 30, "{} rows", rows.len());
     for (name, wide, _) in &rows {

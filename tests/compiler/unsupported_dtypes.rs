@@ -1,5 +1,5 @@
-//! Dtypes that a device does not compute in, without such a device: a kernel that names one is an
-//! error that says so, and no other kernel needs one. The table is in `docs/devices.md`.
+//! Dtypes that a device does not support, tested without such a device: a kernel that needs one is
+//! an error, and no other kernel needs one. `docs/devices.md` has the table.
 
 use picograd::dtype::DType;
 use picograd::exec::ScheduleItem;
@@ -45,7 +45,7 @@ fn texts(t: &Tensor, renderer: &dyn Renderer) -> Result<Vec<String>, Error> {
 }
 
 #[test]
-fn a_dtype_that_is_missing_is_an_error() {
+fn unsupported_dtypes_are_errors() {
     let x = Tensor::new([1.0f32, 2.0, 5.0]).realize().unwrap();
     for (renderer, lacking) in targets() {
         let name = renderer.target().name;

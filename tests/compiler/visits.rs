@@ -1,5 +1,5 @@
-//! What scheduling costs, counted in visits of nodes: it grows with the graph, and not with the
-//! sizes of tensors nor with the number of live ones.
+//! Cost of scheduling in visits of nodes: it grows with the graph, not with tensor sizes or the
+//! number of live tensors.
 
 use picograd::Tensor;
 use picograd::ir::visits;
@@ -78,7 +78,7 @@ fn scheduling_does_not_grow_with_sizes() {
 
 /// A realization beside many other live tensors visits what it visits beside none, lazy or stored.
 #[test]
-fn a_realization_does_not_grow_with_live_tensors() {
+fn realization_cost_ignores_other_tensors() {
     let step = || {
         let x = Tensor::new([1.0f32, 2.0, 3.0]);
         let (y, z) = (&x * 2.0, &x + 1.0);
@@ -145,7 +145,7 @@ fn a_stack_is_linear_in_its_tensors() {
 /// A chain of ops is cut into kernels of a bounded size, so what a compiler does grows with the
 /// chain.
 #[test]
-fn a_long_chain_is_many_kernels_of_bounded_size() {
+fn long_chains_are_split_into_kernels() {
     let kernels = |n: usize| {
         let x = Tensor::zeros([16]).to("null").contiguous().realize().unwrap();
         let y = (0..n).fold(x, |y, i| if i % 2 == 0 { &y * 1.5 } else { &y + 0.5 });

@@ -1,6 +1,6 @@
-//! The device `WEBGPU` beside its arithmetic, which the tests of results check: places in memory,
-//! elements of less than a word, order, copies and limits. Without the feature `webgpu` it is an
-//! error that says so.
+//! The device `WEBGPU` apart from arithmetic, which the tests of results cover: offsets, elements
+//! below a word, order, copies and limits. Without the feature `webgpu` it is an error that says
+//! so.
 
 use picograd::testing::there;
 use picograd::{DType, Device, Error, Tensor};
@@ -11,7 +11,7 @@ fn ramp(n: i64) -> Tensor {
 
 #[cfg(not(feature = "webgpu"))]
 #[test]
-fn a_program_without_it_says_how_to_get_it() {
+fn a_missing_feature_is_an_error() {
     let e = Device::get("webgpu").unwrap_err().to_string();
     assert!(e.contains("built without WebGPU") && e.contains("--features webgpu"), "{e}");
 }
@@ -47,7 +47,7 @@ fn buffers_begin_anywhere() {
 /// Threads that write different elements of one word leave each other's alone, in every number of
 /// elements that a thread may have.
 #[test]
-fn elements_of_a_word_are_written_apart() {
+fn packed_elements_are_written_separately() {
     if !there("WEBGPU") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Views past 2³¹ elements: indices become 64 bits wide exactly when they must.
+//! Views past 2³¹ elements: indices are 64-bit exactly when they must be.
 
 use crate::common;
 use picograd::compile::Choice;

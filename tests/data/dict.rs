@@ -1,4 +1,4 @@
-//! State dicts: order, prefixes, and putting values into tensors that are there.
+//! State dicts: order, prefixes, and loading into existing tensors.
 
 use picograd::io::StateDict;
 use picograd::{DType, Tensor};
@@ -36,7 +36,7 @@ fn names_keep_their_order_and_their_place() {
 }
 
 #[test]
-fn a_strict_load_names_all_that_is_wrong_and_changes_nothing() {
+fn strict_load_reports_all_errors_and_changes_nothing() {
     let fine = Tensor::new([1.0f32, 2.0]);
     let (shape, dtype, gone) = (Tensor::zeros([2, 2]), Tensor::zeros([2]), Tensor::zeros([1]));
     let state = StateDict::from_iter([
@@ -67,7 +67,7 @@ fn a_strict_load_names_all_that_is_wrong_and_changes_nothing() {
 }
 
 #[test]
-fn values_go_to_the_device_of_their_target_and_live_apart() {
+fn loaded_values_move_to_the_target_device() {
     let source = Tensor::new([1.0f32, 2.0]);
     let state = StateDict::from_iter([("w", source.clone())]);
     let other = if source.device().as_str() == "INTERP" { "NULL" } else { "INTERP" };
@@ -87,7 +87,7 @@ fn values_go_to_the_device_of_their_target_and_live_apart() {
 }
 
 #[test]
-fn what_is_loaded_has_no_gradient_to_where_it_came_from() {
+fn loaded_state_is_detached() {
     let source = Tensor::new([1.0f32, 2.0]).as_param();
     let (param, buffer) = (Tensor::zeros([2]).as_param(), Tensor::zeros([2]));
     let state = StateDict::from_iter([("p", source.clone()), ("b", source.clone())]);

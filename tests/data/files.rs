@@ -1,4 +1,4 @@
-//! IDX and CIFAR files, and the folders that they are looked for in.
+//! IDX and CIFAR files, and their directories.
 
 use crate::Folder;
 use flate2::Compression;
@@ -78,7 +78,7 @@ fn idx_files_that_lie_are_refused() {
 }
 
 #[test]
-fn mnist_is_read_from_a_folder_and_its_absence_says_what_to_fetch() {
+fn mnist_is_read_from_a_directory() {
     let folder = Folder::new();
     let e = mnist(Some(&folder.0), Split::Test).unwrap_err().to_string();
     for part in [

@@ -1,4 +1,4 @@
-//! Datasets and loaders: order, shuffles, errors and panics of workers, and threads that end.
+//! Datasets and loaders: order, shuffles, errors and panics of workers, and the end of threads.
 
 use picograd::nn::data::{Array, ArrayDataset, DataLoader, Dataset};
 use picograd::{DType, Error, Result, Tensor};
@@ -89,7 +89,7 @@ impl Dataset for Fragile {
 }
 
 #[test]
-fn errors_and_panics_of_workers_reach_the_consumer() {
+fn worker_errors_reach_the_consumer() {
     for workers in [0, 1, 3] {
         for (panics, why) in
             [(false, "sample 55 is broken"), (true, "batch 5 panicked: sample 55 is cursed")]
@@ -107,7 +107,7 @@ fn errors_and_panics_of_workers_reach_the_consumer() {
 }
 
 #[test]
-fn threads_make_no_more_than_is_asked_and_end_when_nobody_listens() {
+fn workers_stop_with_their_consumer() {
     let asked = Arc::new(AtomicUsize::new(0));
     let held = Arc::new(());
     struct Held(Fragile, #[allow(dead_code)] Arc<()>);
@@ -177,7 +177,7 @@ fn datasets_are_mapped_cut_and_checked() {
 }
 
 #[test]
-fn tensors_become_a_dataset_and_batches_go_to_a_device() {
+fn datasets_of_tensors_batch_to_a_device() {
     let x = Tensor::arange(0, 6, 1).reshape([3, 2]) * 2;
     let data = ArrayDataset::of_tensors(&[x, Tensor::new([1.0f32, 2.0, 3.0])]).unwrap();
     assert_eq!(data.arrays()[0].to_vec::<i32>().unwrap(), [0, 2, 4, 6, 8, 10]);

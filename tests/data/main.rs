@@ -1,5 +1,5 @@
-//! State and data from outside: files that others wrote, files that are broken, saves that are
-//! killed, loaders and drawn images.
+//! Files and data: files of other programs, malformed files, interrupted saves, loaders and
+//! synthetic images.
 
 mod dict;
 mod files;

@@ -1,4 +1,4 @@
-//! npy and npz: arrays that NumPy wrote in every order, and what is refused.
+//! npy and npz: arrays of NumPy in every memory order, and the refused ones.
 
 use crate::fixture;
 use crate::safetensors::{DTYPES, every_dtype, values};
@@ -120,7 +120,7 @@ fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn headers_in_other_hands_are_read_and_lies_refused() {
+fn malformed_headers_are_refused() {
     let read = |header: &str, data: &[u8]| npy_load_bytes(&with_header(header, data));
     let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }";
     assert_eq!(read(good, &[1, 0, 2, 0]).unwrap().to_vec::<i16>().unwrap(), [1, 2]);
@@ -210,7 +210,7 @@ fn archives_that_lie_are_refused() {
 
 /// The 64-bit end record counts where there is one, and it hides no more than the short one.
 #[test]
-fn archives_with_64_bit_records_that_lie_are_refused() {
+fn malformed_zip64_archives_are_refused() {
     let bytes = std::fs::read(fixture("zip64.npz")).unwrap();
     let find = |signature: &[u8]| bytes.windows(4).position(|w| w == signature).unwrap();
     let (end, locator) = (find(b"PK\x06\x06"), find(b"PK\x06\x07"));

@@ -1,4 +1,4 @@
-//! safetensors: files that Python wrote, every dtype both ways, laziness, and headers that lie.
+//! safetensors: files of Python, round trips of every dtype, laziness, and malformed headers.
 
 use crate::{Folder, fixture};
 use picograd::io::{
@@ -117,7 +117,7 @@ fn what_is_saved_is_loaded() {
 }
 
 #[test]
-fn a_tensor_of_a_file_is_read_when_it_is_asked_for() {
+fn file_tensors_are_read_lazily() {
     let folder = Folder::new();
     let path = folder.file("big.safetensors");
     let state =
@@ -248,7 +248,7 @@ fn headers_that_lie_are_refused() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused() {
+fn unsupported_dtypes_are_refused() {
     let state = StateDict::from_iter([("__metadata__", Tensor::zeros([1]))]);
     assert!(safe_to_bytes(&state, &[]).unwrap_err().to_string().contains("__metadata__"));
     assert!(

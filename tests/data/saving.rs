@@ -1,4 +1,4 @@
-//! Saves that are disturbed: killed, onto a full disk, onto files that are in use.
+//! Interrupted saves: a killed process, a full disk, files in use.
 
 use crate::Folder;
 use picograd::Tensor;
@@ -27,7 +27,7 @@ fn child(test: &str, role: &str, value: &std::path::Path) -> Command {
 }
 
 #[test]
-fn a_kill_in_the_middle_of_a_save_leaves_a_whole_file() {
+fn a_killed_save_leaves_a_complete_file() {
     if let Some(path) = std::env::var_os("SAVE_UNTIL_KILLED") {
         for n in 1.. {
             safe_save(&path, &state(n), &[]).unwrap();
@@ -39,13 +39,10 @@ fn a_kill_in_the_middle_of_a_save_leaves_a_whole_file() {
     let mut last = 0;
     let mut cut_off = 0;
     for round in 0..20u64 {
-        let mut saver = child(
-            "saving::a_kill_in_the_middle_of_a_save_leaves_a_whole_file",
-            "SAVE_UNTIL_KILLED",
-            &path,
-        )
-        .spawn()
-        .unwrap();
+        let mut saver =
+            child("saving::a_killed_save_leaves_a_complete_file", "SAVE_UNTIL_KILLED", &path)
+                .spawn()
+                .unwrap();
         // First the child has to have begun; then the moment differs from round to round.
         let before = std::fs::metadata(&path).unwrap().modified().unwrap();
         let start = Instant::now();
@@ -80,7 +77,7 @@ fn a_kill_in_the_middle_of_a_save_leaves_a_whole_file() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_leaves_the_old_file() {
+fn a_full_disk_keeps_the_old_file() {
     if let Some(path) = std::env::var_os("SAVE_WITHOUT_ROOM") {
         let e = safe_save(&path, &state(2), &[]).unwrap_err().to_string();
         let e2 = npy_save(&path, &Tensor::full([1 << 20], 2)).unwrap_err().to_string();
@@ -94,11 +91,7 @@ fn a_full_disk_is_an_error_and_leaves_the_old_file() {
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
     let old = std::fs::read(&path).unwrap();
-    let mut command = child(
-        "saving::a_full_disk_is_an_error_and_leaves_the_old_file",
-        "SAVE_WITHOUT_ROOM",
-        &path,
-    );
+    let mut command = child("saving::a_full_disk_keeps_the_old_file", "SAVE_WITHOUT_ROOM", &path);
     command.env("DEV", "INTERP");
     // SAFETY: both calls may be made between fork and exec.
     unsafe {
@@ -117,7 +110,7 @@ fn a_full_disk_is_an_error_and_leaves_the_old_file() {
 }
 
 #[test]
-fn a_save_onto_a_file_in_use_leaves_its_tensors_alone() {
+fn saving_over_an_open_file_keeps_its_tensors() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
@@ -136,7 +129,7 @@ fn a_save_onto_a_file_in_use_leaves_its_tensors_alone() {
 }
 
 #[test]
-fn saves_that_cannot_be_say_why_and_links_are_followed() {
+fn failed_saves_report_why_and_links_are_followed() {
     let folder = Folder::new();
     let t = Tensor::new([1.0f32]);
     let e = npy_save(folder.file("no/such/folder.npy"), &t).unwrap_err().to_string();
@@ -166,7 +159,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn the_next_save_removes_what_a_killed_one_left() {
+fn saves_remove_stale_temporary_files() {
     if let Some(path) = std::env::var_os("SAVE_UNTIL_KILLED_AGAIN") {
         for n in 1.. {
             safe_save(&path, &state(n), &[]).unwrap();
@@ -187,13 +180,10 @@ fn the_next_save_removes_what_a_killed_one_left() {
         assert!(all.len() == 250_000 && all.iter().all(|v| *v == all[0]), "a mixture of two saves");
         all[0]
     };
-    let saver = child(
-        "saving::the_next_save_removes_what_a_killed_one_left",
-        "SAVE_UNTIL_KILLED_AGAIN",
-        &path,
-    )
-    .spawn()
-    .unwrap();
+    let saver =
+        child("saving::saves_remove_stale_temporary_files", "SAVE_UNTIL_KILLED_AGAIN", &path)
+            .spawn()
+            .unwrap();
     let mut saver = Killed(saver);
     let pid = saver.0.id() as libc::pid_t;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Drawn digits and shapes: the same for everyone, every class there, and no two alike.
+//! Synthetic digits and shapes: reproducible, every class present, no two equal.
 
 use picograd::nn::data::{ArrayDataset, Dataset, digits, shapes};
 
@@ -25,7 +25,7 @@ fn a_seed_gives_the_same_images_everywhere() {
 }
 
 #[test]
-fn an_image_does_not_depend_on_how_many_are_drawn() {
+fn an_image_depends_only_on_seed_and_index() {
     let (few, many) = (digits(9, 70), digits(9, 1000));
     let (few_shapes, many_shapes) = (shapes(9, 3), shapes(9, 300));
     for i in 0..70 {
@@ -37,7 +37,7 @@ fn an_image_does_not_depend_on_how_many_are_drawn() {
 }
 
 #[test]
-fn every_class_is_drawn_and_inside_the_image() {
+fn every_class_is_present_and_inside_the_image() {
     for data in [digits(3, 2000), shapes(3, 2000)] {
         let [images, labels] = data.arrays() else { panic!("images and labels") };
         let size = images.bytes().len() / 2000;
@@ -105,7 +105,7 @@ fn linear(train: &ArrayDataset, test: &ArrayDataset) -> f64 {
 
 /// Hard enough for a network to have something to do, and not noise.
 #[test]
-fn a_linear_model_knows_most_digits_but_not_93_percent() {
+fn synthetic_digits_are_not_linearly_separable() {
     let share = linear(&digits(10, 4000), &digits(11, 2000));
     assert!((0.75..0.92).contains(&share), "{share}");
 }

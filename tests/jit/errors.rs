@@ -1,4 +1,4 @@
-//! What a captured function must not do, each with its message.
+//! Misuse of captured functions, each with its error.
 
 use super::{alone, floats, tensor};
 use picograd::nn::optim::{Optimizer, SGD};
@@ -42,7 +42,7 @@ fn a_value_that_is_read_inside() {
 }
 
 #[test]
-fn arguments_that_are_not_what_they_were() {
+fn changed_arguments_are_errors() {
     let _alone = alone();
     let captured = || {
         let mut f = Jit::new(|(x, n): (Tensor, usize)| Ok(x * n as f64));
@@ -184,7 +184,7 @@ fn numbers_of_the_host_that_change() {
 }
 
 #[test]
-fn a_function_that_first_does_something_else_is_captured_later() {
+fn a_warm_up_call_delays_capture() {
     let _alone = alone();
     let made = std::cell::RefCell::new(None::<Tensor>);
     let mut f = Jit::new(|x: Tensor| {
@@ -206,7 +206,7 @@ fn a_function_that_first_does_something_else_is_captured_later() {
 }
 
 #[test]
-fn gradients_that_are_left_behind_or_come_from_outside() {
+fn stale_and_external_gradients() {
     let _alone = alone();
     let w = tensor(&[1.0]).as_param();
     let mut left = Jit::new(|x: Tensor| {
@@ -228,7 +228,7 @@ fn gradients_that_are_left_behind_or_come_from_outside() {
 }
 
 #[test]
-fn the_generator_is_not_started_anew_inside() {
+fn capture_does_not_reseed() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| {
         Tensor::manual_seed(1);

@@ -1,5 +1,5 @@
-//! Captured functions do what their functions do: values, state, random numbers, errors, memory.
-//! Graphs with variables do what graphs with numbers do.
+//! Captured functions equal their plain calls: values, state, random numbers, errors, memory.
+//! Symbolic sizes equal literal ones.
 
 #[path = "../common/mod.rs"]
 mod common;

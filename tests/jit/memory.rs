@@ -1,4 +1,4 @@
-//! Memory: planned over the whole call, and no more of it after ten thousand calls than after ten.
+//! Memory: planned over the whole call, and constant from ten to ten thousand calls.
 
 use super::{alone, tensor};
 use picograd::device::memory::live_bytes;
@@ -9,7 +9,7 @@ use picograd::tensor::Reduction;
 use picograd::{Jit, Tensor, seq};
 
 #[test]
-fn values_between_kernels_share_memory() {
+fn intermediates_share_memory() {
     let _alone = alone();
     // A chain of four stores: each value dies when the next is there.
     let mut f = Jit::new(|x: Tensor| {
@@ -28,7 +28,7 @@ fn values_between_kernels_share_memory() {
 }
 
 #[test]
-fn ten_thousand_steps_take_no_more_than_ten() {
+fn memory_is_constant_over_many_steps() {
     let _alone = alone();
     let net = seq![Linear::new(4, 8), ReLU, Linear::new(8, 2)];
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.001)).unwrap();

@@ -1,11 +1,12 @@
-//! Tensors around the function: read as they are, changed as by a call.
+//! Tensors that a captured function closes over: read with their current values, and updated as by
+//! a plain call.
 
 use super::{alone, floats, tensor};
 use picograd::{Jit, Tensor};
 use std::sync::{Barrier, Mutex};
 
 #[test]
-fn what_is_assigned_inside_goes_on_from_call_to_call() {
+fn assignments_persist_across_calls() {
     let _alone = alone();
     for start in [tensor(&[1.0, 2.0]), Tensor::ones([2]), Tensor::new([1.0f32, 2.0]) * 1.0] {
         let plain = start.copy();
@@ -27,7 +28,7 @@ fn what_is_assigned_inside_goes_on_from_call_to_call() {
 }
 
 #[test]
-fn state_is_written_in_place_and_who_holds_the_old_value_keeps_it() {
+fn state_is_updated_in_place_unless_shared() {
     let _alone = alone();
     let state = tensor(&[0.0, 10.0]);
     let mut f = Jit::new(|x: Tensor| state.assign(&state + &x));
@@ -54,7 +55,7 @@ fn state_is_written_in_place_and_who_holds_the_old_value_keeps_it() {
 }
 
 #[test]
-fn state_may_be_an_argument_and_a_result() {
+fn state_may_be_argument_and_result() {
     let _alone = alone();
     let state = tensor(&[1.0]);
     let mut f = Jit::new(|x: Tensor| {
@@ -108,7 +109,7 @@ fn a_view_of_old_state_stays_old() {
 }
 
 #[test]
-fn several_computations_of_one_state_in_one_call() {
+fn several_updates_of_one_state_in_one_call() {
     let _alone = alone();
     let state = tensor(&[1.0]);
     let mut f = Jit::new(|x: Tensor| {

@@ -1,4 +1,4 @@
-//! A thousand steps of training, with and without: the same numbers to the last bit.
+//! A thousand training steps, captured and plain: the same bits.
 
 use super::{alone, floats};
 use picograd::nn::optim::{Adam, Optimizer, SGD};

@@ -1,11 +1,11 @@
-//! What comes back, whatever goes in.
+//! Results of captured functions for all kinds of arguments.
 
 use super::{alone, floats, tensor};
 use picograd::device::{counters, reset_counters};
 use picograd::{DType, Jit, Tensor};
 
 #[test]
-fn the_third_call_replays_what_the_second_did() {
+fn the_third_call_replays_the_second() {
     let _alone = alone();
     let mut calls = 0;
     let mut f = Jit::new(|(x, w): (Tensor, Tensor)| {
@@ -55,7 +55,7 @@ fn results_are_the_callers_to_keep() {
 }
 
 #[test]
-fn arguments_may_be_lazy_views_parts_or_constants() {
+fn arguments_may_be_lazy_views_or_constants() {
     let _alone = alone();
     let base = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let mut f = Jit::new(|x: Tensor| Ok(x * 10.0));
@@ -76,7 +76,7 @@ fn arguments_may_be_lazy_views_parts_or_constants() {
 }
 
 #[test]
-fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
+fn one_tensor_may_be_several_arguments() {
     let _alone = alone();
     let x = tensor(&[1.0, 2.0]);
     let mut f = Jit::new(|(a, b): (Tensor, Tensor)| Ok(&a * 100.0 + &b * 10.0 + &x));
@@ -93,7 +93,7 @@ fn one_tensor_may_be_given_twice_and_used_by_the_function_as_well() {
 }
 
 #[test]
-fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
+fn results_may_be_arguments_slices_or_literals() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| {
         Ok((
@@ -123,7 +123,7 @@ fn what_comes_back_may_be_an_argument_a_part_of_one_or_a_literal() {
 }
 
 #[test]
-fn values_may_be_computed_on_the_way_and_go_to_another_device() {
+fn arguments_may_be_lazy_and_on_another_device() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| {
         let y = (&x + 1.0).realize()?;
@@ -141,7 +141,7 @@ fn values_may_be_computed_on_the_way_and_go_to_another_device() {
 }
 
 #[test]
-fn what_the_function_makes_of_numbers_is_the_same_at_each_call() {
+fn host_numbers_are_constant_across_calls() {
     let _alone = alone();
     // Assigned to inside, and returned.
     let mut f = Jit::new(|x: Tensor| {
@@ -168,7 +168,7 @@ fn what_the_function_makes_of_numbers_is_the_same_at_each_call() {
 }
 
 #[test]
-fn literals_around_the_function_may_come_and_go() {
+fn captured_literals_may_be_dropped() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| Ok(x.relu()));
     for i in 0..5 {
@@ -186,7 +186,7 @@ fn settings_of_the_process() {
     let program = std::env::current_exe().unwrap();
     let names = [
         "values::results_are_the_callers_to_keep",
-        "values::many_outputs_of_one_kernel_and_parts_over_devices",
+        "values::multi_output_kernels_and_sharded_inputs",
         "state::state_over_several_devices",
     ];
     for jit in ["0", "1", "2"] {
@@ -239,7 +239,7 @@ fn one_inside_another_is_a_part_of_it() {
 }
 
 #[test]
-fn many_outputs_of_one_kernel_and_parts_over_devices() {
+fn multi_output_kernels_and_sharded_inputs() {
     let _alone = alone();
     let devices = ["CPU:0", "CPU:1"];
     let mut f = Jit::new(|x: Tensor| Ok((&x * 2.0, x.sum(0))));
@@ -254,7 +254,7 @@ fn many_outputs_of_one_kernel_and_parts_over_devices() {
 }
 
 #[test]
-fn a_call_that_fails_may_be_made_again() {
+fn a_failed_call_can_be_repeated() {
     let _alone = alone();
     let fail = std::cell::Cell::new(false);
     let mut f = Jit::new(|x: Tensor| if fail.get() { x.try_reshape([7]) } else { Ok(x + 1.0) });

@@ -1,5 +1,5 @@
-//! Axes whose size is a variable: the same numbers as with numbers for sizes, and one set of
-//! kernels for all values.
+//! Symbolic dimensions: the same values as with literal sizes, and one set of kernels for all
+//! values.
 
 use super::alone;
 use picograd::exec::ScheduleItem;
@@ -183,7 +183,8 @@ fn storage(t: &Tensor) -> u64 {
     order.iter().find_map(|u| u.arg().storage().map(|s| s.storage.id())).unwrap()
 }
 
-/// A place in a cache of so many, two empty caches, and the keys, values and queries of all places.
+/// A position in a cache of `longest` tokens, two empty caches, and the keys, values and queries of
+/// all positions.
 fn cache(steps: usize, device: &str) -> (Variable, [Tensor; 2], [Tensor; 3]) {
     let empty = || Tensor::zeros([steps, 2, 4]).to(device).contiguous().realize().unwrap();
     let all = || data(&[steps, 2, 4], device);
@@ -195,7 +196,7 @@ fn cache(steps: usize, device: &str) -> (Variable, [Tensor; 2], [Tensor; 3]) {
 }
 
 #[test]
-fn a_cache_of_keys_and_values_is_written_in_place_and_attended_to() {
+fn kv_cache_is_updated_in_place() {
     let _alone = alone();
     const STEPS: usize = 20;
     for device in picograd::testing::devices() {
@@ -294,7 +295,7 @@ fn a_captured_step_takes_variables() {
 }
 
 #[test]
-fn captured_functions_take_tensors_with_axes_of_variables() {
+fn captured_functions_take_symbolic_shapes() {
     let _alone = alone();
     let (x, n) = (data(&[10, 3], "CPU"), Variable::new("n", 1, 10).unwrap());
     let mut mean = Jit::new(|x: Tensor| Ok((x.mean(0), &x + 1.0)));
@@ -332,7 +333,7 @@ fn captured_functions_take_tensors_with_axes_of_variables() {
 }
 
 #[test]
-fn a_captured_function_does_not_keep_the_value_of_a_variable() {
+fn capture_does_not_fix_a_variable() {
     let _alone = alone();
     let default = Device::default().unwrap();
     let (x, n) = (data(&[8, 6], default.name().as_str()), Variable::new("n", 1, 8).unwrap());
@@ -378,7 +379,7 @@ fn a_captured_function_does_not_keep_the_value_of_a_variable() {
     let wrong = Variable::new("n", 1, 7).unwrap().bind(2).unwrap();
     assert!(sum.call((x.clone(), wrong)).is_err() && sum.is_captured());
     sum.call((x.clone(), n.bind(2).unwrap())).unwrap();
-    // One name has one value in a call: bound anew inside, and in what is computed in turn.
+    // One variable has one value per call, also if it is bound again inside the function.
     let mut anew = Jit::new(|(x, _): (Tensor, SymInt)| Ok(x.i(..n.bind(3)?).sum(0)));
     let e = anew.call((x.clone(), n.bind(2).unwrap())).err().unwrap().to_string();
     assert!(e.contains("the variable n is 2 and 3 in one call"), "{e}");
@@ -517,7 +518,7 @@ fn variables_are_sizes_in_shapes() {
 }
 
 #[test]
-fn what_is_made_like_another_is_as_long() {
+fn like_constructors_keep_symbolic_sizes() {
     let _alone = alone();
     let default = Device::default().unwrap();
     let (x, n) = (data(&[8, 6], default.name().as_str()), Variable::new("n", 1, 8).unwrap());
@@ -581,7 +582,7 @@ fn what_is_made_like_another_is_as_long() {
 }
 
 #[test]
-fn a_cache_that_somebody_holds_is_copied_before_a_replay_writes_a_part() {
+fn replay_copies_a_shared_cache_before_writing() {
     let _alone = alone();
     for device in picograd::testing::devices() {
         let cache = data(&[6, 2], device);
@@ -611,7 +612,7 @@ fn a_cache_that_somebody_holds_is_copied_before_a_replay_writes_a_part() {
 }
 
 #[test]
-fn several_rows_are_written_where_a_variable_says() {
+fn rows_are_written_at_a_symbolic_offset() {
     let _alone = alone();
     for at in [0i64, 2, 5] {
         let x = data(&[8, 4], "CPU");
@@ -632,7 +633,7 @@ fn several_rows_are_written_where_a_variable_says() {
 }
 
 #[test]
-fn every_optimisation_leaves_the_values_as_they_are() {
+fn every_opt_preserves_values() {
     let _alone = alone();
     let target = Device::get("INTERP").unwrap().target().clone();
     let graphs: [fn(&Tensor) -> Tensor; 6] = [
@@ -684,7 +685,7 @@ fn every_optimisation_leaves_the_values_as_they_are() {
 }
 
 #[test]
-fn kernels_for_gpus_have_the_value_in_their_launch() {
+fn gpu_launch_sizes_use_runtime_values() {
     let _alone = alone();
     let n = Variable::new("n", 1, 1024).unwrap().bind(37).unwrap();
     let x = Tensor::zeros([1024, 64]).contiguous().to("NULL").realize().unwrap();
@@ -748,7 +749,7 @@ fn refused(result: picograd::Result<Tensor>, parts: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_that_says_why() {
+fn invalid_requests_are_errors() {
     let _alone = alone();
     let new =
         |name: &str, min: i64, max: i64| Variable::new(name, min, max).map(|_| Tensor::from(0));

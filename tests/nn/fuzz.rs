@@ -1,7 +1,7 @@
-//! Layers, optimizers and schedules with sizes, dtypes and numbers that make no sense. Whatever
-//! returns a `Result` gives `Ok` or `Err`, never a panic. A layer that cannot be made is left out:
-//! a constructor without a `Result` may refuse its sizes. `PICO_FUZZ_CALLS` says how many calls
-//! each gets, `PICO_FUZZ_SEED` where they begin.
+//! Layers, optimizers and schedules with invalid sizes, dtypes and numbers. A function that returns
+//! a `Result` gives `Ok` or `Err`, never a panic. A layer whose constructor panics is skipped: a
+//! constructor without a `Result` may refuse its sizes. `PICO_FUZZ_CALLS` sets the number of calls
+//! of each, `PICO_FUZZ_SEED` the first seed.
 
 use picograd::nn::optim::*;
 use picograd::nn::{Layer, Module};

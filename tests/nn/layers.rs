@@ -1,5 +1,5 @@
 //! Every layer against PyTorch: outputs, gradients of inputs and parameters, buffers, and state
-//! dicts that load as they are.
+//! dicts.
 
 use super::{check, fixture};
 use picograd::Tensor;
@@ -72,7 +72,7 @@ fn attention() {
 }
 
 #[test]
-fn fewer_heads_of_keys_are_heads_that_are_repeated() {
+fn grouped_query_attention_repeats_heads() {
     let (few, many) = (MultiHeadAttention::new(8, 4).kv_heads(2), MultiHeadAttention::new(8, 4));
     assert_eq!(few.in_proj_weight.shape(), [8 + 2 * 4, 8]);
     // Each head of keys, two rows, stands for two heads of the other.
@@ -87,7 +87,7 @@ fn fewer_heads_of_keys_are_heads_that_are_repeated() {
 }
 
 #[test]
-fn weights_of_attention_are_dropped_in_training_alone() {
+fn attention_dropout_is_for_training_only() {
     let attention = MultiHeadAttention::new(8, 2).dropout(0.5);
     let x = Tensor::randn([2, 5, 8]).realize().unwrap();
     let run = || attention.forward(&x).to_vec::<f32>().unwrap();
@@ -160,7 +160,7 @@ fn activations() {
 }
 
 #[test]
-fn inputs_that_do_not_fit_are_errors_that_name_the_layer() {
+fn invalid_inputs_name_the_layer() {
     let e = |layer: &dyn Layer, shape: &[usize]| {
         layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string()
     };

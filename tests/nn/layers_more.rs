@@ -1,4 +1,4 @@
-//! Volumes, other sizes of pictures, and normalised weights against PyTorch.
+//! Three-dimensional layers, upsampling and normalized weights against PyTorch.
 
 use super::{check, close, fixture};
 use picograd::io::StateDict;
@@ -83,7 +83,7 @@ fn weights_over_their_greatest_singular_value() {
 }
 
 #[test]
-fn the_power_method_goes_on_in_a_captured_function() {
+fn spectral_norm_iterates_in_a_captured_function() {
     let weight = Tensor::new([[2.0f32, 1.0], [0.0, 1.5]]);
     let layers = [0, 1].map(|_| {
         let linear = Linear::new(2, 2).bias(false);

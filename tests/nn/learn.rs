@@ -25,7 +25,7 @@ fn a_small_network_learns_xor() {
 }
 
 #[test]
-fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
+fn conv_with_batch_norm_learns_lines() {
     // Rows and columns of a 4 by 4 image.
     let image = |i: usize| {
         (0..16).map(move |p| (if i < 4 { p / 4 == i } else { p % 4 == i - 4 }) as u8 as f32)
@@ -53,7 +53,7 @@ fn a_convolution_with_a_batch_norm_learns_to_tell_lines() {
 /// What is compared with its own maximum has to be computed once: sums of floats that are added up
 /// in two orders differ.
 #[test]
-fn the_gradient_of_a_maximum_over_sums_is_not_lost() {
+fn gradient_of_max_over_sums_is_exact() {
     let conv = Conv2d::new(3, 4, 3).padding(1);
     let x = Tensor::randn([5, 3, 8, 8]).realize().unwrap();
     Tensor::realize_many(&conv.parameters().iter().collect::<Vec<_>>()).unwrap();
@@ -72,7 +72,7 @@ fn the_gradient_of_a_maximum_over_sums_is_not_lost() {
 }
 
 #[test]
-fn sequences_are_learned_by_recurrence_and_by_attention() {
+fn sequences_are_learned_by_rnn_and_attention() {
     #[derive(Module)]
     struct Model<B> {
         table: Embedding,

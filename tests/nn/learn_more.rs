@@ -1,5 +1,4 @@
-//! Small trainings that come to their end: every optimizer, sequences without alignment, narrow
-//! floats.
+//! Small training runs that converge: every optimizer, CTC, narrow floats.
 
 use super::fill;
 use picograd::nn::optim::*;

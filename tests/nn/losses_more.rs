@@ -1,4 +1,4 @@
-//! Losses by margin, by likelihood and over alignments against PyTorch: values and gradients.
+//! Margin, likelihood and alignment losses against PyTorch: values and gradients.
 
 use super::{check, close, fixture};
 use picograd::io::StateDict;
@@ -130,7 +130,7 @@ fn alignments_are_all_paths() {
 }
 
 #[test]
-fn impossible_alignments_cost_infinity_and_have_no_gradient() {
+fn impossible_alignments_have_infinite_loss() {
     let x = Tensor::zeros([2, 1, 3]).as_param();
     let run = |how: Ctc| {
         x.log_softmax(-1).ctc_loss(

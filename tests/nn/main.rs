@@ -1,5 +1,5 @@
-//! Networks: layers, losses, optimizers and schedules against what PyTorch gives, modules and their
-//! state, and a network that learns.
+//! Networks: layers, losses, optimizers and schedules against PyTorch, modules and their state, and
+//! training.
 
 mod fuzz;
 mod layers;
@@ -93,7 +93,7 @@ fn check(
 }
 
 /// Gives a module weights that depend on nothing else: the generator is one for all tests, which
-/// run side by side.
+/// run in parallel.
 fn fill(module: &dyn Module, mut seed: u32) {
     let mut next = || {
         seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);

@@ -1,5 +1,4 @@
-//! The derive, parameters and buffers by name, state dicts, and the switch between training and
-//! evaluation.
+//! The derive, parameters and buffers by name, state dicts, and training and evaluation modes.
 
 use picograd::io::StateDict;
 use picograd::nn::{BatchNorm, Dropout, Embedding, Layer, Linear, Mode, Module, Sequential};
@@ -93,7 +92,7 @@ fn everything() -> Everything<Tensor, Linear, 2> {
 }
 
 #[test]
-fn every_kind_of_field_is_shown_under_its_name() {
+fn every_field_kind_is_visited() {
     let m = everything();
     let expected = [
         "weight",
@@ -135,7 +134,7 @@ fn tuple_unit_and_borrowing_structs() {
 }
 
 #[test]
-fn a_shared_parameter_is_trained_once_and_saved_twice() {
+fn a_shared_parameter_is_updated_once() {
     #[derive(Module)]
     struct Tied {
         table: Embedding,
@@ -205,7 +204,7 @@ fn a_state_dict_is_a_snapshot() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_names_all_that_is_wrong() {
+fn mismatched_state_reports_all_errors() {
     let layer = Linear::new(3, 2);
     let before = layer.weight.to_vec::<f32>().unwrap();
     let state =
@@ -223,7 +222,7 @@ fn a_state_that_does_not_fit_names_all_that_is_wrong() {
 }
 
 #[test]
-fn training_and_evaluation_differ_where_they_should() {
+fn train_and_eval_modes_differ() {
     let net = seq![Dropout::new(0.5), BatchNorm::new(2)];
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
     net.eval();

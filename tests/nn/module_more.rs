@@ -1,4 +1,4 @@
-//! Casting, freezing, printing, averages, and gradients of several batches.
+//! Casting, freezing, summaries, moving averages, and gradient accumulation.
 
 use super::{close, fill};
 use picograd::nn::optim::{Accumulate, Adam, Optimizer, SGD};

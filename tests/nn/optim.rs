@@ -1,4 +1,4 @@
-//! Optimizers, clipping and schedules against PyTorch; resuming; what a step costs.
+//! Optimizers, clipping and schedules against PyTorch; resuming; kernels per step.
 
 use super::{close, fill, fixture};
 use picograd::io::StateDict;
@@ -396,7 +396,7 @@ fn stop_and_resume_gives_the_same_bits() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_changes_nothing() {
+fn mismatched_state_changes_nothing() {
     let mut training = Training::new(1);
     training.steps(1);
     let state = training.optimizer.state_dict();

@@ -1,4 +1,4 @@
-//! The other optimizers against PyTorch: every option, uneven updates, doubles, resuming, capture.
+//! The other optimizers against PyTorch: every option, skipped updates, f64, resuming, capture.
 
 use super::{close, fixture};
 use picograd::io::StateDict;
@@ -277,7 +277,7 @@ fn quasi_newton_resumes() {
 }
 
 #[test]
-fn quasi_newton_on_narrow_floats_and_in_captured_functions() {
+fn lbfgs_on_narrow_floats_and_in_capture() {
     let x = Tensor::new([3.0f32, -1.0]).as_param();
     let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe();
     optimizer.step(|| Ok((&x - 0.5).square().sum(..))).unwrap();
@@ -295,7 +295,7 @@ fn quasi_newton_on_narrow_floats_and_in_captured_functions() {
 
 /// The line search stops at `max_eval`; the numbers are PyTorch 2.15's.
 #[test]
-fn a_line_search_keeps_to_the_number_of_evaluations() {
+fn line_search_respects_max_eval() {
     let cases = [
         (2, [-1.2636253881946555, 1.1299318301690333, 0.7551118043224719], 4),
         (4, [-0.8971048975774604, 0.9128748925174626, 0.8730993269552607], 8),

@@ -340,7 +340,7 @@ fn uneven_steps_are_skipped_on_the_host() {
 }
 
 #[test]
-fn scalers_serve_several_optimizers_and_clipping() {
+fn grad_scaler_with_several_optimizers() {
     let (a, b) = (Tensor::new([3.0f32, 4.0]).as_param(), Tensor::new([1.0f32]).as_param());
     let mut first = Optimizer::new([a.clone()], SGD::new(1.0)).unwrap();
     let mut second = Optimizer::new([b.clone()], SGD::new(1.0)).unwrap();

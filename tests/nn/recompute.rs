@@ -1,4 +1,4 @@
-//! Recomputation: values, gradients and memory.
+//! Checkpointing: values, gradients and memory.
 
 use super::{close, fill};
 use picograd::nn::optim::{Optimizer, SGD};
@@ -136,7 +136,7 @@ fn training(again: bool) -> (picograd::tensor::JitStats, Vec<f32>) {
 }
 
 #[test]
-fn a_step_takes_less_memory() {
+fn checkpointing_reduces_peak_memory() {
     let ((kept, expected), (again, losses)) = (training(false), training(true));
     println!("kept: {}\nrecomputed: {}", kept.memory, again.memory);
     for (a, b) in expected.iter().zip(&losses) {

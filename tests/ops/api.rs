@@ -1,4 +1,4 @@
-//! Statistics, special functions, histograms, indexed writes, products of vectors, and pictures.
+//! Cases of statistics, special functions, histograms, indexed writes, vector products and images.
 
 use crate::cases::How::{Cast, Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};

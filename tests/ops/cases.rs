@@ -1,4 +1,4 @@
-//! Every case as Rust: the name that the fixture has, how exact it is, and the call.
+//! The cases: the name in the fixture, the tolerance, and the call.
 
 use picograd::Tensor;
 

@@ -1,5 +1,5 @@
-//! Runs a group of cases on every device in every dtype, and compares with what PyTorch gave.
-//! Everything of one dtype is computed together.
+//! Runs a group of cases on every device in every dtype, and compares with PyTorch's results. All
+//! results of one dtype are realized together.
 
 use crate::cases::{Case, How};
 use crate::common::{computed, devices};
@@ -23,7 +23,7 @@ pub enum Layout {
     Turned,
 }
 
-/// Does the dtype hold the number as it is?
+/// True if the dtype represents the number exactly.
 fn holds(dtype: DType, x: f64) -> bool {
     let back = Const::Float(x).cast(DType::F64, dtype).cast(dtype, DType::F64).as_f64(DType::F64);
     back == x || (back.is_nan() && x.is_nan())
@@ -124,7 +124,7 @@ fn epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// The least number above zero, which is all that results next to it are told apart by.
+/// The smallest positive number: results next to zero differ by it.
 fn least(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-24),
@@ -163,7 +163,7 @@ fn backward_of(how: How) -> How {
     }
 }
 
-/// Is the dtype of an output the one that it should have?
+/// Checks the dtype of an output.
 fn fits(how: How, given: DType, mark: char, got: DType) -> bool {
     match mark {
         'b' => got.is_bool(),

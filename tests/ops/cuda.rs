@@ -1,4 +1,4 @@
-//! The kernels of the operations, compiled for CUDA without a GPU.
+//! The kernels of the cases, compiled for CUDA without a GPU.
 
 use crate::{check, common, elementwise, folds, losses, movement, pools, products};
 use picograd::exec::ScheduleItem;

@@ -1,6 +1,6 @@
-//! Gradients of the first and second order against central differences, in f64, for every case with
-//! a gradient. Values come from the plain evaluator of the graph, which reads the moved inputs in
-//! place of the stored ones: a graph is built once and computed many times, without a compiler.
+//! First and second gradients against central differences in f64, for every case with a gradient.
+//! The reference evaluator computes values with perturbed inputs: a graph is built once and
+//! evaluated many times, without a compiler.
 
 use crate::cases::{Case, GROUPS};
 use crate::check::{Layout, input, total};
@@ -102,7 +102,7 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
 }
 
 #[test]
-fn gradients_are_slopes_and_their_gradients_too() {
+fn gradients_match_finite_differences() {
     let all = blocks();
     let mut wrong = Vec::new();
     for case in GROUPS.iter().copied().flatten() {

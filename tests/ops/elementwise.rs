@@ -1,4 +1,4 @@
-//! One element from the matching elements.
+//! Cases of elementwise operations.
 
 use crate::cases::How::{Cast, Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};

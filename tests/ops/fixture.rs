@@ -1,5 +1,4 @@
-//! The file of cases that tests/fixtures/make_ops.py writes: inputs, and what PyTorch makes of
-//! them.
+//! Parses the fixture of tests/fixtures/make_ops.py: inputs and PyTorch's results.
 
 use picograd::DType;
 

@@ -1,4 +1,4 @@
-//! Folds over axes, what is made of them, running folds, and order.
+//! Cases of reductions, statistics, scans and sorting.
 
 use crate::cases::How::{Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};

@@ -1,4 +1,4 @@
-//! The distance of an output from its target.
+//! Cases of losses.
 
 use crate::cases::How::Wide;
 use crate::cases::{Case, cases};

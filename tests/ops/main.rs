@@ -1,5 +1,6 @@
 //! Every public operation against PyTorch: forward and gradient, in every dtype, on every device;
-//! and each gradient against difference quotients. `tests/fixtures/make_ops.py` makes the numbers.
+//! and each gradient against finite differences. `tests/fixtures/make_ops.py` generates the
+//! expected values.
 
 mod api;
 mod cases;
@@ -44,7 +45,7 @@ fn losses_are_as_in_pytorch() {
 }
 
 #[test]
-fn statistics_special_functions_and_pictures_are_as_in_pytorch() {
+fn statistics_special_functions_and_images_match_pytorch() {
     check::check(api::CASES, false);
 }
 

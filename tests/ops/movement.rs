@@ -1,4 +1,4 @@
-//! The same elements elsewhere, chosen or written by index, and tensors from nothing.
+//! Cases of movement, gather, scatter and creation.
 
 use crate::cases::How::{Cast, Exact, Once, Steps};
 use crate::cases::{Case, cases};

@@ -1,4 +1,4 @@
-//! Pools over one, two and three axes, and adaptive ones.
+//! Cases of pooling over one, two and three axes, and adaptive pooling.
 
 use crate::cases::How::{Exact, Wide};
 use crate::cases::{Case, cases};

@@ -1,4 +1,4 @@
-//! Products of matrices, named axes, windows, attention, factors of matrices.
+//! Cases of matmul, einsum, convolution, attention and matrix factorization.
 
 use crate::cases::How::{Exact, Once, Steps, Wide};
 use crate::cases::{Case, cases};

@@ -1,4 +1,4 @@
-//! Linear systems, determinants and the factors of symmetric matrices.
+//! Cases of linear systems, determinants and symmetric factorizations.
 
 use crate::cases::How::Wide;
 use crate::cases::{Case, cases};

@@ -1,5 +1,5 @@
-//! A chain of a million ops goes through everything that walks a graph, on a thread with a quarter
-//! of a megabyte of stack, in linear time, and leaves nothing behind.
+//! A chain of a million ops passes through every graph walk in linear time, on a stack of 256 KiB,
+//! and is freed completely.
 
 use crate::serial;
 use picograd::dtype::DType;
@@ -75,7 +75,7 @@ fn a_million_ops_deep() {
     let _guard = serial();
     on_a_small_stack(|| {
         everything(1000);
-        // Four times the work; the rest is room for caches. A quadratic walk would take sixteen
+        // Four times the work; the rest allows for caches. A quadratic walk would take sixteen
         // times as long, and a busy machine gets another try.
         let linear = (0..3).any(|_| everything(250_000) * 8 > everything(1_000_000));
         assert!(

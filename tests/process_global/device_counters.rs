@@ -1,5 +1,5 @@
-//! What each device has done and holds: kernels, copies, time, compilation and memory of one do not
-//! count for another.
+//! Counters per device: kernels, copies, time, compilation and memory of one device do not count
+//! for another.
 
 use crate::serial;
 use picograd::compile::clear_programs;
@@ -134,7 +134,7 @@ fn memory_of_devices_with_their_own() {
 }
 
 #[test]
-fn memory_goes_up_and_down_with_the_buffers_of_a_device() {
+fn device_memory_follows_its_buffers() {
     let _guard = serial();
     let memory = |d: &str| -> DeviceMemory { device(d).memory() };
     let (before, other) = (memory("cpu:3"), memory("cpu:4"));

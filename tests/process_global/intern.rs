@@ -1,5 +1,5 @@
-//! Interning from many threads: equal structure is one node while anybody holds it, and nothing is
-//! left once nobody does.
+//! Interning from many threads: equal structure is one node while a handle exists, and is freed
+//! with the last one.
 
 use crate::serial;
 use picograd::Tensor;
@@ -15,7 +15,7 @@ fn graph(seed: i64, size: i64) -> UOp {
 }
 
 #[test]
-fn equal_structure_is_one_node_from_every_thread() {
+fn equal_structure_is_one_node() {
     let _guard = serial();
     let before = UOp::live();
     let start = Barrier::new(THREADS);
@@ -36,7 +36,7 @@ fn equal_structure_is_one_node_from_every_thread() {
 }
 
 #[test]
-fn dropping_while_another_thread_makes_the_same_node() {
+fn concurrent_drop_and_creation_of_a_node() {
     let _guard = serial();
     let before = UOp::live();
     let start = Barrier::new(THREADS);
@@ -58,7 +58,7 @@ fn dropping_while_another_thread_makes_the_same_node() {
 }
 
 #[test]
-fn nodes_go_from_thread_to_thread_and_are_freed() {
+fn nodes_are_freed_across_threads() {
     let _guard = serial();
     let before = UOp::live();
     let (send, receive) = std::sync::mpsc::channel::<UOp>();
@@ -88,7 +88,7 @@ fn unlike_nodes_are_unlike() {
 
 /// Each function holds the tensor before it, so that the last one holds them all.
 #[test]
-fn a_long_chain_of_calls_is_dropped_without_recursion() {
+fn dropping_a_chain_of_calls_does_not_recurse() {
     let _guard = serial();
     let before = UOp::live();
     let mut x = Tensor::new([1.0f32]).as_param();

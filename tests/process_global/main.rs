@@ -1,5 +1,5 @@
-//! What a process counts: nodes that are alive, kernels that were compiled, plans that were found.
-//! Here is nothing else, and one test runs at a time.
+//! Process-wide counters: live nodes, compiled kernels, schedule-cache hits. This binary has
+//! nothing else, and runs one test at a time.
 
 mod deep;
 mod device_counters;

@@ -1,4 +1,4 @@
-//! `PROFILE` from outside: processes that train a little, and the traces that they leave.
+//! `PROFILE`: processes that train briefly, and their traces.
 
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};
@@ -231,7 +231,7 @@ fn numbers(text: &str, start: &str) -> Vec<f64> {
 }
 
 #[test]
-fn a_trace_shows_what_ran_where_and_when() {
+fn a_trace_has_all_kernels_and_copies() {
     let folder = Folder::new("train");
     let (out, text, errors) = process(&folder, "", "a trace.json");
     assert!(out.status.success(), "{text}{errors}");
@@ -405,7 +405,7 @@ fn no_trace_is_lost_at_the_end() {
 
 /// A place where nothing can be written is said at the start, and the program goes on.
 #[test]
-fn a_place_that_cannot_be_written_is_said_at_once() {
+fn unwritable_paths_fail_early() {
     let folder = Folder::new("unwritable");
     std::fs::create_dir(folder.join("folder.json")).unwrap();
     for (place, why) in

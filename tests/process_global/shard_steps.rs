@@ -1,5 +1,5 @@
-//! What a training step over several devices costs: a step like the last plans and compiles
-//! nothing, and parameters are updated where they are.
+//! Sharded training steps: a repeated step schedules and compiles nothing, and parameters are
+//! updated in place.
 
 use crate::serial;
 use picograd::device::{counters, reset_counters};

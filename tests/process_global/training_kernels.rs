@@ -1,5 +1,4 @@
-//! What a training step costs: kernels of a step, and none that is compiled anew when the
-//! learning rate changes.
+//! Kernels of a training step; none is recompiled when the learning rate changes.
 
 use crate::serial;
 use picograd::device::{counters, reset_counters};

@@ -1,5 +1,5 @@
-//! `docs/semantics.md`, row by row, on every device and by the graph evaluator; then brute force
-//! over edge values. Bit for bit, but for NaNs.
+//! `docs/semantics.md`, row by row, on every device and by the reference evaluator; then brute
+//! force over special values. Bit for bit, except NaNs.
 
 mod brute;
 #[path = "../common/mod.rs"]
@@ -83,7 +83,7 @@ fn cycled(values: &[Const], len: usize) -> Vec<Const> {
 }
 
 #[test]
-fn the_table_is_of_the_promised_size() {
+fn the_table_has_enough_rows() {
     let rows = table_rows();
     let cells: usize = rows.iter().map(|r| if r.is_elementwise() { r.len() } else { 1 }).sum();
     println!("{} rows, {cells} cells", rows.len());
@@ -178,7 +178,7 @@ fn elements_from_literals() {
 /// A list without memory: an element is chosen by its place.
 fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     let place = Tensor::arange(0, values.len() as i32, 1).to(device);
-    // SAFETY: the graph is one that the verifier accepts, without kernels of the user's.
+    // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let first = unsafe {
         Tensor::from_uop_unchecked(literal(values[0], dtype, device).uop(), place.device().clone())
     };
@@ -187,7 +187,7 @@ fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     })
 }
 
-/// Folds over a list: alone, as columns side by side, without memory, and long where repeating the
+/// Folds over a list: alone, as columns of a matrix, without memory, and long where repeating the
 /// list changes nothing.
 #[test]
 fn folds() {
@@ -241,7 +241,7 @@ fn folds() {
     }
 }
 
-/// Lists in order: alone, as columns side by side, and without memory.
+/// Lists in order: alone, as columns of a matrix, and without memory.
 #[test]
 fn orders() {
     for device in devices() {

@@ -34,15 +34,15 @@ const FOLDS: [&str; 9] = ["sum", "prod", "max", "min", "mean", "any", "all", "ar
 const ORDERS: [&str; 2] = ["sort", "argsort"];
 
 impl Row {
-    /// Does it fold a list into one element?
+    /// True for a reduction of a list.
     pub fn is_fold(&self) -> bool {
         FOLDS.contains(&self.name.as_str())
     }
-    /// Does it put a list in order?
+    /// True for a sort of a list.
     pub fn is_order(&self) -> bool {
         ORDERS.contains(&self.name.as_str())
     }
-    /// Does it go element by element?
+    /// True for an elementwise method.
     pub fn is_elementwise(&self) -> bool {
         !self.is_fold() && !self.is_order()
     }

@@ -1,4 +1,4 @@
-//! What a user sees: where things are, what is refused, what stays lazy.
+//! The API of sharded tensors: placement, errors, laziness.
 
 use super::{devices, tensor};
 use picograd::device::Buffer;
@@ -234,7 +234,7 @@ fn a_deep_graph() {
 }
 
 #[test]
-fn what_reads_no_storage_is_made_on_each_device() {
+fn constants_are_computed_on_each_device() {
     // Products of constants are worth storing; each device has its own.
     let ones = || {
         Tensor::ones([6, 6])

@@ -1,4 +1,4 @@
-//! Tensors over several devices give what one device gives, whatever is split along which axis.
+//! Sharded tensors give the results of one device, for every operation and shard axis.
 
 mod api;
 mod ops;

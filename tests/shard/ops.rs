@@ -1,4 +1,4 @@
-//! Every kind of operation, forward and backward, with every split of its inputs.
+//! Every kind of operation, forward and backward, with every sharding of its inputs.
 
 use super::{assert_close, devices, tensor};
 use picograd::tensor::{Conv, CrossEntropy, Pool};
@@ -7,7 +7,7 @@ use picograd::{DType, Tensor};
 /// Sums over pieces are added in another order than on one device.
 const TOLERANCE: f32 = 2e-6;
 
-/// All splits of a tensor of so many axes.
+/// All shardings of a tensor of a rank.
 fn splits(rank: usize) -> Vec<Option<isize>> {
     std::iter::once(None).chain((0..rank as isize).map(Some)).collect()
 }

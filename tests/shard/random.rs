@@ -1,5 +1,4 @@
-//! Random graphs of which some leaves are over several devices, against the evaluator, which knows
-//! nothing of devices.
+//! Random graphs with some sharded leaves, against the reference evaluator.
 
 use super::devices;
 use picograd::device::Buffer;

@@ -1,4 +1,4 @@
-//! Training over four devices is training on one.
+//! Training on four devices equals training on one.
 
 use super::{assert_close, devices, tensor};
 use picograd::nn::optim::{Adam, Optimizer, SGD};

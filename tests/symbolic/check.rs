@@ -1,4 +1,4 @@
-//! What a rewrite must keep, checked on values.
+//! Checks by evaluation that a rewrite preserves values.
 
 use super::random::Rng;
 use picograd::dtype::{Const, DType, Scalar};

@@ -1,4 +1,4 @@
-//! Rules with literals, for all small literals and all values of their operands.
+//! Rules with literals, for all small literals and all operand values.
 
 use super::check::{choose, same_value, values};
 use super::random::{Rng, anything, range, var};
@@ -102,7 +102,7 @@ fn bytes_with_literals() {
     }
 }
 
-/// Casts and bitcasts by way of every dtype, for all values of 8 bits and many of others.
+/// Casts and bitcasts through every dtype, for all values of 8 bits and many of others.
 #[test]
 fn conversions_by_way_of_every_dtype() {
     let all: Vec<DType> = DType::ALL.iter().copied().chain([DType::INDEX]).collect();
@@ -147,7 +147,7 @@ fn conversions_by_way_of_every_dtype() {
 
 /// Bounds of a fold hold for every number of values that the range may have.
 #[test]
-fn bounds_of_a_fold_over_a_range_of_unknown_extent() {
+fn bounds_of_a_reduction_of_unknown_extent() {
     use picograd::ir::{Arg, AxisKind, Fold, ToSrc};
     let n = var("n", DType::INDEX, 0, 5);
     let r = UOp::range(&n, 0, AxisKind::Reduce);

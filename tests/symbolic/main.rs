@@ -1,5 +1,5 @@
-//! Simplification keeps every value. Expressions are random; values are compared at every
-//! assignment of small domains and at edges of large ones.
+//! Simplification preserves every value. Expressions are random; values are compared for every
+//! assignment of small domains and at the ends of large ones.
 
 mod check;
 mod exhaustive;
@@ -85,7 +85,7 @@ fn bools_keep_their_value() {
 }
 
 #[test]
-fn an_index_under_a_mask_is_right_where_the_mask_holds() {
+fn masked_indices_are_valid_under_their_mask() {
     for seed in seeds(&[10, 11]) {
         let rng = &mut Rng(seed);
         let mut counted = 0;
@@ -105,7 +105,7 @@ fn an_index_under_a_mask_is_right_where_the_mask_holds() {
 
 /// The least coefficient that there is has no absolute value.
 #[test]
-fn a_mask_over_a_sum_with_the_least_coefficient() {
+fn a_mask_with_the_minimum_coefficient() {
     let (v, r) = (range(2, 0), range(4, 1));
     let valid = (&(&v * i64::MIN) + &r).ge(2);
     let index = &r / 2;

@@ -1,4 +1,4 @@
-//! Random expressions of every dtype over leaves whose values the tests choose.
+//! Random expressions of every dtype over leaves with chosen values.
 
 use picograd::dtype::{Const, DType};
 use picograd::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp};

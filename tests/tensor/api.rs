@@ -1,5 +1,5 @@
-//! Order statistics, histograms, searches and indexed writes at sizes that a fixture does not have,
-//! what is random, and the messages of misuse.
+//! Order statistics, histograms, searches and indexed writes at sizes beyond the fixtures, random
+//! results, and errors of misuse.
 
 use super::{check, close};
 use picograd::error::Result;
@@ -35,7 +35,7 @@ fn unique_of_many_is_what_a_map_says() {
 }
 
 #[test]
-fn unique_with_a_size_computes_nothing_and_fills_up() {
+fn unique_with_a_size_is_lazy() {
     let (values, inverse, counts) = Tensor::new([3, 1, 3]).unique(Some(4));
     check(&values, &[4], &[1, 3, 0, 0]);
     check(&inverse, &[3], &[1, 0, 1]);
@@ -117,7 +117,7 @@ fn a_search_is_one_kernel() {
 }
 
 #[test]
-fn order_statistics_of_many_are_those_of_sorted_lists() {
+fn order_statistics_match_a_sort() {
     let data: Vec<f32> = mixed(999, 500).iter().map(|&v| v as f32 / 8.0).collect();
     let x = Tensor::from_vec(data.clone(), [3, 333]);
     let rows: Vec<Vec<f32>> = data.chunks(333).map(|r| r.to_vec()).collect();
@@ -148,7 +148,7 @@ fn order_statistics_of_many_are_those_of_sorted_lists() {
 }
 
 #[test]
-fn the_gradient_of_an_extreme_goes_to_its_index() {
+fn extreme_gradients_go_to_the_returned_index() {
     let x = Tensor::new([[1.0f32, 3.0, 3.0], [f32::NAN, 2.0, f32::NAN]]).as_param();
     let (values, index) = x.max_with_index(1);
     assert_eq!(index.to_vec::<i32>().unwrap(), [1, 0]);
@@ -268,7 +268,7 @@ fn narrow_floats_are_rounded_once() {
 }
 
 #[test]
-fn misuse_is_an_error_that_names_the_method() {
+fn misuse_names_the_method() {
     let (x, v) = (Tensor::zeros([2, 3]), Tensor::zeros([3]));
     let empty = Tensor::zeros([2, 0]);
     let index = Tensor::new([0, 1]);
@@ -462,7 +462,7 @@ fn no_difference_is_the_tensor_itself() {
 }
 
 #[test]
-fn classes_of_one_hot_are_checked_where_they_are_at_hand() {
+fn host_classes_of_one_hot_are_checked() {
     for bad in [3, -1] {
         let e = said(Tensor::new([0, bad]).try_one_hot(3));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Operands of different shapes, dtypes and kinds, brought together.
+//! Broadcasting and promotion of operands.
 
 use super::check;
 use half::f16;
@@ -40,7 +40,7 @@ fn bare_numbers_are_weak() {
 }
 
 #[test]
-fn what_has_no_data_goes_where_the_other_is() {
+fn constants_follow_the_other_operand() {
     let x = Tensor::new([1.0f32, 2.0]).to("NULL");
     assert_eq!((Tensor::ones([2]) + &x).device().as_str(), "NULL");
     assert_eq!((&x + Tensor::ones([2])).device().as_str(), "NULL");

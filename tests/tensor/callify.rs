@@ -1,11 +1,11 @@
-//! Graphs with arguments.
+//! `Tensor::callify`: graphs with arguments.
 
 use super::check;
 use picograd::{DType, Tensor, no_grad};
 use std::cell::Cell;
 
 #[test]
-fn the_graph_is_built_once_and_serves_other_tensors() {
+fn callify_builds_its_graph_once() {
     let runs = Cell::new(0);
     let (a, b) = (Tensor::zeros([2, 3]), Tensor::zeros([3]));
     let f = Tensor::callify(&[&a, &b], |x| {
@@ -32,7 +32,7 @@ fn the_graph_is_built_once_and_serves_other_tensors() {
 }
 
 #[test]
-fn nothing_can_be_read_while_the_function_is_written_down() {
+fn reading_a_value_during_capture_is_an_error() {
     let x = Tensor::ones([2]);
     for read in [
         |x: &Tensor| x.to_vec::<f32>().map(drop),
@@ -57,7 +57,7 @@ fn nothing_can_be_read_while_the_function_is_written_down() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_errors_that_name_them() {
+fn invalid_arguments_are_named() {
     let x = Tensor::ones([2, 2]);
     let f = Tensor::callify(&[&x, &x], |x| Ok(vec![&x[0] + &x[1]])).unwrap();
     let refused = |args: &[&Tensor], expected: &str| {

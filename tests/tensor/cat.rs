@@ -1,4 +1,4 @@
-//! Concatenation of few and of many tensors: values, gradients, and how much is done for them.
+//! Concatenation of few and of many tensors: values, gradients, and cost.
 
 use crate::check;
 use picograd::{DType, Tensor};
@@ -47,7 +47,7 @@ fn stacks_of_what_is_computed() {
         let x = Tensor::from_vec((0..n * 6).map(|i| i as f32).collect::<Vec<_>>(), [n, 2, 3]);
         let rows: Vec<Tensor> = (0..n).map(|i| x.i(i as isize).sum(0)).collect();
         check(&Tensor::stack(&rows, 0), &[n, 3], &x.sum(1).to_vec::<f32>().unwrap());
-        // Rows that are kept beside the stack, and one that is there twice.
+        // Rows that are stored besides the stack, and one that occurs twice.
         let both: Vec<Tensor> = rows.iter().chain(&rows).map(|r| r + 1.0).collect();
         let out = Tensor::stack(&both, 1);
         Tensor::realize_many(&[&out, &both[0], &both[n]]).unwrap();

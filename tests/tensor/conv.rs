@@ -1,4 +1,4 @@
-//! Windows, convolution and pooling against values worked out by hand.
+//! Windows, convolution and pooling against hand-computed values.
 
 use super::{check, close, ramp};
 use half::f16;

@@ -1,4 +1,4 @@
-//! Tensors from numbers, nested lists, bytes and rules.
+//! Creation of tensors from numbers, nested lists, bytes and functions.
 
 use super::check;
 use half::{bf16, f16};
@@ -83,7 +83,7 @@ fn matrices() {
 }
 
 #[test]
-fn memory_of_others_is_read_in_place_and_never_written() {
+fn borrowed_memory_is_never_written() {
     /// Says when it is dropped.
     struct Owner(Vec<i32>, Arc<AtomicBool>);
     impl AsRef<[i32]> for Owner {

@@ -1,4 +1,4 @@
-//! Values as text, laid out as NumPy does, and the lazy form of Debug.
+//! `Display` in NumPy's layout, and the lazy `Debug` form.
 
 use picograd::{DType, Tensor};
 

@@ -1,5 +1,5 @@
-//! Corners where PyTorch has an answer: masked rows, ties, empty tensors, roots of zero, weights
-//! and targets that are none.
+//! Edge cases with PyTorch's result: masked rows, ties, empty tensors, roots of zero, invalid
+//! weights and targets.
 
 use crate::{check, close};
 use picograd::nn::Layer;
@@ -151,7 +151,7 @@ fn sorting_beside_an_axis_of_a_variable() {
 }
 
 #[test]
-fn weights_and_targets_are_checked_where_they_are_at_hand() {
+fn host_weights_and_targets_are_checked() {
     let refused = |t: &Tensor, samples: usize, replacement: bool, text: &str| {
         let e = t.try_multinomial(samples, replacement).unwrap_err().to_string();
         assert!(e.starts_with("multinomial: ") && e.contains(text), "{e}");

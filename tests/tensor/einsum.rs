@@ -1,4 +1,4 @@
-//! Axes by name against loops over all of them, and padding with what is there.
+//! `einsum` and `rearrange` against loops, and padding modes.
 
 use super::{check, ramp};
 use picograd::tensor::PadMode;

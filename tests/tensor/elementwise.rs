@@ -1,4 +1,4 @@
-//! Arithmetic, comparisons, math and activations, element by element.
+//! Elementwise arithmetic, comparisons, math and activations.
 
 use super::{check, close};
 use picograd::ir::Op;

@@ -1,4 +1,4 @@
-//! What a user sees after a mistake: the operation, what it was given, what it takes.
+//! Error messages: the operation, its arguments, and what it expects.
 
 use super::ramp;
 use picograd::tensor::{Attention, Conv, Pool, step};

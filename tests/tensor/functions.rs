@@ -1,5 +1,4 @@
-//! Functions that were composed: at the corners of the plane, in float64, and that their gradients
-//! are finite where the true ones are.
+//! Composite functions: special points, f64, and finite gradients where the true ones are finite.
 
 use super::{check, close};
 use picograd::tensor::Rounding;
@@ -64,7 +63,7 @@ fn in_float64() {
     for (name, call, oracle) in functions {
         let got = call(&t).to_vec::<f64>().unwrap();
         for (&x, &g) in xs.iter().zip(&got) {
-            // The standard library's acosh loses what is near 1; by way of log1p it does not.
+            // The standard library's acosh loses what is near 1; through log1p it does not.
             let e = if name == "acosh" && (1.0..2.0).contains(&x) {
                 let t = x - 1.0;
                 (t + (t * (x + 1.0)).sqrt()).ln_1p()

@@ -1,6 +1,6 @@
-//! Every `try_` method with arguments that make no sense: negative, zero, huge, NaN. Each call is
-//! an `Ok` or an `Err`, never a panic, and takes no more than moments. `PICO_FUZZ_CALLS` says how
-//! many calls each method gets, `PICO_FUZZ_SEED` where they begin.
+//! Every `try_` method with invalid arguments: negative, zero, huge, NaN. Each call is an `Ok` or
+//! an `Err`, never a panic, and is fast. `PICO_FUZZ_CALLS` sets the number of calls of each method,
+//! `PICO_FUZZ_SEED` the first seed.
 
 use crate::fuzz_calls::CALLS;
 use picograd::nn::data::Random;

@@ -1,4 +1,4 @@
-//! The table of the `try_` methods that `fuzz.rs` calls, each with arguments that a [`Draw`] gives.
+//! The `try_` methods that `fuzz.rs` calls, each with arguments from a [`Draw`].
 
 use crate::fuzz::{Draw, HUGE, REDUCTIONS};
 use picograd::ir::Op;

@@ -1,4 +1,4 @@
-//! Reading and writing at computed places, against loops that say what is meant.
+//! Gather and scatter against loops.
 
 use super::{check, close, ramp};
 use half::f16;

@@ -1,4 +1,4 @@
-//! Picking parts of a tensor by indices, ranges and steps.
+//! Indexing by integers, ranges and steps.
 
 use super::{check, ramp};
 use picograd::Tensor;

@@ -1,4 +1,4 @@
-//! Factors of matrices: that they multiply back, that they are orthogonal, and hand values.
+//! Matrix factorizations: products, orthogonality, and hand-computed values.
 
 use super::close;
 use picograd::tensor::MatrixNorm;

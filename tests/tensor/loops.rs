@@ -1,5 +1,4 @@
-//! Loops in the graph against the same computation written out: values, gradients of first and
-//! second order, and misuse.
+//! `Tensor::scan` against the unrolled computation: values, first and second gradients, and errors.
 
 use picograd::ir::{Op, UOp, toposort};
 use picograd::tensor::{Scanned, keepdim};
@@ -81,7 +80,7 @@ fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body)
 }
 
 #[test]
-fn a_loop_is_what_it_would_be_written_out() {
+fn scan_matches_its_unrolled_form() {
     // A recurrent network.
     agrees(&[&[2, 3]], &[&[4, 2, 3]], &[&[3, 3], &[3]], &|c, x, w| {
         let h = (c[0].matmul(&w[0]) + &x[0] + &w[1]).tanh();
@@ -122,7 +121,7 @@ fn a_loop_in_a_loop() {
 }
 
 #[test]
-fn gradients_stop_inside_where_they_are_told_to() {
+fn detach_stops_gradients_inside_calls() {
     let (x, w) = (noise(&[3, 2], 1).as_param(), noise(&[2], 2).as_param());
     let body = |c: &[Tensor], x: &[Tensor]| {
         let h = c[0].detach() * &w + &x[0] * c[0].square().detach();
@@ -156,7 +155,7 @@ fn nodes(t: &Tensor) -> usize {
 }
 
 #[test]
-fn the_graph_of_a_loop_does_not_grow_with_its_length() {
+fn scan_graphs_do_not_grow_with_length() {
     let of = |n: usize| {
         let (w, x) = (noise(&[3, 3], 1).as_param(), noise(&[n, 3], 2));
         let (last, all) = Tensor::scan(&[&noise(&[3], 3)], &[&x], |c, x| {
@@ -201,7 +200,7 @@ fn empty_loops_and_empty_values() {
 }
 
 #[test]
-fn misuse_is_an_error_that_says_what_to_do() {
+fn misuse_errors_name_the_fix() {
     let (c, x) = (Tensor::zeros([2]), Tensor::zeros([3, 2]));
     let e = |r: Result<Scanned>| r.err().unwrap().to_string();
     assert_eq!(
@@ -234,7 +233,7 @@ fn misuse_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_loop_is_the_same_on_every_device_and_for_the_reference() {
+fn scan_matches_the_reference_on_every_device() {
     let (w, xs, first) =
         (noise(&[3, 3], 1).float(), noise(&[5, 2, 3], 2).float(), noise(&[2, 3], 3).float());
     Tensor::realize_many(&[&w, &xs, &first]).unwrap();
@@ -265,7 +264,7 @@ fn a_loop_is_the_same_on_every_device_and_for_the_reference() {
 }
 
 #[test]
-fn a_captured_loop_reads_what_it_is_given() {
+fn captured_scans_read_their_arguments() {
     let w = (noise(&[3, 3], 1).float() * 0.5).realize().unwrap().as_param();
     let run = |first: &Tensor, xs: &Tensor| -> Result<(Tensor, Tensor)> {
         let (last, all) = Tensor::scan(&[first], &[xs], |c, x| {
@@ -317,7 +316,7 @@ fn loops_over_several_devices_are_written_out() {
 }
 
 #[test]
-fn loops_with_sizes_of_variables_are_written_out() {
+fn scans_of_symbolic_sizes_are_unrolled() {
     let (carry, xs) = (noise(&[6, 2], 1), noise(&[4, 6, 2], 2));
     let run = |carry: &Tensor, xs: &Tensor| {
         let (last, all) = Tensor::scan(&[carry], &[xs], |c, x| {
@@ -382,7 +381,7 @@ fn random_value(have: &[Tensor], shape: &[usize], next: &mut impl FnMut(usize) -
 
 /// Random bodies: carries and elements of several shapes, some of them kept, some not needed.
 #[test]
-fn random_loops_are_what_they_would_be_written_out() {
+fn random_scans_match_their_unrolled_form() {
     const SHAPES: [&[usize]; 4] = [&[], &[3], &[2, 3], &[3, 3]];
     for seed in 0..32u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

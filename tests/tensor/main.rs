@@ -1,5 +1,5 @@
-//! The frontend against hand values and small formulas, each method at least once, and the messages
-//! of misuse.
+//! Tensor methods against hand-computed values and small formulas, each method at least once, and
+//! errors of misuse.
 
 mod api;
 mod bounds;

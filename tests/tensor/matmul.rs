@@ -1,4 +1,4 @@
-//! Products of vectors, matrices and batches, and attention.
+//! Matrix products of vectors, matrices and batches, and attention.
 
 use super::{check, close, ramp};
 use half::f16;

@@ -1,4 +1,4 @@
-//! The same elements under other shapes.
+//! Movement ops.
 
 use super::{check, ramp};
 use picograd::Tensor;
@@ -23,7 +23,7 @@ fn reshapes_take_many_kinds_of_lists() {
 }
 
 #[test]
-fn a_move_that_moves_nothing_is_the_tensor_itself() {
+fn identity_movement_is_free() {
     let x = grid();
     assert_eq!(x.reshape([2, 3]).uop(), x.uop());
     assert_eq!(x.permute([0, 1]).uop(), x.uop());

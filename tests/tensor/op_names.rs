@@ -1,5 +1,4 @@
-//! An error names the method that was called, whatever that is made of: every `try_` method with
-//! shapes, dtypes or axes that it refuses.
+//! Every `try_` method names itself in its errors, not an op that it is made of.
 
 use picograd::tensor::{Attention, Conv, Interpolate, PadMode, Pool, Reduction, Rounding, Scatter};
 use picograd::{DType, Error, Tensor};
@@ -16,7 +15,7 @@ macro_rules! refused {
 }
 
 #[test]
-fn errors_name_the_method_that_was_called() {
+fn errors_name_the_called_method() {
     let x = Tensor::zeros([2, 3]);
     let bad = Tensor::zeros([4, 5]);
     let bools = Tensor::new([[true, false, true], [true, true, false]]);

@@ -1,6 +1,5 @@
-//! An infinity or a NaN in one place: whatever does not depend on that place is what it was, bit
-//! for bit, outputs and gradients. A product with a mask of zeros and ones fails here, for 0·∞ is
-//! NaN.
+//! An infinity or a NaN in one element leaves independent outputs and gradients unchanged, bit for
+//! bit. A product with a mask of zeros and ones fails here, because 0·∞ is NaN.
 
 use picograd::nn::Layer;
 use picograd::tensor::{
@@ -155,7 +154,7 @@ fn run(case: &Case, values: &[f32]) -> (Vec<f32>, Vec<f32>) {
 }
 
 #[test]
-fn what_does_not_depend_on_a_poisoned_place_stays() {
+fn independent_outputs_are_not_poisoned() {
     let mut checked = 0;
     for case in CASES {
         let n: usize = case.shape.iter().product();

@@ -1,5 +1,5 @@
-//! Pools of every kernel, stride, padding and rounding up to a few elements, against loops over the
-//! windows; the gradient goes to the place that is reported.
+//! Pools of every small kernel, stride, padding and rounding against loops over the windows; the
+//! gradient goes to the returned index.
 
 use picograd::Tensor;
 use picograd::tensor::Pool;

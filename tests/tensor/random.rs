@@ -1,4 +1,4 @@
-//! The generator is one for the process, so everything that needs a known state is in one test.
+//! Random numbers. The generator is process-wide, so that tests of its state are one test.
 
 use picograd::dtype::Element;
 use picograd::{DType, Tensor};
@@ -91,7 +91,7 @@ fn numbers_follow_the_seed_and_the_law() {
     assert!((900..1100).contains(&zeros), "{zeros}");
     assert_eq!(values::<f32>(Tensor::ones([3]).dropout(1.0)), [0.0; 3]);
     assert_eq!(Tensor::rand([0, 2]).shape(), [0, 2]);
-    a_second_call_is_the_same_graph_over_another_buffer();
+    a_second_call_reuses_the_graph();
     known_answers();
     orders_and_samples();
     attention_that_forgets();
@@ -188,7 +188,7 @@ fn attention_that_forgets() {
     assert!(q.try_scaled_dot_product_attention(&key, &v, Attention::new().dropout(1.5)).is_err());
 }
 
-fn a_second_call_is_the_same_graph_over_another_buffer() {
+fn a_second_call_reuses_the_graph() {
     let ops = |t: Tensor| t.uop().toposort().iter().map(|u| u.op()).collect::<Vec<_>>();
     assert_eq!(ops(Tensor::rand([3])), ops(Tensor::rand([3])));
 }

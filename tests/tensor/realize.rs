@@ -1,4 +1,4 @@
-//! When values are computed, kept and exchanged.
+//! Realization: when values are computed, stored and replaced.
 
 use super::check;
 use picograd::Tensor;

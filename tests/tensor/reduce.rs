@@ -1,4 +1,4 @@
-//! Folds over axes, and what is made of them.
+//! Reductions over axes and statistics.
 
 use super::{check, close, ramp};
 use half::f16;

@@ -1,5 +1,4 @@
-//! Running folds against loops, for lengths below and above a block and for several levels of
-//! blocks.
+//! Scans against loops, for lengths below and above a block and for several levels of blocks.
 
 use super::{check, close};
 use half::f16;
@@ -222,7 +221,7 @@ fn scans_do_work_in_proportion() {
 }
 
 #[test]
-fn exact_sums_have_the_same_bits_for_any_blocks() {
+fn exact_sums_do_not_depend_on_blocks() {
     let x: Vec<f32> = (0..5000).map(|i| (i % 13) as f32).collect();
     let mut sum = 0.0;
     let expected: Vec<f32> = x

@@ -1,5 +1,5 @@
-//! Sorting against the standard library's sort: lengths at which the method changes, with ties,
-//! NaNs and signed zeros, all dtypes, along any axis, on each device of the CPU.
+//! Sorting against the standard library: lengths at which the algorithm changes, ties, NaNs and
+//! signed zeros, all dtypes, any axis, on each CPU device.
 
 use super::check;
 use picograd::dtype::Element;

@@ -1,5 +1,5 @@
-//! Transposed convolution against its definition, pooling with places, interpolation against values
-//! of PyTorch.
+//! Transposed convolution against its definition, pooling with indices, interpolation against
+//! PyTorch.
 
 use super::{check, close, ramp};
 use picograd::tensor::{Conv, Interpolate, Pool};
@@ -105,7 +105,7 @@ fn transposed_convolutions() {
 }
 
 #[test]
-fn a_transpose_is_the_gradient_of_a_convolution() {
+fn transposed_convolution_is_the_gradient() {
     let (x, w) = (ramp(&[1, 2, 7]).as_param(), ramp(&[3, 2, 3]));
     let y = x.conv2d(&w, Conv::new().stride(2).padding(1));
     let g = y.sum(..).gradient(&[&x]).remove(0);
