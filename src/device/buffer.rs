@@ -2,6 +2,7 @@
 //! last handle frees the memory.
 
 use super::disk::DiskFile;
+use super::kind::{MemorySpace, memory_space};
 use super::limits::zeroed;
 use super::memory::HostBuffer;
 use super::registry::Device;
@@ -102,9 +103,9 @@ impl Buffer {
     /// tensor can be made before its device is found wanting.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
         let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
-        let mut memory = match device.as_str().split(':').next() {
-            Some("NULL") => Memory::Null,
-            Some("CPU" | "INTERP") => in_host()?,
+        let mut memory = match memory_space(device) {
+            Some(MemorySpace::Null) => Memory::Null,
+            Some(MemorySpace::Host) => in_host()?,
             _ => Device::named(device)
                 .map_or_else(|_| in_host(), |d| d.backend().allocate(bytes.len()))?,
         };
@@ -143,7 +144,7 @@ impl Buffer {
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Buffer> {
         let bytes = bytes_of(device, dtype, len)?;
-        if !matches!(device.as_str().split(':').next(), Some("CPU" | "INTERP")) {
+        if memory_space(device) != Some(MemorySpace::Host) {
             let mut all = zeroed(bytes)?;
             fill(&mut all)?;
             return Buffer::from_bytes(device, dtype, &all);
@@ -162,7 +163,7 @@ impl Buffer {
         device: &DeviceName,
         elements: impl AsRef<[T]> + Send + Sync + 'static,
     ) -> Result<Buffer> {
-        if !["CPU", "INTERP"].contains(&device.as_str().split(':').next().unwrap_or_default()) {
+        if memory_space(device) != Some(MemorySpace::Host) {
             return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
         }
         let memory = HostBuffer::lent(elements);

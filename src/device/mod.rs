@@ -1,7 +1,13 @@
 //! Devices: the registry of backends, buffers and allocators, and what runs on the host for them
 //! (compilers, object loader, thread pool).
 
+#[cfg(not(unix))]
+compile_error!(
+    "picograd builds on Linux and macOS: its host allocator, object loader and disk cache use Unix system calls"
+);
+
 mod allocator;
+pub(crate) mod backend;
 pub mod buffer;
 mod cl;
 mod counters;
@@ -10,6 +16,7 @@ pub mod disk;
 pub(crate) mod files;
 pub mod host;
 pub mod interp;
+pub(crate) mod kind;
 mod library;
 pub(crate) mod limits;
 pub mod memory;
@@ -23,12 +30,13 @@ pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 
+pub(crate) use backend::{Addresses, Call, Graph, Purpose};
+pub use backend::{Executable, HostFunction};
 pub(crate) use buffer::Memory;
 pub use buffer::{Buffer, MemoryRef};
 pub use counters::{Counters, counters, reset_counters};
 pub(crate) use counters::{count, count_all, count_plan};
-pub(crate) use registry::{Addresses, Call, Graph, Purpose};
-pub use registry::{Device, Executable, HostFunction};
+pub use registry::Device;
 pub use usage::DeviceMemory;
 
 #[cfg(test)]

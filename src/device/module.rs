@@ -3,7 +3,7 @@
 //! `src/compile` renders kernels, looks them up in the disk cache, puts the missing ones into
 //! modules, lets the backend compile and load those, and takes one [`Executable`] per kernel.
 
-use super::registry::{Executable, Purpose};
+use super::backend::{Executable, Purpose};
 use crate::disk_cache::CacheKey;
 use crate::error::{Error, Result};
 use crate::lower::Program;

@@ -2,9 +2,9 @@
 //! need not be there, and then dropped. For measuring the compiler and for reading what it writes:
 //! `DEV=NULL:CUDA DEBUG=4`.
 
+use super::backend::{Backend, Executable, Purpose};
 use super::buffer::{Memory, MemoryRef};
 use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
-use super::registry::{Backend, Executable, Purpose};
 use crate::error::Result;
 use crate::lower::Launch;
 use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};

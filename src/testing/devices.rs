@@ -2,6 +2,7 @@
 //! not there is left out, and that is said; one that `PICO_REQUIRE` names has to be there.
 
 use crate::device::Device;
+use crate::device::kind::{MemorySpace, compiles_slowly, kind_of, memory_space};
 use crate::dtype::DType;
 use crate::env;
 use crate::ir::DeviceName;
@@ -38,13 +39,12 @@ pub fn is_required(device: &str) -> bool {
     required
         .split(',')
         .map(str::trim)
-        .any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(&kind(device)))
+        .any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(kind(device)))
 }
 
-/// Does a device take so long to compile that it gets a part of the work? PoCL takes some 0.1 s for
-/// a kernel, lavapipe 0.02 s.
+/// True if the device compiles so slowly that it gets a part of the work.
 pub fn is_slow(device: &str) -> bool {
-    ["CL", "WEBGPU"].contains(&kind(device).as_str())
+    compiles_slowly(device)
 }
 
 /// Is there a dtype among these that the device does not compute in, as it says itself? What needs
@@ -54,8 +54,8 @@ pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
     dtypes.into_iter().any(|d| device.target().lacks(d))
 }
 
-fn kind(device: &str) -> String {
-    device.split(':').next().unwrap_or_default().trim().to_ascii_uppercase()
+fn kind(device: &str) -> &'static str {
+    kind_of(device).map_or("", |k| k.name)
 }
 
 /// Does the default device not compute in one of these dtypes? Then that is said, and a test of
@@ -72,8 +72,8 @@ pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
 /// Another device, for copies: of the same kind where they share programs, the interpreter
 /// otherwise.
 pub(super) fn beside(device: &DeviceName) -> DeviceName {
-    match kind(device.as_str()).as_str() {
-        "CPU" | "INTERP" => DeviceName::new(&format!("{}:1", device.as_str())),
+    match memory_space(device) {
+        Some(MemorySpace::Host) => DeviceName::new(&format!("{}:1", device.as_str())),
         _ => DeviceName::new("INTERP"),
     }
 }

@@ -3,9 +3,9 @@
 use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
 use super::{ClContext, api};
+use crate::device::backend::Executable;
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::module::{KernelInfo, LoadedModule, first_lines};
-use crate::device::registry::Executable;
 use crate::disk_cache::{self, save_failed_source};
 use crate::error::{Error, Result};
 use crate::lower::Launch;

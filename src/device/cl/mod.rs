@@ -11,9 +11,9 @@ mod memory;
 
 use self::api::{Api, Handle, Owned, check, numbers, text};
 use self::memory::ClPool;
+use super::backend::{Backend, Purpose};
 use super::buffer::Memory;
 use super::module::{Batching, CompiledModule, LoadedModule, ModuleCompiler};
-use super::registry::{Backend, Purpose};
 use crate::disk_cache::CacheKey;
 use crate::env;
 use crate::error::{Error, Result};

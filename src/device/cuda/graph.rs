@@ -4,8 +4,8 @@
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
 use super::kernel::{CudaKernel, addresses};
+use crate::device::backend::{Call, Executable, Graph};
 use crate::device::buffer::MemoryRef;
-use crate::device::registry::{Call, Executable, Graph};
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use std::ffi::c_void;

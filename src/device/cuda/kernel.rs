@@ -4,11 +4,11 @@ use super::driver::{Address, Handle, number, shown};
 use super::gpu::Gpu;
 use super::memory::CudaMemory;
 use super::nvrtc::Nvrtc;
+use crate::device::backend::{Executable, Purpose};
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::module::{
     Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler,
 };
-use crate::device::registry::{Executable, Purpose};
 use crate::disk_cache::CacheKey;
 use crate::env;
 use crate::error::{Error, Result};

@@ -5,16 +5,17 @@ use super::arch::{Arch, NATIVE};
 use super::cc::CCompiler;
 use super::elf::Code;
 use super::llvm::Llvm;
-use super::pool;
+use super::{platform, pool};
+use crate::device::backend::{Addresses, Backend, Executable, HostFunction, Purpose};
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::memory::HostBuffer;
 use crate::device::module::{Batching, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
-use crate::device::registry::{Addresses, Backend, Executable, HostFunction, Purpose};
 use crate::disk_cache::CacheKey;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::render::{self, Clang, Renderer};
 use crate::target::Target;
+use std::env::consts::{ARCH, OS};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,7 @@ enum Compiler {
 impl Cpu {
     /// Through C, where there is a compiler. The code is for the CPU of a name, or for this one.
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
+        platform::check_clang(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let target = Target { fma: arch.fma, ..Target::c(pool::threads(), arch.vector_bytes) };
         Ok(Cpu {
@@ -43,6 +45,7 @@ impl Cpu {
 
     /// Through LLVM, where there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
+        platform::check_cpu(ARCH).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let target = Target { fma: arch.fma, ..Target::llvm(pool::threads(), arch.vector_bytes) };
         Ok(Cpu {

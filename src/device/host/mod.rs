@@ -5,4 +5,5 @@ pub mod cc;
 pub(super) mod cpu;
 pub mod elf;
 pub mod llvm;
+pub(in crate::device) mod platform;
 pub mod pool;

@@ -1,10 +1,10 @@
 //! The interpreter as a device.
 
 use super::{Interp, Options};
+use crate::device::backend::{Backend, Executable};
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::memory::HostBuffer;
 use crate::device::module::ModuleCompiler;
-use crate::device::registry::{Backend, Executable};
 use crate::device::{interp, limits};
 use crate::env;
 use crate::error::{Error, Result};

@@ -2,9 +2,9 @@
 
 use super::memory::MetalMemory;
 use super::{MetalContext, Pending};
+use crate::device::backend::Executable;
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::module::{CompileVariant, KernelInfo, LoadedModule, first_lines};
-use crate::device::registry::Executable;
 use crate::disk_cache::{self, save_failed_source};
 use crate::env;
 use crate::error::{Error, Result};

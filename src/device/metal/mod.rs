@@ -13,9 +13,9 @@ mod memory;
 
 use self::kernel::MetalModule;
 use self::memory::MetalPool;
+use super::backend::{Backend, Purpose};
 use super::buffer::Memory;
 use super::module::{CompiledModule, ModuleCompiler};
-use super::registry::{Backend, Purpose};
 use crate::error::{Error, Result};
 use crate::lower::Program;
 use crate::render::{self, Renderer};

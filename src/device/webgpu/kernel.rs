@@ -2,9 +2,9 @@
 
 use super::memory::{WebGpuMemory, allocate};
 use super::{Starts, WebGpuContext, locked};
+use crate::device::backend::Executable;
 use crate::device::buffer::{Memory, MemoryRef, Remote};
 use crate::device::module::{KernelInfo, first_lines};
-use crate::device::registry::Executable;
 use crate::disk_cache::{self, save_failed_source};
 use crate::dtype::DType;
 use crate::error::{Error, Result};

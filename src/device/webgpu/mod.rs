@@ -9,9 +9,9 @@ mod kernel;
 mod memory;
 
 use self::memory::WebGpuPool;
+use super::backend::{Backend, Executable, Purpose};
 use super::buffer::Memory;
 use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
-use super::registry::{Backend, Executable, Purpose};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::render::{Fma, Renderer, Wgsl};

@@ -13,6 +13,7 @@ mod api;
 
 use self::api::{Api, Handle};
 use super::arch::NATIVE;
+use super::platform;
 use crate::device::module::first_lines;
 use crate::disk_cache::{self, CacheKey, DiskCache, save_failed_source};
 use crate::env;
@@ -149,13 +150,7 @@ impl Llvm {
 
     fn search(wanted: Option<&str>) -> Result<Llvm> {
         let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::Device(
-                "LLVM makes code for x86-64 only, so far, which this machine is not; \
-                 DEV=CPU:CLANG works"
-                    .into(),
-            ));
-        }
+        platform::check_cpu(std::env::consts::ARCH).map_err(Error::Device)?;
         match wanted.map(str::trim).filter(|w| !w.is_empty()) {
             Some("0" | "off") => return Err(Error::Device("PICO_LLVM turns LLVM off".into())),
             Some(name) => {

@@ -1,0 +1,135 @@
+//! The contract of a backend: the traits that a device implements.
+
+use super::buffer::{Memory, MemoryRef};
+use super::module::ModuleCompiler;
+use crate::error::{Error, Result};
+use crate::lower::{Launch, Program};
+use crate::target::Target;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A device: memory, compilation and launches.
+pub(crate) trait Backend: Send + Sync {
+    /// What its kernels may use.
+    fn target(&self) -> &Target;
+    /// Describes it in one line: compiler, version, threads.
+    fn describe(&self) -> String;
+    /// Allocates memory of `bytes` bytes.
+    fn allocate(&self, bytes: usize) -> Result<Memory>;
+    /// The compiler of its language; `None` if it runs linear programs themselves, by
+    /// [`interpret`](Self::interpret).
+    fn compiler(&self) -> Option<&dyn ModuleCompiler>;
+    /// Makes a linear program executable, on a device without a compiler.
+    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Err(Error::Device(format!("kernel {}: the device interprets no programs", program.name)))
+    }
+    /// Prepares kernels that run many times in this order as one graph launch. `overlap` says
+    /// whether two arguments, by their indices, may share memory. `None` if launching the kernels
+    /// one by one is as good.
+    fn graph(
+        &self,
+        _calls: &[Call],
+        _overlap: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Option<Box<dyn Graph>>> {
+        Ok(None)
+    }
+    /// Bytes taken from the system, in use or free for the next buffers. The host's, for a device
+    /// without memory of its own.
+    fn held(&self) -> usize {
+        super::memory::held_bytes()
+    }
+    /// Bytes that it may take at most, if known.
+    fn limit(&self) -> Option<usize> {
+        Some(super::memory::limit())
+    }
+    /// Waits until all launches and copies are done.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A kernel of a [`Graph`].
+pub(crate) struct Call<'a> {
+    /// The kernel.
+    pub executable: &'a Arc<dyn Executable>,
+    /// The indices of its arguments among those of the graph.
+    pub args: std::ops::Range<usize>,
+    /// The arguments that it writes, counted from its first.
+    pub writes: &'a [usize],
+}
+
+/// Kernels that the driver launches as one unit.
+pub(crate) trait Graph: Send {
+    /// Runs all kernels on the memory of each argument. `launch` returns the launch sizes of a
+    /// kernel, which may depend on variables.
+    ///
+    /// # Safety
+    /// As for [`Executable::run`], for each kernel.
+    unsafe fn launch(&mut self, args: &[MemoryRef], launch: &dyn Fn(usize) -> Launch)
+    -> Result<()>;
+}
+
+/// Addresses of buffers, shared between the threads of a kernel.
+pub(crate) struct Addresses(pub Vec<*mut u8>);
+// SAFETY: kernels only read the addresses, and their threads write disjoint elements.
+unsafe impl Sync for Addresses {}
+// SAFETY: an address belongs to no thread.
+unsafe impl Send for Addresses {}
+
+impl Addresses {
+    /// A pointer to the addresses from `first` on, as a kernel takes them.
+    pub fn from(&self, first: usize) -> *const *mut u8 {
+        self.0[first..].as_ptr()
+    }
+}
+
+/// A kernel of the host as a function of the addresses of its buffers and the thread number.
+pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long);
+
+/// Why a program is compiled, which decides whether the disk cache is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be run now and by later processes: looked up in the disk cache and stored there.
+    Cached,
+    /// To be timed or compared as users run it, and dropped. Bypasses the disk cache.
+    Measure,
+    /// To be run once. Bypasses the disk cache; the compiler may produce slower code in less time.
+    Once,
+    /// A text that no renderer wrote: cached, and verified by a compiler that works in this
+    /// process.
+    UserText,
+}
+
+/// A compiled kernel.
+pub trait Executable: Send + Sync {
+    /// Runs it on one memory reference per slot, and returns its time. A device that does not wait
+    /// for its kernels returns zero, unless `DEBUG=2` or `PROFILE` asks for times.
+    ///
+    /// # Safety
+    /// The kernel was compiled from a program whose indices are proven in bounds or masked, or from
+    /// a text whose author guarantees it. The memory of each slot has the length and dtype that the
+    /// program declares, is writable if the program writes it, and is not used by anything else
+    /// during the run.
+    unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration>;
+    /// Runs it, waits until it is done, and returns its time.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
+        // SAFETY: the caller upholds the contract of `run`.
+        unsafe { self.run(args, launch) }
+    }
+    /// The machine code, if it is in host memory.
+    fn machine_code(&self) -> Option<&[u8]> {
+        None
+    }
+    /// The function that runs it, if it is one of this process. The caller upholds the contract of
+    /// [`run`](Self::run), and calls it once per thread number.
+    fn entry(&self) -> Option<HostFunction> {
+        None
+    }
+    /// The concrete type, for a backend that downcasts its own kernels.
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+}
