@@ -1,6 +1,5 @@
-//! What methods take: lists of sizes, axes to fold, values per spatial axis. Each is a small struct
-//! that many Rust types convert into, so that `[2, -1]`, `&shape`, `vec![2, 3]` and `5` all read
-//! well at a call.
+//! Argument types: sizes, axes, values per spatial axis. Many Rust types convert into each, such as
+//! `[2, -1]`, `&shape`, `vec![2, 3]` and `5`.
 
 use super::{Tensor, resolve_axis, wrong_shape};
 use crate::error::{Error, Result};
@@ -8,9 +7,9 @@ use crate::shape::{Dims, SymInt, checked_numel};
 use smallvec::SmallVec;
 use std::ops::RangeFull;
 
-/// An integer that can be a size or an axis.
+/// Integer type of sizes and axes.
 pub trait Int: Copy {
-    /// As a signed size.
+    /// Converts to `isize`.
     fn int(self) -> isize;
 }
 macro_rules! int {
@@ -18,12 +17,12 @@ macro_rules! int {
 }
 int! { i32 i64 isize u32 u64 usize }
 
-/// A list of sizes or axes: `[2, 3]`, `&[2, -1]`, a slice, a `Vec`, one number, or `()` for none.
-/// What `-1` means is the method's to say.
+/// List of sizes or axes: `[2, 3]`, `&[2, -1]`, a slice, a `Vec`, one number, or `()` for none. The
+/// meaning of `-1` depends on the method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub SmallVec<[isize; 4]>);
 
-/// Lets whatever can be a list of integers become a struct, by way of a list of `isize`.
+/// Implements conversions from lists of integers.
 macro_rules! from_lists {
     ($name:ident, $make:expr) => {
         from_lists!($name, $make, $make);
@@ -74,7 +73,7 @@ macro_rules! from_lists {
 from_lists! { Sizes, Sizes }
 
 impl Sizes {
-    /// As sizes, none of them negative and all together countable.
+    /// Resolves sizes; negative ones, and more elements than an index can count, are an error.
     pub(crate) fn shape(&self, op: &'static str) -> Result<Dims> {
         let sizes: Option<Dims> = self.0.iter().map(|&n| usize::try_from(n).ok()).collect();
         let Some(sizes) = sizes else {
@@ -83,7 +82,7 @@ impl Sizes {
         checked_numel(op, &sizes)?;
         Ok(sizes)
     }
-    /// As the sizes of `numel` elements, with one `-1` standing for what is left.
+    /// Resolves the sizes of a reshape, with at most one inferred `-1`.
     pub(super) fn infer(&self, op: &'static str, from: &[usize]) -> Result<Dims> {
         let open = self.0.iter().filter(|&&n| n == -1).count();
         if open == 0 {
@@ -105,7 +104,7 @@ impl Sizes {
         }
         Ok(self.0.iter().map(|&n| if n == -1 { numel / rest } else { n as usize }).collect())
     }
-    /// As axes of a shape, each once.
+    /// Resolves axes of a shape; duplicates are an error.
     pub(super) fn axes(&self, op: &'static str, shape: &[usize]) -> Result<Dims> {
         let mut axes = Dims::new();
         for &axis in &self.0 {
@@ -122,8 +121,8 @@ impl Sizes {
     }
 }
 
-/// The sizes of a tensor, which may be variables: whatever [`Sizes`] takes, a bound variable, or a
-/// tuple of numbers and bound variables.
+/// Sizes of a tensor, which may be symbolic: anything that converts to [`Sizes`], a bound variable,
+/// or a tuple of numbers and bound variables.
 ///
 /// ```
 /// use picograd::{Tensor, Variable};
@@ -139,9 +138,9 @@ impl Sizes {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// The greatest sizes.
+    /// Upper bounds of the sizes.
     sizes: Sizes,
-    /// Axes whose sizes are variables.
+    /// Axes with symbolic sizes.
     bounds: Vec<(usize, SymInt)>,
 }
 
@@ -163,11 +162,11 @@ impl From<SymInt> for Shape {
     }
 }
 
-/// One size of a [`Shape`]: a number, or a variable.
+/// One size of a [`Shape`].
 pub enum Size {
-    /// A number; what -1 means is the method's to say.
+    /// Number; the meaning of -1 depends on the method.
     Number(isize),
-    /// A bound variable, or a sum of some.
+    /// Bound variable, or an expression of bound variables.
     SymInt(SymInt),
 }
 impl<T: Int> From<T> for Size {
@@ -192,7 +191,7 @@ impl FromIterator<Size> for Shape {
         for (axis, size) in sizes.into_iter().enumerate() {
             shape.sizes.0.push(match &size {
                 Size::Number(n) => *n,
-                // One that is out of bounds is said to be where it is cut.
+                // `sizes` reports values that are out of bounds.
                 Size::SymInt(b) => isize::try_from(b.max().max(0)).unwrap_or(isize::MAX),
             });
             if let Size::SymInt(b) = size {
@@ -220,37 +219,39 @@ shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4);
 shapes_of_tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl Shape {
-    /// The greatest sizes; -1 is where the method has to say what it means. A sum of variables that
-    /// can be no size is an error.
+    /// Upper bounds of the sizes, with -1 unresolved. A symbolic size that may be negative is an
+    /// error.
     pub(super) fn sizes(&self, op: &'static str) -> Result<&Sizes> {
         self.bounds.iter().try_for_each(|(_, bound)| bound.check(op))?;
         Ok(&self.sizes)
     }
-    /// A tensor of the greatest sizes, cut to the variables. An axis that is not to be cut has to
-    /// be of that variable already.
-    pub(super) fn cut(
+    /// Slices a tensor of the upper bounds to the symbolic sizes. An axis that may not be sliced
+    /// has to have that symbolic size already.
+    pub(super) fn slice_symbolic(
         &self,
         op: &'static str,
         whole: Tensor,
-        may_cut: impl Fn(usize) -> bool,
+        may_slice: impl Fn(usize) -> bool,
     ) -> Result<Tensor> {
         let mut t = whole;
         for (axis, bound) in &self.bounds {
             let now = t.uop().extent(*axis).cloned();
             t = match now {
                 Some(extent) if extent == *bound => t,
-                // A variable that can be one number only is that number.
+                // A variable with a single value is that number.
                 None if (bound.min(), bound.max())
                     == (t.dims()[*axis] as i64, t.dims()[*axis] as i64) =>
                 {
                     t
                 }
-                None if may_cut(*axis) => t.part(op, *axis, SymInt::number(0), bound.clone())?,
+                None if may_slice(*axis) => {
+                    t.slice_symbolic(op, *axis, SymInt::number(0), bound.clone())?
+                }
                 other => {
                     let size = other.unwrap_or(SymInt::number(t.dims()[*axis] as i64));
                     return wrong_shape(
                         op,
-                        format!("axis {axis} would have the size {bound}, and has {size}"),
+                        format!("expected size {bound} along axis {axis}, got {size}"),
                     );
                 }
             };
@@ -259,11 +260,11 @@ impl Shape {
     }
 }
 
-/// Axes to fold: `..` for all, one number, or a list; negative ones count from the end. [`keepdim`]
-/// keeps them with size 1.
+/// Axes of a reduction: `..` for all, one number, or a list; negative ones count from the end.
+/// [`keepdim`] keeps them with size 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axes {
-    /// `None` is all.
+    /// `None` for all axes.
     list: Option<Sizes>,
     keep: bool,
 }
@@ -275,7 +276,7 @@ impl From<RangeFull> for Axes {
     }
 }
 
-/// The same axes, which stay with size 1 after the fold.
+/// Keeps reduced axes with size 1.
 ///
 /// ```
 /// use picograd::{Tensor, tensor::keepdim};
@@ -289,16 +290,16 @@ pub fn keepdim(axes: impl Into<Axes>) -> Axes {
 }
 
 impl Axes {
-    /// The axes of a shape, ascending, and whether they stay.
+    /// Axes in ascending order, and whether they are kept.
     pub(super) fn resolve(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
-        let (mut axes, keep) = self.in_order(op, shape)?;
+        let (mut axes, keep) = self.in_given_order(op, shape)?;
         axes.sort_unstable();
         Ok((axes, keep))
     }
-    /// The axes of a shape in the order in which they were given, and whether they stay.
-    pub(super) fn in_order(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
+    /// Axes in the given order, and whether they are kept.
+    pub(super) fn in_given_order(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
         let axes = match &self.list {
-            // A tensor without axes counts as one of one element.
+            // A scalar has one implicit axis, as in PyTorch.
             Some(list) if shape.is_empty() && matches!(list.0[..], [0 | -1]) => Dims::new(),
             None => (0..shape.len()).collect(),
             Some(list) => list.axes(op, shape)?,
@@ -307,22 +308,22 @@ impl Axes {
     }
 }
 
-/// A number per spatial axis, or one for all of them.
+/// Number per spatial axis, or one number for all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spatial {
     list: Sizes,
-    /// Given as one number and not as a list.
+    /// True for one number that is not in a list.
     bare: bool,
 }
 
 from_lists! { Spatial, |list| Spatial { list: Sizes(list), bare: false }, |one| Spatial { list: Sizes(one), bare: true } }
 
 impl Spatial {
-    /// The length of the list; `None` for a bare number, which stands for any.
+    /// Length of the list; `None` for a bare number.
     pub(crate) fn rank(&self) -> Option<usize> {
         (!self.bare).then_some(self.list.0.len())
     }
-    /// One number for each of `n` axes.
+    /// Resolves one number for each of `n` axes.
     pub(crate) fn resolve(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.list.shape(op)?;
         match list.len() {
@@ -333,7 +334,7 @@ impl Spatial {
             }
         }
     }
-    /// As [`Spatial::resolve`], where zero makes no sense.
+    /// [`Spatial::resolve`], where 0 is an error.
     pub(crate) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.resolve(op, what, n)?;
         if list.contains(&0) {
@@ -344,8 +345,7 @@ impl Spatial {
     }
 }
 
-/// Padding of the spatial axes: one number for all sides, one per axis, or `(before, after)` per
-/// axis.
+/// Padding of spatial axes: one number for all sides, one per axis, or `(before, after)` per axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sides(Vec<(usize, usize)>);
 
@@ -371,7 +371,7 @@ impl From<&[(usize, usize)]> for Sides {
 }
 
 impl Sides {
-    /// `(before, after)` for each of `n` axes.
+    /// Resolves `(before, after)` for each of `n` axes.
     pub(crate) fn resolve(&self, op: &'static str, n: usize) -> Result<Vec<(usize, usize)>> {
         match self.0.len() {
             1 => Ok(vec![self.0[0]; n]),

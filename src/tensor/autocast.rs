@@ -1,8 +1,8 @@
-//! Mixed precision: operations that gain from narrow floats get them, and those that lose too many
-//! digits get `f32`. The lists are PyTorch's.
+//! Mixed precision: operations that profit from narrow floats are cast to them, and those that lose
+//! too much precision to `f32`. The lists are PyTorch's.
 //!
-//! The setting belongs to the thread and to a scope. Only the operation that a user calls is cast;
-//! what it is made of runs as if there were no autocast. `fallible!` counts the depth for that.
+//! The setting belongs to the thread and to a scope. Only the operation that a user calls is cast,
+//! not those that it is composed of; `fallible!` counts the nesting depth.
 
 use super::{Operand, Tensor};
 use crate::dtype::DType;
@@ -13,7 +13,7 @@ use std::cell::Cell;
 #[derive(Clone, Copy)]
 struct State {
     dtype: Option<DType>,
-    /// How many operations are being built inside each other.
+    /// Nesting depth of operations being built.
     depth: u32,
 }
 
@@ -21,7 +21,7 @@ thread_local! {
     static STATE: Cell<State> = const { Cell::new(State { dtype: None, depth: 0 }) };
 }
 
-/// Puts the old state back, after a panic too.
+/// Restores the old state, also after a panic.
 pub(crate) struct Restore(State);
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -29,26 +29,25 @@ impl Drop for Restore {
     }
 }
 
-/// Runs a function in which matrix products, convolutions and attention take and give a narrow
-/// float dtype, `bf16` or `f16`, while sums, exponentials, norms and losses take and give `f32`;
-/// all other operations keep the dtype that they are given, and promote as always. Parameters stay
-/// in `f32`: their casts are part of the graph, and their gradients are `f32` again.
+/// Runs a function with mixed precision: matrix products, convolutions and attention compute in a
+/// narrow float dtype, `bf16` or `f16`, and sums, exponentials, norms and losses in `f32`. Other
+/// operations keep their dtypes and promote as usual. Parameters stay in `f32`: their casts are
+/// part of the graph, and their gradients are `f32`.
 ///
-/// The setting belongs to this thread and ends with the function. Inside, another `autocast` sets
-/// another dtype for its own scope, and [`no_autocast`] none. It is decided while the graph is
-/// built, so it may stand inside a [`Jit`](crate::Jit) or around it. `f64` and integers are left
-/// alone.
+/// The setting belongs to this thread and ends with the function. Nested calls of `autocast` and
+/// [`no_autocast`] override it. It takes effect while the graph is built, so that it may be inside
+/// a [`Jit`](crate::Jit) or around it. `f64` and integers are not cast.
 ///
 /// | to the narrow dtype | to `f32` |
 /// |---|---|
 /// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `matrix_norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate`, all losses, the layers `LayerNorm`, `LayerNorm2d`, `GroupNorm` and `RMSNorm` |
 ///
-/// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` give the dtype of
+/// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` return the dtype of
 /// their input. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
 ///
-/// `binary_crossentropy` is an error inside, as in PyTorch: its gradient leaves the range of narrow
-/// floats; `binary_crossentropy_logits` does not. A [`GradScaler`](crate::nn::optim::GradScaler)
-/// keeps gradients of `f16` from vanishing.
+/// `binary_crossentropy` is an error inside, as in PyTorch, because its gradient overflows narrow
+/// floats; use `binary_crossentropy_logits`. A [`GradScaler`](crate::nn::optim::GradScaler) keeps
+/// `f16` gradients from underflowing.
 ///
 /// ```
 /// use picograd::{DType, Tensor, autocast, no_autocast};
@@ -89,20 +88,20 @@ fn scoped<T>(dtype: Option<DType>, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Counts an operation that is made of others, for as long as the guard lives.
+/// Increments the nesting depth while the guard lives.
 pub(crate) fn enter() -> Restore {
     let old = STATE.get();
     STATE.set(State { depth: old.depth + 1, ..old });
     Restore(old)
 }
 
-/// The narrow dtype, if autocast is on and no more operations than these are being built.
+/// Narrow dtype, if autocast is on and the nesting depth is at most `depth`.
 fn active(depth: u32) -> Option<DType> {
     let state = STATE.get();
     state.dtype.filter(|_| state.depth <= depth)
 }
 
-/// The input of a layer of the narrow list, where it has to be cast.
+/// Casts the input of a layer on the narrow list.
 pub(crate) fn narrow_layer(x: &Tensor) -> Tensor {
     match active(0) {
         Some(dtype) if matches!(x.dtype(), DType::F32 | DType::BF16 | DType::F16) => x.cast(dtype),
@@ -110,23 +109,22 @@ pub(crate) fn narrow_layer(x: &Tensor) -> Tensor {
     }
 }
 
-/// Whether autocast is on for what a layer does.
+/// True if autocast is on for a layer.
 pub(crate) fn is_on() -> bool {
     active(0).is_some()
 }
 
-/// The input of an operation of the `f32` list, where it has to be cast: in a method of
-/// `fallible!`.
+/// Input of an operation on the `f32` list, if it has to be cast; for methods of `fallible!`.
 pub(super) fn wide(x: &Tensor) -> Option<Tensor> {
     active(1).and_then(|_| widened(x))
 }
 
-/// The same in a method that cannot fail.
+/// [`wide`] for infallible methods.
 pub(super) fn plain_wide(x: &Tensor) -> Option<Tensor> {
     active(0).and_then(|_| widened(x))
 }
 
-/// The same for a method that is one op.
+/// [`wide`] for methods that are one op.
 pub(super) fn unary_wide(x: &Tensor, op: Op) -> Option<Tensor> {
     if matches!(op, Op::Exp | Op::Log | Op::Log2 | Op::Rsqrt | Op::Tan) {
         plain_wide(x)
@@ -135,7 +133,7 @@ pub(super) fn unary_wide(x: &Tensor, op: Op) -> Option<Tensor> {
     }
 }
 
-/// The operand of an operation of the `f32` list, as it goes with an input that was cast.
+/// Operand of an operation on the `f32` list whose input was cast.
 pub(super) fn wide_operand(operand: Operand) -> Operand {
     match operand {
         Operand::Tensor(t) => Operand::Tensor(widened(&t).unwrap_or(t)),
@@ -147,7 +145,7 @@ fn widened(x: &Tensor) -> Option<Tensor> {
     matches!(x.dtype(), DType::BF16 | DType::F16).then(|| x.float())
 }
 
-/// The inputs of an operation of the narrow list, where one has to be cast.
+/// Inputs of an operation on the narrow list, if one has to be cast.
 pub(super) fn narrow<const N: usize>(inputs: [&Tensor; N]) -> Option<[Tensor; N]> {
     let dtype = active(1)?;
     let other = |x: &Tensor| {
@@ -159,14 +157,14 @@ pub(super) fn narrow<const N: usize>(inputs: [&Tensor; N]) -> Option<[Tensor; N]
     Some(inputs.map(|x| if other(x) { x.cast(dtype) } else { x.clone() }))
 }
 
-/// As [`narrow`], of any number of inputs.
+/// [`narrow`] for any number of inputs.
 pub(super) fn narrow_all(inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
     active(1)?;
     Some(inputs.iter().map(|x| narrow([x]).map_or_else(|| (*x).clone(), |[x]| x)).collect())
 }
 
-/// An error, where autocast is on, for an operation that is not safe in narrow floats.
-pub(super) fn banned(op: &str, instead: &str) -> Result<()> {
+/// Error under autocast for an operation that is unsafe in narrow floats.
+pub(super) fn reject(op: &str, instead: &str) -> Result<()> {
     match active(1) {
         Some(dtype) => {
             let msg = format!(

@@ -1,5 +1,4 @@
-//! Operands of an elementwise operation brought together: one dtype by promotion, one shape by
-//! broadcasting, one device.
+//! Unification of operands: one dtype by promotion, one shape by broadcasting, one device.
 
 use super::{Tensor, intern_device, wrong_shape};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
@@ -9,14 +8,13 @@ use crate::shape::{Dims, Extents, Movement, SymInt, checked_numel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-/// The other side of an operation: a tensor, or a Rust number, which takes the tensor's dtype
-/// unless it is of a higher kind (a float beside integers makes `f32`, an integer beside bools
-/// `i32`).
+/// Operand: a tensor, or a Rust number. A number takes the dtype of the tensor unless it is of a
+/// higher kind (a float with integers gives `f32`, an integer with bools `i32`).
 #[derive(Clone)]
 pub enum Operand {
-    /// A tensor.
+    /// Tensor.
     Tensor(Tensor),
-    /// A bare number.
+    /// Rust number.
     Scalar(Const, Weak),
 }
 
@@ -49,7 +47,7 @@ impl Operand {
 }
 
 impl Tensor {
-    /// The operand as a tensor of this one's dtype: what is written into it.
+    /// Casts an operand to this tensor's dtype.
     pub(super) fn cast_operand(&self, value: Operand) -> Result<Tensor> {
         match value {
             Operand::Scalar(c, weak) => self
@@ -60,7 +58,7 @@ impl Tensor {
     }
 }
 
-/// Operands of one dtype and one shape. Literals stay of rank 0: they go with every shape.
+/// Operands with common dtype and shape. Constants stay scalars.
 pub(super) struct Unified {
     pub(super) src: SmallVec<[UOp; 3]>,
     pub(super) dtype: DType,
@@ -68,20 +66,20 @@ pub(super) struct Unified {
 }
 
 impl Unified {
-    /// The node of an op on the first two, as a tensor.
+    /// Applies a binary op to the first two operands.
     pub(super) fn node(&self, op: Op) -> Tensor {
         Tensor::new_inner(self.src[0].binary(op, &self.src[1]), self.device, None)
     }
 }
 
-/// Brings operands together in the dtype that they promote to.
+/// Unifies operands in their promoted dtype.
 pub(super) fn unify(op: &'static str, operands: &[Operand]) -> Result<Unified> {
-    let dtype = promoted(operands);
+    let dtype = promote_operands(operands);
     let dtypes: SmallVec<[DType; 3]> = operands.iter().map(|_| dtype).collect();
     Ok(Unified { dtype, ..unify_as(op, operands, &dtypes)? })
 }
 
-/// Brings operands together in shape and device, each in its given dtype.
+/// Unifies shape and device of operands, each in the given dtype.
 pub(super) fn unify_as(
     op: &'static str,
     operands: &[Operand],
@@ -97,8 +95,7 @@ pub(super) fn unify_as(
     Ok(Unified { src, dtype: dtypes[0], device })
 }
 
-/// How much of each axis is there in all operands, where variables say: an axis has one size, or is
-/// broadcast.
+/// Symbolic dimensions of the broadcast shape; sizes have to be equal or 1.
 fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> {
     let nodes: SmallVec<[UOp; 3]> = operands
         .iter()
@@ -110,7 +107,7 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
     let rank = nodes.iter().map(|u| u.shape().len()).max().unwrap_or(0);
     let mut out: Vec<Option<SymInt>> = vec![None; rank];
     for back in 1..=rank {
-        // The sizes of those that are not broadcast along the axis.
+        // Sizes of the operands that are not broadcast along the axis.
         let size = |u: &UOp| {
             let axis = u.shape().len().checked_sub(back)?;
             (u.shape()[axis] != 1)
@@ -137,7 +134,7 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
     Ok(out.into())
 }
 
-/// A node that is broadcast along axes whose sizes are variables, of those sizes.
+/// Slices axes of a broadcast node to symbolic sizes.
 pub(super) fn slice_to_extents(u: UOp, extents: &[Option<SymInt>]) -> UOp {
     let mut u = u;
     if u.shape().is_empty() {
@@ -151,7 +148,7 @@ pub(super) fn slice_to_extents(u: UOp, extents: &[Option<SymInt>]) -> UOp {
     u
 }
 
-/// As a node of a dtype and a shape.
+/// Converts an operand to a node of a dtype and shape.
 fn to_node(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -> Result<UOp> {
     match operand {
         Operand::Scalar(c, _) => Ok(UOp::constant(*c, dtype)),
@@ -162,7 +159,7 @@ fn to_node(op: &'static str, operand: &Operand, dtype: DType, shape: &[usize]) -
     }
 }
 
-/// A cast; that of a literal is a literal.
+/// Casts a node; constants are folded.
 pub(super) fn cast_uop(u: &UOp, dtype: DType) -> UOp {
     match u.as_const() {
         Some(c) if u.dtype() != dtype => UOp::constant(c.cast(u.dtype(), dtype), dtype),
@@ -170,8 +167,8 @@ pub(super) fn cast_uop(u: &UOp, dtype: DType) -> UOp {
     }
 }
 
-/// The dtype that the operands meet in: tensors by the lattice, then bare numbers.
-pub(super) fn promoted(operands: &[Operand]) -> DType {
+/// Promoted dtype of tensors, then of numbers.
+pub(super) fn promote_operands(operands: &[Operand]) -> DType {
     let strong = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t.dtype()),
         Operand::Scalar(..) => None,
@@ -183,13 +180,13 @@ pub(super) fn promoted(operands: &[Operand]) -> DType {
     weak.fold(strong.fold(DType::VOID, promote), promote_weak)
 }
 
-/// The shape that all operands broadcast to: aligned at the last axis, sizes equal or 1.
+/// Broadcast shape: aligned at the last axis, with sizes equal or 1.
 pub(super) fn broadcast_shapes(op: &'static str, operands: &[Operand]) -> Result<Dims> {
     let shapes: Vec<Dims> = operands.iter().map(|o| o.shape()).collect();
     broadcast_dims(op, &shapes)
 }
 
-/// As [`broadcast_shapes`], of bare shapes.
+/// [`broadcast_shapes`] of plain shapes.
 pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = Dims::from_elem(1, rank);
@@ -216,12 +213,12 @@ pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> 
     Ok(out)
 }
 
-/// The tensor seen with a shape that it broadcasts to.
+/// Broadcasts a tensor to a shape.
 pub(super) fn broadcast_to(op: &'static str, t: &Tensor, shape: &[usize]) -> Result<Tensor> {
     Ok(t.with_uop(broadcast_node(op, &t.uop(), shape)?))
 }
 
-/// The node seen with a shape that it broadcasts to.
+/// Broadcasts a node to a shape.
 fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     let from = u.shape();
     if from[..] == *shape {
@@ -246,8 +243,8 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     })
 }
 
-/// The device of all operands. A graph without data, such as `zeros` or `arange`, goes wherever the
-/// others are.
+/// Common device of operands. A graph without storage, such as `zeros` or `arange`, runs on the
+/// device of the others.
 pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'static DeviceName> {
     let tensors = operands.iter().filter_map(|o| match o {
         Operand::Tensor(t) => Some(t),
@@ -256,7 +253,7 @@ pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'
     device_of(op, tensors)
 }
 
-/// As [`common_device`], of tensors.
+/// [`common_device`] of tensors.
 pub(super) fn device_of<'a>(
     op: &'static str,
     mut tensors: impl Iterator<Item = &'a Tensor>,
@@ -281,7 +278,7 @@ pub(super) fn device_of<'a>(
     Ok(device)
 }
 
-/// Does the graph read storage, so that it belongs to a device?
+/// True if the graph reads storage and is therefore bound to a device.
 pub(super) fn has_data(u: &UOp) -> bool {
     toposort([u]).iter().any(|n| {
         matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)

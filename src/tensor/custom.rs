@@ -1,6 +1,5 @@
-//! Kernels of the user's, as nodes that every device compiles, or as text for one. In come tensors
-//! and a kernel; out come tensors that are computed by it when they are asked for, in one graph
-//! with everything else.
+//! Custom kernels, as nodes that every device compiles, or as source text for one device. Their
+//! outputs are lazy tensors in one graph with all others.
 
 use super::broadcast::{Operand, common_device, has_data};
 use super::{Tensor, wrong_shape};
@@ -17,12 +16,12 @@ use std::sync::Arc;
 
 const OP: &str = "custom_kernel";
 
-/// From the buffers of the outputs and of the inputs, the stores.
+/// Builds the stores from the buffers of outputs and inputs.
 type BuildFn<'a> = dyn FnOnce(&[UOp], &[UOp]) -> Vec<UOp> + 'a;
-/// From the gradients of the outputs and the inputs, a gradient for each input.
+/// Returns a gradient per input from the gradients of the outputs and the inputs.
 type GradFn = dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync;
 
-/// A kernel for [`Tensor::custom_kernel`].
+/// Kernel for [`Tensor::custom_kernel`].
 pub struct CustomKernel<'a> {
     body: Body<'a>,
     grad: Option<Arc<GradFn>>,
@@ -34,14 +33,14 @@ enum Body<'a> {
 }
 
 impl<'a> CustomKernel<'a> {
-    /// A kernel of nodes. The function is given the buffers of the outputs and of the inputs,
-    /// one-dimensional and row-major, and returns its [stores](UOp::store): values over
-    /// [loads](UOp::load), [folds](UOp::fold) and elementwise ops, at indices over
-    /// [ranges](UOp::range). All stores close the same ranges, of the kind `Global`. What no store
-    /// reaches is not defined.
+    /// Kernel of nodes. The function takes the buffers of outputs and inputs, one-dimensional and
+    /// row-major, and returns [stores](UOp::store): values of [loads](UOp::load),
+    /// [reductions](UOp::fold) and elementwise ops, at indices over [ranges](UOp::range). All
+    /// stores close the same ranges, of the kind `Global`. Elements that no store writes are
+    /// undefined.
     ///
-    /// It is optimised and compiled for the device as all kernels are, and one that could leave its
-    /// buffers is an error.
+    /// It is optimized and compiled like all kernels. An access that is not proven inside its
+    /// buffer is an error.
     ///
     /// ```
     /// use picograd::{
@@ -65,20 +64,20 @@ impl<'a> CustomKernel<'a> {
         CustomKernel { body: Body::Nodes(Box::new(nodes)), grad: None }
     }
 
-    /// A kernel as text for a device, which calls the function `entry` with a pointer to each
-    /// output and each input, in order.
+    /// Kernel as source text for a device, which calls `entry` with a pointer to each output and
+    /// each input, in order.
     ///
-    /// | device | language | the function |
+    /// | device | language | signature |
     /// |---|---|---|
-    /// | `CPU:CLANG` | C | gets the number of its share after the pointers, a `long` |
-    /// | `CPU:LLVM` | LLVM's | is called `entry_entry`, and gets an array of the pointers and the number of its share, an `i64` |
-    /// | `CUDA` | CUDA C | is `extern "C" __global__` |
-    /// | `CL` | OpenCL C | is a `__kernel`, and gets after the pointers for each a `ulong`: the element of it that is the first |
+    /// | `CPU:CLANG` | C | the pointers, then the index of the share, a `long` |
+    /// | `CPU:LLVM` | LLVM IR | named `entry_entry`; an array of the pointers and the index of the share, an `i64` |
+    /// | `CUDA` | CUDA C | `extern "C" __global__` |
+    /// | `CL` | OpenCL C | `__kernel`; after the pointers, for each the index of its first element, a `ulong` |
     ///
     /// # Safety
-    /// Nothing looks into the text. It must be right for the shapes and dtypes that it is used
+    /// The text is not checked. It has to be correct for the shapes and dtypes that it is used
     /// with: it writes the outputs, reads the inputs, stays inside both, and its shares and threads
-    /// do not write what another touches.
+    /// do not write what another one accesses.
     ///
     /// ```
     /// use picograd::{DType, Device, Tensor, tensor::CustomKernel};
@@ -105,9 +104,9 @@ impl<'a> CustomKernel<'a> {
         CustomKernel { body: Body::Text(source), grad: None }
     }
 
-    /// How often a text is started: workgroups in each dimension, and threads of each. On a CPU the
-    /// first number is that of the shares, which run on several threads. Without it a text is
-    /// started once. A kernel of nodes says by its ranges what it does.
+    /// Launch size of a text: workgroups per dimension, and threads of each. On a CPU the first
+    /// number is that of the shares, which run in parallel. The default is one. A kernel of nodes
+    /// is launched by its ranges.
     ///
     /// ```
     /// use picograd::tensor::CustomKernel;
@@ -123,9 +122,9 @@ impl<'a> CustomKernel<'a> {
         self
     }
 
-    /// The gradient: a function of the gradients of the outputs and of the inputs, which returns
-    /// one gradient for each input, of its shape and dtype. It is linear in the gradients of the
-    /// outputs. Without it a gradient that comes to the kernel is an error.
+    /// Gradient: a function of the gradients of the outputs and of the inputs that returns one
+    /// gradient per input, of its shape and dtype. It has to be linear in the gradients of the
+    /// outputs. A kernel without one is not differentiable.
     ///
     /// ```
     /// use picograd::{
@@ -154,12 +153,11 @@ impl<'a> CustomKernel<'a> {
 }
 
 impl Tensor {
-    /// What a kernel of the user's makes of the inputs: a tensor for each output, whose shapes and
-    /// dtypes are given. Nothing runs until one of them is asked for; then the inputs are stored in
-    /// row-major order, and the kernel writes all its outputs. Over several devices each has the
-    /// whole of everything.
+    /// Applies a custom kernel to the inputs; returns a tensor for each output of the given shapes
+    /// and dtypes. When one of them is realized, the inputs are stored in row-major order, and the
+    /// kernel writes all outputs. On several devices everything is replicated.
     ///
-    /// [`CustomKernel`] says how a kernel is written, and has examples.
+    /// [`CustomKernel`] describes how a kernel is written, with examples.
     ///
     /// ```
     /// use picograd::{
@@ -201,13 +199,10 @@ impl Tensor {
         let given: Vec<(DType, Dims)> = inputs.iter().map(|t| (t.dtype(), t.dims())).collect();
         for (dtype, shape) in shapes.iter().chain(&given) {
             if !DType::ALL.contains(dtype) {
-                return Err(Error::DType {
-                    op: OP,
-                    msg: format!("a tensor has no elements of {dtype}"),
-                });
+                return Err(Error::DType { op: OP, msg: format!("a tensor cannot hold {dtype}") });
             }
             if checked_numel(OP, shape)? == 0 {
-                return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} has no element"));
+                return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} is empty"));
             }
         }
         let buffer = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {
@@ -221,12 +216,12 @@ impl Tensor {
         let args: Vec<UOp> = shapes.iter().chain(&given).enumerate().map(buffer).collect();
         let (written, read) = args.split_at(shapes.len());
         let ast = match kernel.body {
-            Body::Nodes(nodes) => checked(UOp::sink(nodes(written, read)), written, read)?,
-            Body::Text(source) => text(source, &args, shapes.len(), device)?,
+            Body::Nodes(nodes) => check_kernel(UOp::sink(nodes(written, read)), written, read)?,
+            Body::Text(source) => source_node(source, &args, shapes.len(), device)?,
         };
         let custom = Arc::new(Custom { ast, outputs: shapes.clone() });
         let make = |inputs: &[Tensor], i: usize| -> Result<Tensor> {
-            let src: Src = inputs.iter().map(|t| placed(t, device)).collect::<Result<_>>()?;
+            let src: Src = inputs.iter().map(|t| input_node(t, device)).collect::<Result<_>>()?;
             let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(custom.clone()));
             Ok(Tensor::from_uop(
                 UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)),
@@ -258,8 +253,8 @@ impl Tensor {
     }
 }
 
-/// A kernel of the library's own, which is correct by construction: unlike those of users it may
-/// run in order and read what it wrote. Inputs are given by dtype and length; no buffer is empty.
+/// Kernel of the library, which is correct by construction: it may run sequentially and read what
+/// it wrote. Inputs are given by dtype and length; no buffer is empty.
 pub(super) fn library_kernel(
     inputs: &[(DType, usize)],
     outputs: &[(&[usize], DType)],
@@ -280,10 +275,13 @@ pub(super) fn library_kernel(
     Arc::new(Custom { ast, outputs })
 }
 
-/// The outputs of such a kernel on these inputs, which lie on one device. They have no gradient.
-pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+/// Outputs of a library kernel on inputs of one device, without gradients.
+pub(super) fn apply_library_kernel(
+    kernel: &Arc<Custom>,
+    inputs: &[&Tensor],
+) -> Result<Vec<Tensor>> {
     let device = inputs[0].device();
-    let src: Src = inputs.iter().map(|t| placed(&t.detach(), device)).collect::<Result<_>>()?;
+    let src: Src = inputs.iter().map(|t| input_node(&t.detach(), device)).collect::<Result<_>>()?;
     let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
     let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
         Tensor::from_uop(
@@ -294,8 +292,8 @@ pub(super) fn outputs_of(kernel: &Arc<Custom>, inputs: &[&Tensor]) -> Result<Vec
     Ok(kernel.outputs.iter().enumerate().map(output).collect())
 }
 
-/// The value of an input, on the device even if it is made of nothing.
-fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
+/// Node of an input, stored on the device if it reads no storage.
+fn input_node(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     let uop = t.uop();
     t.require_static(OP, 0..t.ndim())?;
     if has_data(&uop) {
@@ -309,31 +307,37 @@ fn placed(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     Ok(UOp::new(Op::Contiguous, uop.dtype(), [uop].to_src(), Arg::Device(device.clone())))
 }
 
-fn wrong<T>(msg: String) -> Result<T> {
+fn invalid<T>(msg: String) -> Result<T> {
     Err(Error::Compile { msg: format!("{OP}: {msg}"), source_at: None })
 }
 
-/// A kernel of nodes that is sound: made of what kernels are made of, on the buffers that it was
-/// given, and inside them.
-fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
+/// Checks a kernel of nodes: valid ops on the given buffers, with every access inside them.
+fn check_kernel(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
     if let Err(e) = lower::unoptimised(&ast) {
-        return wrong(e);
+        return invalid(e);
     }
-    // Optimisations are made of the simple form, so that what it does not read is said here and not
-    // later.
+    // Opts apply to the simplified form, so that inputs which it does not read are reported here.
     let ast = simplify(&ast);
     let nodes = ast.toposort();
     let stores: Vec<Store<'_>> = ast.src().iter().map(UOp::expect_store).collect();
-    for u in &nodes {
+    check_nodes(&nodes, &stores, written, read)?;
+    check_stores(&nodes, &stores, written, read)?;
+    lower::proven(&ast)
+        .or_else(|e| invalid(format!("cannot prove that the kernel stays inside its buffers: {e}")))
+}
+
+/// Checks ranges, reductions and accesses of a kernel.
+fn check_nodes(nodes: &[UOp], stores: &[Store<'_>], written: &[UOp], read: &[UOp]) -> Result<()> {
+    for u in nodes {
         if let Some(Range { extent, .. }) = u.as_range() {
             let closed_by_store = stores.iter().any(|s| s.ranges.contains(u));
             let kind = if closed_by_store { AxisKind::Global } else { AxisKind::Reduce };
             let literal = extent.op() == Op::Const && extent.vmin() >= 1;
             if u.range_kind() != kind || !literal || u.dtype() != DType::INDEX {
-                return wrong(format!(
-                    "a range has a literal extent of 1 or more, and is of the kind {kind:?} where \
-                     {}: {u:?}",
-                    if closed_by_store { "stores close it" } else { "a fold does" }
+                return invalid(format!(
+                    "expected a range of the kind {kind:?} with a constant extent of 1 or more, because \
+                     {} closes it: {u:?}",
+                    if closed_by_store { "a store" } else { "a reduction" }
                 ));
             }
         }
@@ -341,73 +345,74 @@ fn checked(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
             let inner = body.toposort();
             let reduces = inner.iter().filter_map(UOp::as_reduce);
             if let Some(r) = ranges.iter().find(|r| reduces.clone().any(|i| i.ranges.contains(r))) {
-                return wrong(format!(
-                    "a fold over {r:?} is part of what another fold goes over with the same \
-                     range; give each a range with a number of its own"
+                return invalid(format!(
+                    "nested reductions share the range {r:?}; give each its own range"
                 ));
             }
         }
         if matches!(u.op(), Op::Var | Op::Scan) {
-            return wrong(format!("{:?} is not allowed in a custom kernel: {u:?}", u.op()));
+            return invalid(format!("{:?} is not allowed in a custom kernel: {u:?}", u.op()));
         }
         if u.op() == Op::DefineGlobal && !written.contains(u) && !read.contains(u) {
-            return wrong(format!("a buffer that the kernel was not given: {u:?}"));
+            return invalid(format!("the kernel was not given this buffer: {u:?}"));
         }
         if u.as_load().is_some_and(|l| !read.contains(l.place.buffer)) {
-            return wrong(format!("reads an output, which has no content yet: {u:?}"));
+            return invalid(format!("reads an output, which is undefined: {u:?}"));
         }
     }
+    Ok(())
+}
+
+/// Checks that stores write every output, close the same ranges and do not overlap.
+fn check_stores(nodes: &[UOp], stores: &[Store<'_>], written: &[UOp], read: &[UOp]) -> Result<()> {
     let stored: Vec<&UOp> = stores.iter().map(|s| s.place.buffer).collect();
     if let Some(i) = written.iter().position(|w| !stored.contains(&w)) {
-        return wrong(format!("nothing is stored to output {i}"));
+        return invalid(format!("nothing is stored to output {i}"));
     }
     if let Some(s) = stored.iter().find(|s| !written.contains(s)) {
-        return wrong(format!("stores to an input: {s:?}"));
+        return invalid(format!("stores to an input: {s:?}"));
     }
     if let Some(i) = read.iter().position(|r| !nodes.contains(r)) {
-        return wrong(format!("input {i} is not read; leave it out"));
+        return invalid(format!("input {i} is not read; leave it out"));
     }
     let first = stores[0].ranges;
     if stores.iter().any(|s| s.ranges != first) {
-        return wrong(
-            "all stores close the same ranges, in one order; make a kernel of each".into(),
+        return invalid(
+            "all stores have to close the same ranges in one order; use several kernels".into(),
         );
     }
     if let Some(r) =
         first.iter().find(|r| r.op() != Op::Range || r.range_kind() != AxisKind::Global)
     {
-        return wrong(format!("the ranges that a store closes are of the kind Global: {r:?}"));
+        return invalid(format!("expected ranges of the kind Global at a store, got {r:?}"));
     }
-    if let Some(s) = stores.iter().find(|s| !stores_apart(s.place.index, first)) {
-        return wrong(format!(
-            "two steps of its ranges may store to one element, or it does not show that they do \
-             not: {:?}",
+    if let Some(s) = stores.iter().find(|s| !stores_are_distinct(s.place.index, first)) {
+        return invalid(format!(
+            "cannot prove that iterations of the ranges store to distinct elements: {:?}",
             s.place.node
         ));
     }
     for (i, a) in stores.iter().enumerate() {
-        if let Some(b) = stores[..i].iter().find(|b| meet(a.place, b.place)) {
+        if let Some(b) = stores[..i].iter().find(|b| may_overlap(a.place, b.place)) {
             let (a, b) = (a.place.node, b.place.node);
-            return wrong(format!(
-                "two stores may write one element, or it does not show that they do not: {b:?} \
-                 and {a:?}"
+            return invalid(format!(
+                "cannot prove that two stores write distinct elements: {b:?} and {a:?}"
             ));
         }
     }
-    if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, &stores, first))
+    if let Some(i) = written.iter().position(|w| w.dtype().is_bool() && !covered(w, stores, first))
     {
-        return wrong(format!(
-            "not every element of output {i} is stored; those of bools are, since only 0 and 1 \
-             may be in their memory"
+        return invalid(format!(
+            "not every element of output {i} is stored, as bools require: their memory may hold \
+             only 0 and 1"
         ));
     }
-    lower::proven(&ast)
-        .or_else(|e| wrong(format!("the kernel could leave its buffers or fault: {e}")))
+    Ok(())
 }
 
-/// Is the place another one at each step of the ranges? It is where it is a sum of ranges with
-/// literal strides, each longer than all that the shorter ones reach.
-fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
+/// True if each iteration of the ranges stores to another element: the index is a sum of ranges
+/// with constant strides, each larger than the reach of the smaller ones.
+fn stores_are_distinct(place: &UOp, ranges: &[UOp]) -> bool {
     let long = |r: &&UOp| r.op() == Op::Range && extent(r) > 1;
     let Some(linear) = Linear::of(place) else { return ranges.iter().find(long).is_none() };
     let mut strides: Vec<(i128, i128)> = ranges
@@ -425,10 +430,10 @@ fn stores_apart(place: &UOp, ranges: &[UOp]) -> bool {
         })
 }
 
-/// Whether two stores may write one element, at any two steps of their ranges. They do not where
-/// the difference of their places is never zero: for a stride `g`, terms of multiples of `g` add a
-/// multiple of it, and what the others and the literals can add lies between two of its multiples.
-fn meet(a: Index<'_>, b: Index<'_>) -> bool {
+/// True if two stores may write one element. They do not if the difference of their indices is
+/// never zero: for a stride `g`, terms that are multiples of `g` add a multiple of it, and the
+/// others and the constants stay between two multiples.
+fn may_overlap(a: Index<'_>, b: Index<'_>) -> bool {
     if a.buffer != b.buffer {
         return false;
     }
@@ -460,7 +465,7 @@ fn meet(a: Index<'_>, b: Index<'_>) -> bool {
     !(apart(0) || terms().any(|(_, c)| apart(c.abs())))
 }
 
-/// Whether stores that are apart write every element of an output: there are as many steps as
+/// True if disjoint stores write every element of an output: there are as many iterations as
 /// elements.
 fn covered(output: &UOp, stores: &[Store<'_>], ranges: &[UOp]) -> bool {
     let Arg::Global { len, .. } = output.arg() else { return false };
@@ -470,12 +475,12 @@ fn covered(output: &UOp, stores: &[Store<'_>], ranges: &[UOp]) -> bool {
         && steps.and_then(|n| n.checked_mul(to_it().count())) == Some(*len)
 }
 
-/// A text for the device that the tensors are on.
-fn text(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Result<UOp> {
+/// Source node for the device of the tensors.
+fn source_node(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Result<UOp> {
     let name = language(&canonical(source.device.as_str())?);
     if let Some(other) = device.each().iter().find(|d| language(d) != name) {
         return Err(Error::Device(format!(
-            "{OP}: the source is for {}, and the tensors are on {other}; move them with .to(…)",
+            "{OP}: the source is for {}, but the tensors are on {other}; move them with .to(…)",
             source.device
         )));
     }
@@ -484,11 +489,11 @@ fn text(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Re
         || !source.entry.chars().all(word)
         || source.entry.starts_with(|c: char| c.is_ascii_digit())
     {
-        return wrong(format!("{:?} is no name of a function", source.entry));
+        return invalid(format!("{:?} is not a function name", source.entry));
     }
     if source.grid.iter().chain(&source.local).any(|n| *n == 0) {
-        return wrong(format!(
-            "a launch of {:?} workgroups of {:?} threads starts nothing",
+        return invalid(format!(
+            "a launch of {:?} workgroups of {:?} threads is empty",
             source.grid, source.local
         ));
     }

@@ -1,24 +1,24 @@
-//! Tensors as text. `Display` computes the values and lays them out as NumPy does; `Debug` shows
-//! the lazy node and computes nothing.
+//! Formatting. `Display` computes the values and lays them out like NumPy; `Debug` shows the lazy
+//! node without computing.
 
 use super::Tensor;
 use crate::dtype::{Const, DType, Scalar, read, round_f64};
 use crate::ir::Op;
 use std::fmt;
 
-/// Beyond this many elements only the edges are shown.
+/// Number of elements above which only the edges are shown.
 const SUMMARY_OVER: usize = 1000;
-/// How many at each edge.
+/// Elements shown at each edge.
 const EDGE: usize = 3;
-/// Columns that a row should not pass.
+/// Maximum columns of a row.
 const WIDTH: usize = 75;
-/// Digits after the point, at most.
+/// Maximum digits after the point.
 const DIGITS: usize = 8;
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let uop = self.uop();
-        // A buffer under another shape, or the part of it that is there, is a buffer to its user.
+        // A reshaped buffer, or its symbolic slice, is shown as a buffer.
         let mut under = &uop;
         while matches!(under.op(), Op::Reshape | Op::Slice)
             && (under.op() == Op::Reshape || super::realize::is_all(under))
@@ -37,7 +37,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl fmt::Display for Tensor {
-    /// The values, computed now. If that fails, what went wrong stands in their place.
+    /// Formats the values, which are computed now, or the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = match self.to_bytes() {
             Ok(bytes) => bytes,
@@ -75,7 +75,7 @@ fn render(elements: &[Const], dtype: DType, shape: &[usize]) -> String {
     out
 }
 
-/// The indices of an axis that are shown; `None` is the gap.
+/// Indices of an axis that are shown; `None` is the gap.
 fn visible(size: usize, summary: bool) -> Vec<Option<usize>> {
     if !summary || size <= 2 * EDGE {
         return (0..size).map(Some).collect();
@@ -83,7 +83,7 @@ fn visible(size: usize, summary: bool) -> Vec<Option<usize>> {
     (0..EDGE).map(Some).chain([None]).chain((size - EDGE..size).map(Some)).collect()
 }
 
-/// The row-major places of what is shown.
+/// Row-major indices of the shown elements.
 fn shown(shape: &[usize], summary: bool, base: usize, out: &mut Vec<usize>) {
     let Some((&size, rest)) = shape.split_first() else { return out.push(base) };
     let stride: usize = rest.iter().product();
@@ -101,7 +101,7 @@ fn layout(
 ) {
     out.push('[');
     let (size, rest) = (shape[0], &shape[1..]);
-    // The indent of what follows a line break: one column per open bracket.
+    // One column of indentation per open bracket.
     let indent = " ".repeat(depth + 1);
     let mut column = depth + 1;
     for (n, item) in visible(size, summary).into_iter().enumerate() {
@@ -112,7 +112,7 @@ fn layout(
         };
         if !rest.is_empty() {
             if n > 0 {
-                // Blank lines part the blocks of higher axes.
+                // Blank lines separate the blocks of higher axes.
                 out.push_str(&"\n".repeat(rest.len()));
                 out.push_str(&indent);
             }
@@ -137,11 +137,11 @@ fn layout(
     out.push(']');
 }
 
-/// One way of writing all elements of a tensor, so that they line up.
+/// Common format of all elements, which aligns them.
 enum Style {
-    /// Integers and bools as they are.
+    /// Integers and bools.
     Plain,
-    /// Digits after the point that the longest needs.
+    /// Digits after the point.
     Fixed(usize),
     /// Digits of the mantissa after the point.
     Scientific(usize),
@@ -191,7 +191,7 @@ impl Style {
             Style::Scientific(digits) => format!("{x:.digits$e}"),
             Style::Fixed(digits) => {
                 let text = format!("{x:.digits$}");
-                // Trailing zeros say nothing; blanks keep the points in one column.
+                // Blanks replace trailing zeros and keep the points aligned.
                 let short = if digits == 0 {
                     format!("{text}.")
                 } else {
@@ -203,8 +203,7 @@ impl Style {
     }
 }
 
-/// The fewest digits after the mantissa's point that still mean this value in its dtype, up to the
-/// limit.
+/// Fewest digits after the mantissa's point that round-trip in the dtype, up to the limit.
 fn mantissa_digits(x: f64, dtype: DType) -> usize {
     let same = |digits: &usize| {
         let text = format!("{x:.0$e}", *digits);
@@ -213,7 +212,7 @@ fn mantissa_digits(x: f64, dtype: DType) -> usize {
     (0..DIGITS).find(same).unwrap_or(DIGITS)
 }
 
-/// The power of ten of the leading digit, after rounding to these digits of the mantissa.
+/// Decimal exponent after rounding the mantissa to `digits`.
 fn exponent(x: f64, digits: usize) -> i32 {
     let text = format!("{x:.digits$e}");
     text.rsplit_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0)

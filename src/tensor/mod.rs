@@ -1,36 +1,38 @@
-//! Lazy tensors: what a user holds.
+//! Lazy tensors.
 //!
-//! In come Rust numbers and method calls; out comes a graph of [`UOp`]s, and values when they are
-//! asked for. Nothing here computes: a method checks its arguments, then adds nodes. Reading
-//! (`to_vec`, `item`, `realize`, printing) is what runs the graph.
+//! Methods check their arguments and add [`UOp`] nodes to a graph; nothing is computed. Reading
+//! values (`to_vec`, `item`, `realize`, printing) runs the graph.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `args` | what methods take: sizes, axes, operands |
-//! | `broadcast` | operands brought to one shape, dtype and device |
-//! | `create`, `random`, `distribution` | tensors from numbers, rules and the counter-based generator |
-//! | `movement`, `pad`, `index` | other shapes of the same elements, parts, and assignment to them |
-//! | `variable` | axes whose size is a variable |
-//! | `gather`, `advanced`, `put` | elements by places that are computed |
-//! | `histogram` | distinct elements, counts, search in sorted elements |
-//! | `elementwise`, `compare`, `cast`, `math`, `inverse`, `operators`, `activation`, `shrinkage`, `special` | one element from the matching elements |
-//! | `statistics` | norms, order statistics, extremes with their indices |
-//! | `reduce`, `norm` | folds over axes, and what is made of them |
-//! | `scan`, `sort` | running folds; elements in order, and the greatest of them |
-//! | `matmul`, `einsum`, `conv`, `winograd`, `pool`, `interpolate`, `attention` | products, axes by name, windows, attention |
-//! | `loss`, `margin_loss`, `likelihood_loss`, `ctc` | the distance of an output from its target |
-//! | `vector`, `grid`, `resample` | products and distances of vectors; pixels, blocks and sampling of pictures |
-//! | `linalg`, `svd`, `matrix_norm`, `solve`, `keccak` | factors, singular values and norms of matrices; linear systems; hashes |
-//! | `grad`, `checkpoint`, `autocast`, `function`, `loops` | gradients; recomputation; mixed precision; graphs with arguments; a body that is run for each element |
-//! | `custom` | kernels of the user's |
-//! | `shard` | tensors over several devices |
-//! | `jit` | functions that are captured and replayed |
-//! | `realize`, `holders`, `in_place` | where a graph becomes values; which tensors hold which nodes; threads beside writes in place |
-//! | `display` | values as text |
+//! | `args`, `broadcast` | argument types; promotion and broadcasting of operands |
+//! | `variable` | symbolic dimensions |
+//! | `realize`, `holders`, `in_place` | realization; tensors by node; locks of in-place writes |
+//! | `display` | formatting |
+//! | `autocast` | mixed precision |
+//! | `custom` | custom kernels |
+//! | `shard` | tensors on several devices |
+//! | `jit` | capture and replay of functions |
+//! | `grad/{gradient,checkpoint,function}` | gradients; rematerialization; traced functions |
+//! | `ops/{create,random,distribution}` | creation, random numbers, distributions |
+//! | `ops/{movement,concat,pad}` | movement ops, concatenation and splitting, padding modes |
+//! | `ops/{index,advanced,gather,put,histogram}` | indexing, gather and scatter, counts and search |
+//! | `ops/{elementwise,operators,compare,cast}` | arithmetic, operators, comparisons, dtypes |
+//! | `ops/{math,inverse,special,compensated}` | elementwise functions |
+//! | `ops/{activation,shrinkage}` | activation functions |
+//! | `ops/{reduce,norm,statistics}` | reductions, softmax and normalization, norms and order statistics |
+//! | `ops/{scan,loops}` | cumulative reductions, loops over an axis |
+//! | `ops/{sort,radix,bitonic}` | sorting |
+//! | `ops/{matmul,einsum,vector,attention}` | matrix and vector products, attention |
+//! | `ops/{conv,winograd,pool,adaptive}` | convolution and pooling |
+//! | `ops/{interpolate,resample,grid}` | resampling of images |
+//! | `ops/{loss,cross_entropy,margin_loss,likelihood_loss,ctc}` | losses |
+//! | `ops/{linalg,solve,svd,matrix_norm}` | decompositions, linear systems, matrix norms |
+//! | `ops/keccak` | hashes |
 //!
 //! Misuse panics at the caller's line with a message that names the operation, the shapes and the
-//! dtypes. Each such method `x` has a `try_x` that returns the same as an error. What reads a
-//! device returns a `Result` always.
+//! dtypes. Each such method `x` has a `try_x` that returns an error instead. Methods that read a
+//! device always return a `Result`.
 //!
 //! ```
 //! use picograd::Tensor;
@@ -48,8 +50,8 @@ use crate::shape::{Dims, Movement, moved_extents};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Methods that a user can misuse, each written once. From `pub fn x | try_x(…) -> T { … }`, whose
-/// body is a `Result<T>`, come `try_x` with that body and `x`, which panics at its caller with the
+/// Defines fallible methods once: `pub fn x | try_x(…) -> T { … }`, with a body of type
+/// `Result<T>`, defines `try_x` with that body, and `x`, which panics at its caller with the
 /// error's message.
 macro_rules! fallible {
     ($(
@@ -65,7 +67,7 @@ macro_rules! fallible {
         #[doc = concat!("[`", stringify!($name), "`](Self::", stringify!($name), "), with misuse as an error in place of a panic.")]
         pub fn $try_name$(<$t: $bound>)?($(&$self,)? $($arg: $ty),*) -> $crate::error::Result<$ret> {
             let _operation = $crate::tensor::autocast::enter();
-            // Other methods that it is made of would name themselves.
+            // The error names this method, not those that it is composed of.
             let checked = move || -> $crate::error::Result<$ret> { $body };
             checked().map_err(|e| e.of_op(stringify!($name).trim_end_matches('_')))
         }
@@ -118,8 +120,8 @@ pub use ops::random::threefry2x32;
 pub use ops::statistics::Quantile;
 pub use ops::vector::DotAxes;
 
-/// A lazy array of numbers. Dtype, rank and device are values, not types. Cheap to clone: a clone
-/// is another handle on the same tensor.
+/// Lazy multi-dimensional array. Dtype, rank and device are values, not types. A clone is another
+/// handle on the same tensor.
 ///
 /// ```
 /// use picograd::{DType, Tensor};
@@ -131,30 +133,27 @@ pub use ops::vector::DotAxes;
 pub struct Tensor(Arc<Inner>);
 
 struct Inner {
-    /// What the tensor is computed by. Realizing and assigning exchange it, so it is behind a
-    /// lock.
+    /// Node that computes the tensor; realization and assignment replace it.
     uop: RwLock<UOp>,
-    /// Where it is. Only a move in place changes it.
+    /// Device; only in-place moves change it.
     device: RwLock<&'static DeviceName>,
-    /// Storage that an assignment left behind, and that the new value may live in: one for each
-    /// device.
+    /// Storage of the value before an assignment, which the new value may reuse: one per device.
     home: Mutex<Vec<StorageRef>>,
-    /// For a parameter, its number; its node is then a `Leaf` of that number.
+    /// Number of a parameter, whose node is a `Leaf` of that number.
     param: Option<u64>,
-    /// Whether a parameter counts as a plain value for now.
+    /// True while a parameter is treated as a constant.
     frozen: AtomicBool,
-    /// What `backward` has added up.
+    /// Gradient that `backward` accumulated.
     grad: Mutex<Option<Tensor>>,
 }
 
 impl Tensor {
-    /// The tensor that a node computes, on a device. Nothing looks at the graph before it is
-    /// compiled and run.
+    /// Wraps a node as a tensor on a device. The graph is not checked.
     ///
     /// # Safety
-    /// The graph is one that [`verify::tensor`](crate::verify::tensor) accepts. Each kernel of the
-    /// user's in it stays inside the buffers that it is given, and each buffer holds values of its
-    /// dtype: a bool is 0 or 1.
+    /// [`verify::tensor`](crate::verify::tensor) has to accept the graph. Custom kernels in it have
+    /// to stay inside their buffers, and each buffer has to hold valid values of its dtype: a bool
+    /// is 0 or 1.
     ///
     /// ```
     /// use picograd::{DType, Tensor, ir::UOp};
@@ -167,7 +166,7 @@ impl Tensor {
     pub unsafe fn from_uop_unchecked(uop: UOp, device: DeviceName) -> Tensor {
         Tensor::from_uop(uop, device)
     }
-    /// The tensor that a node of ours computes, on a device.
+    /// Wraps a valid node as a tensor on a device.
     pub(crate) fn from_uop(uop: UOp, device: DeviceName) -> Tensor {
         Tensor::new_inner(uop, intern_device(&device), None)
     }
@@ -184,7 +183,7 @@ impl Tensor {
         holders::note(&tensor, true);
         tensor
     }
-    /// The node that computes it now; in [`no_grad`] without what gradients would follow.
+    /// Node that computes the tensor, detached inside [`no_grad`].
     ///
     /// ```
     /// use picograd::{Tensor, ir::Op};
@@ -198,20 +197,20 @@ impl Tensor {
             uop
         }
     }
-    /// The node as it is kept.
+    /// Node without regard to [`no_grad`].
     fn raw(&self) -> UOp {
         holders::note_thread();
         // A panic between lock and unlock cannot leave a half-written handle.
         self.0.uop.read().unwrap_or_else(|e| e.into_inner()).clone()
     }
-    /// Exchanges the node, for every handle on this tensor.
+    /// Replaces the node, for every handle on this tensor.
     fn set_uop(&self, uop: UOp) {
-        // The old graph goes after the lock: it may hold what the user's code drops.
+        // Dropped after the lock is released, because the old graph may run a user's destructors.
         let _old =
             std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
         holders::note(self, false);
     }
-    /// Where it is computed and stored.
+    /// Device that computes and stores the tensor.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -220,20 +219,20 @@ impl Tensor {
     pub fn device(&self) -> &'static DeviceName {
         *self.0.device.read().unwrap_or_else(|e| e.into_inner())
     }
-    /// What all handles on this tensor share, and no other tensor that is alive has.
+    /// Identity of the tensor among live ones, shared by its handles.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
-    /// Sizes per axis; of one whose size is a variable the value that it is bound to.
+    /// Sizes per axis; symbolic ones as their runtime size.
     ///
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).shape(), [2, 3]);
     /// ```
     pub fn shape(&self) -> Vec<usize> {
-        variable::sizes(&self.uop()).to_vec()
+        variable::runtime_sizes(&self.uop()).to_vec()
     }
-    /// The type of its elements.
+    /// Element type.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
@@ -242,7 +241,7 @@ impl Tensor {
     pub fn dtype(&self) -> DType {
         self.uop().dtype()
     }
-    /// The number of axes.
+    /// Number of axes.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -251,17 +250,16 @@ impl Tensor {
     pub fn ndim(&self) -> usize {
         self.uop().shape().len()
     }
-    /// The number of elements.
+    /// Number of elements.
     ///
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).numel(), 6);
     /// ```
     pub fn numel(&self) -> usize {
-        variable::sizes(&self.uop()).iter().product()
+        variable::runtime_sizes(&self.uop()).iter().product()
     }
-    /// The size of an axis; a negative axis counts from the end. Panics where there is no such
-    /// axis.
+    /// Size of an axis; negative axes count from the end. Panics if there is no such axis.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -272,7 +270,7 @@ impl Tensor {
     pub fn size(&self, axis: isize) -> usize {
         or_panic(self.dim("size", axis))
     }
-    /// Bytes of one element.
+    /// Bytes per element.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -290,7 +288,7 @@ impl Tensor {
     pub fn nbytes(&self) -> usize {
         self.numel() * self.element_size()
     }
-    /// Are its elements floats?
+    /// True if the elements are floats.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -299,8 +297,8 @@ impl Tensor {
     pub fn is_floating_point(&self) -> bool {
         self.dtype().is_float()
     }
-    /// The most that the sizes can be, which is how the elements lie: the shape, but for axes whose
-    /// size is a variable.
+    /// Upper bounds of the sizes, which determine the memory layout: the shape, except for symbolic
+    /// dimensions.
     ///
     /// ```
     /// use picograd::{Tensor, Variable};
@@ -315,7 +313,7 @@ impl Tensor {
     pub fn max_shape(&self) -> Vec<usize> {
         self.dims().to_vec()
     }
-    /// The most elements that there can be.
+    /// Upper bound of the number of elements.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -324,8 +322,8 @@ impl Tensor {
     pub fn max_numel(&self) -> usize {
         self.uop().numel()
     }
-    /// The value as it is now, as a tensor of its own. A `clone` is another handle on the same
-    /// tensor, and sees what is assigned to it; this does not.
+    /// Copy of the present value. Unlike a `clone`, which is another handle on the same tensor, it
+    /// does not see later assignments.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -340,11 +338,11 @@ impl Tensor {
         self.with_uop(self.uop())
     }
 
-    /// Another node on the same device.
+    /// Tensor of another node on the same device.
     fn with_uop(&self, uop: UOp) -> Tensor {
         Tensor::new_inner(uop, self.device(), None)
     }
-    /// The node's shape, of the greatest sizes.
+    /// Upper bounds of the sizes.
     fn dims(&self) -> Dims {
         self.uop().shape().clone()
     }
@@ -353,11 +351,11 @@ impl Tensor {
         let axis = resolve_axis(op, axis, uop.shape())?;
         Ok(uop.extent(axis).map_or(uop.shape()[axis], |e| e.value() as usize))
     }
-    /// A literal of this tensor's dtype, of rank 0.
+    /// Scalar constant of this tensor's dtype.
     fn literal(&self, value: impl Into<Const>) -> Tensor {
         self.with_uop(self.uop().const_like(value))
     }
-    /// A movement op, checked. What moves nothing adds no node.
+    /// Applies a movement op; one without effect adds no node.
     fn movement(&self, m: Movement) -> Result<Tensor> {
         let uop = self.uop();
         if let (Movement::Reshape(to), false) = (&m, uop.extents().is_empty())
@@ -394,8 +392,7 @@ impl From<&Tensor> for Tensor {
     }
 }
 
-/// The one copy of a device's name that all tensors point at. There are as many as there are
-/// devices, so they are kept.
+/// Interned device name; there are few, and they are never freed.
 fn intern_device(name: &DeviceName) -> &'static DeviceName {
     static NAMES: Mutex<Vec<&'static DeviceName>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
@@ -409,7 +406,7 @@ fn intern_device(name: &DeviceName) -> &'static DeviceName {
     }
 }
 
-/// The value, or a panic with the error's message at the caller's line.
+/// Unwraps the value, or panics with the error's message at the caller's line.
 #[track_caller]
 pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     match result {
@@ -418,12 +415,12 @@ pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     }
 }
 
-/// Whether an axis is the one that a tensor of rank 0 counts as having, as in PyTorch: 0 or -1.
+/// True for the axes 0 and -1 of a scalar, which are accepted as in PyTorch.
 fn is_scalar_axis(axis: isize, shape: &[usize]) -> bool {
     shape.is_empty() && matches!(axis, 0 | -1)
 }
 
-/// An axis that may count from the end.
+/// Resolves an axis that may count from the end.
 fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize> {
     let rank = shape.len() as isize;
     let resolved = if axis < 0 { axis + rank } else { axis };
@@ -438,7 +435,7 @@ fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize>
     Err(Error::Index { op, msg })
 }
 
-/// A result whose error names the operation that the user called, and not the one it is made of.
+/// Names `op` in an error, instead of the operation that it is composed of.
 fn for_op<T>(op: &'static str, result: Result<T>) -> Result<T> {
     result.map_err(|e| match e {
         Error::Shape { msg, .. } => Error::Shape { op, msg },

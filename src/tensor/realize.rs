@@ -524,7 +524,7 @@ impl Tensor {
             let read =
                 read_by(&[base(&uop).clone()], |_| {}).and_then(|()| match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => {
-                        super::shard::read_parts(base(&uop), *axis, &storages)
+                        super::shard::read_shards(base(&uop), *axis, &storages)
                     }
                     _ => Buffer::of(storages[0])
                         .read()

@@ -1,6 +1,5 @@
-//! Tensors over several devices: in parts along an axis, or whole on each. Such a tensor is a lazy
-//! tensor like any other, of its full shape; the scheduler gives each device its part of the work,
-//! and copies what a part needs of another.
+//! Tensors on several devices: sharded along an axis, or replicated. They are lazy tensors of their
+//! full shape; the scheduler gives each device its shard of the work, and copies between them.
 
 use super::broadcast::has_data;
 use super::{Tensor, resolve_axis};
@@ -12,13 +11,11 @@ use crate::schedule::{Layout, even, layout};
 
 impl Tensor {
     fallible! {
-        /// The tensor over several devices: with an axis in parts along it, with `None` whole on
-        /// each. Parts need not be of one size, and where there are more devices than elements some
-        /// are empty.
+        /// Distributes the tensor over devices: sharded along an axis, or replicated with `None`.
+        /// Shards may differ in size, and some are empty if there are more devices than elements.
         ///
-        /// What is made of such tensors is computed by each device on its part, and gradients go
-        /// back the way that the parts came. Operands of one operation are over the same devices;
-        /// [`to`](Self::to) brings a tensor together on one.
+        /// Each device computes on its shard, and gradients are distributed likewise. Operands of
+        /// one operation are on the same devices; [`to`](Self::to) gathers a tensor on one.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -39,12 +36,12 @@ impl Tensor {
             let dims = self.dims();
             let axis = axis.into().map(|axis| resolve_axis("shard", axis, &dims)).transpose()?;
             let cuts = |axis: usize| even(dims[axis], devices.len());
-            let names = distinct(devices)?;
-            self.spread(&names, axis.map(|axis| (axis, cuts(axis))))
+            let names = canonical_names(devices)?;
+            self.distribute(&names, axis.map(|axis| (axis, cuts(axis))))
         }
 
-        /// The tensor where another is: over the same devices, and in parts along the same axis,
-        /// cut at the same places if the sizes are the same.
+        /// Distributes the tensor like another: over the same devices and along the same axis, with
+        /// the same shard sizes if the sizes are equal.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -73,17 +70,16 @@ impl Tensor {
                 let names = other.device().each().len();
                 Ok((axis, if cuts[names] == dims[axis] { cuts } else { even(dims[axis], names) }))
             };
-            self.spread(
+            self.distribute(
                 &other.device().each(),
                 like.as_ref().and_then(|l| l.axis).map(cut).transpose()?,
             )
         }
     }
 
-    /// Puts this tensor over several devices, as [`shard`](Self::shard) does, for every handle on
-    /// it: so are the parameters of a network spread. A parameter stays the parameter that it is
-    /// and takes its gradient along; an optimizer is made after, so that what it keeps lies
-    /// likewise.
+    /// Distributes this tensor in place, as [`shard`](Self::shard), for every handle on it. A
+    /// parameter stays a parameter and keeps its gradient. Create optimizers afterwards, so that
+    /// their state is distributed likewise.
     ///
     /// ```
     /// use picograd::{
@@ -109,7 +105,7 @@ impl Tensor {
         self.move_(|t| t.try_shard(devices, axis))
     }
 
-    /// The devices that it is on: one, unless it was [sharded](Self::shard).
+    /// Devices of the tensor: one, unless it is [sharded](Self::shard).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -119,7 +115,7 @@ impl Tensor {
         self.device().each()
     }
 
-    /// The axis that its parts lie along. None, if it is whole on each of its devices, or has one.
+    /// Axis that the tensor is sharded along; `None` if it is replicated or on one device.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -134,18 +130,22 @@ impl Tensor {
         if self.device().is_several() { layout(&self.raw(), self.device()) } else { None }
     }
 
-    /// The tensor over these devices, cut along an axis at these places.
-    fn spread(&self, devices: &[DeviceName], cuts: Option<(usize, Vec<usize>)>) -> Result<Tensor> {
+    /// Distributes the tensor over devices, split along an axis at `cuts`.
+    fn distribute(
+        &self,
+        devices: &[DeviceName],
+        cuts: Option<(usize, Vec<usize>)>,
+    ) -> Result<Tensor> {
         self.require_static("shard", 0..self.ndim())?;
-        // Only what lies in one piece can be copied from a file.
+        // Only a contiguous range can be copied from a file.
         if *self.device() == disk::device() {
-            return self.try_to(devices[0].as_str())?.spread(devices, cuts);
+            return self.try_to(devices[0].as_str())?.distribute(devices, cuts);
         }
         if let [one] = devices {
             return self.try_to(one.as_str());
         }
         let uop = self.uop();
-        // What is made of nothing is made on each device. A gradient has to find its way back.
+        // A graph without storage is computed on each device, unless it has a gradient.
         let copied = has_data(&uop) || uop.requires_grad();
         let part = |(i, device): (usize, &DeviceName)| {
             let part = cuts
@@ -159,8 +159,8 @@ impl Tensor {
     }
 }
 
-/// The canonical names, each once.
-fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
+/// Canonical device names, without duplicates.
+fn canonical_names(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
     if devices.is_empty() {
         return Err(Error::Device("shard: expected one device or more, got none".into()));
     }
@@ -168,15 +168,15 @@ fn distinct(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
         devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
     match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
         Some((i, name)) => Err(Error::Device(format!(
-            "shard: {:?} is the device {name}, which is in the list before; name each once",
+            "shard: {:?} is the device {name}, which is listed twice",
             devices[i].as_ref()
         ))),
         None => Ok(names),
     }
 }
 
-/// The bytes of parts along an axis, put together.
-pub(super) fn read_parts(shards: &UOp, axis: usize, storages: &[&StorageRef]) -> Result<Vec<u8>> {
+/// Concatenates the bytes of shards along an axis.
+pub(super) fn read_shards(shards: &UOp, axis: usize, storages: &[&StorageRef]) -> Result<Vec<u8>> {
     debug_assert!(matches!(shards.arg(), Arg::Shards { .. }));
     let rows: usize = shards.shape()[..axis].iter().product();
     let parts: Vec<Vec<u8>> =

@@ -1,22 +1,22 @@
-//! Tensors with axes whose size, or place, is a [`SymInt`]: parts that variables cut out, numbers
-//! that variables are, and what of such an axis there is on the host.
+//! Symbolic dimensions: slices with symbolic bounds, variables as scalars, and their elements on
+//! the host.
 //!
-//! Such a tensor lies in memory as one of the greatest size does; what is past the end is not read
-//! by anyone. Methods that would need the size as a number refuse it, here and in `moved` and
-//! `unify`, which everything else goes through.
+//! Tensors with symbolic dimensions are allocated at their upper bound; elements beyond the runtime
+//! size are never read. Methods that need a static size return an error, here and in `movement` and
+//! `unify`.
 
 use super::broadcast::{Operand, slice_to_extents};
 use super::ops::create::iota;
 use super::ops::index::AxisIndex;
-use super::{Tensor, wrong_shape};
+use super::{Tensor, for_op, wrong_shape};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Slice, UOp};
 use crate::shape::{Dims, Movement, SymInt};
 
 impl From<&SymInt> for Tensor {
-    /// The value as a tensor without axes, of `i32`, or of `i64` where it can be greater. One
-    /// kernel serves all values.
+    /// Scalar of the value, of `i32`, or of `i64` if its range requires it. One kernel serves all
+    /// values.
     fn from(bound: &SymInt) -> Tensor {
         let fits = |n: i64| i32::try_from(n).is_ok();
         let dtype = if fits(bound.min()) && fits(bound.max()) { DType::I32 } else { DType::I64 };
@@ -39,7 +39,7 @@ impl From<SymInt> for Operand {
     }
 }
 
-/// Sizes as a user reads them: `[n=37, 4]`.
+/// Formats sizes with variables: `[n=37, 4]`.
 pub(super) fn format_shape(u: &UOp) -> String {
     let size = |(axis, n): (usize, &usize)| {
         u.extent(axis).map_or_else(|| n.to_string(), |e| e.to_string())
@@ -47,9 +47,9 @@ pub(super) fn format_shape(u: &UOp) -> String {
     format!("[{}]", u.shape().iter().enumerate().map(size).collect::<Vec<_>>().join(", "))
 }
 
-/// The part that is there of elements that lie as those of the greatest sizes do.
+/// Removes elements beyond the runtime sizes from a buffer of the upper bounds.
 pub(super) fn strip_padding(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
-    let (dims, shape) = (uop.shape(), sizes(uop));
+    let (dims, shape) = (uop.shape(), runtime_sizes(uop));
     if *dims == shape {
         return bytes;
     }
@@ -64,8 +64,8 @@ pub(super) fn strip_padding(bytes: Vec<u8>, uop: &UOp) -> Vec<u8> {
     out
 }
 
-/// The sizes of this run.
-pub(super) fn sizes(u: &UOp) -> Dims {
+/// Runtime sizes.
+pub(super) fn runtime_sizes(u: &UOp) -> Dims {
     u.shape()
         .iter()
         .enumerate()
@@ -74,8 +74,8 @@ pub(super) fn sizes(u: &UOp) -> Dims {
 }
 
 impl Tensor {
-    /// A part of an axis, where a number or a variable says.
-    pub(super) fn part(
+    /// Slices an axis with static or symbolic bounds.
+    pub(super) fn slice_symbolic(
         &self,
         op: &'static str,
         axis: usize,
@@ -91,18 +91,17 @@ impl Tensor {
         }
         start.check(op).and(len.check(op))?;
         let uop = self.uop();
-        // A variable that can be one number only is that number, so that it goes with the others.
+        // A variable with a single value is that number, which keeps the size static.
         let settled = |b: SymInt| if b.min() == b.max() { SymInt::number(b.min()) } else { b };
         let part = Slice { axis, start: settled(start), len: settled(len) };
-        part.check(uop.shape(), uop.extents()).map_err(|e| renamed(op, e))?;
+        for_op(op, part.check(uop.shape(), uop.extents()))?;
         if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
             return self.slice_axis(axis, start as usize, (start + len) as usize);
         }
         Ok(self.with_uop(uop.sliced(axis, part.start, part.len)))
     }
 
-    /// A tensor of the greatest sizes that this one may have, as much of it as there is of this
-    /// one.
+    /// Slices a tensor of the upper bounds to the symbolic dimensions of this one.
     pub(super) fn match_extents(&self, whole: Tensor) -> Tensor {
         let uop = self.uop();
         if uop.extents().is_empty() {
@@ -112,20 +111,21 @@ impl Tensor {
         }
     }
 
-    /// `0, 1, …` along an axis of this tensor, with as many axes as it has; as much of it as is
-    /// there.
+    /// `0, 1, …` along an axis of this tensor, with size 1 along the others.
     pub(super) fn iota_along(&self, axis: usize) -> Result<Tensor> {
         let (uop, dims) = (self.uop(), self.dims());
         let line = iota(dims[axis]).movement(Movement::reshape(
             (0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 }),
         ))?;
         match uop.extent(axis) {
-            Some(extent) => line.part("places", axis, SymInt::number(0), extent.clone()),
+            Some(extent) => {
+                line.slice_symbolic("iota_along", axis, SymInt::number(0), extent.clone())
+            }
             None => Ok(line),
         }
     }
 
-    /// Is there an axis whose size a variable is? What needs a number in its place refuses it.
+    /// Error if one of the axes is symbolic.
     pub(crate) fn require_static(
         &self,
         op: &'static str,
@@ -145,15 +145,7 @@ impl Tensor {
     }
 }
 
-fn renamed(op: &'static str, e: Error) -> Error {
-    match e {
-        Error::Shape { msg, .. } => Error::Shape { op, msg },
-        other => other,
-    }
-}
-
-/// An axis that variables cut: how long it was, and where the part begins. The length of the part
-/// is a number.
+/// Symbolic slice of an axis, to be inverted.
 pub(super) struct SymbolicSlice {
     axis: usize,
     size: usize,
@@ -161,8 +153,7 @@ pub(super) struct SymbolicSlice {
     len: SymInt,
 }
 
-/// Cuts what variables say out of a tensor. What is left to pick are numbers, ranges of them and
-/// tensors.
+/// Applies the symbolic indices to a tensor; returns the remaining indices and the slices.
 pub(super) fn apply_symbolic(
     op: &'static str,
     x: &Tensor,
@@ -219,15 +210,15 @@ pub(super) fn apply_symbolic(
             start: start.clone(),
             len: len.clone(),
         });
-        x = x.part(op, axis, start, len)?;
+        x = x.slice_symbolic(op, axis, start, len)?;
         rest.push(left);
         axis += takes;
     }
     Ok((x, rest, slices))
 }
 
-/// What is in a part, back where it was, and zeros elsewhere: it is put between as many zeros as
-/// the axis has places, and cut out so that it lands in its place.
+/// Inverse of symbolic slices, with zeros elsewhere: pads by the size of the axis on both sides,
+/// and slices the position of the original.
 pub(super) fn restore_slices(
     op: &'static str,
     part: &Tensor,
@@ -245,7 +236,7 @@ pub(super) fn restore_slices(
         }
         let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
         let size = SymInt::number(t.size as i64);
-        x = x.movement(Movement::pad(zeros))?.part(op, t.axis, &size - &t.start, size)?;
+        x = x.movement(Movement::pad(zeros))?.slice_symbolic(op, t.axis, &size - &t.start, size)?;
     }
     Ok(x)
 }

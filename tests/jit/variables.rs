@@ -506,13 +506,13 @@ fn variables_are_sizes_in_shapes() {
         "one set of kernels serves all values: {compiled:?}"
     );
     let (five, x) = (n.bind(5).unwrap(), data(&[9, 6], "CPU"));
-    refused(x.try_reshape((&five, 2, 3)), &["reshape: axis 0 would have the size n=5, and has 9"]);
+    refused(x.try_reshape((&five, 2, 3)), &["reshape: expected size n=5 along axis 0, got 9"]);
     refused(x.i(..&five).try_reshape((&five + 1, 2, 3)), &["reshape"]);
     refused(
         x.i(..&five).try_reshape((n.bind(4).unwrap(), 6)),
-        &["axis 0 would have the size n=4, and has n=5"],
+        &["expected size n=4 along axis 0, got n=5"],
     );
-    refused(x.try_expand((&five, 6)), &["expand: axis 0 would have the size n=5, and has 9"]);
+    refused(x.try_expand((&five, 6)), &["expand: expected size n=5 along axis 0, got 9"]);
     refused(x.try_shrink_to((&five * 2, 6)), &["0..18 is not within axis 0 of [9, 6]"]);
     refused(Tensor::try_zeros((&five - 1, 2)), &["zeros", "has an element"]);
 }

@@ -158,7 +158,7 @@ fn refused() {
     assert_eq!(text(Some(0), &[]), "device: shard: expected one device or more, got none");
     assert_eq!(
         text(None, &["CPU:1", "cpu", "CPU:0"]),
-        "device: shard: \"CPU:0\" is the device CPU, which is in the list before; name each once"
+        "device: shard: \"CPU:0\" is the device CPU, which is listed twice"
     );
     assert!(text(None, &["CPU", "ABACUS"]).starts_with("device: there is no device \"ABACUS\""));
     let (a, b) = (tensor(&[4], 1).shard(&devices(2), 0), tensor(&[4], 1).shard(&devices(3), 0));

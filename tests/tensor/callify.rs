@@ -63,30 +63,21 @@ fn invalid_arguments_are_named() {
     let refused = |args: &[&Tensor], expected: &str| {
         assert_eq!(f.call(args).unwrap_err().to_string(), expected)
     };
-    refused(&[&x], "function: 1 arguments, and it was made for 2");
-    refused(
-        &[&x, &x.reshape([4])],
-        "function: argument 1 has shape [4], and the function was made for [2, 2]",
-    );
-    refused(
-        &[&x.cast(DType::I32), &x],
-        "function: argument 0 is of i32, and the function was made for f32",
-    );
+    refused(&[&x], "function: expected 2 arguments, got 1");
+    refused(&[&x, &x.reshape([4])], "function: expected argument 1 of shape [2, 2], got [4]");
+    refused(&[&x.cast(DType::I32), &x], "function: expected argument 0 of f32, got i32");
     refused(
         &[&x, &x.to("INTERP")],
-        &format!(
-            "device: function: argument 1 is on INTERP, and the function was made for {}",
-            x.device()
-        ),
+        &format!("device: function: expected argument 1 on {}, got INTERP", x.device()),
     );
     let e = f.call(&[&x.as_param(), &x]).unwrap_err().to_string();
     assert!(
-        e.contains("argument 0 has a gradient") && e.contains("parameter as its example"),
+        e.contains("argument 0 requires a gradient") && e.contains("parameter as the example"),
         "{e}"
     );
     let both = x.shard(&["CPU:0", "CPU:1"], 0);
     let e = Tensor::callify(&[&both], |x| Ok(vec![x[0].clone()])).unwrap_err().to_string();
-    assert!(e.contains("argument 0 is on") && e.contains("sharded inside"), "{e}");
+    assert!(e.contains("argument 0 is on") && e.contains("shard it inside"), "{e}");
     // An error of the function comes back.
     assert!(Tensor::callify(&[&x], |x| Ok(vec![x[0].try_reshape([3])?])).is_err());
 }

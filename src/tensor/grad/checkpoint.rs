@@ -1,9 +1,9 @@
-//! Recomputation: a part of a network whose intermediates are not kept for the gradient.
+//! Gradient checkpointing: the backward pass rematerializes intermediates.
 //!
-//! The result is a `Call` of the inputs and of all parameters that are used inside. Its gradient
-//! builds the forward graph anew over copies of the inputs, and differentiates that. The copies
-//! wait for the upstream gradient: the graph over them shares no node with the forward pass, and
-//! runs when the backward pass has come to it.
+//! The result is a `Call` of the inputs and of all parameters used inside. Its gradient rebuilds
+//! the forward graph over copies of the inputs and differentiates that. The copies depend on the
+//! upstream gradient, so that the rebuilt graph shares no node with the forward pass and runs when
+//! the backward pass reaches it.
 
 use super::gradient::{is_off, leaf};
 use crate::autograd::{gradients, leaves};
@@ -14,16 +14,15 @@ use crate::tensor::{Tensor, intern_device};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Computes a part of a network whose intermediates are not kept for the gradient: the backward
-/// pass computes them again from the inputs. It takes less memory for the time of one more forward
-/// pass. Values and gradients are those of `f(inputs)`, also of random numbers that are drawn
-/// inside, and to every order.
+/// Computes a part of a network without keeping its intermediates for the gradient; the backward
+/// pass rematerializes them from the inputs. It trades one more forward pass for memory. Values and
+/// gradients of every order equal those of `f(inputs)`, including random numbers.
 ///
-/// Activations that `f` uses are given as inputs, as those of them that it takes from its
-/// surroundings are kept. Parameters need not be: they are stored anyway, and get their gradients.
-/// Assignments inside happen once, in the forward pass.
+/// Pass activations as inputs, because those that `f` captures are kept. Parameters need not be
+/// passed: they are stored anyway, and get their gradients. Assignments inside happen once, in the
+/// forward pass.
 ///
-/// Inputs over several devices are not recomputed; `f` is then called as it is.
+/// With inputs on several devices `f` is called without checkpointing.
 ///
 /// ```
 /// use picograd::{
@@ -47,7 +46,7 @@ pub fn checkpoint(
     if is_off() || inputs.iter().any(|t| t.device().is_several()) {
         return f(&inputs.iter().map(|t| t.copy()).collect::<Vec<_>>());
     }
-    // Stand-ins for the inputs: leaves of the graph inside, with their values.
+    // Placeholders of the inputs: leaves with their values.
     let args: Vec<UOp> = nodes
         .iter()
         .map(|u| if u.dtype().is_float() { leaf(u.unary(Op::Detach)).0 } else { u.clone() })
@@ -68,7 +67,7 @@ pub fn checkpoint(
         .chain(params.iter().cloned())
         .collect();
     let gradient = move |g: &UOp, now: &[UOp]| {
-        let again = Again { origin: &origin, args: &args, params: &params };
+        let again = Rebuild { origin: &origin, args: &args, params: &params };
         again.gradients(g, now, &|i, u: &UOp| {
             u.copied_after(intern_device(devices[i]), &g.unary(Op::Detach))
         })
@@ -81,16 +80,15 @@ pub fn checkpoint(
     )))
 }
 
-/// The graph inside, to be computed another time.
-struct Again<'a> {
+/// Forward graph to rebuild.
+struct Rebuild<'a> {
     origin: &'a UOp,
     args: &'a [UOp],
     params: &'a [UOp],
 }
 
-impl Again<'_> {
-    /// The gradients by the inputs and the parameters as they are now, where `copy` makes the value
-    /// of an input that is computed from.
+impl Rebuild<'_> {
+    /// Gradients by the inputs and the parameters, with `copy` as the source of each input.
     fn gradients(
         &self,
         g: &UOp,
@@ -106,8 +104,8 @@ impl Again<'_> {
                 continue;
             }
             let copied = copy(i, &now[i]);
-            // A leaf while this is differentiated, and then the copy itself, so that this has a
-            // gradient too.
+            // A leaf during differentiation, then replaced by the copy, so that the gradient is
+            // differentiable.
             let place = leaf(copied.unary(Op::Detach)).0;
             map.insert(arg.clone(), place.clone());
             back.insert(place.clone(), copied);

@@ -1,4 +1,4 @@
-//! Functions: a graph that was written down once and is used for other tensors.
+//! Functions: traced graphs that are applied to other tensors.
 
 use super::gradient::leaf;
 use crate::error::{Error, Result};
@@ -9,29 +9,27 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// No two arguments of functions are one node, so that a function can be called while another is
-/// written down.
+/// Slots of arguments are unique, so that a function can be called while another is traced.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
 
-/// A graph with arguments, as [`Tensor::callify`] makes it.
+/// Traced graph with arguments, from [`Tensor::callify`].
 #[derive(Clone)]
 pub struct Function {
-    /// The node that stands for each argument, and its device.
+    /// Placeholder node of each argument, and its device.
     inputs: Vec<(UOp, &'static DeviceName)>,
-    /// Tensors, so that what they read is not overwritten.
+    /// Tensors, which keep the storage that they read.
     outputs: Vec<Tensor>,
 }
 
 impl Tensor {
-    /// Turns what `f` computes into a function: `f` is run once, on arguments that have the shapes,
-    /// dtypes and devices of `examples` and no values, and the graph that it builds is kept.
-    /// [`Function::call`] gives that graph other arguments, without running `f` again.
+    /// Traces `f`: runs it once on placeholders with the shapes, dtypes and devices of `examples`,
+    /// and keeps the graph. [`Function::call`] applies that graph to other arguments without
+    /// running `f`.
     ///
-    /// Nothing is computed, and nothing can be read inside: a branch on a value is an error, a
-    /// branch on a shape is decided here. Other tensors that `f` uses are kept as they are now;
-    /// what is assigned to them later is not seen, and random numbers are drawn once. Gradients go
-    /// through a function as through any graph, to arguments whose example had one (an
-    /// [`as_param`](Self::as_param), or what is made of one) and to parameters that `f` uses.
+    /// Nothing is computed: reading a value inside is an error, and branches on shapes are decided
+    /// here. Other tensors that `f` uses keep their present value, and random numbers are drawn
+    /// once. Gradients flow to arguments whose example requires one (an
+    /// [`as_param`](Self::as_param), or what depends on it) and to parameters that `f` uses.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -58,19 +56,19 @@ impl Tensor {
             .collect::<Result<_>>()?;
         let args: Vec<Tensor> =
             inputs.iter().map(|(u, device)| Tensor::new_inner(u.clone(), device, None)).collect();
-        // What comes back may be an argument itself, or be assigned to later.
+        // An output may be an argument itself, or be assigned to later.
         let outputs = f(&args)?.iter().map(Tensor::copy).collect();
         Ok(Function { inputs, outputs })
     }
 }
 
-/// A node for an argument like this tensor, which has no value.
+/// Placeholder node for an argument like this tensor.
 fn argument(i: usize, like: &Tensor) -> Result<UOp> {
     let device = like.device();
     if device.is_several() {
         let msg = format!(
-            "callify: argument {i} is on {device}; an argument is on one device, and can be \
-             sharded inside the function"
+            "callify: argument {i} is on {device}; expected one device (shard it inside the \
+             function)"
         );
         return Err(Error::Device(msg));
     }
@@ -86,8 +84,7 @@ fn argument(i: usize, like: &Tensor) -> Result<UOp> {
 }
 
 impl Function {
-    /// What the function computes of these arguments: lazy tensors, as if its graph had been
-    /// written out here.
+    /// Applies the graph to arguments; returns lazy tensors.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -102,7 +99,7 @@ impl Function {
         if args.len() != self.inputs.len() {
             return wrong_shape(
                 "function",
-                format!("{} arguments, and it was made for {}", args.len(), self.inputs.len()),
+                format!("expected {} arguments, got {}", self.inputs.len(), args.len()),
             );
         }
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -113,32 +110,28 @@ impl Function {
                 return wrong_shape(
                     "function",
                     format!(
-                        "argument {i} has shape {:?}, and the function was made for {:?}",
-                        node.shape(),
-                        input.shape()
+                        "expected argument {i} of shape {:?}, got {:?}",
+                        input.shape(),
+                        node.shape()
                     ),
                 );
             }
             if node.dtype() != input.dtype() {
                 return wrong_dtype(
                     "function",
-                    format!(
-                        "argument {i} is of {}, and the function was made for {}",
-                        node.dtype(),
-                        input.dtype()
-                    ),
+                    format!("expected argument {i} of {}, got {}", input.dtype(), node.dtype()),
                 );
             }
             if arg.device() != *device {
                 return Err(Error::Device(format!(
-                    "function: argument {i} is on {}, and the function was made for {device}",
+                    "function: expected argument {i} on {device}, got {}",
                     arg.device()
                 )));
             }
             if node.requires_grad() && !input.requires_grad() {
                 let msg = format!(
-                    "function: argument {i} has a gradient, and the function was made for one \
-                     without; give callify a parameter as its example"
+                    "function: argument {i} requires a gradient, but its example did not; give \
+                     callify a parameter as the example"
                 );
                 return Err(Error::Gradient(msg));
             }
@@ -154,7 +147,7 @@ impl Function {
     }
 }
 
-/// The graph as text.
+/// Prints the graph.
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outputs: Src = self.outputs.iter().map(Tensor::uop).collect();

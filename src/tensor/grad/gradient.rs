@@ -1,4 +1,4 @@
-//! Gradients as a user sees them: parameters, `backward`, `gradient`, `detach`, `no_grad`.
+//! Gradients: parameters, `backward`, `gradient`, `detach`, `no_grad`.
 
 use crate::autograd::{device_of, gradients, leaves};
 use crate::error::{Error, Result};
@@ -12,13 +12,13 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The live parameters by number.
+/// Live parameters by number.
 static PARAMS: Mutex<Option<FxHashMap<u64, Weak<Inner>>>> = Mutex::new(None);
 static NEXT_PARAM: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static OFF: Cell<bool> = const { Cell::new(false) };
-    /// What the next optimizer step on this thread computes along with its own results.
+    /// Tensors that the next optimizer step on this thread realizes with its results.
     static WITH_STEP: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -26,13 +26,13 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Does a [`no_grad`] run on this thread?
+/// True inside [`no_grad`] on this thread.
 pub(in crate::tensor) fn is_off() -> bool {
     OFF.get()
 }
 
-/// Runs a function in which results have no gradient behind them, whatever they are made of: for
-/// evaluation, and for updates of parameters.
+/// Runs a function whose results do not require gradients: for evaluation and for updates of
+/// parameters.
 ///
 /// ```
 /// use picograd::{Tensor, no_grad};
@@ -41,7 +41,7 @@ pub(in crate::tensor) fn is_off() -> bool {
 /// assert!(!no_grad(|| &w * 3.0).requires_grad());
 /// ```
 pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
-    /// Puts the old state back, after a panic too.
+    /// Restores the old state, also after a panic.
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -52,14 +52,14 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// A node as a new leaf, and its number.
+/// Wraps a node in a new leaf; returns its number.
 pub(in crate::tensor) fn leaf(node: UOp) -> (UOp, u64) {
     let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
     (UOp::new(Op::Leaf, node.dtype(), [node].to_src(), Arg::Leaf(number)), number)
 }
 
-/// Has the next optimizer step on this thread compute the tensor too: what a step changes and what
-/// it is judged by are then computed together.
+/// Registers a tensor that the next optimizer step on this thread realizes together with its own
+/// results.
 pub(crate) fn realize_with_step(t: &Tensor) {
     WITH_STEP.with_borrow_mut(|list| {
         list.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&t.0)));
@@ -67,8 +67,7 @@ pub(crate) fn realize_with_step(t: &Tensor) {
     });
 }
 
-/// The tensors that [`realize_with_step`] was called for and that are still held by someone; the
-/// list is empty after.
+/// Takes the registered tensors that are still alive.
 pub(crate) fn take_step_list() -> Vec<Tensor> {
     WITH_STEP.take().iter().filter_map(Weak::upgrade).map(Tensor).collect()
 }
@@ -83,9 +82,9 @@ impl Drop for Inner {
 
 impl Tensor {
     fallible! {
-        /// The value as a parameter: a tensor that [`backward`](Self::backward) keeps a gradient
-        /// for. Gradients go no further than it. [`assign`](Self::assign) gives a parameter a new
-        /// value, and it stays a parameter.
+        /// Creates a parameter: a tensor whose gradient [`backward`](Self::backward) accumulates.
+        /// Gradients stop there. A parameter stays one when [`assign`](Self::assign) changes its
+        /// value. Dtypes other than floats are an error.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -96,10 +95,7 @@ impl Tensor {
         /// ```
         pub fn as_param | try_as_param(&self) -> Tensor {
             if !self.dtype().is_float() {
-                return wrong_dtype(
-                    "as_param",
-                    format!("a parameter is of floats, and this tensor is of {}", self.dtype()),
-                );
+                return wrong_dtype("as_param", format!("expected floats, got {}", self.dtype()));
             }
             let (leaf, number) = leaf(self.raw());
             let param = Tensor::new_inner(leaf, self.device(), Some(number));
@@ -107,13 +103,12 @@ impl Tensor {
             Ok(param)
         }
 
-        /// Adds to the [`grad`](Self::grad) of every live parameter that this tensor depends on the
-        /// gradient of this tensor, which must have one element. Nothing is computed yet: gradients
-        /// are lazy like all tensors, and fuse with what is made of them.
+        /// Adds the gradient of this tensor, which must have one element, to the
+        /// [`grad`](Self::grad) of every live parameter that it depends on. Gradients are lazy like
+        /// all tensors, and fuse with their consumers.
         ///
-        /// The tensor itself has no gradient behind it any more, so that what led to it can be
-        /// freed. What is to be differentiated more than once is differentiated with
-        /// [`gradient`](Self::gradient).
+        /// The tensor is detached afterwards, so that its graph can be freed. Use
+        /// [`gradient`](Self::gradient) to differentiate more than once.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -135,8 +130,7 @@ impl Tensor {
                 return wrong_shape(
                     "backward",
                     format!(
-                        "starts at one number, and this tensor has shape {:?}; reduce it first, \
-                         or use gradient",
+                        "expected one element, got shape {:?}; reduce it first, or use gradient",
                         self.dims()
                     ),
                 );
@@ -174,11 +168,10 @@ impl Tensor {
         }
     }
 
-    /// The gradients of this tensor, which must have one element, by each of the targets. They have
-    /// gradients of their own, so this can be used again on what is made of them. Targets are
-    /// parameters, or tensors that depend on one and that this one was made of; equal expressions
-    /// are one tensor here. Panics where
-    /// [`try_gradient`](Self::try_gradient) would return an error.
+    /// Gradients of this tensor, which must have one element, by each target. They are
+    /// differentiable themselves. Targets are parameters, or tensors between a parameter and this
+    /// one; equal expressions are the same target. Panics where
+    /// [`try_gradient`](Self::try_gradient) returns an error.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -194,8 +187,8 @@ impl Tensor {
         crate::tensor::or_panic(self.try_gradient(targets))
     }
 
-    /// [`gradient`](Self::gradient), with misuse as an error: more than one element, or a target
-    /// that this tensor does not depend on.
+    /// [`gradient`](Self::gradient) that returns an error for more than one element, or for a
+    /// target that this tensor does not depend on.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -207,12 +200,12 @@ impl Tensor {
         self.gradient_with(&self.one_weight()?, targets)
     }
 
-    /// The weight of a tensor of one element.
+    /// Upstream gradient of a tensor of one element.
     fn one_weight(&self) -> Result<Tensor> {
         if self.numel() != 1 {
             let msg = format!(
-                "starts at one number, and this tensor has shape {:?}; reduce it first, or give \
-                 gradient_with a weight per element",
+                "expected one element, got shape {:?}; reduce it first, or give \
+                 gradient_with an upstream gradient",
                 self.dims()
             );
             return wrong_shape("gradient", msg);
@@ -220,8 +213,8 @@ impl Tensor {
         Ok(self.with_uop(ones(&self.raw())))
     }
 
-    /// [`gradient`](Self::gradient) with `None` for a target that this tensor does not depend on,
-    /// as PyTorch's `allow_unused` gives it.
+    /// [`gradient`](Self::gradient) with `None` for targets that this tensor does not depend on, as
+    /// `allow_unused` of PyTorch.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -236,8 +229,8 @@ impl Tensor {
         crate::tensor::or_panic(self.try_gradient_allow_unused(targets))
     }
 
-    /// [`gradient_allow_unused`](Self::gradient_allow_unused), with misuse as an error: more than
-    /// one element, or a target that is no parameter and depends on none.
+    /// [`gradient_allow_unused`](Self::gradient_allow_unused) that returns an error for more than
+    /// one element, or for a target that depends on no parameter.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -249,8 +242,7 @@ impl Tensor {
         self.gradients_with(&self.one_weight()?, targets)
     }
 
-    /// The gradients of the sum of this tensor's elements, each times its `weight`: a
-    /// vector-Jacobian product.
+    /// Vector-Jacobian product: gradients with `weight` as the upstream gradient.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -270,13 +262,13 @@ impl Tensor {
             .collect()
     }
 
-    /// As [`gradient_with`](Self::gradient_with), with none for a target that this tensor does not
+    /// [`gradient_with`](Self::gradient_with), with `None` for targets that this tensor does not
     /// depend on.
     fn gradients_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
         if !self.dtype().is_float() {
             return wrong_dtype(
                 "gradient",
-                format!("of a tensor of {}, and only floats have gradients", self.dtype()),
+                format!("expected a tensor of floats, got {}", self.dtype()),
             );
         }
         if weight.dims() != self.dims() || weight.dtype() != self.dtype() {
@@ -284,14 +276,14 @@ impl Tensor {
             return wrong_shape(
                 "gradient",
                 format!(
-                    "the weight is {} {w:?} for a tensor of {} {t:?}",
-                    weight.dtype(),
-                    self.dtype()
+                    "expected an upstream gradient of {} {t:?}, got {} {w:?}",
+                    self.dtype(),
+                    weight.dtype()
                 ),
             );
         }
         let root = self.raw();
-        // A parameter can stand in a graph with several of its values; another tensor is its node.
+        // The graph may hold several values of a parameter; another tensor is one node.
         let mut nodes: Vec<UOp> = Vec::new();
         let mut counts = Vec::new();
         let leaves = leaves(&root);
@@ -306,7 +298,7 @@ impl Tensor {
                 Some(number) => {
                     nodes.extend(leaves.iter().filter(|l| *l.arg() == Arg::Leaf(number)).cloned())
                 }
-                // Of such a tensor a value that was read has forgotten that it came from here, so a
+                // A realized tensor that requires no gradient does not lead back here, so that a
                 // part of the gradient would be missing.
                 None if !t.requires_grad() => {
                     return Err(Error::Gradient(format!(
@@ -330,25 +322,24 @@ impl Tensor {
             .collect()
     }
 
-    /// A gradient of this tensor, where and as the tensor is.
+    /// Gradient on the device, and with the shards, of this tensor.
     fn grad_of(&self, grad: UOp) -> Result<Tensor> {
         if self.is_param() && self.device().is_several() {
             return self.with_uop(grad).try_shard_like(self);
         }
-        // A value that reads no storage is wherever it is used, and its gradient comes from there.
+        // A graph without storage is computed on the device of its consumer.
         let elsewhere =
             |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
         let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
         Ok(self.with_uop(grad))
     }
 
-    /// What `forward` makes of the inputs, with a gradient that is not the one of its ops: `grad`
-    /// is given the gradient of the result and the inputs, and returns one gradient for each input,
-    /// of its shape and dtype. That of an input of integers counts for nothing. The gradient has a
-    /// gradient of its own, by way of what it was made of.
+    /// Calls `forward` with a custom gradient: `grad` takes the upstream gradient and the inputs,
+    /// and returns one gradient per input, of its shape and dtype. Gradients of integer inputs are
+    /// ignored. Higher derivatives differentiate `grad`.
     ///
-    /// Everything that is to be trained is among the inputs: a result that depends on another
-    /// parameter is an error.
+    /// All parameters have to be among the inputs: a result that depends on another one is an
+    /// error.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -371,8 +362,8 @@ impl Tensor {
         let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
         let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
         if value.requires_grad() && !is_off() {
-            let msg = "call: the result depends on a parameter that is not among the inputs; make \
-                       it one of them";
+            let msg = "call: the result depends on a parameter that is not among the inputs; \
+                       add it to them";
             return Err(Error::Gradient(msg.into()));
         }
         if !nodes.iter().any(|u| u.requires_grad()) {
@@ -381,7 +372,7 @@ impl Tensor {
         if !value.dtype().is_float() {
             return wrong_dtype(
                 "call",
-                format!("the result is of {}, and only floats have gradients", value.dtype()),
+                format!("expected a result of floats, got {}", value.dtype()),
             );
         }
         let (device, devices) =
@@ -404,8 +395,7 @@ impl Tensor {
         )))
     }
 
-    /// What [`backward`](Self::backward) has added up for this parameter since the last
-    /// [`set_grad`](Self::set_grad).
+    /// Gradient that [`backward`](Self::backward) accumulated for this parameter.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -418,7 +408,7 @@ impl Tensor {
     pub fn grad(&self) -> Option<Tensor> {
         lock(&self.0.grad).clone()
     }
-    /// Exchanges the gradient; `None` clears it.
+    /// Replaces the gradient; `None` clears it.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -434,7 +424,7 @@ impl Tensor {
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }
-    /// Is it a parameter itself, as [`as_param`](Self::as_param) makes them?
+    /// True for a parameter, as [`as_param`](Self::as_param) creates them.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -444,7 +434,7 @@ impl Tensor {
     pub fn is_param(&self) -> bool {
         self.0.param.is_some()
     }
-    /// Does it depend on a parameter, by way of ops that have gradients?
+    /// True if the tensor depends on a parameter through differentiable ops.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -455,16 +445,15 @@ impl Tensor {
     pub fn requires_grad(&self) -> bool {
         !self.is_frozen() && self.raw().requires_grad()
     }
-    /// Whether a parameter counts as a plain value for now.
+    /// True if a parameter is treated as a constant.
     pub(in crate::tensor) fn is_frozen(&self) -> bool {
         self.0.frozen.load(Ordering::Relaxed)
     }
-    /// Has a parameter count as a plain value in what is made of it from now on, or as a parameter
-    /// again.
+    /// Treats a parameter as a constant in what is computed from it, or as a parameter again.
     pub(crate) fn set_frozen(&self, frozen: bool) {
         self.0.frozen.store(frozen && self.is_param(), Ordering::Relaxed);
     }
-    /// The same value, with no gradient behind it.
+    /// Same value without gradient.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -476,8 +465,8 @@ impl Tensor {
     pub fn detach(&self) -> Tensor {
         self.with_uop(self.raw().unary(Op::Detach))
     }
-    /// The same value, whose gradient is stored when it is computed: a border that fusion does not
-    /// cross on the way back.
+    /// Same value, whose gradient is stored when it is computed: a fusion boundary in the backward
+    /// pass.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -492,7 +481,7 @@ impl Tensor {
     }
 }
 
-/// A gradient of one for every element.
+/// Upstream gradient of ones.
 fn ones(u: &UOp) -> UOp {
     let one = u.const_like(1i64);
     if u.shape().is_empty() {

@@ -1,6 +1,6 @@
-//! Adaptive pooling: a given number of windows that together cover an axis, whatever its size.
-//! Window `i` of `n` over `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so windows may differ
-//! in size and overlap.
+//! Adaptive pooling: a given number of windows that cover an axis of any size. Window `i` of `n`
+//! over `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so that windows may differ in size and
+//! overlap.
 
 use super::create::iota;
 use super::pool::{Pool, PoolWindows, pooled_axes};
@@ -10,8 +10,7 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel, gcd};
 use crate::tensor::{Axes, Spatial, Tensor, wrong_shape};
 
-/// The windows of one axis: `indices` is `[count, kernel]`, and `inside` says which of them are in
-/// their window.
+/// Windows of one axis: `indices` is `[count, kernel]`, and `inside` masks those of the window.
 struct AxisWindows {
     indices: Tensor,
     inside: Tensor,
@@ -21,8 +20,8 @@ struct AxisWindows {
 
 impl AxisWindows {
     fn new(op: &'static str, size: usize, count: usize) -> Result<AxisWindows> {
-        // With a remainder an edge of a window lies within an element, or both edges do; those of
-        // all windows are the multiples of the greatest common divisor.
+        // With a remainder one or both edges of a window split an element: edges are the multiples
+        // of the greatest common divisor.
         let rest = size % count;
         let partial = match rest {
             0 => 0,
@@ -30,7 +29,7 @@ impl AxisWindows {
             _ => 1,
         };
         let kernel = size / count + partial;
-        // Edges are quotients of products, which 32 bits need not hold, and 64 have to.
+        // Edges are quotients of products, which may exceed 32 bits.
         let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
         checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
         let wide = i32::try_from(most).is_err();
@@ -42,7 +41,7 @@ impl AxisWindows {
         let inside = indices.try_lt(end)?;
         Ok(AxisWindows { indices, inside, count, kernel })
     }
-    /// The elements of the windows of an axis, which becomes `[count, kernel]`.
+    /// Gathers the windows of an axis, which becomes `[count, kernel]`.
     fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
         let last = x.dims()[axis] - 1;
         let flat = self
@@ -58,15 +57,15 @@ impl AxisWindows {
             .chain(dims[axis + 1..].iter().copied());
         read.movement(Movement::reshape(sizes))
     }
-    /// A `[count, kernel]` tensor beside `[…, count, kernel, …]` with so many axes behind.
-    fn beside(t: &Tensor, behind: usize) -> Result<Tensor> {
+    /// Adds `behind` trailing axes of size 1.
+    fn with_trailing_axes(t: &Tensor, behind: usize) -> Result<Tensor> {
         t.movement(Movement::reshape(
             t.dims().iter().copied().chain(std::iter::repeat_n(1, behind)),
         ))
     }
 }
 
-/// The numbers of windows, checked: the tensor has those axes, and none of them is empty.
+/// Checks the numbers of windows and that the pooled axes are not empty.
 fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
     let dims = x.dims();
     let n = pooled_axes(op, "list of sizes", sizes, &dims)?;
@@ -79,7 +78,7 @@ fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
     Ok(counts)
 }
 
-/// The kernel of windows that all have one size and do not overlap, if they do.
+/// Kernel of windows of equal size that do not overlap, if they are.
 fn even(dims: &[usize], counts: &[usize]) -> Option<Vec<usize>> {
     let pairs = || dims[dims.len() - counts.len()..].iter().zip(counts);
     pairs()
@@ -89,9 +88,9 @@ fn even(dims: &[usize], counts: &[usize]) -> Option<Vec<usize>> {
 
 impl Tensor {
     fallible! {
-        /// The means of a fixed number of windows along each of the last axes: as many axes as
-        /// `sizes` has values. One number is for `[N, C, H, W]`, and so many windows along both
-        /// axes. Integers have a mean in `f32`.
+        /// Mean of a fixed number of windows along each of the last axes, as many as `sizes` has
+        /// values. One number requires `[N, C, H, W]` and applies to both spatial axes. Integers
+        /// are averaged in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -116,9 +115,9 @@ impl Tensor {
                 let windows = AxisWindows::new(OP, dims[axis], count)?;
                 let behind = dims.len() - axis - 1;
                 let read = windows.read(&sum, axis)?;
-                // A choice and not a product with a mask: what is outside a window may be infinite.
-                let inside =
-                    AxisWindows::beside(&windows.inside, behind)?.try_where_(&read, 0.0)?;
+                // A selection, because elements outside a window may be infinite.
+                let inside = AxisWindows::with_trailing_axes(&windows.inside, behind)?
+                    .try_where_(&read, 0.0)?;
                 let number = windows.inside.try_cast(sum.dtype())?.reduce_axes(
                     OP,
                     Fold::Add,
@@ -126,14 +125,14 @@ impl Tensor {
                 )?;
                 sum = inside
                     .reduce_axes(OP, Fold::Add, &Axes::from(axis + 1))?
-                    .try_div(AxisWindows::beside(&number, behind)?)?;
+                    .try_div(AxisWindows::with_trailing_axes(&number, behind)?)?;
             }
             sum.try_cast(self.as_float().dtype())
         }
 
-        /// The greatest elements of a fixed number of windows along each of the last axes, which
-        /// are those of [`adaptive_avg_pool2d`](Self::adaptive_avg_pool2d). NaN wins, and the
-        /// gradient goes to the first of equals.
+        /// Maximum of a fixed number of windows along each of the last axes, as in
+        /// [`adaptive_avg_pool2d`](Self::adaptive_avg_pool2d). NaN propagates; the gradient goes to
+        /// the first of equals.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -153,18 +152,17 @@ impl Tensor {
     }
 }
 
-/// All elements of adaptive windows, with what is outside a window at the least value.
+/// Elements of adaptive windows, with the minimum of the dtype outside a window.
 fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
     let mut values = x.clone();
     let mut indices = iota(count).movement(Movement::reshape(dims[lead..].iter().copied()))?;
-    // From the last axis back, so that those to come stay where they are.
+    // In reverse order, because each axis becomes two.
     for i in (0..n).rev() {
         let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
-        // Behind the axis are those done already, each of them two by now.
-        let inside = AxisWindows::beside(&windows.inside, 2 * (n - 1 - i))?;
+        let inside = AxisWindows::with_trailing_axes(&windows.inside, 2 * (n - 1 - i))?;
         values = inside
             .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
         indices = inside.try_where_(windows.read(&indices, i)?, count as i64)?;

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, Op, UOp};
 use crate::tensor::Tensor;
-use crate::tensor::broadcast::{Operand, Unified, cast_uop, promoted, unify, unify_as};
+use crate::tensor::broadcast::{Operand, Unified, cast_uop, promote_operands, unify, unify_as};
 
 impl Tensor {
     fallible! {
@@ -123,7 +123,7 @@ impl Tensor {
             y: impl Into<Operand>,
         ) -> Tensor {
             let (x, y) = (x.into(), y.into());
-            let dtype = promoted(&[x.clone(), y.clone()]);
+            let dtype = promote_operands(&[x.clone(), y.clone()]);
             let Unified { src, device, .. } =
                 unify_as("where", &[self.into(), x, y], &[DType::BOOL, dtype, dtype])?;
             Ok(Tensor::new_inner(UOp::new(Op::Where, dtype, src, Arg::None), device, None))

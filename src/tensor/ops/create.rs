@@ -506,7 +506,7 @@ fn scalar_of<T: Element>(value: T) -> Tensor {
 }
 
 fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
-    shape.cut(
+    shape.slice_symbolic(
         op,
         crate::tensor::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?,
         |_| true,

@@ -449,7 +449,8 @@ impl Tensor {
             if dims[2..].contains(&0) {
                 return wrong_shape(OP, format!("pictures {dims:?} have no element"));
             }
-            let dtype = crate::tensor::broadcast::promoted(&[self.as_float().into(), grid.into()]);
+            let dtype =
+                crate::tensor::broadcast::promote_operands(&[self.as_float().into(), grid.into()]);
             let wide = sum_acc(dtype);
             let points = g[1..g.len() - 1].iter().product::<usize>();
             let x = self.try_cast(wide)?.movement(Movement::reshape([

@@ -377,7 +377,7 @@ impl Tensor {
                 );
             }
             self.require_static(OP, 0..self.ndim())?;
-            let dtype = crate::tensor::broadcast::promoted(&[self.into(), elements.into()]);
+            let dtype = crate::tensor::broadcast::promote_operands(&[self.into(), elements.into()]);
             let (x, list) = (self.try_cast(dtype)?.detach(), list.try_cast(dtype)?.detach());
             let sorted = for_op(OP, list.try_sort(0, false))?.0.contiguous();
             let flat = x.movement(Movement::reshape([1, x.max_numel()]))?;

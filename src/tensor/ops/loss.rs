@@ -110,7 +110,7 @@ impl Tensor {
             how: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
             const OP: &str = "binary_crossentropy";
-            autocast::banned(OP, "binary_crossentropy_logits")?;
+            autocast::reject(OP, "binary_crossentropy_logits")?;
             let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
             // log(0) is replaced by -100, and its argument by 1, which keeps the gradient finite.
             let log = |p: Tensor| {

@@ -4,7 +4,7 @@
 use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to, promoted};
+use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to, promote_operands};
 use crate::tensor::{Tensor, autocast, wrong_shape};
 
 /// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
@@ -16,7 +16,7 @@ pub(in crate::tensor) fn sum_of_products(
     y: &Tensor,
     axes: usize,
 ) -> Result<Tensor> {
-    let dtype = promoted(&[Operand::from(x), Operand::from(y)]);
+    let dtype = promote_operands(&[Operand::from(x), Operand::from(y)]);
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;
     let last: Vec<isize> = (1..=axes as isize).map(|a| -a).collect();

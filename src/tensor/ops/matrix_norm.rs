@@ -93,7 +93,7 @@ impl Tensor {
                 return x.try_matrix_norm(order, axes);
             }
             let dims = self.dims();
-            let (at, keep) = axes.into().in_order(OP, &dims)?;
+            let (at, keep) = axes.into().in_given_order(OP, &dims)?;
             let [row, column] = at[..] else {
                 return wrong_shape(OP, format!("expected two axes, got {} of {dims:?}", at.len()));
             };

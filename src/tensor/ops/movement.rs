@@ -19,7 +19,7 @@ impl Tensor {
         /// ```
         pub fn reshape | try_reshape(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            shape.cut(
+            shape.slice_symbolic(
                 "reshape",
                 self.movement(Movement::Reshape(
                     shape.sizes("reshape")?.infer("reshape", &self.dims())?,
@@ -57,7 +57,7 @@ impl Tensor {
                 if n == -1 && i >= new { from[i - new] as isize } else { n }
             };
             let full = Sizes(sizes.iter().enumerate().map(kept).collect()).shape("expand")?;
-            shape.cut(
+            shape.slice_symbolic(
                 "expand",
                 crate::tensor::broadcast::broadcast_to("expand", self, &full)?,
                 |i| i < new || from[i - new] == 1,
@@ -412,7 +412,7 @@ impl Tensor {
         pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
             let to = self.resolve_sizes("shrink_to", shape.sizes("shrink_to")?)?;
-            shape.cut(
+            shape.slice_symbolic(
                 "shrink_to",
                 self.movement(Movement::shrink(to.iter().map(|&m| (0, m))))?,
                 |_| true,

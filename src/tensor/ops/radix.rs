@@ -19,7 +19,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, AxisKind, Custom, Op, Src, ToSrc, UOp};
 use crate::tensor::Tensor;
-use crate::tensor::custom::{library_kernel, outputs_of};
+use crate::tensor::custom::{apply_library_kernel, library_kernel};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -251,16 +251,17 @@ pub(in crate::tensor) fn sorted(
     let (rows, n) = (words.dims()[0], words.dims()[1]);
     let digits = Digits::new(n, bits);
     let kernel = |task: Task| Kernel { rows, n, digits, task }.get();
-    let counts = outputs_of(&kernel(Task::Count), &[words])?;
+    let counts = apply_library_kernel(&kernel(Task::Count), &[words])?;
     let (kind, mut inputs) = match order {
         None => (Elements::Words, vec![words]),
         Some(order) => (Elements::WordsAndIndices, vec![words, order]),
     };
     inputs.push(&counts[0]);
-    let mut elements = outputs_of(&kernel(Task::Move(kind, 0)), &inputs)?.swap_remove(0);
+    let mut elements = apply_library_kernel(&kernel(Task::Move(kind, 0)), &inputs)?.swap_remove(0);
     for (i, counts) in counts.iter().enumerate().skip(1) {
-        elements = outputs_of(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?
-            .swap_remove(0);
+        elements =
+            apply_library_kernel(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?
+                .swap_remove(0);
     }
     Ok(elements)
 }

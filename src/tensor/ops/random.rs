@@ -88,7 +88,7 @@ pub(in crate::tensor) fn uniform(
 ) -> Result<Tensor> {
     let dims = shape.sizes(op)?.shape(op)?;
     let [word, _] = words(checked_numel(op, &dims)?, device)?;
-    shape.cut(op, to_unit(&word)?.movement(Movement::Reshape(dims))?, |_| true)
+    shape.slice_symbolic(op, to_unit(&word)?.movement(Movement::Reshape(dims))?, |_| true)
 }
 
 fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
@@ -97,7 +97,11 @@ fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor
     // Box-Muller transform. 1-u is never 0.
     let radius = ((1.0 - to_unit(&a)?).log() * -2.0).sqrt();
     let angle = to_unit(&b)? * std::f64::consts::TAU;
-    shape.cut(op, radius.try_mul(angle.cos())?.movement(Movement::Reshape(dims))?, |_| true)
+    shape.slice_symbolic(
+        op,
+        radius.try_mul(angle.cos())?.movement(Movement::Reshape(dims))?,
+        |_| true,
+    )
 }
 
 /// Fan-in and fan-out of a weight: input and output channels times the kernel size.
@@ -165,7 +169,7 @@ impl Tensor {
             let shape = shape.into();
             let dims = shape.sizes("random_bits")?.shape("random_bits")?;
             let [word, _] = words(checked_numel("random_bits", &dims)?, &default_device())?;
-            shape.cut("random_bits", word.movement(Movement::Reshape(dims))?, |_| true)
+            shape.slice_symbolic("random_bits", word.movement(Movement::Reshape(dims))?, |_| true)
         }
 
         /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
@@ -312,7 +316,7 @@ impl Tensor {
             let dims = shape.sizes("randint")?.shape("randint")?;
             let [word, _] = words(checked_numel("randint", &dims)?, &default_device())?;
             let span = (high as i64 - low as i64) as u32;
-            shape.cut(
+            shape.slice_symbolic(
                 "randint",
                 word.try_modulo(span)?
                     .try_cast(DType::I32)?

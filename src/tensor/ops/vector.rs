@@ -5,7 +5,7 @@ use super::statistics::p_norm;
 use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promoted};
+use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promote_operands};
 use crate::tensor::{
     Axes, Sizes, Tensor, autocast, for_op, resolve_axis, wrong_dtype, wrong_shape,
 };
@@ -105,7 +105,7 @@ impl Tensor {
                     format!("axis {axis} of {a:?} and {b:?} has to be of size 3"),
                 );
             }
-            let dtype = promoted(&[self.into(), other.into()]);
+            let dtype = promote_operands(&[self.into(), other.into()]);
             if dtype.is_bool() {
                 return wrong_dtype(OP, "expected numbers, got bool");
             }
@@ -210,7 +210,7 @@ impl Tensor {
                     format!("there is no distance for a power of {p}; it is 0 or greater"),
                 );
             }
-            let dtype = promoted(&[self.into(), other.into()]);
+            let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
             let shape: Dims =
                 lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();

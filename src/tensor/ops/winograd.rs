@@ -11,7 +11,7 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::Movement;
 use crate::tensor::Tensor;
-use crate::tensor::broadcast::{Operand, promoted};
+use crate::tensor::broadcast::{Operand, promote_operands};
 
 /// Outputs along each side of a tile.
 const TILE: usize = 4;
@@ -60,7 +60,7 @@ pub(in crate::tensor) fn winograd(
     weight: &Tensor,
     groups: usize,
 ) -> Result<Tensor> {
-    let dtype = promoted(&[Operand::from(x), Operand::from(weight)]);
+    let dtype = promote_operands(&[Operand::from(x), Operand::from(weight)]);
     let acc = sum_acc(dtype);
     let (xs, ws) = (x.dims(), weight.dims());
     let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
