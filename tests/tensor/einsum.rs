@@ -131,7 +131,7 @@ fn wrong_formulas() {
     assert_eq!(says("i->i", 1), "einsum: \"i->i\": \"i\" names 1 axes, and the tensor is [2, 3]");
     assert_eq!(says("ij->ii", 1), "einsum: \"ij->ii\": axis i is repeated in the result");
     assert_eq!(says("ij->k", 1), "einsum: \"ij->k\": k of the result is in no term");
-    assert_eq!(says("i1->i", 1), "einsum: \"i1->i\": '1' is no name of an axis; names are letters");
+    assert_eq!(says("i1->i", 1), "einsum: \"i1->i\": '1' is not an axis name; expected letters");
     assert_eq!(says("......", 1), "einsum: \"......\": `...` is repeated in \"......\"");
     assert_eq!(
         says("ii", 1),
@@ -170,15 +170,17 @@ fn rearranging() {
     );
     assert_eq!(
         says("a (b d) c -> a b c d", &[]),
-        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: give all sizes of \
-         it but one"
+        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is composed of b and d: give all sizes \
+         but one"
     );
     assert_eq!(
         says("a (b d) c -> a b c d", &[("b", 4)]),
-        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is made of b and d: its sizes do not \
+        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is composed of b and d: its sizes do not \
          divide it"
     );
-    assert!(says("a b c -> a b", &[]).ends_with("both sides must have the same names, each once"));
+    assert!(
+        says("a b c -> a b", &[]).ends_with("expected the same names on both sides, each once")
+    );
     assert!(says("a a c -> a c", &[]).ends_with("axis a is repeated on the left"));
     assert!(
         says("a b c -> a b c", &[("d", 1)]).ends_with("a size is given for d, which is no axis")

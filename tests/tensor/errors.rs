@@ -161,8 +161,8 @@ fn products_and_windows() {
     );
     says(
         x.try_scaled_dot_product_attention(&ramp(&[2, 4]), &x, Attention::new()),
-        "scaled_dot_product_attention: query [2, 3], key [2, 4] and value [2, 3]; they are […, L, \
-         E], […, S, E] and […, S, V]",
+        "scaled_dot_product_attention: expected query, key and value of […, L, E], […, S, E] and \
+         […, S, V], got [2, 3], [2, 4] and [2, 3]",
     );
 }
 

@@ -1,5 +1,4 @@
-//! Indexing by tensors: the part of `i` and `set` that is not a view. In come a tensor and index
-//! tensors for some of its axes; out comes what they choose.
+//! Advanced indexing: the part of `i` and `set` with index tensors.
 
 use super::gather::{expand_positions, normalize_indices, scatter_at, select_at};
 use crate::dtype::DType;
@@ -9,8 +8,8 @@ use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
 use crate::tensor::{Tensor, wrong_shape};
 
-/// Indices of integers, each with its axis: masks become the places where they are true, for which
-/// they are computed.
+/// Integer indices, each with its axis. Masks are computed and become the positions where they are
+/// true.
 pub(in crate::tensor) fn places_of(
     op: &'static str,
     x: &Tensor,
@@ -22,8 +21,7 @@ pub(in crate::tensor) fn places_of(
             all.push((*axis, normalize_indices(op, t, x.dims()[*axis])?));
             continue;
         }
-        // There are as many places as were counted, so none of them is negative; the compiler is
-        // told.
+        // The count is exact, so that no position is negative; `maximum` tells the compiler.
         let (mut rest, dims) = (t.nonzero_indices(None)?.try_maximum(0)?, t.dims());
         let first = all.len();
         for (i, &n) in dims.iter().enumerate().rev() {
@@ -31,24 +29,23 @@ pub(in crate::tensor) fn places_of(
             rest = rest.try_idiv(n)?;
         }
         if dims.is_empty() {
-            return wrong_shape(op, "a mask without axes; compare with `where_`");
+            return wrong_shape(op, "a mask needs one axis or more; use `where_`");
         }
     }
     Ok(all)
 }
 
-/// How the axes of a tensor and of its indices lie.
+/// Layout of the axes of a tensor and of its indices.
 struct Plan {
     /// Axes that are not indexed.
     others: Dims,
-    /// How many of them come before the axes of the indices in the result.
+    /// Number of them before the axes of the indices in the result.
     before: usize,
-    /// The common shape of the indices.
+    /// Broadcast shape of the indices.
     shape: Dims,
-    /// For each element of that shape its place among the indexed axes in row-major order; what is
-    /// outside an axis is negative.
+    /// Position of each index in the flattened indexed axes; negative if outside an axis.
     place: Tensor,
-    /// The number of places.
+    /// Number of positions.
     count: usize,
 }
 
@@ -78,7 +75,7 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
     }
     let (place, inside) = place.expect("an index at least");
     let place = match inside {
-        // A place outside one axis must not become a place inside the row-major order of all.
+        // A position outside one axis must not wrap into the flattened axes.
         Some(inside) => inside.try_where_(place, -1)?,
         None => place,
     };
@@ -90,8 +87,8 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
 }
 
 impl Plan {
-    /// The order of the tensor's axes in which the indexed ones stand together, where the result
-    /// has those of the indices.
+    /// Order of axes that makes the indexed ones adjacent, where the result has those of the
+    /// indices.
     fn order(&self, rank: usize) -> Dims {
         let indexed = (0..rank).filter(|a| !self.others.contains(a));
         self.others[..self.before]
@@ -101,25 +98,25 @@ impl Plan {
             .chain(self.others[self.before..].iter().copied())
             .collect()
     }
-    /// The tensor with its indexed axes as one.
+    /// Tensor with its indexed axes flattened to one.
     fn arranged(&self, x: &Tensor) -> Result<Tensor> {
         let order = self.order(x.ndim());
         let moved =
             if order.is_sorted() { x.clone() } else { x.movement(Movement::Permute(order))? };
         moved.movement(Movement::Reshape(self.around(&x.dims(), &[self.count])))
     }
-    /// The places as one list.
+    /// Positions as one list.
     fn places(&self) -> Result<Tensor> {
         self.place.movement(Movement::reshape([self.shape.iter().product::<usize>()]))
     }
-    /// Sizes of the axes that are not indexed, with others after the first `before` of them.
+    /// Sizes of the axes that are not indexed, with `middle` after the first `before` of them.
     fn around(&self, dims: &[usize], middle: &[usize]) -> Dims {
         let sizes: Dims = self.others.iter().map(|&a| dims[a]).collect();
         sizes[..self.before].iter().chain(middle).chain(&sizes[self.before..]).copied().collect()
     }
 }
 
-/// The elements at the places.
+/// Gathers the elements at the indices.
 pub(in crate::tensor) fn read(
     op: &'static str,
     x: &Tensor,
@@ -130,7 +127,7 @@ pub(in crate::tensor) fn read(
     read.movement(Movement::Reshape(plan.around(&x.dims(), &plan.shape)))
 }
 
-/// The tensor with a value at the places; the last of several that go to one place stays.
+/// Writes a value at the indices; the last of several for one position is kept.
 pub(in crate::tensor) fn written(
     op: &'static str,
     x: &Tensor,
@@ -141,7 +138,7 @@ pub(in crate::tensor) fn written(
         && mask.dtype().is_bool()
         && mask.ndim() > 0
     {
-        // A value that is the same at every place of the mask needs no count of them.
+        // A value that does not vary along the mask needs no count.
         let after = x.ndim() - axis - mask.ndim();
         if value.ndim() <= after {
             let mask = mask.movement(Movement::reshape(
@@ -164,7 +161,7 @@ pub(in crate::tensor) fn written(
         Combine::Set,
         plan.before,
     )?;
-    // Back to the axes as they were.
+    // Restores the order of axes.
     let order = plan.order(dims.len());
     let all = all.movement(Movement::reshape(order.iter().map(|&a| dims[a])))?;
     if order.is_sorted() {

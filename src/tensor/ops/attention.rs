@@ -1,8 +1,8 @@
-//! Scaled dot-product attention, as two products and a softmax between them.
+//! Scaled dot-product attention: two matrix products with a softmax between them.
 
 use crate::tensor::{Tensor, autocast, wrong_shape};
 
-/// How attention runs: `Attention::new().causal()`.
+/// Options of attention: `Attention::new().causal()`.
 #[derive(Clone, Default)]
 pub struct Attention {
     mask: Option<Tensor>,
@@ -13,7 +13,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Every query sees every key; scores are over the root of the key's size.
+    /// No mask, scores scaled by 1/√size.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -25,7 +25,8 @@ impl Attention {
     pub fn new() -> Attention {
         Attention::default()
     }
-    /// Bools say what is seen; floats are added to the scores. Broadcast to `[…, queries, keys]`.
+    /// Mask, broadcast to `[…, queries, keys]`: bools are true for visible keys, floats are added
+    /// to the scores.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -38,7 +39,7 @@ impl Attention {
     pub fn mask(self, mask: &Tensor) -> Attention {
         Attention { mask: Some(mask.clone()), ..self }
     }
-    /// A query sees the keys up to its own place.
+    /// Causal mask: a query sees the keys up to its own position.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -50,7 +51,7 @@ impl Attention {
     pub fn causal(self) -> Attention {
         Attention { causal: true, ..self }
     }
-    /// Scores times this, in place of 1/√size.
+    /// Scale of the scores, in place of 1/√size.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -62,7 +63,8 @@ impl Attention {
     pub fn scale(self, scale: f64) -> Attention {
         Attention { scale: Some(scale), ..self }
     }
-    /// Each head of keys and values serves several heads of queries; heads are axis -3.
+    /// Grouped-query attention: each head of keys and values serves several heads of queries, along
+    /// axis -3.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -75,7 +77,7 @@ impl Attention {
     pub fn grouped(self) -> Attention {
         Attention { grouped: true, ..self }
     }
-    /// Each weight dropped with this probability, as [`Tensor::dropout`] does.
+    /// Dropout probability of the attention weights, as in [`Tensor::dropout`].
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
@@ -92,8 +94,8 @@ impl Attention {
 impl Tensor {
     fallible! {
         /// softmax(Q·Kᵀ·scale)·V, where this is Q of `[…, queries, size]`, the key is `[…, keys,
-        /// size]` and the value `[…, keys, out]`. Scores and softmax are in `f32` for narrower
-        /// floats. A query that the mask leaves no key gives 0, and has a gradient of 0.
+        /// size]` and the value `[…, keys, out]`. Scores and softmax are computed in `f32` for
+        /// narrower floats. A query without visible keys gives 0 with gradient 0.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Attention};
@@ -121,8 +123,8 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "query {q:?}, key {k:?} and value {v:?}; they are […, L, E], […, S, E] \
-                         and […, S, V]"
+                        "expected query, key and value of […, L, E], […, S, E] and […, S, V], got \
+                         {q:?}, {k:?} and {v:?}"
                     ),
                 );
             }
@@ -138,8 +140,8 @@ impl Tensor {
                     return wrong_shape(
                         OP,
                         format!(
-                            "query {q:?} has no whole number of heads for each of key {k:?} and \
-                             value {v:?}"
+                            "the heads of query {q:?} are not a multiple of those of key {k:?} \
+                             and value {v:?}"
                         ),
                     );
                 }
@@ -164,7 +166,7 @@ impl Tensor {
                     scores.try_add(mask)?
                 };
             }
-            // Only a mask can leave a query without a key.
+            // Only a mask can leave a query without visible keys.
             let weights = if how.mask.is_some() {
                 scores.masked_softmax(OP)?
             } else {

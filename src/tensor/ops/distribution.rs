@@ -1,4 +1,4 @@
-//! Random numbers whose distribution depends on a tensor: coins and counts. They have no gradient.
+//! Random numbers whose distribution is given by a tensor. They have no gradient.
 
 use super::create::iota;
 use super::random::uniform;
@@ -7,20 +7,20 @@ use crate::ir::Fold;
 use crate::shape::Dims;
 use crate::tensor::{Axes, Shape, Tensor};
 
-/// Rates from here on are drawn by rejection, smaller ones by inversion.
+/// Rate from which rejection is used instead of inversion.
 const REJECTION: f64 = 10.0;
 /// Terms of the inversion: at a rate of 10 a count of 40 or more has a probability of 1e-12, and
-/// the uniform numbers are whole multiples of 6e-8.
+/// uniform numbers are multiples of 6e-8.
 const TERMS: usize = 40;
-/// Tries of the rejection, each of which succeeds with a probability of 0.85 at least: all of them
-/// fail once in 1e13 draws.
+/// Attempts of the rejection, each of which succeeds with a probability of at least 0.85: all fail
+/// once in 1e13 draws.
 const TRIES: usize = 16;
 
 fn drawn(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
     uniform(op, &Shape::from(shape), like.device())?.try_cast(like.dtype())
 }
 
-/// How many partial sums of the probabilities a uniform number passes.
+/// Number of partial sums of the probabilities below a uniform number.
 fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     let u = drawn(op, rate, &rate.dims())?.contiguous();
     let mut term = (-rate).exp();
@@ -34,7 +34,7 @@ fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     Ok(count.contiguous())
 }
 
-/// The logarithm of the probability of a count, without the cancellation of λ, k·log λ and log k!
+/// Logarithm of the probability of a count, without the cancellation of λ, k·log λ and log k!
 /// (Loader, 2000): -½log(2πk) - δ(k) - λ·φ((k-λ)/λ) with φ(t) = (1+t)log(1+t) - t.
 fn log_probability(k: &Tensor, rate: &Tensor) -> Result<Tensor> {
     let none = k.try_le(0.0)?;
@@ -51,14 +51,14 @@ fn log_probability(k: &Tensor, rate: &Tensor) -> Result<Tensor> {
     let far = small.try_where_(0.5, &t)?;
     let far = (&far + 1.0) * far.log1p() - &far;
     let deviance = rate.try_mul(small.try_where_(series, far)?)?;
-    // Stirling's rest as a continued fraction.
+    // Stirling's remainder as a continued fraction.
     let rest = 1.0 / (&n * 12.0 + 2.0 / (&n * 5.0 + 53.0 / (&n * 42.0)));
     let some = -(&n * std::f64::consts::TAU).log() * 0.5 - rest - deviance;
     none.try_where_(-rate, some)
 }
 
-/// Transformed rejection (Hörmann, 1993, PTRS): several tries side by side, of which the first that
-/// succeeds is taken.
+/// Transformed rejection (Hörmann, 1993, PTRS): several attempts in parallel, of which the first
+/// success is taken.
 fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     let shape: Dims = [TRIES].into_iter().chain(rate.dims()).collect();
     let (u, v) = (drawn(op, rate, &shape)? - 0.5, 1.0 - drawn(op, rate, &shape)?);
@@ -72,7 +72,7 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
         k.try_ge(0.0)?.try_bitwise_and(edge.try_ge(0.013)?.try_bitwise_or(v.try_le(&edge)?)?)?;
     let height = (v * alpha).log() - (&a / safe.square() + &b).log();
     let accepted = inside.try_bitwise_and(height.try_le(log_probability(&k, rate)?)?)?;
-    // Stored, so that the folds over the tries read numbers and do not compute them again.
+    // Stored, so that the reductions do not rematerialize the attempts.
     let tries = accepted.try_where_(&k, -1.0)?.contiguous();
     let order = iota(TRIES).try_reshape([vec![TRIES], vec![1; rate.ndim()]].concat())?;
     let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.reduce_axes(
@@ -80,7 +80,7 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
         Fold::Min,
         &Axes::from(0),
     )?;
-    // Exactly one try has the number of the first, or none.
+    // At most one attempt has the index of the first success.
     let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.reduce_axes(
         op,
         Fold::Add,
@@ -91,8 +91,8 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
 
 impl Tensor {
     fallible! {
-        /// Zeros and ones in the dtype of this tensor, each 1 with the probability that the tensor
-        /// has at its place: always from 1 on, never at 0, below it and for NaN.
+        /// Bernoulli samples 0 and 1 in the dtype of this tensor, whose elements are the
+        /// probabilities of 1. Elements from 1 on always give 1; elements up to 0 and NaN give 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -109,8 +109,8 @@ impl Tensor {
             u.try_lt(self.as_wide_float().detach())?.try_cast(self.as_float().dtype())
         }
 
-        /// Counts of events that come at the rates that this tensor has, in its dtype. A rate that
-        /// is negative, infinite or NaN gives NaN.
+        /// Poisson samples with the rates of this tensor, in its dtype. A rate that is negative,
+        /// infinite or NaN gives NaN.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -1,19 +1,18 @@
-//! Axes by name: products and sums in Einstein's notation, and rearrangements. In comes a formula
-//! as text; out come permutes, reshapes and a sum of products.
+//! Einstein summation and rearrangement of named axes, as permutes, reshapes and sums of products.
 
 use super::matmul::sum_of_products;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::{Tensor, autocast, wrong_shape};
 
-/// The name of an axis: a letter, or an axis that `...` stands for, counted from the last.
+/// Name of an axis: a letter, or an axis of `...`, counted from the last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Rest(usize),
     Letter(char),
 }
 
-/// A tensor and the names of its axes, each once.
+/// Tensor with distinct axis names.
 #[derive(Clone)]
 struct Labelled {
     x: Tensor,
@@ -24,7 +23,7 @@ fn bad<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Resul
     wrong_shape(op, format!("{formula:?}: {why}"))
 }
 
-/// The names of one term, with `rest` axes for `...`.
+/// Names of one term, with `rest` axes for `...`.
 fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
     let parts: Vec<&str> = term.split("...").collect();
     if parts.len() > 2 {
@@ -40,7 +39,7 @@ fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
                 return bad(
                     "einsum",
                     formula,
-                    format_args!("{c:?} is no name of an axis; names are letters"),
+                    format_args!("{c:?} is not an axis name; expected letters"),
                 );
             }
             all.push(Label::Letter(c));
@@ -62,7 +61,7 @@ impl Labelled {
             );
         }
         let mut l = Labelled { x: x.clone(), labels: labels(formula, term, dims.len() - letters)? };
-        // A name that comes twice is a diagonal.
+        // A repeated name is a diagonal.
         let twice = |labels: &[Label]| {
             (0..labels.len()).find_map(|a| {
                 (a + 1..labels.len()).find(|&b| labels[a] == labels[b]).map(|b| (a, b))
@@ -87,7 +86,7 @@ impl Labelled {
         }
         Ok(l)
     }
-    /// The tensor with its axes in an order, and size 1 for those that it does not have.
+    /// Permutes the axes to an order, with size 1 for missing ones.
     fn aligned(&self, order: &[Label]) -> Result<Tensor> {
         let dims = self.x.dims();
         let place = |l: &Label| self.labels.iter().position(|m| m == l);
@@ -95,7 +94,7 @@ impl Labelled {
         let sizes: Dims = order.iter().map(|l| place(l).map_or(1, |a| dims[a])).collect();
         self.x.movement(Movement::Permute(axes))?.movement(Movement::Reshape(sizes))
     }
-    /// With the axes that nobody keeps summed away.
+    /// Sums over the axes that are not kept.
     fn summed(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
         let gone: Vec<isize> = (0..self.labels.len())
             .filter(|&i| !keep(&self.labels[i]))
@@ -109,7 +108,7 @@ impl Labelled {
             labels: self.labels.iter().copied().filter(keep).collect(),
         })
     }
-    /// The product with another, summed over what nobody keeps.
+    /// Multiplies by another term and sums over the axes that are not kept.
     fn times(&self, other: &Labelled, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
         let both: Vec<Label> = self
             .labels
@@ -129,8 +128,8 @@ impl Labelled {
     }
 }
 
-/// The axes of the result where the formula does not say: `...` first, then the letters that come
-/// once, in order of the alphabet.
+/// Result axes of a formula without `->`: `...` first, then the letters that occur once, in
+/// alphabetical order.
 fn implied(terms: &[Labelled], inputs: &[&str]) -> Vec<Label> {
     let rest = terms.iter().flat_map(|t| &t.labels).filter(|l| matches!(l, Label::Rest(_))).max();
     let mut out: Vec<Label> = match rest {
@@ -183,7 +182,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
             labels(formula, right, rest)?
         }
     };
-    // Names agree in size, or are of size 1.
+    // Sizes of equal names have to match or be 1.
     let mut sizes: Vec<(Label, usize)> = Vec::new();
     for (label, size) in terms.iter().flat_map(|t| t.labels.iter().copied().zip(t.x.dims())) {
         match sizes.iter_mut().find(|(l, _)| *l == label) {
@@ -205,7 +204,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
             return bad("einsum", formula, format_args!("{name} of the result is in no term"));
         }
     }
-    // From left to right, each name summed away as soon as no later term has it.
+    // From left to right, summing over each name as soon as no later term has it.
     let later = |from: usize| {
         let (out, rest) = (
             out.clone(),
@@ -225,8 +224,8 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     all.aligned(&out)
 }
 
-/// The axes of one side of a rearrangement: for each the names that it is made of. `rest` are the
-/// names that stand for `...`.
+/// Axes of one side of a rearrangement, each with the names that it is composed of. `rest` are the
+/// names of `...`.
 fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>> {
     let spaced = side.replace('(', " ( ").replace(')', " ) ").replace("...", " ... ");
     let mut open: Option<Vec<String>> = None;
@@ -246,7 +245,7 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
                 if !name.chars().all(|c| c.is_alphanumeric() || c == '_')
                     || name.starts_with(|c: char| c.is_numeric()) =>
             {
-                return bad("rearrange", formula, format_args!("{name:?} is no name of an axis"));
+                return bad("rearrange", formula, format_args!("{name:?} is not an axis name"));
             }
             (name, Some(group)) => group.push(name.to_string()),
             (name, None) => all.push(vec![name.to_string()]),
@@ -286,12 +285,12 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         return bad(OP, formula, format_args!("axis {name} is repeated on the left"));
     }
     if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
-        return bad(OP, formula, "both sides must have the same names, each once");
+        return bad(OP, formula, "expected the same names on both sides, each once");
     }
     if let Some((name, _)) = given.iter().find(|(n, _)| !names.iter().any(|m| m == n)) {
         return bad(OP, formula, format_args!("a size is given for {name}, which is no axis"));
     }
-    // The size of each name: given, or what is left of its axis.
+    // Size of each name: given, or inferred from its axis.
     let mut sizes: Vec<usize> = Vec::new();
     for (group, &size) in from.iter().zip(&dims) {
         let known: Vec<Option<usize>> =
@@ -300,15 +299,12 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         let open = known.iter().filter(|k| k.is_none()).count();
         let left_over = if open == 0 { 1 } else { size.checked_div(product).unwrap_or(0) };
         if open > 1 || product * left_over != size {
-            let what = if open > 1 {
-                "give all sizes of it but one"
-            } else {
-                "its sizes do not divide it"
-            };
+            let what =
+                if open > 1 { "give all sizes but one" } else { "its sizes do not divide it" };
             return bad(
                 OP,
                 formula,
-                format_args!("an axis of {size} is made of {}: {what}", group.join(" and ")),
+                format_args!("an axis of {size} is composed of {}: {what}", group.join(" and ")),
             );
         }
         sizes.extend(known.into_iter().map(|k| k.unwrap_or(left_over)));
@@ -323,11 +319,11 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
 
 impl Tensor {
     fallible! {
-        /// Products and sums over named axes. A term for each tensor, with a letter for each axis;
-        /// after `->` the axes of the result. A letter that the result does not have
-        /// is summed over; one that comes twice in a term is a diagonal; `...` stands for axes that
-        /// broadcast. Without `->` the result has the letters that come once, in order of the
-        /// alphabet. Sums are in the dtypes of [`matmul`](Self::matmul).
+        /// Einstein summation: one term per tensor, with a letter per axis; after `->` the axes of
+        /// the result. Letters that the result lacks are summed over, a letter repeated in a term
+        /// is a diagonal, and `...` stands for broadcast axes. Without `->` the result has the
+        /// letters that occur once, in alphabetical order. Dtypes are those of
+        /// [`matmul`](Self::matmul).
         ///
         /// ```
         /// use picograd::Tensor;
@@ -346,9 +342,9 @@ impl Tensor {
             }
         }
 
-        /// Axes in another order, joined and cut, by name. Names in parentheses make up one axis;
-        /// the sizes of all but one of them are given as pairs. `...` stands for any axes, `1` for
-        /// one of size 1.
+        /// Permutes, merges and splits axes by name. Names in parentheses form one axis; the sizes
+        /// of all but one of them are given as pairs. `...` stands for any axes, `1` for an axis of
+        /// size 1.
         ///
         /// ```
         /// use picograd::Tensor;

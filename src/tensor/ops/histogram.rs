@@ -1,8 +1,8 @@
-//! Distinct elements, counts of them, and search in sorted elements. Counts are `scatter_reduce` of
-//! ones; a search is a binary search whose steps are `gather`s, all of one kernel.
+//! Distinct elements, counts and binary search. Counts are a `scatter_reduce` of ones; a search is
+//! a sequence of `gather`s in one kernel.
 //!
-//! [`Tensor::unique`] and [`Tensor::bincount`] have results whose size depends on values, so they
-//! compute their input at once, as [`Tensor::nonzero`] does.
+//! The result size of [`Tensor::unique`] and [`Tensor::bincount`] depends on values, so that they
+//! compute their input at once, like [`Tensor::nonzero`].
 
 use super::create::iota;
 use super::gather::scatter_at;
@@ -13,9 +13,9 @@ use crate::ir::{Combine, Fold};
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Scatter, Tensor, for_op, wrong_dtype, wrong_shape};
 
-/// For each value the number of elements of its sorted row that come before it: `sorted` is
-/// `[rows, n]` or `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`,
-/// the elements at its indices are in order.
+/// Number of elements of the sorted row before each value: `sorted` is `[rows, n]` or `[1, n]`, and
+/// `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at its indices
+/// are sorted.
 fn search(
     op: &'static str,
     sorted: &Tensor,
@@ -30,8 +30,7 @@ fn search(
     }
     let sorted = sorted.try_expand([dims[0], n])?;
     let sorter = sorter.map(|s| s.try_expand([dims[0], n])).transpose()?;
-    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN that is searched for
-    // goes to the end.
+    // A NaN in the sequence is greater than all numbers, as in `sort`; a NaN value goes to the end.
     let is_number = values.isnan().logical_not();
     let mut step = 1usize << n.ilog2();
     while step > 0 {
@@ -50,7 +49,7 @@ fn search(
     Ok(found)
 }
 
-/// The sequence and the values of a search as rows, and the shape of the result.
+/// Sequence and values as rows, and the shape of the result.
 fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
     let (s, v) = (sorted.dims(), values.dims());
     let Some((&n, lead)) = s.split_last() else {
@@ -66,8 +65,8 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
         return wrong_shape(
             op,
             format!(
-                "sequences {s:?} and values {v:?} differ before the last axis; one sequence of \
-                 one axis serves all values"
+                "sequences {s:?} and values {v:?} differ before the last axis; expected equal \
+                 sizes or a sequence of one axis"
             ),
         );
     };
@@ -79,14 +78,13 @@ fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, T
     ))
 }
 
-/// Checks the sorter of a sequence: an index for each of its elements, none outside where they are
-/// at hand.
+/// Checks the shape, the dtype and, in host memory, the indices of a sorter.
 fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()> {
     let (s, dims) = (sorted.dims(), sorter.dims());
     if dims != s {
         return wrong_shape(
             op,
-            format!("a sorter of {dims:?} for sequences {s:?}; it has an index for each element"),
+            format!("expected a sorter of the shape of the sequences {s:?}, got {dims:?}"),
         );
     }
     if !sorter.dtype().is_int() {
@@ -96,19 +94,19 @@ fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()
     match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
         Some(i) => Err(Error::Index {
             op,
-            msg: format!("the sorter has the index {i}, and a sequence has {n} elements"),
+            msg: format!("index {i} of the sorter is outside a sequence of {n} elements"),
         }),
         None => Ok(()),
     }
 }
 
-/// The dtype in which weights are added up: `f64` but for `f32`, and where the device has no `f64`.
+/// Accumulation dtype of weights: `f32` for `f32` and on devices without `f64`, `f64` otherwise.
 fn weight_dtype(weights: &Tensor) -> DType {
     let lacks = Device::named(weights.device()).is_ok_and(|d| d.target().lacks(DType::F64));
     if weights.dtype() == DType::F32 || lacks { DType::F32 } else { DType::F64 }
 }
 
-/// How many times each number below `bins` comes in a list of integers, or the sum of its weights.
+/// Counts the numbers below `bins` in a list of integers, or sums their weights.
 fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Result<Tensor> {
     let zeros = weights.literal(0).try_expand([bins])?;
     for_op(op, zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true))
@@ -116,10 +114,9 @@ fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Re
 
 impl Tensor {
     fallible! {
-        /// The distinct elements in ascending order, for each element of the tensor the index of
-        /// its value among them, and how often each comes. No NaN equals another. Without a `size`
-        /// the tensor is computed now, to count them. With one there are as many, the last filled
-        /// with 0 and counted 0 if there are fewer; then nothing is computed.
+        /// Distinct elements in ascending order, the index of each element among them, and their
+        /// counts. NaNs are distinct. Without a `size` the tensor is computed at once to count
+        /// them. With a `size` the results have that many elements, padded with 0, and stay lazy.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -148,7 +145,7 @@ impl Tensor {
                 ));
             }
             let (sorted, order) = for_op(OP, flat.detach().try_sort(0, false))?;
-            // Stored once: each result reads both.
+            // Stored once, because each result reads both.
             let (sorted, order) = (sorted.contiguous(), order.contiguous());
             let new = sorted
                 .slice_axis(0, 1, n)?
@@ -159,7 +156,7 @@ impl Tensor {
             let rank = for_op(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
             let inverse =
                 scatter_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
-            // A place of -1 is past the last distinct element.
+            // Position -1 is padding.
             let there = firsts.try_ge(0)?;
             let safe = firsts.try_maximum(0)?;
             let place = for_op(OP, order.try_gather(0, &safe))?;
@@ -169,11 +166,10 @@ impl Tensor {
             Ok((values, inverse.movement(Movement::Reshape(dims))?, counts))
         }
 
-        /// How often each of the numbers 0, 1, … comes in a tensor of one axis of integers, none of
-        /// them negative; with weights, the sum of the weights of each: in `f32` for weights of
-        /// `f32`, and in `f64` for all others, or in `f32` on a device without `f64`. There are as
-        /// many results as the greatest number needs, and `minlength` at least. The tensor is
-        /// computed now, to find that number.
+        /// Counts of the numbers 0, 1, … in a vector of nonnegative integers, or sums of their
+        /// weights. Sums are `f32` for `f32` weights and on devices without `f64`, and `f64`
+        /// otherwise. The result covers the largest number, and has at least `minlength` elements.
+        /// The tensor is computed at once to find that number.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -200,11 +196,11 @@ impl Tensor {
             if let Some(w) = weights.filter(|w| w.dims() != dims) {
                 return wrong_shape(
                     OP,
-                    format!("weights {:?} for numbers {dims:?}; there is one for each", w.dims()),
+                    format!("expected weights of the shape {dims:?}, got {:?}", w.dims()),
                 );
             }
-            // Refused before the numbers are looked at: more of them than memory could hold may be
-            // made of one literal, and to look at each would not end.
+            // Checked before the numbers are computed: a broadcast constant may have more elements
+            // than memory could hold.
             crate::shape::checked_numel(OP, &[minlength])?;
             limits::check(dims[0].saturating_mul(self.dtype().itemsize()))?;
             let mut bins = minlength;
@@ -212,11 +208,11 @@ impl Tensor {
                 let both = Tensor::try_stack(&[self.try_min(0)?, self.try_max(0)?], 0)?
                     .try_cast(DType::I64)?
                     .to_vec::<i64>()?;
-                // As i64, what does not fit is negative.
+                // Values beyond i64 are negative after the cast.
                 if let Some(n) = both.iter().find(|&&n| n < 0 || n == i64::MAX) {
                     return Err(Error::Index {
                         op: OP,
-                        msg: format!("counts numbers from 0 on, and there is {n}"),
+                        msg: format!("expected integers of at least 0, got {n}"),
                     });
                 }
                 bins = bins.max(both[1] as usize + 1);
@@ -233,11 +229,10 @@ impl Tensor {
             }
         }
 
-        /// How many elements fall into each of `bins` intervals of equal width from `min` to `max`,
-        /// as floats. Elements outside and NaN count nowhere; `max` itself is in the last interval.
-        /// If `min` equals `max` the range is that of the elements. They then have to be finite,
-        /// which is an error where they are in the host's memory; elsewhere NaN and infinities are
-        /// not looked for.
+        /// Counts of elements in `bins` intervals of equal width from `min` to `max`, as floats.
+        /// Elements outside and NaN are not counted; `max` is in the last interval. If `min` equals
+        /// `max` the range is that of the elements, which have to be finite: an error if they are
+        /// in host memory, and not checked otherwise.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -248,10 +243,10 @@ impl Tensor {
         pub fn histc | try_histc(&self, bins: usize, min: f64, max: f64) -> Tensor {
             const OP: &str = "histc";
             if bins == 0 || bins > i32::MAX as usize {
-                return wrong_shape(OP, format!("{bins} intervals; there are 1 to {}", i32::MAX));
+                return wrong_shape(OP, format!("expected 1 to {} bins, got {bins}", i32::MAX));
             }
             if !(min.is_finite() && max.is_finite() && min <= max) {
-                return wrong_shape(OP, format!("an interval from {min} to {max}"));
+                return wrong_shape(OP, format!("the range {min} to {max} is not valid"));
             }
             let n = self.max_numel();
             let x = self.as_wide_float().detach();
@@ -273,7 +268,7 @@ impl Tensor {
             } else {
                 (x.literal(min), x.literal(max))
             };
-            // An interval without width is one of width 2 around its place.
+            // A range without width is widened by 1 on both sides.
             let flat = low.try_eq(&high)?;
             let (low, high) =
                 (flat.try_where_(&low - 1.0, &low)?, flat.try_where_(&high + 1.0, &high)?);
@@ -281,21 +276,19 @@ impl Tensor {
             let place = x.try_sub(&low)?.try_mul(bins as f64)?.try_div(high.try_sub(&low)?)?;
             let place =
                 inside.try_where_(place, 0.0)?.try_cast(DType::I32)?.try_minimum(bins - 1)?;
-            // Beyond the end, where nothing is written.
+            // Index `bins` is outside and writes nothing.
             let place = inside.try_where_(place, bins)?;
             counts(OP, &place, bins, &place.ones_like())?.try_cast(dtype)
         }
 
-        /// For each value the index in this sorted sequence at which it can be inserted so that the
-        /// sequence stays in order: before elements that are equal, or after them if `right`. A
-        /// sequence of one axis serves values of any shape; otherwise both have the same axes but
-        /// for the last. NaN is inserted at the end, and a NaN of the sequence counts as greater
-        /// than all numbers, so that every result of [`sort`](Self::sort) can be searched.
+        /// Insertion index of each value into this sorted sequence: before equal elements, or after
+        /// them if `right`. A sequence of one axis serves values of any shape; otherwise all axes
+        /// but the last have to match. NaN is inserted at the end, and a NaN in the sequence is
+        /// greater than all numbers, as in [`sort`](Self::sort).
         ///
-        /// A sequence that is not sorted needs a `sorter`: the indices that sort it along the last
-        /// axis, as [`argsort`](Self::argsort) gives them. Negative ones count from the end. One
-        /// outside the sequence is an error where the sorter is in the host's memory; elsewhere it
-        /// reads 0.
+        /// A `sorter` holds the indices that sort the sequence along the last axis, as
+        /// [`argsort`](Self::argsort) returns them. Negative ones count from the end. One outside
+        /// the sequence is an error if the sorter is in host memory, and reads 0 otherwise.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -331,9 +324,8 @@ impl Tensor {
                 .movement(Movement::Reshape(shape))
         }
 
-        /// For each element the number of the interval between sorted boundaries that it is in: an
-        /// element equal to a boundary is in the interval below it, or above if `right`. As
-        /// [`searchsorted`](Self::searchsorted), from the side of the values.
+        /// Index of the interval between sorted boundaries that contains each element. An element
+        /// equal to a boundary is in the interval below it, or above if `right`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -346,13 +338,13 @@ impl Tensor {
             if boundaries.ndim() != 1 {
                 return wrong_shape(
                     OP,
-                    format!("boundaries have one axis, and these are {:?}", boundaries.dims()),
+                    format!("expected boundaries of one axis, got {:?}", boundaries.dims()),
                 );
             }
             for_op(OP, boundaries.try_searchsorted(self, right, None))
         }
 
-        /// Whether each element is among the elements of another tensor; NaN is not.
+        /// True where the element occurs in another tensor. NaN does not.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -369,7 +361,7 @@ impl Tensor {
             elements.require_static(OP, 0..elements.ndim())?;
             let list = elements.movement(Movement::reshape([m]))?;
             if m <= 16 {
-                // Few enough to compare with each.
+                // Few elements are compared with each.
                 return self.try_unsqueeze(-1)?.try_eq(&list)?.reduce_axes(
                     OP,
                     Fold::Max,

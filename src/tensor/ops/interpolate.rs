@@ -1,5 +1,4 @@
-//! Other sizes of the same picture. In comes a tensor and sizes for its last axes; out comes one
-//! whose elements are read, or mixed from two neighbours, axis by axis.
+//! Resizing of the last axes, axis by axis.
 
 use super::create::iota;
 use super::gather::select_at;
@@ -9,33 +8,32 @@ use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::{Sizes, Tensor, autocast, wrong_shape};
 
-/// How [`Tensor::interpolate`] makes an element.
+/// Mode of [`Tensor::interpolate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interpolate {
-    /// The element at or before the place, where places begin at the borders of elements.
+    /// Nearest element, by the floor of the scaled index.
     Nearest,
-    /// The nearest element, where places are the middles of elements.
+    /// Nearest element, by the centers of elements.
     NearestExact,
-    /// A mix of the two neighbours along each axis: linear, bilinear, trilinear.
+    /// Linear interpolation along each axis: linear, bilinear, trilinear.
     Linear,
-    /// A cubic through four neighbours along each axis, with the coefficient -0.75: bicubic.
+    /// Cubic interpolation along each axis, with the coefficient -0.75: bicubic.
     Cubic,
-    /// As [`Interpolate::Linear`], with the filter widened when the size shrinks, so that every
-    /// element counts.
+    /// [`Interpolate::Linear`] with a filter that is widened when the size shrinks.
     LinearAntialias,
-    /// As [`Interpolate::Cubic`] with the coefficient -0.5 and a filter that is widened when the
-    /// size shrinks.
+    /// [`Interpolate::Cubic`] with the coefficient -0.5 and a filter that is widened when the size
+    /// shrinks.
     CubicAntialias,
 }
 
 impl Interpolate {
-    /// Whether elements are mixed, which makes floats of integers.
+    /// True if the mode averages elements and therefore returns floats.
     fn mixes(self) -> bool {
         !matches!(self, Interpolate::Nearest | Interpolate::NearestExact)
     }
 }
 
-/// `size` elements of one axis of `x`.
+/// Resizes one axis of `x`.
 fn resize_axis(
     x: &Tensor,
     axis: usize,
@@ -54,13 +52,13 @@ fn resize_axis(
         }
         Interpolate::Nearest | Interpolate::NearestExact | Interpolate::Linear => {}
     }
-    // Places are fractions of whole numbers, so that no rounding can choose the wrong neighbour.
+    // Coordinates are integer fractions, so that rounding cannot select the wrong neighbour.
     let most =
         (n as i128 + 1).checked_mul(size as i128 + 1).and_then(|places| places.checked_mul(2));
     let Some(most) = most.and_then(|most| i64::try_from(most).ok()) else {
         return wrong_shape(
             "interpolate",
-            format!("from {n} to {size} elements: the places between are more than can be counted"),
+            format!("from {n} to {size} elements: the coordinates overflow an index"),
         );
     };
     let sizes: Dims =
@@ -83,16 +81,16 @@ fn resize_axis(
     let share =
         share.movement(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
     let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
-    // At a share of 0 there is one element alone: the other may be infinite.
+    // With weight 0 the other element is not read, because it may be infinite.
     let both = a.try_mul(1.0 - &share)?.try_add(b.try_mul(&share)?)?;
     share.try_eq(0)?.try_where_(a, both)
 }
 
 impl Tensor {
     fallible! {
-        /// The last axes at other sizes, one for each size that is given. With `align_corners` the
-        /// first and last elements stay at the ends; otherwise elements are squares whose borders
-        /// stay. All modes but the nearest ones make floats of integers.
+        /// Resizes the last axes, one for each given size. With `align_corners` the centers of the
+        /// first and last elements are kept; otherwise the borders. All modes but the nearest ones
+        /// convert integers to floats.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Interpolate};
@@ -121,26 +119,18 @@ impl Tensor {
             if size.len() > dims.len() {
                 return wrong_shape(
                     OP,
-                    format!("sizes {size:?} for the last axes of {dims:?}, which has fewer"),
+                    format!("expected at most {} sizes for {dims:?}, got {size:?}", dims.len()),
                 );
             }
             if align_corners && !mode.mixes() {
                 return wrong_shape(
                     OP,
-                    format!(
-                        "corners are aligned in linear and cubic modes alone, and this is {mode:?}"
-                    ),
+                    format!("align_corners requires a linear or cubic mode, got {mode:?}"),
                 );
             }
             let first = dims.len() - size.len();
             if dims[first..].contains(&0) || size.contains(&0) {
-                return wrong_shape(
-                    OP,
-                    format!(
-                        "from {dims:?} to {size:?}: there is nothing to choose from, or nothing \
-                         to make"
-                    ),
-                );
+                return wrong_shape(OP, format!("from {dims:?} to {size:?}: sizes must not be 0"));
             }
             let mut x = if mode.mixes() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Negative logarithms of likelihoods: Poisson's and Gauss's distributions. Narrow floats are
-//! computed in `f32` and rounded once. Options and defaults are PyTorch's.
+//! Negative log likelihoods of Poisson and normal distributions. Narrow floats are computed in
+//! `f32` and rounded once. Options and defaults are PyTorch's.
 
 use crate::tensor::{Reduction, Tensor, autocast, wrong_shape};
 use std::f64::consts::PI;
 
-/// Options of [`Tensor::poisson_nll_loss`]. A [`Reduction`] stands for one with nothing else set.
+/// Options of [`Tensor::poisson_nll_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::{Tensor, tensor::PoissonNll};
@@ -28,7 +28,7 @@ impl Default for PoissonNll {
 }
 
 impl PoissonNll {
-    /// Of logarithms of rates, without the constant term, eps 1e-8, the mean.
+    /// Logarithms of rates as input, no constant term, eps 1e-8, mean.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::PoissonNll};
@@ -39,7 +39,7 @@ impl PoissonNll {
     pub fn new() -> PoissonNll {
         PoissonNll::default()
     }
-    /// Whether the input holds logarithms of rates, or rates.
+    /// Selects whether the input holds logarithms of rates, or rates.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::PoissonNll};
@@ -53,8 +53,7 @@ impl PoissonNll {
     pub fn log_input(self, log_input: bool) -> PoissonNll {
         PoissonNll { log_input, ..self }
     }
-    /// Adds Stirling's approximation of the logarithm of the target's factorial, for targets above
-    /// 1.
+    /// Adds Stirling's approximation of the log factorial for targets above 1.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::PoissonNll};
@@ -66,7 +65,7 @@ impl PoissonNll {
     pub fn full(self) -> PoissonNll {
         PoissonNll { full: true, ..self }
     }
-    /// The number added to a rate before its logarithm.
+    /// Constant added to a rate before its logarithm.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::PoissonNll};
@@ -78,7 +77,7 @@ impl PoissonNll {
     pub fn eps(self, eps: f64) -> PoissonNll {
         PoissonNll { eps, ..self }
     }
-    /// What becomes of the losses of the single elements.
+    /// Sets the reduction.
     ///
     /// ```
     /// use picograd::{
@@ -102,7 +101,7 @@ impl From<Reduction> for PoissonNll {
     }
 }
 
-/// Options of [`Tensor::gaussian_nll_loss`]. A [`Reduction`] stands for one with nothing else set.
+/// Options of [`Tensor::gaussian_nll_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::{
@@ -129,7 +128,7 @@ impl Default for GaussianNll {
 }
 
 impl GaussianNll {
-    /// Without the constant term, eps 1e-6, the mean.
+    /// No constant term, eps 1e-6, mean.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::GaussianNll};
@@ -152,7 +151,7 @@ impl GaussianNll {
     pub fn full(self) -> GaussianNll {
         GaussianNll { full: true, ..self }
     }
-    /// The least that a variance counts as.
+    /// Lower bound of variances.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::GaussianNll};
@@ -166,7 +165,7 @@ impl GaussianNll {
     pub fn eps(self, eps: f64) -> GaussianNll {
         GaussianNll { eps, ..self }
     }
-    /// What becomes of the losses of the single elements.
+    /// Sets the reduction.
     ///
     /// ```
     /// use picograd::{
@@ -190,9 +189,8 @@ impl From<Reduction> for GaussianNll {
 
 impl Tensor {
     fallible! {
-        /// How unlikely counts are under Poisson's distributions of these rates, or of these
-        /// logarithms of rates: `exp(x) - target·x`, without the factorial of the target unless it
-        /// is asked for.
+        /// Poisson negative log likelihood of counts, of these rates or logarithms of rates:
+        /// `exp(x) - target·x`, without the log factorial unless [`PoissonNll::full`] is set.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -217,8 +215,7 @@ impl Tensor {
             };
             if how.full {
                 let large = t.try_gt(1.0)?;
-                // In place of a target that does not count, one whose logarithm and gradient are
-                // finite.
+                // Replaced targets have a finite logarithm and gradient.
                 let t = large.try_where_(t, 1.0)?;
                 let stirling =
                     t.try_mul(t.log())?.try_sub(&t)?.try_add((&t * (2.0 * PI)).log() * 0.5)?;
@@ -227,10 +224,10 @@ impl Tensor {
             self.reduced(&each, how.reduction)
         }
 
-        /// How unlikely targets are under normal distributions of these means and the variances
-        /// `var`: `(log var + (x - target)²/var)/2`. There is a variance for each element, or one
-        /// for each vector of the last axis, with or without an axis of size 1. A variance below
-        /// the eps counts as eps, and its gradient is the one at eps.
+        /// Gaussian negative log likelihood of targets under these means and the variances `var`:
+        /// `(log var + (x - target)²/var)/2`. There is a variance per element, or one per vector of
+        /// the last axis, with or without an axis of size 1. Variances are at least eps, and keep
+        /// their gradient there.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -251,7 +248,7 @@ impl Tensor {
             const OP: &str = "gaussian_nll_loss";
             let (how, x, t) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
             if how.eps.is_nan() || how.eps <= 0.0 {
-                return wrong_shape(OP, format!("eps is {}, and it must be above 0", how.eps));
+                return wrong_shape(OP, format!("expected eps above 0, got {}", how.eps));
             }
             let (dims, given) = (self.dims(), var.dims());
             let var = match given.len() {
@@ -268,13 +265,13 @@ impl Tensor {
                     return wrong_shape(
                         OP,
                         format!(
-                            "variances of shape {given:?} for means of {dims:?}; they are the \
-                             same, without the last axis, or with size 1 there"
+                            "expected variances of the shape of the means {dims:?}, or with the \
+                             last axis of size 1 or removed, got {given:?}"
                         ),
                     );
                 }
             };
-            // The gradient passes a variance that was raised, so that it can grow again.
+            // The gradient passes a variance at the bound, so that it can grow again.
             let eps = how.eps;
             let var = Tensor::call(
                 &[&var.try_cast(x.dtype())?],

@@ -1,7 +1,6 @@
-//! QR factors and near-orthogonal matrices over the last two axes; the axes before them are
-//! batches. QR is a loop over columns in the graph, with kernels over the whole matrix, so it is
-//! for matrices of dozens or hundreds of columns, not thousands. Narrow floats are computed in
-//! `f32`.
+//! QR decomposition and orthogonalization over the last two axes; leading axes are batches. QR is a
+//! loop over columns with kernels over the whole matrix, for matrices of dozens or hundreds of
+//! columns, not thousands. Narrow floats are computed in `f32`.
 
 use super::create::iota;
 use crate::dtype::DType;
@@ -12,10 +11,10 @@ use crate::tensor::{Function, Tensor, keepdim, wrong_shape};
 use rustc_hash::FxHashMap;
 use std::sync::{LazyLock, Mutex};
 
-/// Steps of an iteration that is unrolled in the graph, at most. Five are usual.
+/// Maximum steps of an iteration that is unrolled in the graph. Five are usual.
 pub(in crate::tensor) const MOST_STEPS: usize = 1000;
 
-/// Rows and columns, and the axes before them.
+/// Batch axes, rows and columns.
 pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
         [lead @ .., rows, cols] => Ok((lead.into(), *rows, *cols)),
@@ -23,7 +22,7 @@ pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, u
     }
 }
 
-/// The unit matrix, once for each of a batch, in the dtype and on the device of a tensor.
+/// Batched identity matrix in the dtype and on the device of a tensor.
 pub(in crate::tensor) fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
     like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
@@ -33,22 +32,22 @@ pub(in crate::tensor) fn sum(op: &'static str, x: &Tensor, axis: isize) -> Resul
     x.reduce_axes(op, Fold::Add, &keepdim(axis))
 }
 
-/// More graphs than this and the cache starts anew.
+/// Number of graphs at which the cache is cleared.
 const MOST_TRACED: usize = 64;
 
-/// What a graph was traced for.
+/// Key of a traced graph.
 type Traced = (&'static str, Dims, DType, DeviceName);
 
-/// The graph of a factorization of a tensor without gradient, from a cache: to trace one takes as
-/// long as to run it on a small matrix. `trace` depends on shape, dtype and device of its argument
-/// alone, and uses no other tensor.
+/// Graph of a factorization of a tensor without gradient, from a cache: tracing takes as long as
+/// running a small matrix. `trace` depends only on shape, dtype and device of its argument, and
+/// uses no other tensor.
 pub(in crate::tensor) fn traced(
     op: &'static str,
     x: &Tensor,
     trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<Tensor>> {
     static CACHE: LazyLock<Mutex<FxHashMap<Traced, Function>>> = LazyLock::new(Mutex::default);
-    // A function takes tensors of one device and of known sizes.
+    // A function takes tensors of one device and static sizes.
     if x.uop().requires_grad() || x.device().is_several() || !x.uop().extents().is_empty() {
         return trace(x);
     }
@@ -60,7 +59,7 @@ pub(in crate::tensor) fn traced(
         None => {
             let function = Tensor::callify(&[x], |x| trace(&x[0]))?;
             let mut cache = lock();
-            // The old ones are dropped outside the lock.
+            // Dropped after the lock is released.
             let _old = (cache.len() >= MOST_TRACED).then(|| std::mem::take(&mut *cache));
             cache.insert(key, function.clone());
             drop(cache);
@@ -70,8 +69,8 @@ pub(in crate::tensor) fn traced(
     function.call(&[x])
 }
 
-/// Householder's reflections, each of which makes one column zero below the diagonal: a loop over
-/// the columns. The reflections of the matrix and of a unit matrix beside it are one.
+/// QR by Householder reflections, a loop over columns, which are applied to the matrix and to an
+/// identity matrix in one.
 pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
@@ -84,8 +83,8 @@ pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Ten
         let column = sum(op, &iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
         let rest = sum(op, &below.square(), -2)?;
-        // A column that is zero there already stays as it is, and so does the sign of its diagonal,
-        // as in LAPACK. NaN is not zero, and reaches the result.
+        // A column that is zero already is not reflected and keeps the sign of its diagonal, as in
+        // LAPACK. NaN is not zero, and propagates.
         let some = rest.try_ne(0)?;
         let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
@@ -104,8 +103,8 @@ pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Ten
 
 impl Tensor {
     fallible! {
-        /// The factors of each matrix of m rows and n columns: Q of m rows and k = min(m, n)
-        /// orthonormal columns, and R of k rows, zero below its diagonal, with Q·R the matrix.
+        /// QR decomposition of each m × n matrix: Q with k = min(m, n) orthonormal columns, and
+        /// upper triangular R with k rows, such that Q·R is the matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -123,10 +122,10 @@ impl Tensor {
             Ok((factors[0].try_cast(dtype)?, factors[1].try_cast(dtype)?))
         }
 
-        /// The nearest matrix of orthonormal rows or columns, about: `steps` times X ← aX + (bA +
-        /// cA²)X with A = X·Xᵀ, from the matrix over its norm plus `eps`. With the coefficients
-        /// (3.4445, -4.775, 2.0315) and five steps, singular values come between 0.7 and 1.2
-        /// (Jordan, 2024); (1.5, -0.5, 0) goes on to 1, slowly.
+        /// Approximate orthogonalization by Newton-Schulz iteration: `steps` times X ← aX + (bA +
+        /// cA²)X with A = X·Xᵀ, from the matrix divided by its norm plus `eps`. With the
+        /// coefficients (3.4445, -4.775, 2.0315) and five steps, singular values are between 0.7
+        /// and 1.2 (Jordan, 2024); (1.5, -0.5, 0) converges to 1 slowly.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -149,7 +148,8 @@ impl Tensor {
                 return wrong_shape(
                     "newton_schulz",
                     format!(
-                        "{steps} steps; each is part of the graph, and at most {MOST_STEPS} are"
+                        "{steps} steps; the graph has nodes for each, expected at most \
+                         {MOST_STEPS}"
                     ),
                 );
             }

@@ -1,5 +1,5 @@
-//! Losses that ask for a distance: between pairs, triplets, or the right class and all others.
-//! Narrow floats are computed in `f32` and rounded once. Options and defaults are PyTorch's.
+//! Margin losses of pairs, triplets and classes. Narrow floats are computed in `f32` and rounded
+//! once. Options and defaults are PyTorch's.
 
 use super::create::iota;
 use super::cross_entropy::check_classes;
@@ -10,8 +10,7 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 
-/// Options of [`Tensor::triplet_margin_loss`]. A [`Reduction`] stands for one with nothing else
-/// set.
+/// Options of [`Tensor::triplet_margin_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::{
@@ -40,7 +39,7 @@ impl Default for TripletMargin {
 }
 
 impl TripletMargin {
-    /// Margin 1, Euclidean distance, eps 1e-6, no swap, the mean.
+    /// Margin 1, Euclidean distance, eps 1e-6, no swap, mean.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
@@ -51,7 +50,7 @@ impl TripletMargin {
     pub fn new() -> TripletMargin {
         TripletMargin::default()
     }
-    /// How much farther the negative example is to be.
+    /// Margin between the distances of the negative and the positive example.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
@@ -65,7 +64,7 @@ impl TripletMargin {
     pub fn margin(self, margin: f64) -> TripletMargin {
         TripletMargin { margin, ..self }
     }
-    /// The norm of the distance: 2 is Euclid's, 1 the sum of sizes, infinity the greatest size.
+    /// Power of the norm: 2 is Euclidean, 1 the sum and infinity the maximum of absolute values.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
@@ -77,7 +76,7 @@ impl TripletMargin {
     pub fn p(self, p: f64) -> TripletMargin {
         TripletMargin { p, ..self }
     }
-    /// The number added to each difference, which keeps the gradient of the distance finite.
+    /// Constant added to each difference, which keeps the gradient of the distance finite.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
@@ -91,7 +90,7 @@ impl TripletMargin {
     pub fn eps(self, eps: f64) -> TripletMargin {
         TripletMargin { eps, ..self }
     }
-    /// Takes the distance from the positive to the negative example where that is less than the
+    /// Uses the distance between the positive and the negative example if it is less than the
     /// anchor's.
     ///
     /// ```
@@ -106,7 +105,7 @@ impl TripletMargin {
     pub fn swap(self) -> TripletMargin {
         TripletMargin { swap: true, ..self }
     }
-    /// What becomes of the losses of the single triplets.
+    /// Sets the reduction.
     ///
     /// ```
     /// use picograd::{
@@ -127,7 +126,7 @@ impl From<Reduction> for TripletMargin {
     }
 }
 
-/// Options of [`Tensor::multi_margin_loss`]. A [`Reduction`] stands for one with nothing else set.
+/// Options of [`Tensor::multi_margin_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::{Tensor, tensor::MultiMargin};
@@ -151,7 +150,7 @@ impl Default for MultiMargin {
 }
 
 impl MultiMargin {
-    /// Power 1, margin 1, no weights, the mean.
+    /// Power 1, margin 1, no weights, mean.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
@@ -163,7 +162,7 @@ impl MultiMargin {
     pub fn new() -> MultiMargin {
         MultiMargin::default()
     }
-    /// The power of what is missing to the margin: 1 or 2.
+    /// Power of the hinge: 1 or 2.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
@@ -178,7 +177,7 @@ impl MultiMargin {
     pub fn p(self, p: usize) -> MultiMargin {
         MultiMargin { p, ..self }
     }
-    /// How much greater the right class is to be.
+    /// Margin between the scores of the right class and the others.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
@@ -193,7 +192,7 @@ impl MultiMargin {
     pub fn margin(self, margin: f64) -> MultiMargin {
         MultiMargin { margin, ..self }
     }
-    /// A weight for each class, by which the losses of its samples are multiplied.
+    /// Weight per class, which scales the losses of its samples.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
@@ -205,7 +204,7 @@ impl MultiMargin {
     pub fn weight(self, weight: &Tensor) -> MultiMargin {
         MultiMargin { weight: Some(weight.clone()), ..self }
     }
-    /// What becomes of the losses of the single samples.
+    /// Sets the reduction.
     ///
     /// ```
     /// use picograd::{
@@ -226,7 +225,7 @@ impl From<Reduction> for MultiMargin {
     }
 }
 
-/// `max(x, 0)`, whose gradient at 0 is 0, as in PyTorch's losses. NaN stays.
+/// `max(x, 0)` with gradient 0 at 0, as in PyTorch's losses. NaN propagates.
 pub(in crate::tensor) fn positive(x: &Tensor) -> Result<Tensor> {
     x.try_le(0.0)?.try_where_(0.0, x)
 }
@@ -241,7 +240,7 @@ fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Resul
     if p == f64::INFINITY {
         return apart.abs().try_max(-1);
     }
-    // At a distance of 0 the root has no gradient; a 1 in its place gives 0.
+    // At 0 the gradient of the root is infinite; replacing its argument by 1 gives 0.
     let powers = if p == 2.0 { sum(&apart.square())? } else { sum(&apart.abs().try_pow(p)?)? };
     let some = powers.try_ne(0.0)?;
     let inside = some.try_where_(powers, 1.0)?;
@@ -251,8 +250,8 @@ fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Resul
 
 impl Tensor {
     fallible! {
-        /// What a positive example is farther from this anchor than a negative one, plus a margin,
-        /// and at least 0. The vectors lie along the last axis, which is dropped.
+        /// Triplet margin loss of this anchor: `max(0, d(anchor, positive) - d(anchor, negative) +
+        /// margin)`. The vectors lie along the last axis, which is removed.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -277,7 +276,7 @@ impl Tensor {
                 return wrong_shape(OP, "a tensor of shape [] has no axis of vectors");
             }
             if how.p.is_nan() || how.p <= 0.0 {
-                return wrong_shape(OP, format!("a norm of {}; it must be above 0", how.p));
+                return wrong_shape(OP, format!("expected a power above 0, got {}", how.p));
             }
             let (a, p, n) = (
                 self.as_wide_float(),
@@ -292,8 +291,7 @@ impl Tensor {
             self.reduced(&positive(&(near.try_sub(far)? + how.margin))?, how.reduction)
         }
 
-        /// Where the target is 1 this should be the greater of the two by a margin, and where it is
-        /// -1 the other: `max(0, -target·(x - other) + margin)`.
+        /// Margin ranking loss `max(0, -target·(x - other) + margin)` for targets of 1 and -1.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -318,8 +316,8 @@ impl Tensor {
             self.reduced(&positive(&(t.try_mul(y.try_sub(x)?)? + margin))?, reduction)
         }
 
-        /// Distances that should be small where the target is 1, and above a margin where it is -1:
-        /// the distance itself, or `max(0, margin - x)`.
+        /// Hinge embedding loss of distances: x for targets of 1, and `max(0, margin - x)` for
+        /// targets of -1.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -343,7 +341,8 @@ impl Tensor {
             self.reduced(&apart.try_add(alike)?, reduction)
         }
 
-        /// `log(1 + exp(-target·x))` for targets of 1 and -1, without overflow.
+        /// Logistic loss `log(1 + exp(-target·x))` for targets of 1 and -1, computed without
+        /// overflow.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -365,9 +364,9 @@ impl Tensor {
             self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
         }
 
-        /// What every other class lacks to be a margin below the right one, to a power, summed over
-        /// the classes and divided by their number. The input is `[batch, classes]` or `[classes]`,
-        /// the target one class for each sample.
+        /// Multi-class hinge loss: `max(0, margin - x[target] + x[i])` to a power, summed over the
+        /// other classes and divided by the number of classes. The input is `[batch, classes]` or
+        /// `[classes]`, and the target one class per sample.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
@@ -387,7 +386,7 @@ impl Tensor {
             const OP: &str = "multi_margin_loss";
             let (how, dims) = (how.into(), self.dims());
             if !matches!(how.p, 1 | 2) {
-                return wrong_shape(OP, format!("a power of {}; it is 1 or 2", how.p));
+                return wrong_shape(OP, format!("expected a power of 1 or 2, got {}", how.p));
             }
             if !target.dtype().is_int() {
                 return wrong_dtype(
@@ -434,7 +433,10 @@ impl Tensor {
                 Some(w) => {
                     return wrong_shape(
                         OP,
-                        format!("weights of shape {:?} for {classes} classes", w.dims()),
+                        format!(
+                            "expected a weight for each of {classes} classes, got {:?}",
+                            w.dims()
+                        ),
                     );
                 }
             };

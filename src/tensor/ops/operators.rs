@@ -1,7 +1,7 @@
-//! Rust's operators: between tensors by value or reference, and with a number on either side. Each
-//! is the method of its meaning, and panics as that does. On the left a number is an `f64`, an
-//! `i32` or a `bool`: with one type of each kind Rust knows what `1.0 - &x` is, so that `(1.0 -
-//! &x).log()` compiles.
+//! Operators between tensors by value or reference, and with a number on either side. Each calls
+//! the method of the same meaning and panics like it. Numbers on the left are `f64`, `i32` or
+//! `bool`: with one type per kind Rust infers that of `1.0 - &x`, so that `(1.0 - &x).log()`
+//! compiles.
 
 use super::elementwise::binary;
 use crate::tensor::broadcast::Operand;

@@ -1,5 +1,5 @@
-//! Writes at indices that add up or replace, and parts of axes by number. All writes are `scatter`
-//! and `scatter_reduce`, so they cost what those cost; an index outside its axis writes nothing.
+//! Writes at indices, and slices along an axis. Writes are `scatter` and `scatter_reduce`; an index
+//! outside its axis writes nothing.
 
 use super::gather::normalize_indices;
 use crate::dtype::DType;
@@ -8,8 +8,8 @@ use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
 use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis, wrong_dtype, wrong_shape};
 
-/// Indices for the first axes of a shape as one index in their row-major order, with the shape that
-/// they broadcast to. What is outside an axis is negative.
+/// Flattens indices of the first axes of a shape to one index, and returns their broadcast shape. A
+/// position outside an axis becomes negative.
 fn flat_place(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(Tensor, Dims)> {
     let shape = broadcast_dims(op, &indices.iter().map(|t| t.dims()).collect::<Vec<_>>())?;
     let count = checked_numel(op, &dims[..indices.len()])?;
@@ -24,15 +24,15 @@ fn flat_place(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(T
         });
     }
     let (place, inside) = all.expect("an index at least");
-    // Negative indices count from the end; one that no size reaches is outside.
+    // Negative indices count from the end; this one is outside for any size.
     let none = -(count as i64) - 1;
     Ok((broadcast_to(op, &inside.try_where_(place, none)?, &shape)?, shape))
 }
 
 impl Tensor {
     fallible! {
-        /// The tensor with slices of a source, each times `alpha`, added along an axis: slice `i`
-        /// of the source is added to slice `index[i]`. Slices with the same index add up.
+        /// Adds slices of a source, scaled by `alpha`, along an axis: slice `i` of the source to
+        /// slice `index[i]`. Repeated indices accumulate.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -68,8 +68,8 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "a source of {:?} for an index of {count} along axis {axis} of {dims:?}; \
-                         it takes {wanted:?}",
+                        "expected a source of {wanted:?} for an index of {count} along axis \
+                         {axis} of {dims:?}, got {:?}",
                         source.dims()
                     ),
                 );
@@ -100,11 +100,10 @@ impl Tensor {
             )
         }
 
-        /// The tensor with values written at indices of its first axes, one tensor of integers for
-        /// each of them, or tensors of bools for as many axes as they have. The indices broadcast
-        /// together, and the value to their shape followed by the axes that are not indexed. With
-        /// `accumulate` the values are added, also several at one place; without it the last of
-        /// several stays. A tensor of bools is computed at once.
+        /// Writes values at indices of the first axes: one integer tensor per axis, or bool tensors
+        /// for as many axes as they have. The indices broadcast together, and the values to their
+        /// shape followed by the remaining axes. With `accumulate` the values are added; otherwise
+        /// the last value for one position is kept. A bool tensor is computed at once.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -143,7 +142,7 @@ impl Tensor {
                     return wrong_shape(
                         OP,
                         format!(
-                            "a mask of {:?} for the axes of {dims:?} from {first} on",
+                            "a mask of {:?} does not match the axes of {dims:?} from {first} on",
                             t.dims()
                         ),
                     );
@@ -174,9 +173,8 @@ impl Tensor {
             for_op(OP, written)?.movement(Movement::Reshape(dims))
         }
 
-        /// The tensor with the elements of a source, in row-major order, at the places where a mask
-        /// is true, also in row-major order. The mask broadcasts to the tensor. A source that has
-        /// fewer elements than there are places is read as zero beyond its end.
+        /// Writes elements of a source, in row-major order, where a mask is true. The mask
+        /// broadcasts to the tensor. A source with too few elements is padded with zeros.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -217,13 +215,14 @@ impl Tensor {
                 OP,
                 mask.movement(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0),
             )? - 1;
-            // Before the first place there is no element to read; what is read there is not chosen.
+            // Before the first selected position there is no element; what is read there is
+            // discarded.
             let read = for_op(OP, source.try_gather(0, &order.try_maximum(0)?))?
                 .movement(Movement::Reshape(dims))?;
             mask.try_where_(read, self)
         }
 
-        /// Axes moved to other places; the others keep their order.
+        /// Moves axes to other positions; the others keep their order.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -241,7 +240,7 @@ impl Tensor {
             if from.len() != to.len() {
                 return wrong_shape(
                     OP,
-                    format!("{from:?} to {to:?}: there are as many sources as destinations"),
+                    format!("expected as many destinations as sources, got {from:?} to {to:?}"),
                 );
             }
             let mut rest = (0..dims.len()).filter(|a| !from.contains(a));
@@ -283,8 +282,7 @@ impl Tensor {
             self.slice_axis(at, a, b)
         }
 
-        /// The slice of an axis at an index, without that axis; a negative index counts from the
-        /// end.
+        /// Slice of an axis at an index, without that axis; a negative index counts from the end.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -1,11 +1,11 @@
-//! Piecewise activations with a threshold. NaN stays NaN.
+//! Activation functions with a threshold. NaN propagates.
 
 use super::inverse::rounded;
 use crate::dtype::DType;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The element moved toward zero by `lambda`, and zero within that distance of it.
+    /// Soft shrinkage: moves elements toward zero by `lambda`, and zeroes those within it.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -18,7 +18,7 @@ impl Tensor {
         let inside = x.abs().le(lambda);
         inside.where_(0.0, x.gt(0).where_(&x - lambda, &x + lambda))
     }
-    /// The element, or zero if its absolute value is `lambda` at most.
+    /// Hard shrinkage: zeroes elements with an absolute value of at most `lambda`.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -30,7 +30,7 @@ impl Tensor {
         let x = self.as_float();
         x.abs().le(lambda).where_(0.0, &x)
     }
-    /// The element less its hyperbolic tangent.
+    /// x - tanh(x).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -40,7 +40,7 @@ impl Tensor {
     pub fn tanhshrink(&self) -> Tensor {
         rounded(self, |x| {
             // x - tanh x = (x·cosh x - sinh x)/cosh x. Both series have terms of one sign, where
-            // the difference itself would lose digits.
+            // the difference would cancel.
             let small = x.try_gt(-1.5)?.try_bitwise_and(x.try_lt(1.5)?)?;
             let near = small.try_where_(x, 0.0)?;
             let square = near.square();
@@ -56,7 +56,7 @@ impl Tensor {
             small.try_where_(quotient, x.try_sub(x.tanh())?)
         })
     }
-    /// The element where it is above a threshold, a value elsewhere.
+    /// Elements above a threshold, and a value elsewhere.
     ///
     /// ```
     /// use picograd::Tensor;

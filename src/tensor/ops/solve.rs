@@ -1,10 +1,9 @@
-//! Linear systems over the last two axes; the axes before them are batches: `solve`, `inverse`,
-//! `det`, `slogdet`, `cholesky`, `eigh`, `lstsq` and `pinv`. Narrow floats are computed in `f32`.
+//! Linear systems over the last two axes, with leading axes as batches: `solve`, `inverse`, `det`,
+//! `slogdet`, `cholesky`, `eigh`, `lstsq` and `pinv`. Narrow floats are computed in `f32`.
 //!
-//! Eliminations are loops of the graph over columns ([`Tensor::scan`]); a step works on whole
-//! matrices. Gradients are the analytic ones, so they do not go back through the steps. Whether a
-//! matrix is singular is known only on the device: the result then holds infinities or NaN, and
-//! nothing is raised.
+//! Eliminations are loops over columns ([`Tensor::scan`]) on whole matrices. Gradients are analytic
+//! and do not differentiate the loops. Singularity is known only on the device: the result then
+//! holds infinities or NaN, without an error.
 
 use super::create::iota;
 use super::linalg::{matrix, traced, unit};
@@ -16,7 +15,7 @@ use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_dims;
 use crate::tensor::{Axes, Tensor, for_op, keepdim, wrong_shape};
 
-/// The batch axes and the size of square matrices.
+/// Batch axes and size of square matrices.
 fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
     x.require_static(op, 0..x.ndim())?;
     match matrix(op, x)? {
@@ -29,19 +28,19 @@ fn transposed(x: &Tensor) -> Result<Tensor> {
     x.try_transpose(-1, -2)
 }
 
-/// The counters of rows, `[n, 1]`, and of columns, `[1, n]`.
+/// Row index, `[n, 1]`, and column index, `[1, n]`.
 fn counters(n: usize) -> Result<(Tensor, Tensor)> {
     Ok((iota(n).try_unsqueeze(-1)?, iota(n).try_unsqueeze(0)?))
 }
 
-/// Runs `body` for each of `0..count`, or backwards: the index, and the values of the step before.
+/// Loops `body` over `0..count`, or backwards, with the index and the carried values.
 fn for_each(
     op: &'static str,
     (count, reverse): (usize, bool),
     first: &[Tensor],
     body: impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<Tensor>> {
-    // What has no element stays as it is.
+    // Empty tensors need no loop.
     if count == 0 || first.iter().all(|t| t.max_numel() == 0) {
         return Ok(first.to_vec());
     }
@@ -50,14 +49,14 @@ fn for_each(
     Ok(Tensor::scan_in(op, reverse, &carry, &[&iota(count)], step)?.0)
 }
 
-/// The row (axis -2) or column (axis -1) of number `k`, with size 1.
+/// Row (axis -2) or column (axis -1) `k`, with size 1.
 fn line(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
     x.try_index_select(axis, &k.try_reshape([1])?)
 }
 
-/// Gaussian elimination with partial pivoting of `n` columns: rows are exchanged, and every column
-/// is cleared below its diagonal, up to rounding. Returns the matrix and, `[…, 1, 1]`, the sign of
-/// the permutation. A column without a pivot stays as it is.
+/// Gaussian elimination of `n` columns with partial pivoting. Returns the matrix, which is zero
+/// below the diagonal up to rounding, and the sign of the permutation, `[…, 1, 1]`. A column
+/// without a pivot is not changed.
 fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
     let (lead, m, width) = matrix(op, a)?;
     let (row, _) = counters(m)?;
@@ -81,7 +80,7 @@ fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)>
     Ok((done[0].clone(), done[1].clone()))
 }
 
-/// X with U·X = B, where U is upper triangular: what is below its diagonal is not read.
+/// Solves U·X = B for an upper triangular U, whose lower part is not read.
 fn back_substitute(op: &'static str, u: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, u)?;
     let (row, column) = counters(n)?;
@@ -96,7 +95,7 @@ fn back_substitute(op: &'static str, u: &Tensor, b: &Tensor) -> Result<Tensor> {
     Ok(done[0].clone())
 }
 
-/// X with T·X = B for a triangular T, with its gradient.
+/// Solves T·X = B for a triangular T, with its gradient.
 fn solve_triangular(op: &'static str, t: &Tensor, b: &Tensor, upper: bool) -> Result<Tensor> {
     Tensor::call(
         &[t, b],
@@ -116,7 +115,7 @@ fn solve_triangular(op: &'static str, t: &Tensor, b: &Tensor, upper: bool) -> Re
     )
 }
 
-/// X with A·X = B, for as many A as B.
+/// Solves A·X = B for equal batch axes.
 fn solve(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, a)?;
     Tensor::call(
@@ -148,14 +147,14 @@ fn inverse(op: &'static str, a: &Tensor) -> Result<Tensor> {
     )
 }
 
-/// The diagonal after elimination, `[…, n]`, and the sign of the permutation, `[…]`.
+/// Diagonal after elimination, `[…, n]`, and sign of the permutation, `[…]`.
 fn pivots(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, n) = square(op, a)?;
     let (done, sign) = eliminate(op, a, n)?;
     Ok((done.try_diagonal(0, -2, -1)?, sign.movement(Movement::Reshape(lead))?))
 }
 
-/// A value of each matrix, `[…]`, as `[…, 1, 1]`.
+/// Reshapes a value per matrix, `[…]`, to `[…, 1, 1]`.
 fn as_matrix(x: &Tensor) -> Result<Tensor> {
     x.try_unsqueeze(-1)?.try_unsqueeze(-1)
 }
@@ -171,8 +170,8 @@ fn det(op: &'static str, a: &Tensor) -> Result<Tensor> {
     )
 }
 
-/// The matrix of cofactors, which is det(A)·A⁻ᵀ where A has an inverse, and exists where it has
-/// none: from the singular values, each product leaves out one of them.
+/// Cofactor matrix: det(A)·A⁻ᵀ for an invertible A. It also exists for a singular one, from
+/// products of all singular values but one.
 fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, a)?;
     if n == 0 {
@@ -182,18 +181,18 @@ fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (row, column) = counters(n)?;
     let others = row.try_eq(&column)?.try_where_(1.0, s.try_unsqueeze(-2)?)?;
     let products = others.reduce_axes(op, Fold::Mul, &Axes::from(-1))?;
-    // An orthogonal matrix has a determinant of 1 or -1.
+    // The determinant of an orthogonal matrix is 1 or -1.
     let side = as_matrix(&det(op, &u.detach())?.try_mul(det(op, &v.detach())?)?.round())?;
     u.try_mul(products.try_unsqueeze(-2)?)?.try_matmul(&v)?.try_mul(side)
 }
 
-/// The lower triangle and its mirror image.
+/// Symmetric matrix of a lower triangle.
 fn from_lower(a: &Tensor) -> Result<Tensor> {
     let lower = a.try_tril(0)?;
     lower.try_add(transposed(&a.try_tril(-1)?)?)
 }
 
-/// The lower factor L with L·Lᵀ = A, column by column.
+/// Lower factor L with L·Lᵀ = A, column by column.
 fn cholesky(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, a)?;
     Tensor::call(
@@ -234,8 +233,9 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
         |x| {
             let both = |x: &Tensor| {
                 let a = from_lower(x)?.contiguous();
-                // Shifted by a bound on their sizes no eigenvalue is negative, so singular vectors
-                // are eigenvectors; their values are taken from the matrix itself.
+                // Shifted by a bound of their magnitudes no eigenvalue is negative, so that
+                // singular vectors are eigenvectors; the values are computed from the matrix
+                // itself.
                 let sizes = a.abs().reduce_axes(op, Fold::Add, &keepdim(-1))?;
                 let shift = sizes.reduce_axes(op, Fold::Max, &keepdim(-2))?;
                 let (row, column) = counters(n)?;
@@ -245,7 +245,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 let values = a.try_matmul(&vectors)?.try_mul(&vectors)?;
                 let values = values.reduce_axes(op, Fold::Add, &keepdim(-2))?;
                 let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
-                // Values that are equal up to rounding may have changed places.
+                // Values that are equal up to rounding may be out of order.
                 let values = both.slice_axis(both.ndim() - 2, 0, 1)?.try_squeeze(-2)?;
                 Ok(vec![pick(&both, -1, &order(op, &values, false)?.1)?])
             };
@@ -258,7 +258,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
             let (of_values, of_vectors) = (g.slice_axis(at, 0, 1)?, g.slice_axis(at, 1, n + 1)?);
             let (row, column) = counters(n)?;
             let gaps = values.try_sub(transposed(&values)?)?;
-            // Equal eigenvalues leave their vectors undetermined; those pairs get no gradient.
+            // Vectors of equal eigenvalues are undetermined, and get no gradient.
             let apart = gaps.try_ne(0.0)?;
             let turns = transposed(&vectors)?.try_matmul(&of_vectors)?;
             let turns = turns.try_div(apart.try_where_(&gaps, 1.0)?)?;
@@ -295,7 +295,7 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
     )
 }
 
-/// Right sides: matrices, or one vector for each matrix, and whether they are vectors.
+/// Right-hand sides as matrices, and whether they are vectors, one per matrix.
 fn sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
     let (dims, of_b) = (a.dims(), b.dims());
     b.require_static(op, 0..b.ndim())?;
@@ -308,14 +308,14 @@ fn sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
         _ => wrong_shape(
             op,
             format!(
-                "matrices of {:?} and right sides of {of_b:?}; there are to be {rows} rows",
+                "expected right-hand sides of {rows} rows for matrices of {:?}, got {of_b:?}",
                 &dims[..]
             ),
         ),
     }
 }
 
-/// Both with the same batch axes, which broadcast.
+/// Broadcasts batch axes.
 fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     let ((of_a, m, n), (of_b, rows, cols)) = (matrix(op, a)?, matrix(op, b)?);
     let lead = broadcast_dims(op, &[of_a, of_b])?;
@@ -326,7 +326,7 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)>
     Ok((with(a, m, n)?, with(b, rows, cols)?))
 }
 
-/// The float dtype that two operands are computed in, and both in it.
+/// Common float dtype of two operands, and both in its accumulation dtype.
 fn promoted(a: &Tensor, b: &Tensor) -> Result<(DType, Tensor, Tensor)> {
     let dtype = crate::dtype::promote(a.as_float().dtype(), b.as_float().dtype());
     Ok((dtype, a.try_cast(dtype)?.as_wide_float(), b.try_cast(dtype)?.as_wide_float()))
@@ -334,9 +334,9 @@ fn promoted(a: &Tensor, b: &Tensor) -> Result<(DType, Tensor, Tensor)> {
 
 impl Tensor {
     fallible! {
-        /// The solution X of A·X = B for each square matrix A, by Gaussian elimination with partial
-        /// pivoting. B is a matrix with as many rows, or a vector for each matrix; batch axes
-        /// broadcast. Where A is singular, X holds infinities or NaN.
+        /// Solves A·X = B for each square matrix A, by Gaussian elimination with partial pivoting.
+        /// B is a matrix with as many rows, or a vector per matrix; batch axes broadcast. For a
+        /// singular A the result holds infinities or NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -355,7 +355,7 @@ impl Tensor {
             if is_vector { x.try_squeeze(-1) } else { Ok(x) }
         }
 
-        /// The inverse of each square matrix. That of a singular one holds infinities or NaN.
+        /// Inverse of each square matrix. For a singular one it holds infinities or NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -367,7 +367,7 @@ impl Tensor {
             inverse("inverse", &self.as_wide_float())?.try_cast(self.as_float().dtype())
         }
 
-        /// The determinant of each square matrix.
+        /// Determinant of each square matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -378,8 +378,8 @@ impl Tensor {
             det("det", &self.as_wide_float())?.try_cast(self.as_float().dtype())
         }
 
-        /// The sign of the determinant of each square matrix, and the logarithm of its absolute
-        /// value, which does not overflow: 0 and -∞ for a singular matrix.
+        /// Sign and logarithm of the absolute value of the determinant of each square matrix, which
+        /// does not overflow: 0 and -∞ for a singular matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -401,9 +401,8 @@ impl Tensor {
             Ok((sign.try_cast(dtype)?, size.try_cast(dtype)?))
         }
 
-        /// The lower triangular factor L with L·Lᵀ the matrix, or with `upper` its transpose. Only
-        /// the lower triangle of the matrix is read. Where it is not positive definite, L holds
-        /// NaN.
+        /// Cholesky factor L, lower triangular with L·Lᵀ the matrix, or with `upper` its transpose.
+        /// Only the lower triangle is read. If the matrix is not positive definite, L holds NaN.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -417,9 +416,9 @@ impl Tensor {
             if upper { transposed(&lower) } else { Ok(lower) }
         }
 
-        /// The eigenvalues of each symmetric matrix in ascending order, and its orthonormal
-        /// eigenvectors, the columns of the second result. Only the lower triangle is read. The
-        /// sign of a vector is not determined, and neither are the vectors of equal eigenvalues.
+        /// Eigenvalues of each symmetric matrix in ascending order, and orthonormal eigenvectors as
+        /// columns. Only the lower triangle is read. The signs of vectors, and the vectors of equal
+        /// eigenvalues, are not determined.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -442,9 +441,8 @@ impl Tensor {
             Ok((both.slice_axis(at, 0, 1)?.try_squeeze(-2)?, both.slice_axis(at, 1, n + 1)?))
         }
 
-        /// The X of least norm among those for which A·X is nearest to B, for each matrix A of full
-        /// rank. B is a matrix with as many rows, or a vector for each matrix; batch axes
-        /// broadcast.
+        /// Least-squares solution of A·X = B, of minimum norm, for each matrix A of full rank. B is
+        /// a matrix with as many rows, or a vector per matrix; batch axes broadcast.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -472,9 +470,8 @@ impl Tensor {
             if is_vector { x.try_squeeze(-1) } else { Ok(x) }
         }
 
-        /// The pseudoinverse (Moore and Penrose) of each matrix. Singular values up to `rcond`
-        /// times the greatest count as zero; `None` is the larger size times the precision of the
-        /// dtype.
+        /// Moore-Penrose pseudoinverse of each matrix. Singular values up to `rcond` times the
+        /// largest count as zero; the default is the larger size times the precision of the dtype.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -1,11 +1,11 @@
-//! Singular values of matrices over the last two axes; the axes before them are batches. Narrow
-//! floats are computed in `f32`.
+//! Singular value decomposition over the last two axes; leading axes are batches. Narrow floats are
+//! computed in `f32`.
 //!
-//! Columns are sorted by their norms, a QR decomposition makes a triangle of them, and the rows of
-//! the triangle are rotated in pairs until all are orthogonal (one-sided Jacobi: Hestenes, 1958;
-//! Drmač and Veselić, 2008). A round rotates every row once, so it is two kernels: the tangents of
-//! all pairs, and the rotations. The rows of V stand beside those of the triangle, so that one
-//! rotation does both.
+//! Columns are sorted by their norms, a QR decomposition makes them triangular, and the rows of the
+//! triangle are rotated in pairs until all are orthogonal (one-sided Jacobi: Hestenes, 1958; Drmač
+//! and Veselić, 2008). A round rotates every row once in two kernels: the tangents of all pairs,
+//! and the rotations. The rows of V are concatenated to those of the triangle, so that one rotation
+//! applies to both.
 
 use super::create::iota;
 use super::gather::select_at;
@@ -16,10 +16,9 @@ use crate::ir::Fold;
 use crate::shape::{Dims, checked_numel};
 use crate::tensor::{Axes, Tensor};
 
-/// The order of numbers along the last axis: for each the place that it gets, and for each place
-/// the number that comes there. NaN counts as infinite, and the first of equals comes first. It
-/// compares each with each, which takes two kernels where a sorting network takes one for every few
-/// steps.
+/// Ranks of keys along the last axis, and the indices that sort them. NaN counts as infinite; the
+/// sort is stable. Comparing all pairs takes two kernels, where a sorting network takes one for
+/// every few steps.
 pub(in crate::tensor) fn order(
     op: &'static str,
     keys: &Tensor,
@@ -33,22 +32,22 @@ pub(in crate::tensor) fn order(
     let equal = other.try_eq(&own)?.try_bitwise_and(column.try_lt(&row)?)?;
     let ahead = ahead.try_bitwise_or(equal)?.try_cast(DType::I32)?;
     let place = ahead.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
-    // Row i and column j: whether number j comes to place i.
+    // Row i, column j: true if key j has rank i.
     let comes = place.try_unsqueeze(-2)?.try_eq(&row)?;
     let number =
         comes.try_where_(&column, 0)?.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
     Ok((place, number))
 }
 
-/// Slices along an axis from the end, -1 or -2, by the numbers of each matrix.
+/// Gathers slices along axis -1 or -2, by the indices of each matrix.
 pub(in crate::tensor) fn pick(x: &Tensor, axis: isize, numbers: &Tensor) -> Result<Tensor> {
     let numbers = numbers.try_unsqueeze(if axis == -1 { -2 } else { -1 })?;
     x.try_gather(axis, &numbers.try_expand(&x.dims())?)
 }
 
-/// A place on a circle after so many steps of one.
+/// Position on a circle after `steps` steps of one.
 fn turned(place: &Tensor, steps: &Tensor, circle: usize, forward: bool) -> Result<Tensor> {
-    // Place 0 stays where it is; the others go round.
+    // Position 0 is fixed.
     let at = if forward { place.try_add(steps)? - 1 } else { place.try_sub(steps)? - 1 };
     let at = if forward {
         at.try_ge(circle as i64)?.try_where_(&at - circle as i64, &at)?
@@ -58,22 +57,21 @@ fn turned(place: &Tensor, steps: &Tensor, circle: usize, forward: bool) -> Resul
     place.try_eq(0)?.try_where_(0, at + 1)
 }
 
-/// Rows of which the first `n` columns are made orthogonal by rotations in pairs; the other columns
-/// go along.
+/// Rotates rows in pairs until their first `n` columns are orthogonal; the other columns are
+/// rotated along.
 ///
-/// In a round row `r` sits at a place of a table for an even number and meets who sits opposite.
-/// From one round to the next all but place 0 move on by one, so everyone meets everyone. Nobody
-/// sits at the last place if `n` is odd: what is read there is zero, and nobody is rotated by that.
+/// Pairs follow a round-robin tournament: each row has a position and meets the opposite one;
+/// between rounds all but position 0 move by one. If `n` is odd, the last position is empty and
+/// reads zero, which rotates nothing.
 fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
     let even = n.next_multiple_of(2);
     let (half, circle) = (even / 2, even - 1);
     let (axis, last) = (rows.ndim() - 2, rows.ndim() - 1);
     let is_f64 = rows.dtype() == DType::F64;
-    // Convergence is quadratic once it has begun; how soon it begins grows with the logarithm of
-    // the size.
+    // Convergence is quadratic after a phase that grows with the logarithm of the size.
     let tournaments = even.next_power_of_two().ilog2() as usize + if is_f64 { 6 } else { 4 };
-    // The cosine of two rows up to which they count as orthogonal, as in LAPACK: rotations by less
-    // are rounding errors.
+    // Cosine up to which two rows count as orthogonal, as in LAPACK: smaller rotations are rounding
+    // errors.
     let limit = if is_f64 { f64::EPSILON } else { f64::from(f32::EPSILON) } * (n as f64).sqrt();
     let rounds = iota(tournaments * circle).try_modulo(circle as i64)?;
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[rows], &[&rounds], |carry, round| {
@@ -96,8 +94,7 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let other = select_at(op, all, &partner, axis)?;
         let is_first = place.try_lt(half as i64)?;
         let tangent = select_at(op, &tangents, &is_first.try_where_(&place, &facing)?, axis)?;
-        // As a correction of the row (Rutishauser): c·x - s·y would be off by a rounding of the row
-        // in each round.
+        // A correction of the row (Rutishauser): c·x - s·y would round the row in each round.
         let cosine = (tangent.square() + 1.0).sqrt().reciprocal();
         let sine = tangent.try_mul(&cosine)?;
         let of_half = sine.try_div(cosine + 1.0)?;
@@ -108,12 +105,12 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
     Ok(last_carry.remove(0))
 }
 
-/// U of m rows, the values, and V transposed, of matrices with no fewer rows than columns and
+/// U with m rows, the values, and V transposed, of matrices with at least as many rows as columns,
 /// without gradients.
 fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let (lead, _, n) = matrix(op, a)?;
     let last = lead.len() + 1;
-    // The comparison of all pairs. Refused before anything is laid out.
+    // Comparison of all pairs, checked before anything is built.
     let even = n.next_multiple_of(2);
     checked_numel(op, &lead.iter().copied().chain([n + even, even, even]).collect::<Dims>())?;
     let norms = |x: &Tensor, axis: isize| x.square().reduce_axes(op, Fold::Add, &Axes::from(axis));
@@ -126,13 +123,13 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let (_, number) = order(op, &norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
     let rows = pick(&rows, -2, &number)?.contiguous();
     let (b, v) = (rows.slice_axis(last, 0, n)?, rows.slice_axis(last, n, 2 * n)?);
-    // Of orthogonal columns the triangle is a diagonal, and the other factor is orthogonal also
-    // where a column is zero.
+    // The triangle of orthogonal columns is diagonal, and the other factor is orthogonal even if a
+    // column is zero.
     let (w, diagonal) = qr(op, &b.try_transpose(-1, -2)?)?;
     let values = diagonal.try_diagonal(0, -2, -1)?;
     let signs = values.try_lt(0)?.try_where_(values.literal(-1.0), values.literal(1.0))?;
     let w = w.try_mul(signs.try_unsqueeze(-2)?)?;
-    // The columns where they were before they were sorted.
+    // Restores the order of columns.
     let w = pick(&w.try_transpose(-1, -2)?.contiguous(), -1, &place)?;
     Ok(vec![q.try_matmul(&v.try_transpose(-1, -2)?)?, values.try_mul(signs)?, w])
 }
@@ -152,7 +149,7 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
             let (of_u, of_s, of_v) = parts(g, m, n)?;
             let (u, s, v) = parts(&stacked(op, &x[0])?, m, n)?;
             let (row, column) = (iota(n).try_unsqueeze(-1)?, iota(n).try_unsqueeze(0)?);
-            // Equal values leave their vectors undetermined; those pairs get no gradient.
+            // Vectors of equal values are undetermined, and get no gradient.
             let down = s.try_transpose(-1, -2)?;
             let gaps = s.try_sub(&down)?.try_mul(s.try_add(&down)?)?;
             let apart = gaps.try_ne(0.0)?;
@@ -166,7 +163,7 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
             let inner = row.try_eq(&column)?.try_where_(of_s, inner)?;
             let mut left = u.try_matmul(&inner)?;
             if m > n {
-                // What leaves the space of the columns.
+                // Part outside the column space.
                 let outside =
                     of_u.try_sub(u.try_matmul(&u.try_transpose(-1, -2)?.try_matmul(&of_u)?)?)?;
                 let some = s.try_ne(0.0)?;
@@ -184,7 +181,7 @@ fn parts(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((x.slice_axis(at, 0, m)?, x.slice_axis(at, m, m + 1)?, x.slice_axis(at, m + 1, m + 1 + n)?))
 }
 
-/// U, the values, and V transposed, of matrices with no fewer rows than columns.
+/// U, the values, and V transposed, of matrices with at least as many rows as columns.
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     if a.uop().requires_grad() {
         let (_, m, n) = matrix(op, a)?;

@@ -1,5 +1,5 @@
-//! Products and distances of vectors and matrices, made of broadcasts and sums. Narrow floats are
-//! computed in `f32` and rounded once.
+//! Products and distances of vectors and matrices. Narrow floats are computed in `f32` and rounded
+//! once.
 
 use super::statistics::p_norm;
 use crate::dtype::sum_acc;
@@ -10,13 +10,12 @@ use crate::tensor::{
     Axes, Sizes, Tensor, autocast, for_op, resolve_axis, wrong_dtype, wrong_shape,
 };
 
-/// The axes that [`Tensor::tensordot`] sums over: the last `n` of the one tensor and the first `n`
-/// of the other, or a list for each.
+/// Axes that [`Tensor::tensordot`] contracts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DotAxes {
-    /// The last `n` axes with the first `n`.
+    /// The last `n` axes of the first tensor with the first `n` of the second.
     Count(usize),
-    /// The axes of the one with those of the other, in this order.
+    /// Axes of the first tensor with those of the second, in order.
     Lists(Sizes, Sizes),
 }
 
@@ -35,7 +34,7 @@ impl DotAxes {
     fn resolve(&self, op: &'static str, a: &[usize], b: &[usize]) -> Result<(Dims, Dims)> {
         let (x, y): (Dims, Dims) = match self {
             DotAxes::Count(n) if *n > a.len().min(b.len()) => {
-                return wrong_shape(op, format!("{n} axes of {a:?} and {b:?}, which have fewer"));
+                return wrong_shape(op, format!("cannot contract {n} axes of {a:?} and {b:?}"));
             }
             DotAxes::Count(n) => ((a.len() - n..a.len()).collect(), (0..*n).collect()),
             DotAxes::Lists(x, y) => (x.axes(op, a)?, y.axes(op, b)?),
@@ -52,7 +51,7 @@ impl DotAxes {
 
 impl Tensor {
     fallible! {
-        /// The product of each element of one vector with each of another.
+        /// Outer product of two vectors.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -70,7 +69,7 @@ impl Tensor {
             for_op("outer", self.try_unsqueeze(1)?.try_mul(other))
         }
 
-        /// The sum of the diagonal of a matrix.
+        /// Trace of a matrix.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -84,7 +83,7 @@ impl Tensor {
             for_op("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
         }
 
-        /// The cross product of vectors of three elements along an axis; the other axes broadcast.
+        /// Cross product of vectors of three elements along an axis; other axes broadcast.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -102,7 +101,7 @@ impl Tensor {
             if a[at] != 3 || b[at] != 3 {
                 return wrong_shape(
                     OP,
-                    format!("axis {axis} of {a:?} and {b:?} has to be of size 3"),
+                    format!("expected size 3 along axis {axis}, got {a:?} and {b:?}"),
                 );
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
@@ -117,8 +116,7 @@ impl Tensor {
             for_op(OP, first)?.try_sub(for_op(OP, second)?)?.try_cast(dtype)
         }
 
-        /// The Kronecker product: each element of this tensor times the whole other one, in its
-        /// place. The tensor with fewer axes gets axes of size 1 in front.
+        /// Kronecker product. The tensor of lower rank gets leading axes of size 1.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -143,8 +141,9 @@ impl Tensor {
             for_op(OP, x.try_mul(y))?.movement(Movement::Reshape(sizes))
         }
 
-        /// The sum of products over axes of two tensors; the result has the other axes of this one,
-        /// then those of the other. Give the number of axes, or a list for each tensor.
+        /// Tensor contraction: the sum of products over axes of two tensors. The result has the
+        /// remaining axes of this one, then those of the other. Axes are a number, or a list for
+        /// each tensor.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -179,10 +178,9 @@ impl Tensor {
             for_op(OP, left.try_matmul(&right))?.movement(Movement::reshape(out))
         }
 
-        /// The distances between the rows of two tensors of rows: for `[…, m, k]` and `[…, n, k]` a
-        /// tensor `[…, m, n]` of the `p`-norms of differences. The axes before broadcast. It is
-        /// computed from the differences, so near rows lose nothing; the gradient of a distance of
-        /// 0 is 0.
+        /// Pairwise distances of rows: for `[…, m, k]` and `[…, n, k]` a tensor `[…, m, n]` of
+        /// `p`-norms of differences, with leading axes broadcast. It is computed from the
+        /// differences, so that close rows do not cancel; the gradient of a distance of 0 is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -205,10 +203,7 @@ impl Tensor {
                 );
             }
             if p.is_nan() || p < 0.0 {
-                return wrong_shape(
-                    OP,
-                    format!("there is no distance for a power of {p}; it is 0 or greater"),
-                );
+                return wrong_shape(OP, format!("expected a power of at least 0, got {p}"));
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
