@@ -8,20 +8,21 @@
 //! | `repeat` | loops of a bound plan |
 //! | `launch` | single launches and copies |
 //! | `bind` | the checks of programs against memory |
-//! | `record` | the record of what a thread runs during a capture |
+//! | `capture` | the record of what a function does during a JIT capture |
 //! | `replay` | captured commands, run again on other memory |
 
 mod bind;
 mod bound;
+pub(crate) mod capture;
 mod item;
 mod launch;
-pub(crate) mod record;
 mod repeat;
 mod replay;
 mod schedule;
 
 pub use bind::Proof;
 pub(crate) use bound::BoundCommand;
+pub(crate) use capture::Capture;
 pub use item::{BufferArg, ExecItem, ScheduleItem};
 pub(crate) use launch::copy_buffer;
 pub(crate) use replay::{ReplayPlan, Slot};

@@ -3,9 +3,9 @@
 
 use super::bind::Proof;
 use super::bound::{BoundPlan, ValueBuffers, buffer, view};
+use super::capture::Capture;
 use super::item::{BufferArg, ScheduleItem};
 use super::launch::micros;
-use super::record;
 use crate::compile::compile_together;
 use crate::device::memory::is_guarded;
 use crate::device::{Buffer, Device, count_plan, profile};
@@ -218,7 +218,7 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
     let scheduled = planned(requests)?;
     span.note("steps", || scheduled.plan.commands.len().into());
     compile_together(scheduled.plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink))?;
-    let unroll = record::keeps_runs() || env::config()?.times_kernels();
+    let unroll = Capture::records_runs() || env::config()?.times_kernels();
     let bound = BoundPlan::new(&scheduled, unroll)?;
     let running = profile::span(|| "run".into());
     if let Err(e) = bound.run() {
@@ -229,6 +229,6 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
         return Err(e);
     }
     drop(running);
-    record::note_run(requests, &scheduled, bound.commands);
+    Capture::current(|c| c.add_run(requests, &scheduled, bound.commands));
     Ok((scheduled.outputs, scheduled.plan))
 }

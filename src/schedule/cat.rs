@@ -12,7 +12,8 @@
 //! of as many as fit in a kernel: the kernels of the groups are the same, so that they are compiled
 //! once, where n stores at n places would be as many kernels as there are groups.
 
-use super::ranges::{Indices, PendingStore, Use, Walk, flat, home};
+use super::index::flat;
+use super::ranges::{Indices, PendingStore, Use, Walk, home};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
 use crate::shape::{Dims, Movement};

@@ -6,7 +6,8 @@
 //! be rounded as one.
 
 use super::fuse::{KernelGroup, loaded};
-use super::ranges::{PendingStore, RangeAssignment, flat, load};
+use super::index::{flat, load};
+use super::ranges::{PendingStore, RangeAssignment};
 use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -3,6 +3,7 @@
 //! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop
 //! then have the same graph, so the plan of the first serves all others from a cache.
 
+mod build;
 mod cache;
 mod cat;
 mod command;
@@ -10,6 +11,7 @@ mod cost;
 mod devices;
 mod fuse;
 mod in_place;
+mod index;
 mod indexed;
 mod limits;
 mod loops;

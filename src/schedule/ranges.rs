@@ -8,44 +8,15 @@
 //! kernel of its own, whichever the cost model says is cheaper. Then the expressions are built from
 //! inputs to outputs.
 
+use super::build::build;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, visit};
-use crate::shape::{IndexExpr, movement_index};
-use crate::symbolic::{simplify, simplify_mask, simplify_under};
+use crate::ir::{Arg, AxisKind, Group, Op, Src, UOp, toposort, visit};
+use crate::shape::movement_index;
+use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::ops::Range;
-
-impl IndexExpr for UOp {
-    fn int(value: i64) -> UOp {
-        UOp::int(value)
-    }
-    fn add(&self, other: &UOp) -> UOp {
-        self + other
-    }
-    fn mul(&self, factor: i64) -> UOp {
-        self * factor
-    }
-    fn div(&self, divisor: i64) -> UOp {
-        self / divisor
-    }
-    fn modulo(&self, divisor: i64) -> UOp {
-        self % divisor
-    }
-    fn ge(&self, bound: i64) -> UOp {
-        UOp::ge(self, bound)
-    }
-    fn lt(&self, bound: i64) -> UOp {
-        UOp::lt(self, bound)
-    }
-    fn and(&self, other: &UOp) -> UOp {
-        UOp::and(self, other)
-    }
-    fn truth() -> UOp {
-        UOp::truth(true)
-    }
-}
 
 pub(super) type Indices = SmallVec<[UOp; 4]>;
 
@@ -54,7 +25,7 @@ pub(super) type Indices = SmallVec<[UOp; 4]>;
 pub(super) struct Use {
     kernel: usize,
     pub(super) at: Indices,
-    valid: UOp,
+    pub(super) valid: UOp,
     /// The loops around the evaluation, outermost first, without those inside which it does not
     /// change.
     pub(super) loops: SmallVec<[UOp; 6]>,
@@ -62,7 +33,7 @@ pub(super) struct Use {
     /// serves many iterations of an inner loop.
     uses: f64,
     /// Ranges that a reduce opens for this demand.
-    opened: SmallVec<[UOp; 4]>,
+    pub(super) opened: SmallVec<[UOp; 4]>,
     /// For each operand, which of its demands this one became.
     pub(super) operands: SmallVec<[usize; 3]>,
 }
@@ -164,7 +135,7 @@ fn is_there(u: &UOp) -> bool {
 }
 
 /// The node whose whole buffer has the elements in order: what a kernel of the user's is given.
-fn whole(u: &UOp) -> UOp {
+pub(super) fn whole(u: &UOp) -> UOp {
     match home(u) {
         (node, None) => node,
         (_, Some(_)) => u.clone(),
@@ -188,10 +159,10 @@ pub fn placeholder(u: &UOp, number: usize) -> UOp {
 /// under it, and where there is an element. Each walk asks for much of what the one before it has
 /// asked for.
 #[derive(Default)]
-struct IndexCache(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
+pub(super) struct IndexCache(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
 
 impl IndexCache {
-    fn of(&mut self, u: &UOp, at: &Indices) -> &(UOp, Indices, UOp) {
+    pub(super) fn of(&mut self, u: &UOp, at: &Indices) -> &(UOp, Indices, UOp) {
         self.0.entry((u.id(), at.clone())).or_insert_with(|| {
             let (x, at, valid) = moved(u, at);
             (x, at.iter().map(simplify).collect(), valid)
@@ -324,14 +295,14 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
 }
 
 /// What is stored, and what everything is evaluated at.
-struct Decided {
+pub(super) struct Decided {
     /// What is asked of each node, and the first number that no range has.
-    demands: FxHashMap<u64, Vec<Use>>,
-    next_range: u32,
+    pub(super) demands: FxHashMap<u64, Vec<Use>>,
+    pub(super) next_range: u32,
     /// The ranges of stored nodes.
-    stored: FxHashMap<u64, Vec<UOp>>,
+    pub(super) stored: FxHashMap<u64, Vec<UOp>>,
     /// For a stored node one evaluation, over its own ranges; its users' demands become loads.
-    evaluated: FxHashMap<u64, Vec<Use>>,
+    pub(super) evaluated: FxHashMap<u64, Vec<Use>>,
 }
 
 /// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
@@ -521,240 +492,4 @@ fn should_store(
         })
         .sum();
     (evaluations - n) * each > n * cost::STORE + cost::LAUNCH
-}
-
-/// Row-major position of indices in a shape.
-pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
-    let mut sum = UOp::int(0);
-    let mut stride = 1i64;
-    for (i, &n) in at.iter().zip(shape).rev() {
-        sum = i * stride + sum;
-        stride *= n as i64;
-    }
-    simplify(&sum)
-}
-
-/// A load, guarded where the index could leave the buffer.
-pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
-    let zero = || UOp::constant(0i64, buffer.dtype());
-    if valid.is_int(0) || len == 0 {
-        return zero();
-    }
-    let index = if valid.is_int(1) { index } else { simplify_under(&index, valid) };
-    let inside = index.vmin() >= 0 && index.vmax() < len as i128;
-    assert!(inside || !valid.is_int(1), "an unguarded index leaves its buffer of {len}: {index:?}");
-    let place = |src: Src| UOp::new(Op::Index, buffer.dtype(), src, Arg::None);
-    if inside {
-        UOp::new(
-            Op::Load,
-            buffer.dtype(),
-            [place([buffer.clone(), index].to_src())].to_src(),
-            Arg::None,
-        )
-    } else {
-        let valid = simplify_mask(valid);
-        if valid.is_int(0) {
-            return zero();
-        }
-        UOp::new(
-            Op::Load,
-            buffer.dtype(),
-            [place([buffer.clone(), index, valid].to_src()), zero()].to_src(),
-            Arg::None,
-        )
-    }
-}
-
-/// The buffers that are nearest under nodes, in ascending order.
-fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
-    let mut found: Vec<usize> = Vec::new();
-    let mut seen: FxHashSet<u64> = FxHashSet::default();
-    let mut open: Vec<&UOp> = nodes.iter().collect();
-    while let Some(u) = open.pop() {
-        match numbers.get(&u.id()) {
-            Some(n) => found.push(*n),
-            None => open.extend(u.src().iter().filter(|s| seen.insert(s.id()))),
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-/// Builds expressions from inputs to outputs.
-fn build(
-    order: &[UOp],
-    inputs: usize,
-    decided: Decided,
-    moves: &mut IndexCache,
-) -> RangeAssignment {
-    let Decided { demands, next_range, stored, evaluated } = decided;
-    let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = RangeAssignment {
-        stored: Vec::new(),
-        copies: Vec::new(),
-        waits: FxHashMap::default(),
-        customs: Vec::new(),
-        numbers: FxHashMap::default(),
-        count: inputs,
-        next_range,
-    };
-    let next = |out: &mut RangeAssignment| {
-        out.count += 1;
-        out.count - 1
-    };
-    let mut buffers: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in order {
-        if u.numel() == 0 {
-            // Nothing is ever read from it; what users need is a value of the dtype.
-            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), UOp::constant(0i64, u.dtype()));
-            }
-            continue;
-        }
-        match u.op() {
-            Op::Param => {
-                let Arg::Param { slot, .. } = u.arg() else {
-                    panic!("a parameter without a slot: {u:?}")
-                };
-                buffers.insert(u.id(), u.clone());
-                out.numbers.insert(u.id(), *slot);
-            }
-            Op::Copy => {
-                let number = next(&mut out);
-                buffers.insert(u.id(), placeholder(u, number));
-                out.numbers.insert(u.id(), number);
-                let (source, part) = home(&u.src()[0]);
-                let from = out.numbers[&source.id()];
-                out.copies.push((number, from, part.map_or(0, |p| p.start)));
-                if let [_, after @ ..] = u.src()
-                    && !after.is_empty()
-                {
-                    let waits =
-                        std::iter::once(from).chain(computed_under(after, &out.numbers)).collect();
-                    out.waits.insert(number, waits);
-                }
-            }
-            Op::Kernel | Op::Loop => {
-                let count = match u.arg() {
-                    Arg::Kernel(kernel) => kernel.outputs.len(),
-                    Arg::Loop(l) => l.body.src().len(),
-                    _ => panic!("a kernel without a body: {u:?}"),
-                };
-                let writes = (0..count).map(|_| next(&mut out)).collect();
-                let reads = u.src().iter().map(|s| out.numbers[&whole(s).id()]).collect();
-                out.customs.push(UserKernel { node: u.clone(), writes, reads });
-            }
-            Op::Output => {
-                let Arg::Output(i) = u.arg() else { panic!("an output without a number: {u:?}") };
-                let kernel = out
-                    .customs
-                    .iter()
-                    .rev()
-                    .find(|c| c.node == u.src()[0])
-                    .expect("a kernel comes before its outputs");
-                let number = kernel.writes[*i];
-                buffers.insert(u.id(), placeholder(u, number));
-                out.numbers.insert(u.id(), number);
-            }
-            _ => {}
-        }
-        if let (Op::Scatter, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
-            let number = next(&mut out);
-            let buffer = placeholder(u, number);
-            let operand = |i: usize, d: usize, k: usize| {
-                values[&(u.src()[i].id(), evals[d].operands[k])].clone()
-            };
-            let operands = [operand(0, 0, 0), operand(1, 1, 0), operand(2, 1, 1)];
-            out.stored.extend(scatter::stored(u, number, &buffer, evals, operands));
-            buffers.insert(u.id(), buffer);
-            out.numbers.insert(u.id(), number);
-        } else if let (Op::Cat, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
-            let number = next(&mut out);
-            let operand = |i: usize, d: &Use| values[&(u.src()[i].id(), d.operands[0])].clone();
-            out.stored.extend(cat::stored(u, number, evals, operand));
-            buffers.insert(u.id(), placeholder(u, number));
-            out.numbers.insert(u.id(), number);
-        } else if let Some(evals) = evaluated.get(&u.id()) {
-            for (k, d) in evals.iter().enumerate() {
-                let value = expression(u, d, &values, moves);
-                match stored.get(&u.id()) {
-                    Some(ranges) => {
-                        let number = next(&mut out);
-                        buffers.insert(u.id(), placeholder(u, number));
-                        out.numbers.insert(u.id(), number);
-                        let index = flat(&d.at, u.shape());
-                        out.stored.push(PendingStore {
-                            node: u.clone(),
-                            number,
-                            ranges: ranges.clone(),
-                            value,
-                            index,
-                            update: None,
-                        });
-                    }
-                    None => drop(values.insert((u.id(), k), value)),
-                }
-            }
-        }
-        if matches!(u.op(), Op::Const | Op::Var) {
-            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), u.clone());
-            }
-        } else if let Some(buffer) = buffers.get(&u.id()) {
-            for (k, d) in demands.get(&u.id()).into_iter().flatten().enumerate() {
-                let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
-                values.insert((u.id(), k), value);
-            }
-        }
-    }
-    out
-}
-
-/// The value of a node at one demand, from its operands' values.
-fn expression(
-    u: &UOp,
-    d: &Use,
-    values: &FxHashMap<(u64, usize), UOp>,
-    moves: &mut IndexCache,
-) -> UOp {
-    let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
-    if u.op().is(Group::Movement) {
-        let (x, _, valid) = moves.of(u, &d.at);
-        let value = values[&(x.id(), d.operands[0])].clone();
-        let valid = simplify_mask(&simplify(valid));
-        // A guarded load is zero by itself where there is no element.
-        let zero_there = value.op() == Op::Load && value.src().len() > 1;
-        return if valid.is_int(1) || zero_there {
-            value
-        } else {
-            valid.select(&value, &UOp::constant(0i64, u.dtype()))
-        };
-    }
-    match u.op() {
-        Op::Const | Op::Var => u.clone(),
-        Op::Iota => d.at[0].cast(u.dtype()),
-        Op::Contiguous | Op::Slice => operand(0),
-        Op::Scan => scan::expression(u, operand(0), &d.at),
-        Op::Reduce => {
-            let Arg::Reduce { fold, .. } = u.arg() else {
-                panic!("a reduce without a payload: {u:?}")
-            };
-            if d.opened.is_empty() {
-                return fold.of_one(&operand(0));
-            }
-            let mut src: Src = [operand(0)].to_src();
-            src.extend(d.opened.iter().cloned());
-            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold: *fold, axes: SmallVec::new() })
-        }
-        _ => {
-            debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");
-            UOp::new(
-                u.op(),
-                u.dtype(),
-                (0..u.src().len()).map(operand).collect::<Src>(),
-                u.arg().clone(),
-            )
-        }
-    }
 }

@@ -12,7 +12,8 @@
 //! ```
 
 use super::cost;
-use super::ranges::{Indices, PendingStore, Use, Walk, flat, load};
+use super::index::{flat, load};
+use super::ranges::{Indices, PendingStore, Use, Walk};
 use super::reduce_simplify::simplify_reduces;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Combine, Op, UOp};

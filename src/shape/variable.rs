@@ -37,13 +37,13 @@ pub struct Variable {
 }
 
 thread_local! {
-    /// Has this thread read a value as a number?
-    static READ: Cell<bool> = const { Cell::new(false) };
+    /// Values that this thread has read as numbers.
+    static VALUE_READS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Has this thread read the value of a bound since this was asked last?
-pub(crate) fn take_read() -> bool {
-    READ.replace(false)
+/// The number of values of variables that this thread has read.
+pub(crate) fn value_reads() -> u64 {
+    VALUE_READS.get()
 }
 
 fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
@@ -235,7 +235,7 @@ impl SymInt {
     /// would be the value of one call for all.
     pub fn value(&self) -> i64 {
         if !self.terms.is_empty() {
-            READ.set(true);
+            VALUE_READS.set(VALUE_READS.get() + 1);
         }
         self.now()
     }

@@ -75,6 +75,7 @@ macro_rules! fallible {
 }
 
 mod args;
+mod assign;
 pub(crate) mod autocast;
 mod broadcast;
 mod custom;
@@ -84,6 +85,7 @@ mod holders;
 mod in_place;
 mod jit;
 mod ops;
+mod read;
 mod realize;
 mod shard;
 mod variable;

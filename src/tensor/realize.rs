@@ -10,15 +10,14 @@
 //! What a later plan may compare with a result of this one (`retained`) is kept too: computed again
 //! it could be rounded differently.
 
-use super::broadcast::{Operand, has_data, unify};
+use super::broadcast::has_data;
 use super::holders::{self, Region};
 use super::in_place::Locked;
-use super::{Inner, Tensor, wrong_dtype, wrong_shape};
-use crate::device::registry::canonical;
-use crate::device::{Buffer, Device, limits};
-use crate::dtype::{DType, Element};
+use super::{Inner, Tensor};
+use crate::device::{Buffer, Device};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::exec::{self, ScheduleItem};
+use crate::exec::{self, Capture, ScheduleItem};
 use crate::ir::{
     Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, rectified, walk_values,
 };
@@ -50,7 +49,7 @@ pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<
 }
 
 /// The node under reshapes and marks: it has the same elements.
-fn base(u: &UOp) -> &UOp {
+pub(super) fn base(u: &UOp) -> &UOp {
     let mut base = u;
     while base.op() == Op::Reshape || base.op().is(Group::Mark) || is_all(base) {
         base = base.operand();
@@ -103,7 +102,7 @@ pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
 /// Calls `f` on the storages that values of these nodes are read from. A graph that names a content
 /// which is no longer there must not be computed: the answer would be silently wrong. One with the
 /// argument of a function has no value yet.
-fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<()> {
+pub(super) fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<()> {
     let mut wrong = None;
     walk_values(nodes, |u| match u.arg() {
         Arg::Storage(s) => {
@@ -264,7 +263,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
     let of = tensors.iter().zip(nodes).map(|(t, node)| {
         let free = |s: &StorageRef| {
             !s.is_stale()
-                && exec::record::may_overwrite(s.storage.id())
+                && Capture::may_overwrite(s.storage.id())
                 && !read.contains(&content(s))
                 && alone(s)
         };
@@ -285,7 +284,7 @@ pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
 }
 
 /// The part of [`realize_all`] under [`RUNNING`].
-fn realize_running(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
+pub(super) fn realize_running(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let mut devices: Vec<&DeviceName> = tensors.iter().map(|t| t.device()).collect();
     devices.sort();
     devices.dedup();
@@ -475,328 +474,7 @@ impl Tensor {
         Ok(exec::schedule(&requests)?.items)
     }
 
-    /// The elements in row-major order. `T` is the Rust type of the dtype.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).to_vec::<i32>()?, [1, 2, 3, 4]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            let (has, asked) = (self.dtype(), T::DTYPE);
-            let name = asked.name().to_uppercase();
-            return wrong_dtype(
-                "to_vec",
-                format!("a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"),
-            );
-        }
-        limits::elements(&self.to_bytes()?)
-    }
-
-    /// The bytes of the elements in row-major order, little endian.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1u16, 258]).to_bytes()?, [1, 0, 2, 1]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let what = || {
-            format!(
-                "the value of a tensor {} {:?} is read inside a captured function: it would be \
-                 that of one call for all; return the tensor and read it after the call",
-                self.dtype(),
-                self.dims()
-            )
-        };
-        if let Some(what) = exec::record::note_read(what) {
-            return Err(Error::Jit(what));
-        }
-        loop {
-            // Until the content is copied, so that no other realization and no replay writes it in
-            // between.
-            let running = lock(&RUNNING);
-            let uop = realize_running(&[self])?.swap_remove(0);
-            // An assignment on another thread can come between; then there is something new to
-            // compute.
-            let Some(storages) = storages(&uop) else { continue };
-            let read =
-                read_by(&[base(&uop).clone()], |_| {}).and_then(|()| match base(&uop).arg() {
-                    Arg::Shards { axis: Some(axis), .. } => {
-                        super::shard::read_shards(base(&uop), *axis, &storages)
-                    }
-                    _ => Buffer::of(storages[0])
-                        .read()
-                        .map(|bytes| super::variable::strip_padding(bytes, &uop)),
-                });
-            drop(running);
-            return read;
-        }
-    }
-
-    /// The elements, where looking at them costs little: they lie in the memory of the host, or are
-    /// all one literal, and are not too many. Not inside a captured function, which is for other
-    /// values too.
-    pub(super) fn at_hand(&self) -> Option<Vec<f64>> {
-        /// Reading so many takes less than a millisecond.
-        const MOST: usize = 1 << 18;
-        let uop = self.uop();
-        let mut node = base(&uop);
-        while node.op() == Op::Expand {
-            node = base(node.operand());
-        }
-        if let Some(c) = node.as_const() {
-            return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);
-        }
-        let host = |name: &str| name == "INTERP" || name.split(':').next() == Some("CPU");
-        let stored = is_stored(&uop)
-            && uop.extents().is_empty()
-            && !self.device().is_several()
-            && host(self.device().as_str());
-        if exec::record::is_on() || !stored || self.numel() > MOST || self.dtype().lanes != 1 {
-            return None;
-        }
-        let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());
-        if dtype == DType::F32 {
-            return Some(
-                bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw) as f64).collect(),
-            );
-        }
-        let element = |raw: &[u8]| {
-            let mut bits = [0; 8];
-            bits[..raw.len()].copy_from_slice(raw);
-            crate::dtype::Const::from_bits(u64::from_le_bytes(bits), dtype).as_f64(dtype)
-        };
-        Some(bytes.chunks_exact(dtype.itemsize()).map(element).collect())
-    }
-
-    /// Another name of [`to_bytes`](Self::to_bytes).
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([1u8, 2]).data()?, [1, 2]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn data(&self) -> Result<Vec<u8>> {
-        self.to_bytes()
-    }
-
-    /// The elements of a matrix, as a list of its rows.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).to_rows::<i32>()?, [[1, 2], [3, 4]]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn to_rows<T: Element>(&self) -> Result<Vec<Vec<T>>> {
-        let [rows, cols] = self.shape()[..] else {
-            return wrong_shape(
-                "to_rows",
-                format!(
-                    "takes a matrix, and was given {:?}; to_vec gives all elements",
-                    self.dims()
-                ),
-            );
-        };
-        let all = self.to_vec::<T>()?;
-        // A row of few elements takes more for its vector than for them.
-        let row = size_of::<Vec<T>>() + limits::heap_bytes(cols * size_of::<T>());
-        limits::check(rows.saturating_mul(row))?;
-        let mut out = limits::vec(rows)?;
-        for r in 0..rows {
-            let mut copy = Vec::new();
-            copy.try_reserve_exact(cols)
-                .map_err(|_| limits::out_of_memory(rows.saturating_mul(row)))?;
-            copy.extend_from_slice(&all[r * cols..(r + 1) * cols]);
-            out.push(copy);
-        }
-        Ok(out)
-    }
-
-    /// Puts another tensor in the place of this one, for every handle on it. Unlike
-    /// [`assign`](Self::assign) it converts nothing: shape, dtype and device must be the same.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// let x = Tensor::new([1, 2]);
-    /// x.replace(&Tensor::new([3, 4]))?;
-    /// assert_eq!(x.to_vec::<i32>()?, [3, 4]);
-    /// assert!(x.replace(&Tensor::new([3])).is_err());
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn replace(&self, other: &Tensor) -> Result<()> {
-        let extents = |t: &Tensor| t.uop().extents().to_vec();
-        if (self.dims(), self.dtype(), extents(self))
-            != (other.dims(), other.dtype(), extents(other))
-        {
-            let shown =
-                |t: &Tensor| format!("{} {}", t.dtype(), super::variable::format_shape(&t.uop()));
-            return wrong_shape(
-                "replace",
-                format!("{} by {}; assign converts", shown(self), shown(other)),
-            );
-        }
-        if self.device() != other.device() {
-            return Err(Error::Device(format!(
-                "replace: a tensor on {} by one on {}",
-                self.device(),
-                other.device()
-            )));
-        }
-        self.assign(other)
-    }
-
-    /// The one element of a tensor that has one.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// assert_eq!(Tensor::new([[7]]).item::<i32>()?, 7);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn item<T: Element>(&self) -> Result<T> {
-        if self.numel() != 1 {
-            return wrong_shape(
-                "item",
-                format!(
-                    "a tensor of shape {:?} has {} elements, not 1",
-                    self.shape(),
-                    self.numel()
-                ),
-            );
-        }
-        self.to_vec()?
-            .first()
-            .copied()
-            .ok_or_else(|| Error::Device("item: the tensor changed while it was read".into()))
-    }
-
-    /// Puts the value of another tensor in the place of this one, for every handle on it. The value
-    /// is broadcast and cast to this tensor.
-    ///
-    /// It is lazy like everything else: the value is computed when it is asked for, into the memory
-    /// of the old one if nobody reads that any more. Tensors that were made from this one before
-    /// keep the old value.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// let x = Tensor::new([1.0f32, 2.0]);
-    /// let before = &x * 10.0;
-    /// x.assign(&x + 1.0)?;
-    /// assert_eq!(x.to_vec::<f32>()?, [2.0, 3.0]);
-    /// assert_eq!(before.to_vec::<f32>()?, [10.0, 20.0]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn assign(&self, value: impl Into<Operand>) -> Result<()> {
-        let value: Operand = value.into();
-        let unified = unify("assign", &[Operand::from(self), value])?;
-        if unified.device != self.device() {
-            return Err(Error::Device(format!(
-                "assign: a value on {} to a tensor on {}",
-                unified.device,
-                self.device()
-            )));
-        }
-        let new = self.with_uop(unified.src[1].clone());
-        let new = self
-            .match_extents(super::broadcast::broadcast_to("assign", &new, &self.dims())?)
-            .try_cast(self.dtype())?;
-        let new = if self.device().is_several() && has_data(&self.raw()) {
-            new.try_shard_like(self)?
-        } else {
-            new
-        };
-        let old = self.raw();
-        // A view or an unfinished value has no memory of its own to write, and a value that is
-        // stored already has its own.
-        let stored = is_stored(&new.raw());
-        if let Some(s) = storages(&old) {
-            *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
-        }
-        let new = new.raw();
-        exec::record::note_assigned(self.id());
-        self.set_uop(match self.0.param {
-            Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
-            None => new,
-        });
-        Ok(())
-    }
-
-    fallible! {
-        /// The tensor on another device. What reads no storage is not copied: it will be computed
-        /// there. A tensor over several devices is brought together.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// let x = Tensor::new([1, 2]).to("interp") + 1;
-        /// assert_eq!(x.to_vec::<i32>()?, [2, 3]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn to | try_to(&self, device: &str) -> Tensor {
-            if device == self.device().as_str() {
-                return Ok(self.copy());
-            }
-            // The name of several devices, as a tensor over them has it.
-            if device.contains('+') {
-                return self.try_shard(&device.split('+').collect::<Vec<_>>(), None);
-            }
-            let device = canonical(device)?;
-            if device == *self.device() {
-                return Ok(self.copy());
-            }
-            let uop = self.uop();
-            let copied = if has_data(&uop) { uop.copied(&device) } else { uop };
-            Ok(Tensor::from_uop(copied, device))
-        }
-    }
-
-    /// Moves this tensor to another device, as [`to`](Self::to) does, for every handle on it. A
-    /// parameter stays the parameter that it is and takes its gradient along; what an optimizer
-    /// keeps for it stays where it is, so optimizers are made after. What was made from it before
-    /// is where it was.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// let x = Tensor::new([1, 2]);
-    /// x.to_("interp")?;
-    /// assert_eq!((x.device().as_str(), x.to_vec::<i32>()?), ("INTERP", vec![1, 2]));
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn to_(&self, device: &str) -> Result<()> {
-        self.move_(|t| t.try_to(device))
-    }
-    /// Converts this tensor to another dtype, for every handle on it. A parameter stays one, and
-    /// its gradient is converted too.
-    pub(crate) fn cast_in_place(&self, dtype: DType) -> Result<()> {
-        self.move_(|t| t.try_cast(dtype))
-    }
-    /// Exchanges the value, and the gradient of a parameter, for what a function makes of it
-    /// elsewhere.
-    pub(super) fn move_(&self, to: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
-        let grad = self.grad().map(|g| to(&g)).transpose()?;
-        let (moved, node) = match self.0.param {
-            Some(number) => {
-                let moved = to(&self.detach())?;
-                let node =
-                    UOp::new(Op::Leaf, moved.dtype(), [moved.raw()].to_src(), Arg::Leaf(number));
-                (moved, node)
-            }
-            None => {
-                let moved = to(self)?;
-                let node = moved.raw();
-                (moved, node)
-            }
-        };
-        exec::record::note_assigned(self.id());
-        *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
-        self.set_uop(node);
-        lock(&self.0.home).clear();
-        self.set_grad(grad);
-        Ok(())
-    }
-
-    /// The tensor stored in row-major order when it is computed: a border that fusion does not
-    /// cross.
+    /// The tensor stored in row-major order when it is realized: a boundary for fusion.
     ///
     /// ```
     /// use picograd::Tensor;

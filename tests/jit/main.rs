@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod captured_variables;
 mod errors;
 mod memory;
 mod state;

@@ -8,7 +8,7 @@ use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::exec::record::Run;
+use crate::exec::capture::Run;
 use crate::exec::{BoundCommand, ReplayPlan, Slot, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
 use crate::schedule::{Command, Role, SlotRef, Values};
@@ -389,7 +389,7 @@ impl Filled {
 impl<R: JitOut> Captured<R> {
     /// Captures an observed call and its result.
     pub(super) fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
-        let Observed { given, recording, outside, changed, literal, .. } = observed;
+        let Observed { given, capture, outside, changed, literal, .. } = observed;
         let mut slots = Slots {
             slots: Vec::new(),
             by_id: FxHashMap::default(),
@@ -399,18 +399,18 @@ impl<R: JitOut> Captured<R> {
             numbers: FxHashMap::default(),
         };
         let signature = arguments(given, &mut slots);
-        let draws: FxHashMap<u64, usize> = recording
+        let draws: FxHashMap<u64, usize> = capture
             .draws
             .iter()
             .enumerate()
             .flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i)))
             .collect();
         let mut filled = Filled {
-            draws: recording.draws.iter().map(|d| (Vec::new(), d.numbers)).collect(),
+            draws: capture.draws.iter().map(|d| (Vec::new(), d.numbers)).collect(),
             ..Filled::default()
         };
         let (mut commands, mut at_capture) = (Vec::new(), Values::default());
-        for run in &recording.runs {
+        for run in &capture.runs {
             at_capture.complete(&run.values);
             filled.add_draws(run, &draws, &mut slots)?;
             commands.extend(commands_of(run, &mut slots, &mut filled)?);

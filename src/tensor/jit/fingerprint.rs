@@ -102,11 +102,11 @@ impl Fingerprint {
                 }
             }
         }
-        for (i, draw) in observed.recording.draws.iter().enumerate() {
+        for (i, draw) in observed.capture.draws.iter().enumerate() {
             draw.storages.iter().for_each(|id| drop(known.insert(*id, Input::Draw(i))));
         }
         let mut runs = Vec::new();
-        for (r, run) in observed.recording.runs.iter().enumerate() {
+        for (r, run) in observed.capture.runs.iter().enumerate() {
             let mut inputs = Vec::new();
             for input in &run.inputs {
                 inputs.push(match (known.get(&input.id), &input.own) {
@@ -145,7 +145,7 @@ impl Fingerprint {
                 let mut values = Values::default();
                 add_values(&mut values, &node).map(|()| values)
             });
-        for values in observed.recording.runs.iter().map(|r| Ok((*r.values).clone())).chain(held) {
+        for values in observed.capture.runs.iter().map(|r| Ok((*r.values).clone())).chain(held) {
             let values = values?;
             if let Some((name, a, b)) = all.differing(&values) {
                 return Err(Error::Jit(format!(
@@ -160,7 +160,7 @@ impl Fingerprint {
             .filter(|(name, _)| passed.get(name).is_none())
             .map(|(n, v)| (n.clone(), v))
             .collect();
-        let draws = observed.recording.draws.iter().map(|d| d.numbers).collect();
+        let draws = observed.capture.draws.iter().map(|d| d.numbers).collect();
         Ok(Fingerprint { runs, values, ends, draws, given })
     }
 

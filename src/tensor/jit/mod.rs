@@ -21,7 +21,8 @@ use super::Tensor;
 use crate::device::profile;
 use crate::env;
 use crate::error::{Error, Result};
-use crate::exec::record::{self, Mode};
+use crate::exec::Capture;
+use crate::exec::capture::Mode;
 use crate::schedule::PlannedMemory;
 use capture::Captured;
 use fingerprint::{Difference, Fingerprint};
@@ -153,7 +154,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     /// ```
     pub fn call(&mut self, args: A) -> Result<R> {
         // Inside another one, this is a part of it.
-        if record::is_on() {
+        if Capture::is_active() {
             return (self.f)(args);
         }
         // A tensor that was a literal when the function was captured may have been assigned to

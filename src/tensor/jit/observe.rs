@@ -5,10 +5,10 @@ use super::args::{JitArg, JitOut, Leaf};
 use super::described;
 use crate::device::Buffer;
 use crate::error::{Error, Result};
-use crate::exec::record::{self, Mode, Recording};
+use crate::exec::Capture;
+use crate::exec::capture::Mode;
 use crate::ir::{UOp, walk_values};
 use crate::schedule::Values;
-use crate::shape::take_read;
 use crate::tensor::broadcast::has_data;
 use crate::tensor::holders::live;
 use crate::tensor::realize::{is_stored, realize_all, storages};
@@ -24,7 +24,7 @@ pub(super) struct Observed {
     /// The arguments, with the tensors that the function got: the caller's memory under names of
     /// their own.
     pub given: Vec<Leaf>,
-    pub recording: Recording,
+    pub capture: Capture,
     /// The storages of tensors that were there before, with the tensor and the part of it.
     pub outside: Owners,
     /// Tensors that were there before and were assigned to.
@@ -112,39 +112,38 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     let watched = before.iter().filter_map(|b| b.lazy.as_ref()).map(UOp::id).collect();
     let mut own = own.into_iter();
     let args = args.with_tensors(&mut || own.next().expect("a tensor for each"));
-    let (done, recording) =
-        record::recorded(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
-            take_read();
-            let result = f(args)?;
-            if mode == Mode::Capture && take_read() {
-                let msg = "the value of a variable, or a size that it is, is read inside the \
+    let (done, capture) = Capture::record(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
+        let result = f(args)?;
+        if Capture::current(|c| c.has_read_variable()) == Some(true) {
+            let msg = "the value of a variable, or a size that it is, is read inside the \
                            function, where it would be that of one call for all; compute with the \
                            variable itself, as in `x / &n`";
-                return Err(Error::Jit(msg.into()));
-            }
-            let assigned = record::assigned().into_iter().collect();
-            let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
-            let mut wanted: Vec<Tensor> = Vec::new();
-            result.each(&mut |t| wanted.push(t.clone()));
-            wanted.extend(changed.iter().cloned());
-            realize_all(&wanted.iter().collect::<Vec<_>>())?;
-            // No gradient goes through a call, and what is assigned to a result later is not
-            // assigned to a tensor of the function.
-            let mut values = Vec::new();
-            result.each(&mut |t| {
-                values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None))
-            });
-            let mut values = values.into_iter();
-            Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
+            return Err(Error::Jit(msg.into()));
+        }
+        let assigned = Capture::current(|c| c.assigned.iter().copied().collect());
+        let assigned = assigned.unwrap_or_default();
+        let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
+        let mut wanted: Vec<Tensor> = Vec::new();
+        result.each(&mut |t| wanted.push(t.clone()));
+        wanted.extend(changed.iter().cloned());
+        realize_all(&wanted.iter().collect::<Vec<_>>())?;
+        // No gradient goes through a call, and what is assigned to a result later is not
+        // assigned to a tensor of the function.
+        let mut values = Vec::new();
+        result.each(&mut |t| {
+            values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None))
         });
+        let mut values = values.into_iter();
+        Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
+    });
     // Printing writes an error down as text and goes on.
-    if let Some(what) = &recording.read {
+    if let Some(what) = &capture.read {
         return Err(Error::Jit(what.clone()));
     }
     let (result, changed) = done?;
-    let graded = recording.graded.iter().copied().collect();
+    let graded = capture.graded.iter().copied().collect();
     before.iter().filter(|b| b.among(&graded).is_some()).try_for_each(Before::check_gradient)?;
-    if recording.seeded {
+    if capture.seeded {
         return Err(Error::Jit(
             "manual_seed or set_rng_state is called inside a captured function; call it outside"
                 .into(),
@@ -154,7 +153,7 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     // memory.
     let used = before
         .iter()
-        .filter(|b| b.lazy.as_ref().is_some_and(|node| recording.used.contains(&node.id())));
+        .filter(|b| b.lazy.as_ref().is_some_and(|node| capture.used.contains(&node.id())));
     let (lazy, literal): (Vec<&Before>, Vec<&Before>) =
         used.partition(|b| b.lazy.as_ref().is_some_and(has_data));
     let tensors: Vec<Tensor> = lazy.iter().filter_map(|b| b.now()).collect();
@@ -162,7 +161,7 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     let literal =
         literal.iter().filter_map(|b| Some((b.tensor.clone(), b.lazy.clone()?))).collect();
     let lazy = !lazy.is_empty();
-    Ok((result, Observed { given, recording, outside, changed, literal, lazy }))
+    Ok((result, Observed { given, capture, outside, changed, literal, lazy }))
 }
 
 /// Every live tensor as it is now, and whose storage is whose. Where several share one they get

@@ -10,7 +10,7 @@ use super::elementwise::pair;
 use super::gather::gather_at;
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
-use crate::exec::record;
+use crate::exec::Capture;
 use crate::ir::{DeviceName, UOp};
 use crate::shape::{Movement, checked_numel};
 use crate::tensor::realize::{buffer, default_device, storages};
@@ -57,10 +57,10 @@ pub(in crate::tensor) fn next_words(numbers: u64) -> [u32; 4] {
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let halves = next_words(numel as u64);
     let start = buffer(as_bytes(&halves), DType::U32, device)?;
-    record::note_draw(
-        || storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect(),
-        numel as u64,
-    );
+    Capture::current(|c| {
+        let storages = storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect();
+        c.add_draw(storages, numel as u64);
+    });
     let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.slice_axis(0, i, i + 1)?.movement(Movement::expand([numel]));
     let (low, high) = (word(2)?, word(3)?);
@@ -154,7 +154,7 @@ impl Tensor {
     /// assert_eq!(Tensor::rng_state(), (7, 0));
     /// ```
     pub fn set_rng_state(state: (u64, u64)) {
-        record::note_seeded();
+        Capture::current(|c| c.seeded = true);
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
     }
 

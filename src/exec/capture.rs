@@ -1,0 +1,194 @@
+//! JIT capture: the record of what a function does on this thread. It has every plan with its
+//! compiled commands, RNG draws, assignments and gradients. It keeps no buffers alive except those
+//! that the function makes from host data.
+//!
+//! [`Capture::record`] installs the record of a thread, and [`Capture::current`] reaches it from
+//! where a tensor is realized, assigned to or read.
+
+use super::bound::BoundCommand;
+use super::schedule::Scheduled;
+use crate::device::Buffer;
+use crate::dtype::DType;
+use crate::ir::{DeviceName, Storage, StorageRef, UOp, walk_values};
+use crate::schedule::{Plan, Request, Values};
+use crate::shape::value_reads;
+use rustc_hash::FxHashSet;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// One call of `realize`.
+pub struct Run {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// Its commands, loops unrolled. Slots beyond those of the plan hold values of variables.
+    pub commands: Vec<BoundCommand>,
+    /// The planned graph, with numbers in place of storages.
+    pub graph: UOp,
+    /// Storages that it read, by number.
+    pub inputs: Vec<Input>,
+    /// Storage of each output, or of each shard of one.
+    pub outputs: Vec<Option<u64>>,
+    /// Values of the graph's variables.
+    pub values: Arc<Values>,
+}
+
+/// A storage that a run reads.
+pub struct Input {
+    /// Its id.
+    pub id: u64,
+    /// Its memory, if the function made it from host data.
+    pub own: Option<Buffer>,
+    /// Device whose memory it is in.
+    pub device: DeviceName,
+    /// Element dtype.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+}
+
+/// An RNG draw.
+pub struct Draw {
+    /// Storages with seed and counter, one per device.
+    pub storages: Vec<u64>,
+    /// Random numbers that are drawn.
+    pub numbers: u64,
+}
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Assignments alone, for a function that is never replayed.
+    #[default]
+    AssignmentsOnly,
+    /// Everything that runs.
+    Record,
+    /// The same, and reading a value is an error: a replay would not read it again.
+    Capture,
+}
+
+/// The record of one call of a function.
+#[derive(Default)]
+pub struct Capture {
+    mode: Mode,
+    /// Runs in order.
+    pub runs: Vec<Run>,
+    /// RNG draws in order.
+    pub draws: Vec<Draw>,
+    /// Ids of tensors that were assigned to.
+    pub assigned: Vec<usize>,
+    /// Ids of tensors whose gradient was set or taken.
+    pub graded: Vec<usize>,
+    /// True if the RNG was seeded.
+    pub seeded: bool,
+    /// The error of the first value that was read in [`Mode::Capture`].
+    pub read: Option<String>,
+    /// Watched nodes that something was computed from.
+    pub used: FxHashSet<u64>,
+    watched: FxHashSet<u64>,
+    /// Storages from outside the function, and outputs of its runs.
+    known: FxHashSet<u64>,
+    /// Values of variables that this thread had read before.
+    reads_before: u64,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Capture>> = const { RefCell::new(None) };
+}
+
+impl Capture {
+    /// Calls a function and records what it does. `known` are storages from outside the function;
+    /// of the nodes `watched` it is recorded whether something is computed from them.
+    pub fn record<T>(
+        mode: Mode,
+        known: FxHashSet<u64>,
+        watched: FxHashSet<u64>,
+        f: impl FnOnce() -> T,
+    ) -> (T, Capture) {
+        /// Ends the record, after a panic too.
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                CURRENT.take();
+            }
+        }
+        let reads_before = value_reads();
+        CURRENT.set(Some(Capture { mode, known, watched, reads_before, ..Capture::default() }));
+        let _end = End;
+        let value = f();
+        (value, CURRENT.take().unwrap_or_default())
+    }
+
+    /// Calls `f` on the record of this thread, if there is one.
+    pub fn current<T>(f: impl FnOnce(&mut Capture) -> T) -> Option<T> {
+        CURRENT.with_borrow_mut(|current| current.as_mut().map(f))
+    }
+
+    /// True if this thread records.
+    pub fn is_active() -> bool {
+        CURRENT.with_borrow(Option::is_some)
+    }
+
+    /// True if this thread records each launch.
+    pub(super) fn records_runs() -> bool {
+        Capture::current(|c| c.mode != Mode::AssignmentsOnly).unwrap_or(false)
+    }
+
+    /// True if a run may write to a storage whose content is dead. Replays need what the function
+    /// made from host data.
+    pub fn may_overwrite(storage: u64) -> bool {
+        let may = |c: &mut Capture| c.mode == Mode::AssignmentsOnly || c.known.contains(&storage);
+        Capture::current(may).unwrap_or(true)
+    }
+
+    /// Records that a value is read. Returns the error in [`Mode::Capture`].
+    pub fn read_value(&mut self, error: impl FnOnce() -> String) -> Option<String> {
+        (self.mode == Mode::Capture).then(|| self.read.get_or_insert_with(error).clone())
+    }
+
+    /// True if the function read the value of a variable, which a replay would not read again.
+    pub fn has_read_variable(&self) -> bool {
+        self.mode == Mode::Capture && value_reads() != self.reads_before
+    }
+
+    /// Records an RNG draw.
+    pub fn add_draw(&mut self, storages: Vec<u64>, numbers: u64) {
+        self.known.extend(&storages);
+        self.draws.push(Draw { storages, numbers });
+    }
+
+    /// Records a run.
+    pub(super) fn add_run(
+        &mut self,
+        requests: &[Request],
+        scheduled: &Scheduled,
+        commands: Vec<BoundCommand>,
+    ) {
+        if self.mode == Mode::AssignmentsOnly {
+            return;
+        }
+        let roots: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
+        walk_values(&roots, |u| {
+            if self.watched.contains(&u.id()) {
+                self.used.insert(u.id());
+            }
+        });
+        let input = |s: &StorageRef| {
+            let (id, buffer) = (s.storage.id(), Buffer::of(s));
+            let (device, dtype, len) =
+                (buffer.device_name().clone(), buffer.dtype(), buffer.size());
+            Input { id, own: (!self.known.contains(&id)).then_some(buffer), device, dtype, len }
+        };
+        let inputs = scheduled.inputs.iter().map(input).collect();
+        let outputs: Vec<Option<u64>> =
+            scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
+        self.known.extend(outputs.iter().flatten());
+        self.runs.push(Run {
+            plan: scheduled.plan.clone(),
+            commands,
+            graph: scheduled.graph.clone(),
+            inputs,
+            outputs,
+            values: scheduled.values.clone(),
+        });
+    }
+}

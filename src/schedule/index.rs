@@ -1,0 +1,77 @@
+//! Index expressions of kernels: row-major offsets and masked loads.
+
+use crate::ir::{Arg, Op, Src, ToSrc, UOp};
+use crate::shape::IndexExpr;
+use crate::symbolic::{simplify, simplify_mask, simplify_under};
+
+impl IndexExpr for UOp {
+    fn int(value: i64) -> UOp {
+        UOp::int(value)
+    }
+    fn add(&self, other: &UOp) -> UOp {
+        self + other
+    }
+    fn mul(&self, factor: i64) -> UOp {
+        self * factor
+    }
+    fn div(&self, divisor: i64) -> UOp {
+        self / divisor
+    }
+    fn modulo(&self, divisor: i64) -> UOp {
+        self % divisor
+    }
+    fn ge(&self, bound: i64) -> UOp {
+        UOp::ge(self, bound)
+    }
+    fn lt(&self, bound: i64) -> UOp {
+        UOp::lt(self, bound)
+    }
+    fn and(&self, other: &UOp) -> UOp {
+        UOp::and(self, other)
+    }
+    fn truth() -> UOp {
+        UOp::truth(true)
+    }
+}
+
+/// Row-major position of indices in a shape.
+pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
+    let mut sum = UOp::int(0);
+    let mut stride = 1i64;
+    for (i, &n) in at.iter().zip(shape).rev() {
+        sum = i * stride + sum;
+        stride *= n as i64;
+    }
+    simplify(&sum)
+}
+
+/// A load, guarded where the index could leave the buffer.
+pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
+    let zero = || UOp::constant(0i64, buffer.dtype());
+    if valid.is_int(0) || len == 0 {
+        return zero();
+    }
+    let index = if valid.is_int(1) { index } else { simplify_under(&index, valid) };
+    let inside = index.vmin() >= 0 && index.vmax() < len as i128;
+    assert!(inside || !valid.is_int(1), "an unguarded index leaves its buffer of {len}: {index:?}");
+    let place = |src: Src| UOp::new(Op::Index, buffer.dtype(), src, Arg::None);
+    if inside {
+        UOp::new(
+            Op::Load,
+            buffer.dtype(),
+            [place([buffer.clone(), index].to_src())].to_src(),
+            Arg::None,
+        )
+    } else {
+        let valid = simplify_mask(valid);
+        if valid.is_int(0) {
+            return zero();
+        }
+        UOp::new(
+            Op::Load,
+            buffer.dtype(),
+            [place([buffer.clone(), index, valid].to_src()), zero()].to_src(),
+            Arg::None,
+        )
+    }
+}
