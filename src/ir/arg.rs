@@ -4,7 +4,7 @@
 use super::{Custom, Loop, Source, TensorCore, UOp};
 use crate::dtype::Const;
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, SymInt};
+use crate::shape::{Movement, SymInt};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -503,11 +503,6 @@ pub enum Arg {
     },
     /// The bits in which the number of the thread that a `Shuffle` reads from differs.
     Shuffle(usize),
-    /// The shape of an output, on the `Sink` of a tensor graph or on a `Contiguous` that must not
-    /// merge.
-    Dims(Box<Dims>),
-    /// A kernel's name.
-    Name(Arc<str>),
 }
 
 impl Arg {

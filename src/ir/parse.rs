@@ -163,7 +163,7 @@ impl<'a> Line<'a> {
         }
         let sample = sample(op);
         if !self.eat('{') {
-            let optional = sample.is_empty() || matches!(op, Op::Sink | Op::Contiguous | Op::Load);
+            let optional = sample.is_empty() || matches!(op, Op::Contiguous | Op::Load);
             return if optional {
                 Ok(Arg::None)
             } else {
@@ -255,7 +255,7 @@ impl<'a> Line<'a> {
             }
             Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
             Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
-            Op::Copy => Arg::Device(DeviceName::new(&self.name_of("device")?)),
+            Op::Copy | Op::Contiguous => Arg::Device(DeviceName::new(&self.name_of("device")?)),
             Op::Shards => {
                 let devices = DeviceName::new(&self.name_of("devices")?);
                 let axis: Option<usize> =
@@ -323,14 +323,6 @@ impl<'a> Line<'a> {
             }
             Op::Shuffle => Arg::Shuffle(self.number_of("xor")?),
             Op::Output => Arg::Output(self.number_of("output")?),
-            Op::Contiguous if self.starts("device") => {
-                Arg::Device(DeviceName::new(&self.name_of("device")?))
-            }
-            Op::Sink if self.starts("name") => Arg::Name(self.name_of("name")?.into()),
-            Op::Sink | Op::Contiguous => {
-                self.keyword("dims")?;
-                Arg::Dims(Box::new(self.axes(Line::number)?))
-            }
             // `sample` is empty for every other op, and then `payload` does not come here.
             _ => Arg::None,
         })
@@ -595,7 +587,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Scan => "{fold=Add axes=[0]}",
         Op::Gather | Op::Cat => "{axis=0}",
         Op::Scatter => "{combine=Add axis=0}",
-        Op::Contiguous => "{dims [3,4]}",
+        Op::Contiguous => "{device=CPU}",
         Op::Leaf => "{leaf=3}",
         Op::Call => "{gradient=3}",
         Op::Copy => "{device=CUDA:1}",
@@ -613,7 +605,6 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Shuffle => "{xor=16}",
-        Op::Sink => "{name=\"kernel\"}",
         _ => "",
     }
 }

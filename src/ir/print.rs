@@ -265,11 +265,6 @@ impl fmt::Debug for Arg {
                 list(f, lanes)?;
             }
             Arg::Shuffle(bits) => write!(f, "xor={bits}")?,
-            Arg::Dims(dims) => {
-                f.write_str("dims ")?;
-                list(f, dims.iter())?;
-            }
-            Arg::Name(name) => write!(f, "name={}", Quoted(name))?,
         }
         f.write_str("}")
     }

@@ -24,11 +24,7 @@ fn check(root: &UOp) -> Verdict {
         "the root of a kernel is a sink",
         root,
     )?;
-    rule(
-        matches!(root.arg(), Arg::None | Arg::Name(_)),
-        "the sink of a kernel has at most a name for payload",
-        root,
-    )?;
+    rule(*root.arg() == Arg::None, "the sink of a kernel has no payload", root)?;
     for s in root.src() {
         rule(
             matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier),

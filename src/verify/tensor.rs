@@ -81,8 +81,8 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
         Op::Gather | Op::Scatter => indexed(u),
         Op::Contiguous => {
             rule(
-                matches!(u.arg(), Arg::None | Arg::Dims(_) | Arg::Device(_)),
-                "a contiguous has at most a shape or a device for payload",
+                matches!(u.arg(), Arg::None | Arg::Device(_)),
+                "a contiguous has at most a device for payload",
                 u,
             )?;
             same_dtype(u)

@@ -168,7 +168,8 @@ fn debug_is_one_bounded_line() {
     let wide = UOp::sink(vec![deep; 100_000]);
     let text = format!("{wide:?}");
     assert!(text.len() <= 210 && text.ends_with('…'), "{text}");
-    let name = UOp::sink(Src::new()).with_arg(Arg::Name("é".repeat(10_000).into()));
+    let arg = Arg::Var { name: "é".repeat(10_000).into(), min: 0, max: 1 };
+    let name = UOp::new(Op::Var, DType::I32, Src::new(), arg);
     assert!(format!("{name:?}").len() <= 210);
 }
 

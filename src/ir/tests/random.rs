@@ -153,9 +153,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             let combine = rng.pick(&crate::ir::Combine::ALL);
             if op == Op::Gather { Arg::Gather { axis } } else { Arg::Scatter { combine, axis } }
         }
-        Op::Contiguous if rng.coin() => {
-            Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect()))
-        }
+        Op::Contiguous if rng.coin() => Arg::Device(device(rng)),
         Op::Load if rng.coin() => {
             let ids = [rng.below(200) as u32, rng.below(200) as u32];
             Arg::LoadHint(match rng.below(3) {
@@ -195,11 +193,6 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }
         }
         Op::Shuffle => Arg::Shuffle(rng.size()),
-        Op::Sink => match rng.below(3) {
-            0 => Arg::Name(name(rng).into()),
-            1 => Arg::Dims(Box::new((0..rng.below(4)).map(|_| rng.size()).collect())),
-            _ => Arg::None,
-        },
         _ => Arg::None,
     })
 }
