@@ -1,306 +1,239 @@
-//! Every environment variable, in one table. The table is read once; a value that a variable does
-//! not take is an error that says what it takes.
+//! Environment variables: one table row each, with name, accepted values, documentation, type and
+//! parser. The row generates the field of [`Config`] and the line of `docs/env.md`.
+//!
+//! A value that a variable does not accept is an error that says what it accepts.
+//!
+//! **Invariant:** [`var`] and [`var_os`] are the only functions of the crate that read the
+//! environment.
 
 use crate::error::{Error, Result};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A variable: its name, what it takes, and what it does.
+/// The documentation of a variable.
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it takes.
+    /// The values that it accepts.
     pub takes: &'static str,
-    /// What it does.
+    /// Its effect, and its default.
     pub doc: &'static str,
 }
 
-/// The table. `docs/env.md` is made from it.
-pub const VARIABLES: &[Variable] = &[
-    Variable {
-        name: "DEBUG",
-        takes: "0 to 7",
-        doc: "How much to show. 1: devices opened, size of each schedule and cache hits. 2: a \
-              line for each kernel and copy. 3: optimisations applied. 4: source. 5: kernel AST. \
-              6: linear UOps. 7: disassembly.",
-    },
-    Variable {
-        name: "DEV",
-        takes: "DEVICE[:RENDERER[:ARCH]][:NUMBER]",
-        doc: "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, \
-              `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Without it \
-              the CPU. ARCH is what code is made for: on the CPU `native` or a level of x86-64, \
-              on CUDA `sm_NN`; without it what the device is. Tests of results run on it.",
-    },
-    Variable {
-        name: "PROFILE",
-        takes: "0, 1 or a file that ends in `.json`",
-        doc: "Writes what ran when into a file that Perfetto and Chrome open, when the process \
-              ends: 1 into `picograd.trace.json`. Each kernel is then waited for and timed, those \
-              of a `Jit` too.",
-    },
-    Variable {
-        name: "NOOPT",
-        takes: "0 or 1",
-        doc: "1 applies no optimisation: each kernel is the plain loop nest.",
-    },
-    Variable {
-        name: "BEAM",
-        takes: "0 to 64",
-        doc: "Above 0, optimisations are searched by timing candidates on the device, so many \
-              kernels wide, once for each kernel: the store keeps what was found. 0, and without \
-              it, a heuristic chooses.",
-    },
-    Variable {
-        name: "PICO_QUICK",
-        takes: "0 or 1",
-        doc: "1 lets the compiler of `CPU:CLANG` take less time for slower code. `cargo xtask \
-              test` sets it for the tests of results that have kernels of every kind.",
-    },
-    Variable {
-        name: "JIT",
-        takes: "0, 1 or 2",
-        doc: "0 runs the function of a `Jit` at each call; 2 replays it without graphs of \
-              devices, kernel by kernel. Without it 1.",
-    },
-    Variable {
-        name: "BEAM_SECONDS",
-        takes: "a number of seconds",
-        doc: "How long `BEAM` searches for one kernel. Without it 10.",
-    },
-    Variable {
-        name: "TC",
-        takes: "0 or 1",
-        doc: "0 uses no tensor cores. Without it they are used for products of f16 and bf16 on \
-              devices that have them.",
-    },
-    Variable {
-        name: "ALLOW_TF32",
-        takes: "0 or 1",
-        doc: "1 uses tensor cores for products of f32 as well, whose operands are rounded to 11 \
-              binary digits for it.",
-    },
-    Variable {
-        name: "WINO",
-        takes: "0 or 1",
-        doc: "1 computes convolutions of 3 × 3 at stride 1 by Winograd's method: a quarter of the \
-              products, and about two digits of an f32 less. `Conv::winograd` says it for one.",
-    },
-    Variable {
-        name: "SPEC",
-        takes: "0 or 1",
-        doc: "1 verifies the graph after each pass also in release builds; debug builds always do.",
-    },
-    Variable {
-        name: "PRINT_AFTER",
-        takes: "the name of a pass",
-        doc: "Prints each kernel after that pass. [add-a-pass.md](add-a-pass.md) lists the passes.",
-    },
-    Variable {
-        name: "THREADS",
-        takes: "1 to 1024",
-        doc: "Threads of the CPU device. Without it as many as there are cores.",
-    },
-    Variable {
-        name: "PICO_LLVM",
-        takes: "a file, or `off`",
-        doc: "The shared library of LLVM, 15 or later, of `CPU:LLVM`. Without it the newest from \
-              21 to 15 that is found.",
-    },
-    Variable {
-        name: "CC",
-        takes: "a program",
-        doc: "The C compiler of `CPU:CLANG`. Without it clang if there is one, else cc or gcc.",
-    },
-    Variable {
-        name: "PICO_NVRTC",
-        takes: "a file, or `off`",
-        doc: "The shared library of NVRTC, the compiler of `CUDA`. Without it what the system \
-              finds, then CUDA's folders, then Python's packages.",
-    },
-    Variable {
-        name: "PICO_CACHE",
-        takes: "a folder, or `off`",
-        doc: "Where the store is: what is compiled and tuned is kept there between runs. Without \
-              it `picograd` in the user's cache folder.",
-    },
-    Variable {
-        name: "PICO_CACHE_SIZE",
-        takes: "a number of MiB",
-        doc: "How much the store may hold; past it, what was not used for longest goes first. \
-              Without it 512.",
-    },
-    Variable {
-        name: "PICO_DATA",
-        takes: "a folder",
-        doc: "Where data sets and other downloads are looked for, and fetched to where there is a \
-              network. Without it `picograd-data` in the user's cache folder.",
-    },
-    Variable {
-        name: "GUARD",
-        takes: "0 or 1",
-        doc: "1 puts each host buffer against a page that cannot be touched, so that a kernel \
-              that leaves its buffer faults.",
-    },
-    Variable {
-        name: "PICO_REQUIRE",
-        takes: "kinds of device, with commas between",
-        doc: "For tests: where one of these is not there, that is a failure; otherwise what is \
-              not there is skipped.",
-    },
-    Variable {
-        name: "PICO_GRAPHS",
-        takes: "a number",
-        doc: "For tests: how many random graphs are run. Without it 2,000, and 200 on devices \
-              that take long to compile.",
-    },
-    Variable { name: "NO_COLOR", takes: "anything", doc: "If set, no colours." },
-];
-
-/// More threads than this is a typing mistake.
+/// Threads of the CPU device at most: a larger number is a typing error.
 pub const MOST_THREADS: usize = 1024;
 
 /// The file of `PROFILE=1`.
 const TRACE: &str = "picograd.trace.json";
 
-/// The settings of a process.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// `DEBUG`.
-    pub debug: u8,
-    /// `PROFILE`: where the trace goes.
-    pub profile: Option<PathBuf>,
-    /// `DEV`.
-    pub device: Option<String>,
-    /// `NOOPT`.
-    pub noopt: bool,
-    /// `PICO_QUICK`.
-    pub quick: bool,
-    /// `BEAM`.
-    pub beam: usize,
-    /// `BEAM_SECONDS`.
-    pub beam_seconds: f64,
-    /// `JIT`.
-    pub jit: u8,
-    /// `TC`.
-    pub tensor_cores: bool,
-    /// `ALLOW_TF32`.
-    pub allow_tf32: bool,
-    /// `WINO`.
-    pub winograd: bool,
-    /// `SPEC`, or a debug build.
-    pub verify: bool,
-    /// `PRINT_AFTER`.
-    pub print_after: Option<String>,
-    /// May colours be used?
-    pub color: bool,
+/// A variable with its value.
+struct Raw<'a> {
+    name: &'a str,
+    value: Option<String>,
 }
 
+impl Raw<'_> {
+    /// Parses a value that is set and not empty; `None` from `parse` is an error.
+    fn parse<T>(&self, takes: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.value.as_deref().filter(|v| !v.is_empty()) else { return Ok(None) };
+        let wrong = || Error::Env(format!("{}={value}: it takes {takes}", self.name));
+        parse(value).ok_or_else(wrong).map(Some)
+    }
+
+    fn flag(&self, default: bool) -> Result<bool> {
+        let parse = |v: &str| match v {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        Ok(self.parse("0 or 1", parse)?.unwrap_or(default))
+    }
+
+    fn number(&self, default: f64, takes: &str, valid: impl Fn(f64) -> bool) -> Result<f64> {
+        let parse = |v: &str| v.trim().parse().ok().filter(|n| valid(*n));
+        Ok(self.parse(takes, parse)?.unwrap_or(default))
+    }
+
+    fn text(self) -> Result<Option<String>> {
+        Ok(self.value.filter(|v| !v.is_empty()))
+    }
+}
+
+/// Declares the variables. A row with a field becomes part of [`Config`]; one without is read by
+/// [`var`] where it is used, because its reader must work without valid settings.
+macro_rules! variables {
+    ($($name:literal takes $takes:literal: $doc:literal
+        $(=> $(#[$meta:meta])* $field:ident: $ty:ty = $parse:expr)?;)*) => {
+        /// The table. `docs/env.md` is generated from it.
+        pub const VARIABLES: &[Variable] =
+            &[$(Variable { name: $name, takes: $takes, doc: $doc }),*];
+
+        /// The settings of a process.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config {
+            $($($(#[$meta])* #[doc = concat!("`", $name, "`")] pub $field: $ty,)?)*
+        }
+
+        impl Config {
+            /// Reads the settings through a function from names to values.
+            pub fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+                Ok(Config {
+                    $($($field: {
+                        let parse: fn(Raw) -> Result<$ty> = $parse;
+                        parse(Raw { name: $name, value: get($name) })?
+                    },)?)*
+                })
+            }
+        }
+    };
+}
+
+variables! {
+    "DEBUG" takes "0 to 7":
+        "What is printed. 1: opened devices, the size of each schedule and cache hits. 2: a line \
+         per kernel and copy. 3: applied Opts. 4: source text. 5: kernel AST. 6: linear UOps. 7: \
+         disassembly."
+        => debug: u8 = |v| {
+            let takes = "a number from 0 to 7; docs/debug.md lists what each prints";
+            Ok(v.parse(takes, |v| v.parse().ok().filter(|d| *d <= 7))?.unwrap_or(0))
+        };
+    "DEV" takes "DEVICE[:RENDERER[:ARCH]][:NUMBER]":
+        "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, \
+         `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Default: the CPU. \
+         ARCH is the architecture that code is generated for: on the CPU `native` or a level of \
+         x86-64, on CUDA `sm_NN`; default: that of the device. Tests of results run on it."
+        => device: Option<String> = |v| v.text();
+    "PROFILE" takes "0, 1 or a file that ends in `.json`":
+        "Writes a trace for Perfetto or Chrome when the process ends: 1 into \
+         `picograd.trace.json`. Each kernel is then waited for and timed, those of a `Jit` too."
+        => profile: Option<PathBuf> = |v| {
+            let parse = |v: &str| match v {
+                "0" => Some(None),
+                "1" => Some(Some(PathBuf::from(TRACE))),
+                file => file.ends_with(".json").then(|| Some(PathBuf::from(file))),
+            };
+            Ok(v.parse("0, 1 or a file that ends in .json", parse)?.flatten())
+        };
+    "NOOPT" takes "0 or 1":
+        "1 applies no Opts: each kernel is the plain loop nest."
+        => noopt: bool = |v| v.flag(false);
+    "BEAM" takes "0 to 64":
+        "Above 0, Opts are chosen by beam search of that width, which times candidates on the \
+         device; the disk cache stores the result for each kernel. Default: 0, the heuristic."
+        => beam: usize = |v| {
+            let valid = |n: f64| n.fract() == 0.0 && (0.0..=64.0).contains(&n);
+            Ok(v.number(0.0, "a whole number from 0 to 64", valid)? as usize)
+        };
+    "PICO_QUICK" takes "0 or 1":
+        "1 lets the compiler of `CPU:CLANG` produce slower code in less time. `cargo xtask test` \
+         sets it for tests that compile many kernels."
+        => quick: bool = |v| v.flag(false);
+    "JIT" takes "0, 1 or 2":
+        "0 runs the function of a `Jit` at each call; 2 replays it kernel by kernel, without graph \
+         launches. Default: 1."
+        => jit: u8 = |v| Ok(v.number(1.0, "0, 1 or 2", |n| [0.0, 1.0, 2.0].contains(&n))? as u8);
+    "BEAM_SECONDS" takes "a number of seconds":
+        "The time limit of `BEAM` for one kernel. Default: 10."
+        => beam_seconds: f64 = |v| {
+            v.number(10.0, "a number of seconds above 0, as in 2.5", |n| n > 0.0 && n < 1e6)
+        };
+    "TC" takes "0 or 1":
+        "0 uses no tensor cores. By default they are used for products of f16 and bf16 on devices \
+         that have them."
+        => tensor_cores: bool = |v| v.flag(true);
+    "ALLOW_TF32" takes "0 or 1":
+        "1 uses tensor cores for products of f32 too, whose operands are then rounded to 11 binary \
+         digits."
+        => allow_tf32: bool = |v| v.flag(false);
+    "WINO" takes "0 or 1":
+        "1 computes 3 × 3 convolutions of stride 1 by Winograd's method: a quarter of the \
+         products, and about two decimal digits of an f32 less. `Conv::winograd` sets it for one \
+         layer."
+        => winograd: bool = |v| v.flag(false);
+    "SPEC" takes "0 or 1":
+        "1 verifies the graph after each pass in release builds too; debug builds always do."
+        => verify: bool = |v| v.flag(cfg!(debug_assertions));
+    "PRINT_AFTER" takes "the name of a pass":
+        "Prints each kernel after that pass; the error of an unknown name lists the passes."
+        => print_after: Option<String> = |v| v.text();
+    "THREADS" takes "1 to 1024":
+        "Threads of the CPU device. Default: one per core."
+        => threads: Option<usize> = |v| {
+            let valid = |n: &usize| (1..=MOST_THREADS).contains(n);
+            let takes = format!("a number from 1 to {MOST_THREADS}");
+            v.parse(&takes, |v| v.trim().parse().ok().filter(valid))
+        };
+    "PICO_LLVM" takes "a file, or `off`":
+        "The shared library of LLVM, 15 or later, of `CPU:LLVM`. Default: the newest from 21 to 15 \
+         that is found.";
+    "CC" takes "a program":
+        "The C compiler of `CPU:CLANG`. Default: clang, else cc or gcc.";
+    "PICO_NVRTC" takes "a file, or `off`":
+        "The shared library of NVRTC, the compiler of `CUDA`. By default it is looked for in the \
+         system, in CUDA's folders, and among Python's packages.";
+    "PICO_CACHE" takes "a folder, or `off`":
+        "The folder of the disk cache, which stores compiled kernels and tuned Opts between \
+         processes. Default: `picograd` in the user's cache folder.";
+    "PICO_CACHE_SIZE" takes "a number of MiB":
+        "The size limit of the disk cache; beyond it, the least recently used entries are deleted. \
+         Default: 512."
+        => cache_size: Option<u64> = |v| {
+            let takes = "a number of MiB, as in 512; PICO_CACHE=off turns the disk cache off";
+            v.parse(takes, |v| v.trim().parse().ok().filter(|n| *n > 0))
+        };
+    "PICO_DATA" takes "a folder":
+        "The folder of datasets and other downloads. Default: `picograd-data` in the user's cache \
+         folder.";
+    "GUARD" takes "0 or 1":
+        "1 places each host buffer against an inaccessible page, so that a kernel that accesses \
+         memory out of bounds faults."
+        => guard: bool = |v| v.flag(false);
+    "PICO_REQUIRE" takes "kinds of device, separated by commas":
+        "For tests: an unavailable device of these kinds is a failure; others are skipped.";
+    "PICO_GRAPHS" takes "a number":
+        "For tests: the number of random graphs. Default: 2,000, and 200 on devices that compile \
+         slowly.";
+    "NO_COLOR" takes "anything":
+        "If set, output has no colours."
+        => color: bool = |v| Ok(v.value.is_none_or(|v| v.is_empty()));
+}
+
+/// Variables of the system that are read, and not documented by us.
+const SYSTEM: &[&str] =
+    &["PATH", "HOME", "XDG_CACHE_HOME", "CUDA_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
+
 impl Config {
-    /// Is each kernel waited for and timed, because somebody wants to see the time?
+    /// True if each kernel is waited for and timed, because its time is printed.
     pub fn times_kernels(&self) -> bool {
         self.debug >= 2 || self.profile.is_some()
     }
-
-    /// Reads settings through a function from names to values.
-    pub fn read(get: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
-        let flag = |name: &str, default: bool| -> Result<bool> {
-            match get(name).as_deref() {
-                None | Some("") => Ok(default),
-                Some("0") => Ok(false),
-                Some("1") => Ok(true),
-                Some(other) => Err(Error::Env(format!("{name}={other}: it takes 0 or 1"))),
-            }
-        };
-        let debug = match get("DEBUG").as_deref() {
-            None | Some("") => 0,
-            Some(v) => v.parse().ok().filter(|d| *d <= 7).ok_or_else(|| {
-                Error::Env(format!(
-                    "DEBUG={v}: it takes a number from 0 to 7; docs/debug.md says what each shows"
-                ))
-            })?,
-        };
-        // These are read where they are used, also by programs that never ask for settings; here a
-        // wrong one is found out.
-        flag("GUARD", false)?;
-        if let Some(v) = get("THREADS").filter(|v| {
-            !v.is_empty() && !v.trim().parse().is_ok_and(|n: usize| (1..=MOST_THREADS).contains(&n))
-        }) {
-            return Err(Error::Env(format!(
-                "THREADS={v}: it takes a number from 1 to {MOST_THREADS}"
-            )));
-        }
-        if let Some(v) = get("PICO_CACHE_SIZE")
-            .filter(|v| !v.is_empty() && !v.trim().parse().is_ok_and(|n: u64| n > 0))
-        {
-            return Err(Error::Env(format!(
-                "PICO_CACHE_SIZE={v}: it takes a number of MiB, as in 512; PICO_CACHE=off turns \
-                 the store off"
-            )));
-        }
-        let number = |name: &str, default: f64, right: fn(f64) -> bool, takes: &str| match get(name)
-            .filter(|v| !v.is_empty())
-        {
-            None => Ok(default),
-            Some(v) => {
-                let number = v.trim().parse::<f64>().ok().filter(|n| right(*n));
-                number.ok_or_else(|| Error::Env(format!("{name}={v}: it takes {takes}")))
-            }
-        };
-        let beam = number(
-            "BEAM",
-            0.0,
-            |n| n.fract() == 0.0 && (0.0..=64.0).contains(&n),
-            "a whole number from 0 to 64",
-        )? as usize;
-        let beam_seconds = number(
-            "BEAM_SECONDS",
-            10.0,
-            |n| n > 0.0 && n < 1e6,
-            "a number of seconds above 0, as in 2.5",
-        )?;
-        let jit = number("JIT", 1.0, |n| [0.0, 1.0, 2.0].contains(&n), "0, 1 or 2")? as u8;
-        let profile = match get("PROFILE").as_deref() {
-            None | Some("" | "0") => None,
-            Some("1") => Some(PathBuf::from(TRACE)),
-            Some(file) if file.ends_with(".json") => Some(PathBuf::from(file)),
-            Some(other) => {
-                return Err(Error::Env(format!(
-                    "PROFILE={other}: it takes 0, 1 or a file that ends in .json"
-                )));
-            }
-        };
-        Ok(Config {
-            debug,
-            profile,
-            device: get("DEV").filter(|v| !v.is_empty()),
-            noopt: flag("NOOPT", false)?,
-            quick: flag("PICO_QUICK", false)?,
-            beam,
-            beam_seconds,
-            jit,
-            tensor_cores: flag("TC", true)?,
-            allow_tf32: flag("ALLOW_TF32", false)?,
-            winograd: flag("WINO", false)?,
-            verify: flag("SPEC", cfg!(debug_assertions))?,
-            print_after: get("PRINT_AFTER").filter(|v| !v.is_empty()),
-            color: get("NO_COLOR").is_none_or(|v| v.is_empty()),
-        })
-    }
 }
 
-/// The settings of this process.
+/// The value of a variable of the table or the system, for readers that must work without valid
+/// settings: the thread pool, the allocator, the disk cache, and searches for compilers.
+pub(crate) fn var(name: &str) -> Option<String> {
+    var_os(name)?.into_string().ok()
+}
+
+/// The same, for values that need not be Unicode, such as paths.
+pub(crate) fn var_os(name: &str) -> Option<OsString> {
+    debug_assert!(
+        SYSTEM.contains(&name) || VARIABLES.iter().any(|v| v.name == name),
+        "{name} is not in the table of src/env.rs"
+    );
+    std::env::var_os(name)
+}
+
+/// The settings of this process, read once.
 pub fn config() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| Config::read(&|name| std::env::var(name).ok()))
-        .as_ref()
-        .map_err(Clone::clone)
+    CONFIG.get_or_init(|| Config::read(&var)).as_ref().map_err(Clone::clone)
 }
 
 /// The Markdown table of `docs/env.md`.
 pub fn doc_table() -> String {
-    let mut text = String::from("| variable | takes | what it does |\n|---|---|---|\n");
+    let mut text = String::from("| variable | takes | effect |\n|---|---|---|\n");
     for v in VARIABLES {
         text.push_str(&format!("| `{}` | {} | {} |\n", v.name, v.takes, v.doc));
     }
@@ -383,5 +316,27 @@ mod tests {
                 ))
             );
         }
+    }
+
+    #[test]
+    fn the_environment_is_read_here_only() {
+        fn visit(dir: &std::path::Path, found: &mut Vec<String>) {
+            for file in std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()) {
+                let name = file.to_string_lossy().into_owned();
+                if file.is_dir() {
+                    visit(&file, found);
+                } else if !["env.rs", "tests.rs", "bin/pico.rs"].iter().any(|e| name.ends_with(e)) {
+                    let text = std::fs::read_to_string(&file).unwrap();
+                    let code = text.split("#[cfg(test)]").next().unwrap();
+                    let reads = code.lines().filter(|l| !l.trim().starts_with("//"));
+                    if reads.into_iter().any(|l| l.contains("std::env::var")) {
+                        found.push(name);
+                    }
+                }
+            }
+        }
+        let mut found = Vec::new();
+        visit(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        assert!(found.is_empty(), "use env::var in {found:?}");
     }
 }

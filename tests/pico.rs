@@ -44,20 +44,20 @@ fn devices_are_listed_with_what_to_do() {
     assert!(
         code == Some(0)
             && ["CPU:LLVM", "CPU:CLANG", "INTERP", "NULL"].iter().all(|d| out.contains(d))
-            && out.contains("\n* is used"),
+            && out.contains("\n* is the default device"),
         "{out}"
     );
-    // Without a compiler the reason and the way out stand below the name.
+    // Without a compiler, the reason and the remedy are below the name.
     let (code, out, _) =
         run(pico(&["devices"]).env("PATH", "").env("PICO_LLVM", "off").env("PICO_CACHE", "off"));
     assert!(
         code == Some(0)
-            && out.contains("CPU:LLVM   not there: ")
-            && out.contains("CPU:CLANG  not there: "),
+            && out.contains("CPU:LLVM   not available: ")
+            && out.contains("CPU:CLANG  not available: "),
         "{out}"
     );
     assert!(out.contains("install") && out.contains("* INTERP"), "{out}");
-    // A library that is named and is none is an error, and no other compiler takes its place.
+    // A file that PICO_LLVM names and that is no library is an error; no other compiler is used.
     let (code, out, _) = run(pico(&["devices"])
         .env_remove("DEV")
         .env("PICO_LLVM", "/etc/hostname")
@@ -68,7 +68,7 @@ fn devices_are_listed_with_what_to_do() {
             && out.contains("PICO_LLVM=/etc/hostname: "),
         "{out}"
     );
-    // The renderer that `DEV` names is what plain CPU means.
+    // The renderer that `DEV` names is the default of the CPU.
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CPU:CLANG"));
     assert!(out.contains("* CPU:CLANG") && out.contains("  CPU:LLVM"), "{out}");
     // So is the architecture.
@@ -85,7 +85,7 @@ fn devices_are_listed_with_what_to_do() {
     let (code, out, _) = run(pico(&["devices"]).env("DEV", "ABACUS"));
     assert!(
         code == Some(0)
-            && out.contains("DEV=ABACUS asks for")
+            && out.contains("DEV=ABACUS names")
             && out.contains("known are CUDA, METAL"),
         "{out}"
     );
@@ -97,10 +97,10 @@ fn devices_are_listed_with_what_to_do() {
 fn the_cache_is_shown_and_cleared() {
     use picograd::disk_cache::{CacheEntry, CacheKey, DiskCache, EntryKind};
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
-    let store = DiskCache::at(&folder);
+    let cache = DiskCache::at(&folder);
     let put = |key: u128, kind: EntryKind, device: &str, value: &[u8]| {
         // SAFETY: no process asks for these keys.
-        unsafe { store.put_unchecked(&[CacheEntry { key: CacheKey(key), kind, device, value }]) }
+        unsafe { cache.put_unchecked(&[CacheEntry { key: CacheKey(key), kind, device, value }]) }
     };
     let show = || run(pico(&["cache"]).env("PICO_CACHE", &folder).env("PICO_CACHE_SIZE", "3"));
     let (code, out, _) = show();
@@ -125,7 +125,7 @@ fn the_cache_is_shown_and_cleared() {
         ),
         "{out}"
     );
-    assert!(!out.contains("lost") && !out.contains("set aside"), "{out}");
+    assert!(!out.contains("failed") && !out.contains("corrupt"), "{out}");
     let clear = |words: &[&str]| {
         run(pico(&[&["cache", "clear"], words].concat()).env("PICO_CACHE", &folder))
     };
@@ -134,27 +134,27 @@ fn the_cache_is_shown_and_cleared() {
     let (code, out, _) = clear(&["programs"]);
     assert!(code == Some(0) && out.starts_with("deleted 3 entries"), "{out}");
     put(3, EntryKind::Opts, "CPU:CLANG", b"UPCAST:0:4");
-    // Writes that were lost, and what was set aside, are shown until all is cleared.
+    // Failed writes and corrupt entries are shown until everything is cleared.
     std::fs::create_dir(folder.join(CacheKey(9).to_string())).unwrap();
     put(9, EntryKind::Opts, "CPU:CLANG", b"UPCAST:0:4");
     std::fs::write(folder.join(format!("{}.corrupt", CacheKey(8))), "damaged").unwrap();
     std::fs::remove_dir(folder.join(CacheKey(9).to_string())).unwrap();
     let (_, out, _) = show();
-    assert!(out.contains("lost      1 writes") && out.contains("set aside 1, "), "{out}");
+    assert!(out.contains("failed    1 writes") && out.contains("corrupt   1, "), "{out}");
     let (code, out, _) = clear(&[]);
     assert!(
         code == Some(0)
             && out.starts_with("deleted 1 entries")
-            && store.contents().unwrap().bytes == 0,
+            && cache.contents().unwrap().bytes == 0,
         "{out}"
     );
-    assert!(!show().1.contains("lost") && !show().1.contains("set aside"));
+    assert!(!show().1.contains("failed") && !show().1.contains("corrupt"));
     let (code, out, _) = run(pico(&["cache"]).env("PICO_CACHE", "off"));
-    assert!(code == Some(0) && out.contains("there is no cache: PICO_CACHE"), "{out}");
+    assert!(code == Some(0) && out.contains("there is no disk cache: PICO_CACHE"), "{out}");
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// A reader that goes away is no reason to panic.
+/// A closed pipe does not panic.
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
     for words in [&["devices"][..], &["cache"], &["--help"]] {

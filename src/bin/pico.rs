@@ -1,7 +1,6 @@
-//! The `pico` command: what this machine offers, and the store of what was compiled and tuned.
+//! The `pico` command: lists the devices of this machine, and shows and clears the disk cache.
 //!
-//! In come words; out come lines for people. A closed pipe ends it quietly; a command that it does
-//! not know ends it with code 2.
+//! A closed pipe ends it without an error; an unknown command ends it with exit code 2.
 
 use picograd::Device;
 use picograd::device::registry::canonical;
@@ -13,9 +12,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: pico COMMAND
 
-  devices        each kind of device: what is there, or why not and what to do
-  cache          where compiled programs and tuned optimisations are kept, and how many
-  cache clear    delete them; `cache clear programs` and `cache clear opts` delete one kind
+  devices        list each kind of device, or why it is not available and how to get it
+  cache          show the disk cache: its folder, compiled programs and tuned Opts
+  cache clear    delete its entries; `cache clear programs` and `cache clear opts` delete one kind
   --help         this text
   --version      the version
 
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
     let mut out = io::stdout().lock();
     let done = match words.as_slice() {
         ["devices"] => devices(&mut out),
-        ["cache"] => cache(&mut out),
+        ["cache"] => show_cache(&mut out),
         ["cache", "clear"] => return clear(&mut out, &EntryKind::ALL),
         ["cache", "clear", "programs"] => return clear(&mut out, &EntryKind::PROGRAMS),
         ["cache", "clear", "opts"] => return clear(&mut out, &[EntryKind::Opts]),
@@ -41,11 +40,11 @@ fn main() -> ExitCode {
     finish(done, &mut out)
 }
 
-/// How it ended.
+/// The exit code after the output was written.
 fn finish(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads us has seen enough.
+        // The reader has closed the pipe.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             complain(&format!("pico: {e}\n"));
@@ -54,7 +53,7 @@ fn finish(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
     }
 }
 
-/// To standard error, which may be closed as well.
+/// Writes to standard error, which may be closed as well.
 fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -64,7 +63,7 @@ fn wrong(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// A line per kind of device, and below those that are not there the reason and the way out.
+/// Prints a line per kind of device, with the reason and the remedy if it is not available.
 fn devices(out: &mut impl Write) -> io::Result<()> {
     let default = Device::default_name();
     let list = Device::list();
@@ -75,37 +74,41 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
             Err(why) => {
                 let why = why.to_string();
                 let mut lines = why.lines();
-                writeln!(out, "{mark} {name:10} not there: {}", lines.next().unwrap_or_default())?;
+                writeln!(
+                    out,
+                    "{mark} {name:10} not available: {}",
+                    lines.next().unwrap_or_default()
+                )?;
                 lines.try_for_each(|l| writeln!(out, "             {l}"))?;
             }
         }
     }
     if list.iter().any(|(name, _)| canonical(name).is_ok_and(|n| n == default)) {
-        writeln!(out, "\n* is used where a program names none; DEV=<name> chooses another.")
+        writeln!(out, "\n* is the default device; DEV=<name> chooses another.")
     } else if std::env::var_os("DEV").is_none() {
         let why = Device::default().err().map_or(String::new(), |e| format!(": {e}"));
         writeln!(out, "\nthe default device cannot be used{why}")
     } else {
         let set = std::env::var("DEV").unwrap_or_default();
         let why = canonical(&set).err().map_or(String::new(), |e| format!("\n{e}"));
-        writeln!(out, "\nDEV={set} asks for {default}, which is not in the list.{why}")
+        writeln!(out, "\nDEV={set} names {default}, which is not in the list.{why}")
     }
 }
 
-/// Where the store is, how full it is, and what it holds, by device.
-fn cache(out: &mut impl Write) -> io::Result<()> {
-    let store = disk_cache::global();
-    let Some(path) = store.dir() else {
-        return writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder"));
+/// Prints the folder of the disk cache, its size, and its entries by device.
+fn show_cache(out: &mut impl Write) -> io::Result<()> {
+    let cache = disk_cache::global();
+    let Some(path) = cache.dir() else {
+        return writeln!(out, "there is no disk cache: {}", cache.why_off().unwrap_or("no folder"));
     };
-    let contents = match store.contents() {
+    let contents = match cache.contents() {
         Ok(contents) => contents,
         Err(why) => {
-            return writeln!(out, "folder    {}\nit cannot be read now: {why}", path.display());
+            return writeln!(out, "folder    {}\nthe folder cannot be read: {why}", path.display());
         }
     };
     writeln!(out, "folder    {}", path.display())?;
-    writeln!(out, "size      {} of at most {}", bytes(contents.bytes), bytes(store.limit()))?;
+    writeln!(out, "size      {} of at most {}", bytes(contents.bytes), bytes(cache.limit()))?;
     for (title, kind, with) in
         [("programs", EntryKind::Program, Some(EntryKind::Object)), ("opts", EntryKind::Opts, None)]
     {
@@ -118,27 +121,25 @@ fn cache(out: &mut impl Write) -> io::Result<()> {
         }
     }
     if contents.corrupt > 0 {
-        writeln!(out, "set aside {}, damaged or not written by you", contents.corrupt)?;
+        writeln!(out, "corrupt   {}, damaged or not written by you", contents.corrupt)?;
     }
     if contents.lost_writes > 0 {
-        writeln!(
-            out,
-            "lost      {} writes: the disk was full, or could not be written to",
-            contents.lost_writes
-        )?;
+        writeln!(out, "failed    {} writes: the disk was full or read-only", contents.lost_writes)?;
     }
     Ok(())
 }
 
 fn clear(out: &mut impl Write, kinds: &[EntryKind]) -> ExitCode {
-    let store = disk_cache::global();
-    let said = match (store.dir(), store.clear(kinds)) {
-        (None, _) => writeln!(out, "there is no cache: {}", store.why_off().unwrap_or("no folder")),
+    let cache = disk_cache::global();
+    let said = match (cache.dir(), cache.clear(kinds)) {
+        (None, _) => {
+            writeln!(out, "there is no disk cache: {}", cache.why_off().unwrap_or("no folder"))
+        }
         (Some(path), Ok((entries, freed))) => {
             writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display())
         }
         (Some(path), Err(why)) => {
-            complain(&format!("pico: nothing is deleted from {}: {why}\n", path.display()));
+            complain(&format!("pico: cannot delete from {}: {why}\n", path.display()));
             return ExitCode::FAILURE;
         }
     };

@@ -26,6 +26,7 @@ pub(crate) use failed::{create_unique, save_failed_source};
 pub(crate) use folder::unique;
 pub use hash::{CacheKey, hash128};
 
+use crate::env;
 use entry::{Found, Listed, size_of_entry};
 use folder::{Folder, c_name};
 use std::collections::BTreeMap;
@@ -134,7 +135,7 @@ impl DiskCacheContents {
 /// The store of the process: where the environment says, see [`DiskCache::from_env`].
 pub fn global() -> &'static DiskCache {
     static GLOBAL: OnceLock<DiskCache> = OnceLock::new();
-    GLOBAL.get_or_init(|| DiskCache::from_env(&|name| std::env::var(name).ok()))
+    GLOBAL.get_or_init(|| DiskCache::from_env(&env::var))
 }
 
 /// A store in a folder, or none at all.

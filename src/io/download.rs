@@ -49,7 +49,7 @@ fn is_http(url: &str) -> bool {
 
 /// The folder of downloads: `PICO_DATA`, or a folder in the user's cache folder.
 pub(crate) fn data_folder() -> Result<PathBuf> {
-    folder_from(&|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
+    folder_from(&|name| crate::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
 }
 
 fn folder_from(get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {

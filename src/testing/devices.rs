@@ -35,7 +35,7 @@ pub fn there(device: &str) -> bool {
 
 /// Does `PICO_REQUIRE` name a device, or its kind?
 pub fn is_required(device: &str) -> bool {
-    let required = std::env::var("PICO_REQUIRE").unwrap_or_default();
+    let required = env::var("PICO_REQUIRE").unwrap_or_default();
     required
         .split(',')
         .map(str::trim)
@@ -80,7 +80,7 @@ pub(super) fn beside(device: &DeviceName) -> DeviceName {
 
 /// How many random graphs are run: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
 pub fn graphs() -> u64 {
-    let asked = std::env::var("PICO_GRAPHS").ok().filter(|v| !v.is_empty());
+    let asked = env::var("PICO_GRAPHS").filter(|v| !v.is_empty());
     let asked =
         asked.map(|v| v.parse().unwrap_or_else(|_| panic!("PICO_GRAPHS={v}: it takes a number")));
     asked.unwrap_or(if devices().iter().any(|d| is_slow(d)) { 200 } else { 2000 })

@@ -5,6 +5,7 @@
 use crate::device::library::{Library, functions};
 use crate::device::module::{entry_name, first_lines};
 use crate::disk_cache::{self, CacheKey, save_failed_source};
+use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
 use crate::render::{self, Cuda, Renderer};
@@ -58,10 +59,7 @@ impl Nvrtc {
     /// or Python's packages have. Looked for once.
     pub fn find() -> Result<&'static Nvrtc> {
         static FOUND: OnceLock<Result<Nvrtc>> = OnceLock::new();
-        FOUND
-            .get_or_init(|| Nvrtc::search(&|name| std::env::var_os(name)))
-            .as_ref()
-            .map_err(Clone::clone)
+        FOUND.get_or_init(|| Nvrtc::search(&env::var_os)).as_ref().map_err(Clone::clone)
     }
 
     fn search(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Nvrtc> {

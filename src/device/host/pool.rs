@@ -17,7 +17,7 @@
 //! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A
 //! fork while a job runs in another thread is not supported.
 
-use crate::env::MOST_THREADS;
+use crate::env::{self, MOST_THREADS};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -33,7 +33,7 @@ const SPIN: Duration = Duration::from_micros(40);
 /// what the machine offers this process.
 pub fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| threads_from(std::env::var("THREADS").ok().as_deref(), cores()))
+    *THREADS.get_or_init(|| threads_from(env::var("THREADS").as_deref(), cores()))
 }
 
 fn threads_from(asked: Option<&str>, cores: usize) -> usize {

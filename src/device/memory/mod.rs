@@ -12,6 +12,7 @@
 use super::allocator::Blocks;
 use super::limits;
 use crate::dtype::{Element, as_bytes};
+use crate::env;
 use crate::error::{Error, Result};
 use std::alloc::Layout;
 use std::any::Any;
@@ -191,7 +192,7 @@ pub fn clear_cache() {
 fn global() -> &'static Allocator {
     static GLOBAL: OnceLock<Allocator> = OnceLock::new();
     GLOBAL.get_or_init(|| {
-        Allocator::new(system_bytes(), KEEP, std::env::var("GUARD").is_ok_and(|v| v == "1"))
+        Allocator::new(system_bytes(), KEEP, env::var("GUARD").is_some_and(|v| v == "1"))
     })
 }
 

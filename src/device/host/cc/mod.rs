@@ -70,12 +70,8 @@ impl CCompiler {
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
         let find = || {
-            let path = std::env::var("PATH").unwrap_or_default();
-            let found = CCompiler::search(
-                &|name| std::env::var(name).ok(),
-                &path,
-                Some(disk_cache::global()),
-            )?;
+            let path = env::var("PATH").unwrap_or_default();
+            let found = CCompiler::search(&env::var, &path, Some(disk_cache::global()))?;
             Ok(if env::config()?.quick { found.quick() } else { found })
         };
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)

@@ -134,7 +134,7 @@ impl Drop for Owned {
 
 /// Whether `PICO_LLVM` names a library.
 pub(in crate::device) fn is_named() -> bool {
-    std::env::var("PICO_LLVM").is_ok_and(|name| !matches!(name.trim(), "" | "0" | "off"))
+    env::var("PICO_LLVM").is_some_and(|name| !matches!(name.trim(), "" | "0" | "off"))
 }
 
 impl Llvm {
@@ -143,7 +143,7 @@ impl Llvm {
     pub fn find() -> Result<&'static Llvm> {
         static FOUND: OnceLock<Result<Llvm>> = OnceLock::new();
         FOUND
-            .get_or_init(|| Llvm::search(std::env::var("PICO_LLVM").ok().as_deref()))
+            .get_or_init(|| Llvm::search(env::var("PICO_LLVM").as_deref()))
             .as_ref()
             .map_err(Clone::clone)
     }
