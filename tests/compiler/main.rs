@@ -33,5 +33,6 @@ mod tidy;
 mod ulp;
 mod unsupported_dtypes;
 mod visits;
+mod vocabulary;
 mod webgpu;
 mod wide_index;

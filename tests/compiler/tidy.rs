@@ -7,9 +7,8 @@ use picograd::{lower, tables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The rooms of `src/`, in the order in which data flows. A file may use rooms of earlier lines,
-/// and its own.
-const ROOMS: &[&[&str]] = &[
+/// The modules of `src/` in data-flow order. A file may use modules of earlier lines, and its own.
+const MODULES: &[&[&str]] = &[
     &["error"],
     &["env"],
     &["dtype", "shape"],
@@ -34,7 +33,7 @@ const ROOMS: &[&[&str]] = &[
     &["bin"],
 ];
 
-/// What the crate's root re-exports, and where it is from.
+/// Re-exports of the crate root, and their modules.
 const AT_ROOT: &[(&str, &str)] = &[
     ("DType", "dtype"),
     ("Device", "device"),
@@ -44,14 +43,14 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("rules", "rewrite"),
 ];
 
-/// No file is longer. Past 600 lines it is usually two.
+/// The longest allowed file. Past 600 lines it is usually two.
 const MOST_LINES: usize = 900;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All files below a folder with one of these endings, in order.
+/// All files below a directory with one of these extensions, sorted.
 fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -72,7 +71,7 @@ fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn sources() -> Vec<(PathBuf, String)> {
+pub fn sources() -> Vec<(PathBuf, String)> {
     ["src", "tests", "examples", "derive/src", "xtask/src"]
         .iter()
         .flat_map(|folder| files(folder, &["rs"]))
@@ -80,7 +79,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 fn level(room: &str) -> Option<usize> {
-    ROOMS.iter().position(|line| line.contains(&room))
+    MODULES.iter().position(|line| line.contains(&room))
 }
 
 /// The code of a file, without comments and without the unit tests at its end.
@@ -99,7 +98,7 @@ fn names_after<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut names = Vec::new();
     for (at, _) in code.match_indices(prefix) {
-        // Only where the path begins: not the end of a longer one.
+        // Only at the start of a path.
         if code[..at].ends_with(|c: char| is_name(c) || c == ':') {
             continue;
         }
@@ -143,7 +142,7 @@ fn imports_go_one_way() {
             continue;
         };
         let code = code(&text);
-        // From a file in a room as many steps up as it is deep lead to the root of the crate.
+        // As many `super::` as the file is deep lead to the crate root.
         let depth = parts.len() - 1 - (file == "mod.rs") as usize;
         let up = "super::".repeat(depth);
         let mut names = names_after(&code, "crate::");
@@ -169,7 +168,7 @@ fn imports_go_one_way() {
         }
     }
     wrong.dedup();
-    assert!(wrong.is_empty(), "wrong doors:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "imports against the data flow:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -234,7 +233,7 @@ fn rule_names_are_unique() {
     }
 }
 
-/// A table that is in no list is tested by nobody.
+/// A table that is in no list is not tested.
 #[test]
 fn rule_tables_are_listed() {
     let known: Vec<&str> = tables::all_rules().iter().map(|r| r.file).collect();
@@ -263,25 +262,27 @@ fn passes_are_files() {
     }
 }
 
-/// Public functions without an example: they read published files, which are not there.
+/// Public functions without an example: they read published files, which tests do not have.
 const NO_EXAMPLE: &[(&str, &[&str])] = &[
     ("src/nn/data/mnist.rs", &["mnist", "fashion_mnist"]),
     ("src/nn/data/cifar.rs", &["cifar10", "cifar10_load_bytes"]),
 ];
 
-/// What a user calls has an example in its document, which runs as a test. The `try_` twins that
-/// `fallible!` makes refer to theirs.
+/// Public functions have an example in their doc comment, which runs as a doctest. The `try_`
+/// variants that `fallible!` generates refer to it.
 #[test]
 fn public_functions_have_examples() {
     let (mut seen, mut without) = (0, Vec::new());
-    for (path, text) in ["src/tensor", "src/nn"].iter().flat_map(|folder| files(folder, &["rs"])) {
+    for (path, text) in
+        ["src/tensor", "src/nn", "src/io"].iter().flat_map(|folder| files(folder, &["rs"]))
+    {
         let name = path.to_str().expect("names are text");
         let spared =
             NO_EXAMPLE.iter().find(|(file, _)| *file == name).map_or(&[][..], |(_, names)| *names);
         let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
         let (mut doc, mut table) = (false, false);
         for line in text[..end].lines() {
-            // A table of ops makes a method of each line.
+            // A table of ops generates a method from each line.
             table = (table || line == "unary! {") && line != "}";
             let line = line.trim();
             let in_table = table && line.ends_with(';') && !line.starts_with("//");
@@ -305,7 +306,7 @@ fn public_functions_have_examples() {
     assert!(without.is_empty(), "without an example:\n{}", without.join("\n"));
 }
 
-fn documents() -> Vec<(PathBuf, String)> {
+pub fn documents() -> Vec<(PathBuf, String)> {
     let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
     let read = |name: &&str| {
         (
@@ -316,7 +317,7 @@ fn documents() -> Vec<(PathBuf, String)> {
     top.iter().map(read).chain(files("docs", &["md"])).collect()
 }
 
-/// Links inside the project lead to files, and a file that is named in code marks is there.
+/// Links inside the project, and paths in backticks, name existing files.
 #[test]
 fn links_and_paths_in_docs_exist() {
     let mut wrong = Vec::new();
@@ -340,7 +341,30 @@ fn links_and_paths_in_docs_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Cargo finds no example by itself where all are a package.
+/// The guides name the files to change, and each of them exists.
+#[test]
+fn guides_name_existing_files() {
+    for (path, text) in documents() {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        if !name.starts_with("add-") {
+            continue;
+        }
+        let words: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+        let is_file = |w: &&&str| {
+            ["src/", "tests/", "docs/", "xtask/", "benches/", "examples/", "scripts/"]
+                .iter()
+                .any(|folder| w.starts_with(folder))
+                && !w.contains(['<', '*', ' ', '{'])
+        };
+        let files: Vec<&&str> = words.iter().filter(is_file).collect();
+        assert!(files.len() >= 5, "{}: names only {} files", path.display(), files.len());
+        for file in files {
+            assert!(root().join(file).exists(), "{}: {file} does not exist", path.display());
+        }
+    }
+}
+
+/// The examples are a package of their own, so Cargo does not discover them.
 #[test]
 fn examples_are_listed() {
     let list =
@@ -355,7 +379,7 @@ fn examples_are_listed() {
     }
 }
 
-/// The map of the code has every room.
+/// The code map has every module.
 #[test]
 fn every_module_is_in_the_architecture_map() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");

@@ -15,8 +15,8 @@ pub enum How {
     /// In floats of 32 bits and more as [`How::Steps`]; narrower ones, which are computed in `f32`,
     /// as [`How::Once`].
     Wide(f64),
-    /// So many units of the last place of 1, or of the result if that is greater. Eight bits are
-    /// too few for a chain of roundings.
+    /// Within this many ulp of 1, or of the result if that is larger. 8-bit floats are too narrow
+    /// for a chain of roundings.
     Steps(f64),
 }
 

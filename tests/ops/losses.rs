@@ -1,4 +1,4 @@
-//! Cases of losses.
+//! Cases of losses against PyTorch.
 
 use crate::cases::How::Wide;
 use crate::cases::{Case, cases};

@@ -162,7 +162,7 @@ fn value(text: &str, dtype: DType) -> Option<Const> {
         return text.parse::<bool>().ok().map(Const::Bool);
     }
     if dtype.is_float() {
-        // By way of f64 an f32 could be rounded twice.
+        // Through f64 an f32 could be rounded twice.
         let x = if dtype == DType::F32 {
             text.parse::<f32>().ok()? as f64
         } else {

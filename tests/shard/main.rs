@@ -8,7 +8,7 @@ mod train;
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};
 
-/// So many host devices.
+/// The names of `n` host devices.
 fn devices(n: usize) -> Vec<String> {
     (0..n).map(|i| format!("CPU:{i}")).collect()
 }

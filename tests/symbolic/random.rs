@@ -3,7 +3,7 @@
 use picograd::dtype::{Const, DType};
 use picograd::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp};
 
-/// splitmix64.
+/// A splitmix64 generator.
 pub struct Rng(pub u64);
 
 impl Rng {
