@@ -69,7 +69,7 @@ pub(super) fn build(
                 let number = next(&mut out);
                 buffers.insert(u.id(), placeholder(u, number));
                 out.numbers.insert(u.id(), number);
-                let (source, part) = home(&u.src()[0]);
+                let (source, part) = home(u.operand());
                 let from = out.numbers[&source.id()];
                 out.copies.push((number, from, part.map_or(0, |p| p.start)));
                 if let [_, after @ ..] = u.src()
@@ -96,7 +96,7 @@ pub(super) fn build(
                     .customs
                     .iter()
                     .rev()
-                    .find(|c| c.node == u.src()[0])
+                    .find(|c| c.node == *u.operand())
                     .expect("a kernel comes before its outputs");
                 let number = kernel.writes[*i];
                 buffers.insert(u.id(), placeholder(u, number));
@@ -169,7 +169,7 @@ fn expression(
         let value = values[&(x.id(), d.operands[0])].clone();
         let valid = simplify_mask(&simplify(valid));
         // A guarded load is zero by itself where there is no element.
-        let zero_there = value.op() == Op::Load && value.src().len() > 1;
+        let zero_there = value.as_load().is_some_and(|load| load.alt.is_some());
         return if valid.is_int(1) || zero_there {
             value
         } else {

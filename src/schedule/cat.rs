@@ -74,7 +74,7 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
         }
         // A cat is in memory, in row-major order.
         if let (Op::Contiguous, Arg::None) = (u.op(), u.arg()) {
-            let x = &new.src()[0];
+            let x = new.operand();
             let base =
                 x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
             if base.is_some_and(|b| b.op() == Op::Cat) {
@@ -157,10 +157,10 @@ pub(super) fn stored(
 ) -> Vec<PendingStore> {
     let (axis, mut start) = (axis(u), 0);
     let mut list = Vec::with_capacity(evals.len());
-    for (i, d) in evals.iter().enumerate() {
+    for (i, (x, d)) in u.src().iter().zip(evals).enumerate() {
         let mut at = d.at.clone();
         at[axis] = simplify(&(&at[axis] + start));
-        start += u.src()[i].shape()[axis] as i64;
+        start += x.shape()[axis] as i64;
         let (value, index) = (operand(i, d), flat(&at, u.shape()));
         list.push(PendingStore {
             node: u.clone(),

@@ -63,7 +63,7 @@ pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UO
 
 /// Nodes without inputs that every user computes, because they are cheap and never stored.
 fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
-    let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(|u| &u.src()[0]);
+    let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(UOp::operand);
     let stored: FxHashSet<u64> =
         outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
     let totals = cost::totals(nodes, &|_| false);

@@ -5,6 +5,7 @@
 use super::ranges::{PendingStore, RangeAssignment};
 use super::scan;
 use crate::dtype::DType;
+use crate::ir::typed::Store;
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
 use crate::rewrite::Rules;
 use crate::rules;
@@ -44,7 +45,7 @@ pub struct KernelGroup {
 
 impl KernelGroup {
     fn extents(&self) -> Vec<UOp> {
-        self.ranges.iter().map(|r| r.src()[0].clone()).collect()
+        self.ranges.iter().map(|r| r.expect_range().extent.clone()).collect()
     }
     /// Buffers that it writes.
     pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
@@ -55,7 +56,8 @@ impl KernelGroup {
         let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
         let order = crate::ir::toposort(values.iter().copied());
         let bytes = |u: &UOp| {
-            u.src()[1..].iter().map(|r| r.src()[0].vmax() as usize).product::<usize>()
+            let ranges = u.expect_reduce().ranges.iter();
+            ranges.map(|r| r.expect_range().extent.vmax() as usize).product::<usize>()
                 * u.dtype().itemsize()
         };
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
@@ -75,7 +77,7 @@ impl KernelGroup {
         self.ranges = other
             .ranges
             .iter()
-            .map(|r| UOp::range(&r.src()[0], r.range_id(), AxisKind::Global))
+            .map(|r| UOp::range(r.expect_range().extent, r.range_id(), AxisKind::Global))
             .collect();
         let own: FxHashMap<UOp, UOp> =
             other.ranges.iter().cloned().zip(self.ranges.iter().cloned()).collect();
@@ -101,7 +103,7 @@ impl KernelGroup {
             match u.op() {
                 Op::Load => drop(self.reads.insert(loaded(&u))),
                 Op::Reduce => {
-                    for v in u.src()[0].toposort().iter().filter(|v| v.op() == Op::Load) {
+                    for v in u.operand().toposort().iter().filter(|v| v.op() == Op::Load) {
                         self.reduced.insert(loaded(v));
                     }
                 }
@@ -113,7 +115,7 @@ impl KernelGroup {
 
 /// The number of the buffer that a load of a kernel in the making reads.
 pub fn loaded(load: &UOp) -> usize {
-    match load.src()[0].src()[0].arg() {
+    match load.expect_load().place.buffer.arg() {
         Arg::Param { slot, .. } => *slot,
         _ => panic!("a load from something else than a buffer: {load:?}"),
     }
@@ -289,9 +291,9 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
                 continue;
             }
             if a.writes().any(|n| n == loaded(&u)) {
-                let same = |s: &&(usize, UOp, UOp)| s.0 == loaded(&u) && u.src()[0].src()[1] == s.1;
-                let (_, _, value) =
-                    a.stores.iter().find(same).filter(|_| u.src()[0].src().len() == 2)?;
+                let place = u.expect_load().place;
+                let same = |s: &&(usize, UOp, UOp)| s.0 == loaded(&u) && *place.index == s.1;
+                let (_, _, value) = a.stores.iter().find(same).filter(|_| place.mask.is_none())?;
                 inline.insert(u.clone(), value.clone());
             }
         }
@@ -321,12 +323,15 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
 /// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and
 /// more room for lanes and threads.
 pub fn merge_ranges(sink: &UOp) -> UOp {
-    let mut ranges: Vec<UOp> = sink.src()[0].src()[2..].to_vec();
-    let mask = |s: &UOp| s.src()[0].src().get(2).cloned().unwrap_or_else(|| UOp::truth(true));
+    let mut ranges: Vec<UOp> = sink.operand().expect_store().ranges.to_vec();
     let mut exprs: Vec<UOp> = sink
         .src()
         .iter()
-        .flat_map(|s| [s.src()[0].src()[1].clone(), s.src()[1].clone(), mask(s)])
+        .flat_map(|s| {
+            let Store { place, value, .. } = s.expect_store();
+            let mask = place.mask.cloned().unwrap_or_else(|| UOp::truth(true));
+            [place.index.clone(), value.clone(), mask]
+        })
         .collect();
     let mut i = 0;
     while i + 1 < ranges.len() {
@@ -338,11 +343,12 @@ pub fn merge_ranges(sink: &UOp) -> UOp {
         exprs = new;
     }
     let stores = sink.src().iter().zip(exprs.chunks(3)).map(|(s, e)| {
-        let mut place: Src = [s.src()[0].src()[0].clone(), e[0].clone()].to_src();
+        let place = s.expect_store().place;
+        let mut src: Src = [place.buffer.clone(), e[0].clone()].to_src();
         if !e[2].is_int(1) {
-            place.push(e[2].clone());
+            src.push(e[2].clone());
         }
-        let place = s.src()[0].with_src(place);
+        let place = place.node.with_src(src);
         s.with_src(
             [place, MERGE_RULES.fixpoint(&e[1], &mut ())]
                 .into_iter()
@@ -363,7 +369,7 @@ pub fn merge_ranges(sink: &UOp) -> UOp {
 fn separated(mut sink: UOp) -> UOp {
     let is_range = |r: &&UOp| r.op() == Op::Range;
     let closed = |u: &UOp| -> BTreeSet<u32> {
-        u.src()[1..].iter().filter(is_range).map(UOp::range_id).collect()
+        u.expect_reduce().ranges.iter().filter(is_range).map(UOp::range_id).collect()
     };
     let reduces = |sink: &UOp| {
         sink.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect::<Vec<_>>()
@@ -383,10 +389,11 @@ fn separated(mut sink: UOp) -> UOp {
         let Some(u) = list.iter().find(differs) else { break };
         let ids =
             sink.toposort().iter().filter(is_range).map(UOp::range_id).max().map_or(0, |id| id + 1);
-        let fresh =
-            |(i, r): (u32, &UOp)| (r.clone(), UOp::range(&r.src()[0], ids + i, r.range_kind()));
+        let fresh = |(i, r): (u32, &UOp)| {
+            (r.clone(), UOp::range(r.expect_range().extent, ids + i, r.range_kind()))
+        };
         let map: FxHashMap<UOp, UOp> =
-            (0..).zip(u.src()[1..].iter().filter(is_range)).map(fresh).collect();
+            (0..).zip(u.expect_reduce().ranges.iter().filter(is_range)).map(fresh).collect();
         let new = u.with_src(
             u.src()
                 .iter()
@@ -404,7 +411,7 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
     if a.range_kind() != b.range_kind() {
         return None;
     }
-    let (m, n) = (a.src()[0].as_int()?, b.src()[0].as_int()?);
+    let (m, n) = (a.expect_range().extent.as_int()?, b.expect_range().extent.as_int()?);
     let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
     let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
     let new: Vec<UOp> = substitute_all(exprs, &map).iter().map(crate::symbolic::simplify).collect();
@@ -493,11 +500,12 @@ fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {
         let next = map.len() as u32;
-        map.entry(r.clone()).or_insert_with(|| UOp::range(&r.src()[0], next, r.range_kind()));
+        map.entry(r.clone())
+            .or_insert_with(|| UOp::range(r.expect_range().extent, next, r.range_kind()));
     };
-    sink.src()[0].src()[2..].iter().for_each(&mut number);
+    sink.operand().expect_store().ranges.iter().for_each(&mut number);
     for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
-        u.src()[1..].iter().for_each(&mut number);
+        u.expect_reduce().ranges.iter().for_each(&mut number);
     }
     map
 }

@@ -86,8 +86,8 @@ fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
         g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
     let loads = |u: &UOp| u.op() == Op::Load && fuse::loaded(u) == input;
     toposort(g.stores.iter().map(|s| &s.2)).iter().all(|u| match u.op() {
-        Op::Load if loads(u) => u.src()[0].src()[1] == index,
-        Op::Reduce => !u.src()[0].toposort().iter().any(loads),
+        Op::Load if loads(u) => *u.expect_load().place.index == index,
+        Op::Reduce => !u.operand().toposort().iter().any(loads),
         _ => true,
     })
 }
@@ -166,7 +166,8 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
     }
     let part = ranges.iter().zip(bounds).map(|(r, (start, end))| {
         let start = start.unwrap_or(Linear { terms: vec![], constant: 0 });
-        let end = end.or_else(|| Linear::of(&r.src()[0]))?;
+        let extent = r.expect_range().extent;
+        let end = end.or_else(|| Linear::of(extent))?;
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
         len.normalize();
@@ -174,8 +175,8 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         let fixed = len.terms.is_empty()
             && len.constant > 0
             && start.bounds().0 >= 0
-            && end.bounds().1 <= r.src()[0].vmin();
-        let all = start.terms.is_empty() && start.constant == 0 && end == Linear::of(&r.src()[0])?;
+            && end.bounds().1 <= extent.vmin();
+        let all = start.terms.is_empty() && start.constant == 0 && end == Linear::of(extent)?;
         (fixed || all).then(|| (start.build(), len.build()))
     });
     Some((new.clone(), part.collect::<Option<_>>()?))
@@ -183,10 +184,9 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
 
 /// Is a value what the buffer has at the index? Without a mask, where it would be another.
 fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
-    u.op() == Op::Load
-        && fuse::loaded(u) == number
-        && u.src()[0].src().len() == 2
-        && u.src()[0].src()[1] == *index
+    u.as_load().is_some_and(|load| {
+        fuse::loaded(u) == number && load.place.mask.is_none() && load.place.index == index
+    })
 }
 
 /// The clauses of a conjunction, in whatever form it came about: `a ? b : false` is `a & b`.

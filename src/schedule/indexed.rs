@@ -52,6 +52,7 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
 pub fn in_f32(u: &UOp) -> Option<UOp> {
     let Arg::Scatter { combine: Combine::Add | Combine::Mul, .. } = u.arg() else { return None };
     let wide = |x: &UOp| x.cast(DType::F32);
-    let src = [wide(&u.src()[0]), u.src()[1].clone(), wide(&u.src()[2])].to_src();
+    let s = u.expect_scatter();
+    let src = [wide(s.base), s.index.clone(), wide(s.value)].to_src();
     Some(UOp::new(Op::Scatter, DType::F32, src, u.arg().clone()).cast(u.dtype()))
 }

@@ -135,7 +135,7 @@ fn cut(
         };
         let ranges = open_ranges(&u, &s.ranges);
         // A sum whose end depends on where it is has no rectangle to be stored in.
-        if ranges.iter().any(|r| !r.src()[0].ranges().is_empty()) {
+        if ranges.iter().any(|r| !r.expect_range().extent.ranges().is_empty()) {
             continue;
         }
         let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
@@ -169,7 +169,7 @@ fn cut(
         let mut range = |r: &UOp| {
             *next += 1;
             UOp::range(
-                &r.src()[0],
+                r.expect_range().extent,
                 *next - 1,
                 if in_order { r.range_kind() } else { AxisKind::Global },
             )
@@ -203,7 +203,7 @@ fn values_of(value: &UOp) -> Vec<UOp> {
             continue;
         }
         let own = if u.op() == Op::Reduce { 1 } else { u.src().len() };
-        open.extend(u.src()[..own].iter().cloned());
+        open.extend(u.src().iter().take(own).cloned());
         found.push(u);
     }
     found
@@ -225,5 +225,5 @@ fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
 }
 
 fn extents(ranges: &[UOp]) -> Vec<usize> {
-    ranges.iter().map(|r| r.src()[0].vmax() as usize).collect()
+    ranges.iter().map(|r| r.expect_range().extent.vmax() as usize).collect()
 }

@@ -252,7 +252,7 @@ fn body(
 /// Outputs of a loop that are read.
 pub fn asked(nodes: &[UOp], of: &UOp) -> FxHashSet<usize> {
     let number = |u: &UOp| match u.arg() {
-        Arg::Output(i) if u.op() == Op::Output && u.src()[0] == *of => Some(*i),
+        Arg::Output(i) if u.op() == Op::Output && u.operand() == of => Some(*i),
         _ => None,
     };
     nodes.iter().filter_map(number).collect()

@@ -210,7 +210,7 @@ fn add_unread_outputs(s: &mut State) {
     for k in &s.ranged.customs {
         let outputs: Vec<(DType, usize)> = match k.node.arg() {
             Arg::Loop(l) => {
-                l.body.src()[..l.carries].iter().map(|u| (u.dtype(), u.numel())).collect()
+                l.body.src().iter().take(l.carries).map(|u| (u.dtype(), u.numel())).collect()
             }
             Arg::Kernel(kernel) => kernel
                 .outputs
@@ -335,7 +335,7 @@ fn written_args(ast: &UOp) -> Vec<usize> {
     if let Arg::Source(source) = ast.arg() {
         return (0..source.outputs).collect();
     }
-    let slot = |store: &UOp| match store.src()[0].src()[0].arg() {
+    let slot = |store: &UOp| match store.expect_store().place.buffer.arg() {
         Arg::Global { slot, .. } => *slot,
         _ => panic!("order: not a kernel argument: {store:?}"),
     };

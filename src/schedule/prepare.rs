@@ -7,7 +7,9 @@
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rectified, toposort};
+use crate::ir::{
+    Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, rectified, toposort,
+};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::shape::{Dims, Movement};
@@ -87,28 +89,20 @@ fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
     let stores = |u: &&UOp| {
         u.op() == Op::Contiguous
             && *u.arg() == Arg::None
-            && u.src()[0].rounding() == Rounding::Differs
+            && u.operand().rounding() == Rounding::Differs
     };
     let mut stored: FxHashMap<u64, &UOp> = FxHashMap::default();
-    stored.extend(order.iter().filter(stores).map(|c| (c.src()[0].id(), c)));
+    stored.extend(order.iter().filter(stores).map(|c| (c.operand().id(), c)));
     if stored.is_empty() {
         return outputs.to_vec();
     }
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in &order {
-        let new = match u.op() {
-            Op::Contiguous if stored.get(&u.src()[0].id()) == Some(&u) => {
-                done[&u.src()[0].id()].clone()
-            }
-            _ => u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>()),
+    rebuild_all(outputs, |u, src| {
+        let new = match u.as_contiguous() {
+            Some(c) if stored.get(&c.x.id()) == Some(&u) => src[0].clone(),
+            _ => u.with_src(src.iter().cloned().collect::<Src>()),
         };
-        let new = match stored.get(&u.id()) {
-            Some(c) => c.with_src([new].to_src()),
-            None => new,
-        };
-        done.insert(u.id(), new);
-    }
-    outputs.iter().map(|o| done[&o.id()].clone()).collect()
+        Some(stored.get(&u.id()).map_or(new.clone(), |c| c.with_src([new].to_src())))
+    })
 }
 
 fn axes(u: &UOp) -> &[usize] {
@@ -227,7 +221,7 @@ fn uses(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();
         while u.op() == Op::Cast || (movement && u.op().is(Group::Movement)) {
-            u = u.src()[0].clone();
+            u = u.operand().clone();
         }
         u
     };

@@ -11,7 +11,7 @@
 use super::build::build;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, UOp, toposort, visit};
+use crate::ir::{Arg, AxisKind, Group, Moved, Op, Src, UOp, toposort, visit};
 use crate::shape::movement_index;
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -112,7 +112,7 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
         }
         // What is stored in order already need not be stored again.
         if u.op() == Op::Contiguous {
-            let x = &u.src()[0];
+            let x = u.operand();
             match x.view() {
                 None if is_there(x) => return (x.clone(), None),
                 Some((base, seen))
@@ -256,7 +256,7 @@ impl Walk<'_> {
 }
 
 fn iterations(loops: &[UOp]) -> f64 {
-    loops.iter().map(|r| r.src()[0].vmax() as f64).product()
+    loops.iter().map(|r| r.expect_range().extent.vmax() as f64).product()
 }
 
 /// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the
@@ -270,7 +270,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
             Op::Scan | Op::Scatter | Op::Cat => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
-                forced.insert(home(&u.src()[0]).0.id());
+                forced.insert(home(u.operand()).0.id());
             }
             Op::Kernel | Op::Loop => forced.extend(u.src().iter().map(|s| whole(s).id())),
             _ => {}
@@ -362,7 +362,7 @@ fn decide(
             outputs_of_kernel.extend(u.src().iter().map(|s| s.numel() as f64));
         } else if u.op() == Op::Scatter {
             scatter::propagate(u, &mut evals, &mut walk);
-            outputs_of_kernel.push(u.src()[1].numel() as f64);
+            outputs_of_kernel.push(u.expect_scatter().index.numel() as f64);
         } else {
             evals.iter_mut().for_each(|d| propagate(u, d, &mut walk));
         }
@@ -381,9 +381,8 @@ fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
         let (index, valid) = seen.expr(at);
         return (base.clone(), smallvec::smallvec![index], valid);
     }
-    let x = &u.src()[0];
-    let m = u.arg().movement().expect("a movement op has a movement");
-    let (at, valid) = movement_index(m, x.shape(), at);
+    let Moved { x, movement } = u.as_movement().expect("a movement op has a movement");
+    let (at, valid) = movement_index(movement, x.shape(), at);
     (x.clone(), at, valid)
 }
 
@@ -401,14 +400,14 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
             let mut at = d.at.clone();
             at[part.axis] =
                 simplify(&(&at[part.axis] + UOp::from_symint(&part.start, DType::INDEX)));
-            let k = walk.demand(&u.src()[0], at, d.valid.clone(), &d.loops, d.uses, d.kernel);
+            let k = walk.demand(u.operand(), at, d.valid.clone(), &d.loops, d.uses, d.kernel);
             d.operands.push(k);
         }
         Op::Reduce => {
             let Arg::Reduce { axes, .. } = u.arg() else {
                 panic!("a reduce without a payload: {u:?}")
             };
-            let x = &u.src()[0];
+            let x = u.operand();
             let mut at = d.at.clone();
             for &a in axes {
                 at[a] = if x.shape()[a] == 1 {
@@ -462,7 +461,8 @@ fn should_store(
         return true;
     }
     if u.op() == Op::Reduce {
-        let row_bytes = u.src()[0].numel() / u.numel().max(1) * u.src()[0].dtype().itemsize();
+        let x = u.operand();
+        let row_bytes = x.numel() / u.numel().max(1) * x.dtype().itemsize();
         // The value serves an inner loop: its row is walked again there, which wants the row in a
         // cache.
         let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));

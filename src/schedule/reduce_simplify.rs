@@ -6,6 +6,7 @@
 //! is rounded otherwise, and a selected -0 stays what it is. A shorter range keeps its number, so
 //! they run before ranges get their final numbers.
 
+use crate::ir::typed::{Index, Load};
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
 use crate::rules;
@@ -19,7 +20,7 @@ rules! {
         reduce_selected: Reduce(..) if is_sum(u) => selected(u);
         reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
         reduce_nested:   Reduce(..) if is_sum(u) => nested(u);
-        load_anyway:     Load(i, alt) if i.src().len() == 3 && stays_inside(i) => i.src()[2].select(unguarded(u), alt);
+        load_anyway:     Load(_, alt) if stays_inside(u)  => unmasked(u, alt);
     }
 }
 
@@ -51,7 +52,7 @@ fn selected(u: &UOp) -> Option<UOp> {
     let mut choice = body;
     while choice.op() == Op::Cast {
         casts.push(choice.dtype());
-        choice = &choice.src()[0];
+        choice = choice.operand();
     }
     let (Op::Where, [condition, value, zero]) = (choice.op(), choice.src()) else { return None };
     if !zero.as_const().is_some_and(|c| c.is_zero()) {
@@ -65,7 +66,7 @@ fn selected(u: &UOp) -> Option<UOp> {
             (!place.uses_range(range.range_id())).then(|| (i, range, place.clone()))
         })
     })?;
-    let extent = range.src()[0].as_int()?;
+    let extent = range.expect_range().extent.as_int()?;
     // An extent past the place's dtype has no literal there, and lets everything through.
     let above = place.ge(0i64);
     let inside = if extent as i128 > dtype_bounds(place.dtype()).1 {
@@ -95,10 +96,10 @@ fn is_range(u: &UOp, range: &UOp) -> bool {
     let mut x = u;
     while x.op() == Op::Cast
         && x.dtype().is_int()
-        && x.src()[0].vmin() == x.vmin()
-        && x.src()[0].vmax() == x.vmax()
+        && x.operand().vmin() == x.vmin()
+        && x.operand().vmax() == x.vmax()
     {
-        x = &x.src()[0];
+        x = x.operand();
     }
     x == range
 }
@@ -139,7 +140,8 @@ fn shortened(u: &UOp) -> Option<UOp> {
     for range in ranges {
         let id = range.range_id();
         // One that ends where a variable says is as short as it can be.
-        if range.src()[0].as_int().is_none() {
+        let extent = range.expect_range().extent;
+        if extent.as_int().is_none() {
             continue;
         }
         // The longest part that any mask lets through.
@@ -155,22 +157,21 @@ fn shortened(u: &UOp) -> Option<UOp> {
         };
         let places = || order.iter().filter(|v| v.op() == Op::Index && v.uses_range(id));
         let Some(end) =
-            whole.or_else(|| places().filter_map(|v| v.src().get(2).and_then(bound)).max())
+            whole.or_else(|| places().filter_map(|v| v.expect_index().mask.and_then(bound)).max())
         else {
             continue;
         };
-        if end < 1 || end as i128 >= range.src()[0].vmax() {
+        if end < 1 || end as i128 >= extent.vmax() {
             continue;
         }
         // What a load gives past the end, and what becomes of the body there.
         let masked: FxHashMap<UOp, UOp> = order
             .iter()
-            .filter(|v| {
-                v.op() == Op::Load
-                    && v.src().len() > 1
-                    && v.src()[0].src().get(2).and_then(bound).is_some()
+            .filter_map(|v| {
+                let load = v.as_load()?;
+                load.place.mask.and_then(bound)?;
+                Some((v.clone(), load.alt?.clone()))
             })
-            .map(|v| (v.clone(), v.src()[1].clone()))
             .collect();
         if whole.is_none()
             && !simplify(&body.substitute(&masked)).as_const().is_some_and(|c| c.is_zero())
@@ -186,19 +187,23 @@ fn shortened(u: &UOp) -> Option<UOp> {
     None
 }
 
-/// Is the element one of the buffer's even where the guard does not hold?
-fn stays_inside(index: &UOp) -> bool {
-    let (Arg::Param { len, .. } | Arg::Global { len, .. } | Arg::Shared { len, .. }) =
-        index.src()[0].arg()
+/// True if a masked load stays inside its buffer even where the mask is false.
+fn stays_inside(load: &UOp) -> bool {
+    let Some(Load { place: Index { buffer, index, mask: Some(_), .. }, .. }) = load.as_load()
     else {
         return false;
     };
-    let (lo, hi) = index.src()[1].bounds();
-    lo >= 0 && hi < *len as i128
+    let len = match buffer.arg() {
+        Arg::Param { len, .. } => Some(*len),
+        _ => buffer.memory_len(),
+    };
+    let (lo, hi) = index.bounds();
+    len.is_some_and(|len| lo >= 0 && hi < len as i128)
 }
 
-/// The load without its guard.
-fn unguarded(load: &UOp) -> UOp {
-    let i = &load.src()[0];
-    load.with_src([i.with_src(i.src()[..2].iter().cloned().collect::<Src>())].to_src())
+/// A choice between the load without its mask and the alternative value.
+fn unmasked(load: &UOp, alt: &UOp) -> Option<UOp> {
+    let place = load.as_load()?.place;
+    let plain = load.with_src([place.node.unmasked()].to_src());
+    Some(place.mask?.select(plain, alt))
 }

@@ -146,12 +146,12 @@ pub fn refit(ranges: &[UOp], finer: &[UOp]) -> Option<FxHashMap<UOp, UOp>> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut rest = finer.iter();
     for r in ranges {
-        let size = r.src()[0].as_int()?;
+        let size = r.expect_range().extent.as_int()?;
         let first = rest.next()?;
-        let (mut value, mut n) = (first.clone(), first.src()[0].as_int()?);
+        let (mut value, mut n) = (first.clone(), first.expect_range().extent.as_int()?);
         while n < size {
             let next = rest.next()?;
-            let by = next.src()[0].as_int()?;
+            let by = next.expect_range().extent.as_int()?;
             value = value * by + next;
             n *= by;
         }

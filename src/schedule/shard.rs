@@ -479,10 +479,10 @@ fn narrowed(u: &UOp, axis: usize, range: Range<usize>) -> UOp {
         return u.clone();
     }
     match u.op() {
-        Op::Expand if u.src()[0].shape()[axis] == 1 => {
-            apply(&u.src()[0], Movement::Expand(with_size(u.shape(), axis, range.len())))
+        Op::Expand if u.operand().shape()[axis] == 1 => {
+            apply(u.operand(), Movement::Expand(with_size(u.shape(), axis, range.len())))
         }
-        Op::Copy => u.with_src([u.src()[0].narrowed(axis, range)].to_src()),
+        Op::Copy => u.with_src([u.operand().narrowed(axis, range)].to_src()),
         _ => u.narrowed(axis, range),
     }
 }
