@@ -264,7 +264,7 @@ fn misuse_is_an_error() {
         );
     }
     let weight = MultiMargin::new().weight(&y);
-    assert!(text(x.try_multi_margin_loss(&Tensor::new([0, 1]), weight)).contains("for 3 classes"));
+    assert!(text(x.try_multi_margin_loss(&Tensor::new([0, 1]), weight)).contains("of 3 classes"));
     assert!(text(x.try_poisson_nll_loss(&y, Reduction::Mean)).starts_with("poisson_nll_loss:"));
     assert!(
         text(x.try_gaussian_nll_loss(&x, &Tensor::zeros([3]), Reduction::Mean)).contains("got [3]")

@@ -205,27 +205,27 @@ fn misuse_errors_name_the_fix() {
     let e = |r: Result<Scanned>| r.err().unwrap().to_string();
     assert_eq!(
         e(Tensor::scan(&[&c], &[], |c, _| Ok((c.to_vec(), vec![])))),
-        "scan: takes a tensor to go along; for n runs without one give it Tensor::arange(0, n, 1)"
+        "scan: expected a tensor to loop over, got none; for n iterations give Tensor::arange(0, n, 1)"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&Tensor::zeros(())], |c, _| Ok((c.to_vec(), vec![])))),
-        "scan: element 0 has no axis to go along"
+        "scan: tensor 0 to loop over has no axis"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x, &c], |c, _| Ok((c.to_vec(), vec![])))),
-        "scan: goes along the first axis of [3, 2] and of [2], which differ"
+        "scan: the first axes of [3, 2] and [2] differ"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x], |_, _| Ok((vec![], vec![])))),
-        "scan: the body returned 0 carries for 1"
+        "scan: expected 1 carries from the body, got 0"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].sum(0)], vec![])))),
-        "scan: carry 0 was [2] and is [] after a run; its shape is to stay"
+        "scan: expected carry 0 of shape [2] from the body, got []"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&x], |c, _| Ok((vec![c[0].cast(DType::I32)], vec![])))),
-        "scan: carry 0 was of f32 and is of i32 after a run; cast it to f32"
+        "scan: expected carry 0 of f32 from the body, got i32; cast it to f32"
     );
     let read =
         Tensor::scan(&[&c], &[&x], |c, _| c[0].sum(..).item::<f32>().map(|_| (c.to_vec(), vec![])));

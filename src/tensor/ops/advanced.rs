@@ -10,13 +10,13 @@ use crate::tensor::{Tensor, wrong_shape};
 
 /// Integer indices, each with its axis. Masks are computed and become the positions where they are
 /// true.
-pub(in crate::tensor) fn places_of(
+pub(in crate::tensor) fn resolve_indices(
     op: &'static str,
     x: &Tensor,
-    picks: &[(usize, Tensor)],
+    indices: &[(usize, Tensor)],
 ) -> Result<Vec<(usize, Tensor)>> {
     let mut all = Vec::new();
-    for (axis, t) in picks {
+    for (axis, t) in indices {
         if !t.dtype().is_bool() {
             all.push((*axis, normalize_indices(op, t, x.dims()[*axis])?));
             continue;
@@ -44,7 +44,7 @@ struct Plan {
     /// Broadcast shape of the indices.
     shape: Dims,
     /// Position of each index in the flattened indexed axes; negative if outside an axis.
-    place: Tensor,
+    position: Tensor,
     /// Number of positions.
     count: usize,
 }
@@ -54,12 +54,12 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
     let shape = broadcast_dims(op, &indices.iter().map(|(_, t)| t.dims()).collect::<Vec<_>>())?;
     let axes: Dims = indices.iter().map(|(axis, _)| *axis).collect();
     let count = checked_numel(op, &axes.iter().map(|&a| dims[a]).collect::<Dims>())?;
-    let mut place: Option<(Tensor, Option<Tensor>)> = None;
+    let mut position: Option<(Tensor, Option<Tensor>)> = None;
     for (axis, t) in indices {
         let size = dims[*axis];
         let wide = if i32::try_from(count).is_ok() { t.dtype() } else { DType::I64 };
         let t = t.try_cast(wide)?;
-        place = Some(match place {
+        position = Some(match position {
             None if indices.len() == 1 => (t, None),
             other => {
                 let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
@@ -73,17 +73,17 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
             }
         });
     }
-    let (place, inside) = place.expect("an index at least");
-    let place = match inside {
+    let (position, inside) = position.expect("an index at least");
+    let position = match inside {
         // A position outside one axis must not wrap into the flattened axes.
-        Some(inside) => inside.try_where_(place, -1)?,
-        None => place,
+        Some(inside) => inside.try_where_(position, -1)?,
+        None => position,
     };
-    let place = broadcast_to(op, &place, &shape)?;
+    let position = broadcast_to(op, &position, &shape)?;
     let others: Dims = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
     let adjacent = axes.windows(2).all(|w| w[1] == w[0] + 1);
     let before = if adjacent { others.iter().filter(|&&a| a < axes[0]).count() } else { 0 };
-    Ok(Plan { others, before, shape, place, count })
+    Ok(Plan { others, before, shape, position, count })
 }
 
 impl Plan {
@@ -99,42 +99,42 @@ impl Plan {
             .collect()
     }
     /// Tensor with its indexed axes flattened to one.
-    fn arranged(&self, x: &Tensor) -> Result<Tensor> {
+    fn flatten_indexed(&self, x: &Tensor) -> Result<Tensor> {
         let order = self.order(x.ndim());
         let moved =
             if order.is_sorted() { x.clone() } else { x.movement(Movement::Permute(order))? };
-        moved.movement(Movement::Reshape(self.around(&x.dims(), &[self.count])))
+        moved.movement(Movement::Reshape(self.sizes_with(&x.dims(), &[self.count])))
     }
     /// Positions as one list.
-    fn places(&self) -> Result<Tensor> {
-        self.place.movement(Movement::reshape([self.shape.iter().product::<usize>()]))
+    fn positions(&self) -> Result<Tensor> {
+        self.position.movement(Movement::reshape([self.shape.iter().product::<usize>()]))
     }
     /// Sizes of the axes that are not indexed, with `middle` after the first `before` of them.
-    fn around(&self, dims: &[usize], middle: &[usize]) -> Dims {
+    fn sizes_with(&self, dims: &[usize], middle: &[usize]) -> Dims {
         let sizes: Dims = self.others.iter().map(|&a| dims[a]).collect();
         sizes[..self.before].iter().chain(middle).chain(&sizes[self.before..]).copied().collect()
     }
 }
 
 /// Gathers the elements at the indices.
-pub(in crate::tensor) fn read(
+pub(in crate::tensor) fn gather_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
 ) -> Result<Tensor> {
     let plan = plan(op, x, indices)?;
-    let read = select_at(op, &plan.arranged(x)?, &plan.places()?, plan.before)?;
-    read.movement(Movement::Reshape(plan.around(&x.dims(), &plan.shape)))
+    let read = select_at(op, &plan.flatten_indexed(x)?, &plan.positions()?, plan.before)?;
+    read.movement(Movement::Reshape(plan.sizes_with(&x.dims(), &plan.shape)))
 }
 
 /// Writes a value at the indices; the last of several for one position is kept.
-pub(in crate::tensor) fn written(
+pub(in crate::tensor) fn scatter_indices(
     op: &'static str,
     x: &Tensor,
-    picks: &[(usize, Tensor)],
+    indices: &[(usize, Tensor)],
     value: &Tensor,
 ) -> Result<Tensor> {
-    if let [(axis, mask)] = picks
+    if let [(axis, mask)] = indices
         && mask.dtype().is_bool()
         && mask.ndim() > 0
     {
@@ -147,16 +147,16 @@ pub(in crate::tensor) fn written(
             return mask.try_where_(broadcast_to(op, value, &x.dims()[x.ndim() - after..])?, x);
         }
     }
-    let plan = plan(op, x, &places_of(op, x, picks)?)?;
+    let plan = plan(op, x, &resolve_indices(op, x, indices)?)?;
     let dims = x.dims();
     let n = plan.shape.iter().product::<usize>();
-    let value = broadcast_to(op, value, &plan.around(&dims, &plan.shape))?;
-    let value = value.movement(Movement::Reshape(plan.around(&dims, &[n])))?;
-    let old = plan.arranged(x)?;
+    let value = broadcast_to(op, value, &plan.sizes_with(&dims, &plan.shape))?;
+    let value = value.movement(Movement::Reshape(plan.sizes_with(&dims, &[n])))?;
+    let old = plan.flatten_indexed(x)?;
     let all = scatter_at(
         op,
         &old,
-        &expand_positions(&old, &plan.places()?, plan.before)?,
+        &expand_positions(&old, &plan.positions()?, plan.before)?,
         &value,
         Combine::Set,
         plan.before,

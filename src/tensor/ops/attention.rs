@@ -108,11 +108,11 @@ impl Tensor {
             &self,
             key: &Tensor,
             value: &Tensor,
-            how: Attention,
+            options: Attention,
         ) -> Tensor {
             const OP: &str = "scaled_dot_product_attention";
             if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
-                return q.try_scaled_dot_product_attention(&k, &v, how);
+                return q.try_scaled_dot_product_attention(&k, &v, options);
             }
             let (q, k, v) = (self.dims(), key.dims(), value.dims());
             let fits = |q: &[usize], k: &[usize], v: &[usize]| match (q, k, v) {
@@ -130,7 +130,7 @@ impl Tensor {
             }
             self.require_static(OP, [q.len() - 1])?;
             let (mut key, mut value) = (key.clone(), value.clone());
-            if how.grouped {
+            if options.grouped {
                 let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
                 if q.len() < 3
                     || heads(&k) != heads(&v)
@@ -149,17 +149,17 @@ impl Tensor {
                 key = key.try_repeat_interleave(each, -3)?;
                 value = value.try_repeat_interleave(each, -3)?;
             }
-            let scale = how.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
+            let scale = options.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
             let mut scores =
                 self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)?
                     * scale;
-            if how.causal {
+            if options.causal {
                 let (row, col) =
                     (scores.iota_along(scores.ndim() - 2)?, scores.iota_along(scores.ndim() - 1)?);
                 let seen = col.try_le(row)?;
                 scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
             }
-            if let Some(mask) = &how.mask {
+            if let Some(mask) = &options.mask {
                 scores = if mask.dtype().is_bool() {
                     mask.try_where_(scores, f64::NEG_INFINITY)?
                 } else {
@@ -167,13 +167,13 @@ impl Tensor {
                 };
             }
             // Only a mask can leave a query without visible keys.
-            let weights = if how.mask.is_some() {
+            let weights = if options.mask.is_some() {
                 scores.masked_softmax(OP)?
             } else {
                 scores.try_softmax(-1)?
             };
             let weights = weights.try_cast(self.as_float().dtype())?;
-            weights.try_dropout(how.dropout)?.try_matmul(&value)
+            weights.try_dropout(options.dropout)?.try_matmul(&value)
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Helpers of composite functions that round more than once: products with a second part that holds
-//! the rounding error, factors given to twice the precision, and the normal distribution function.
+//! Compensated arithmetic for composite functions: products with their rounding error, constants of
+//! twice the precision, and the normal distribution function.
 //!
-//! Everything here is computed in `f32` or `f64`. Corrections are detached: they repair the value,
-//! and the gradient is that of the uncorrected expression.
+//! Everything is computed in `f32` or `f64`. Corrections are detached: the gradient is that of the
+//! uncorrected expression.
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -14,8 +14,8 @@ pub(in crate::tensor) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tenso
     x.try_alu(Op::Fma, &[y, z])
 }
 
-/// A number as a value of the dtype, toward zero, and the rest. Both have one sign, so that their
-/// products with a zero or an infinity add up to what one product is.
+/// Splits a constant into a value of the dtype, rounded toward zero, and the remainder. Both have
+/// one sign, so that products with zeros and infinities add up correctly.
 fn split(c: f64, dtype: DType) -> (f64, f64) {
     if dtype == DType::F64 || !c.is_finite() {
         return (c, 0.0);
@@ -26,14 +26,14 @@ fn split(c: f64, dtype: DType) -> (f64, f64) {
     (high, (c - high) as f32 as f64)
 }
 
-/// `x·y` as its rounded value and the detached error of that.
+/// `x·y` as rounded value and detached rounding error.
 pub(in crate::tensor) fn product(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     let high = x.try_mul(y)?;
     let low = fma(&x.detach(), &y.detach(), &-high.detach())?;
     Ok((high, low))
 }
 
-/// `c·x` as its rounded value and the detached error of that, including the rounding of `c`.
+/// `c·x` as rounded value and detached rounding error, including that of `c`.
 pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
     let (near, rest) = split(c, x.dtype());
     let (high, low) = product(x, &x.literal(near))?;
@@ -41,13 +41,13 @@ pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tenso
     Ok((high, low))
 }
 
-/// `c·x`, as if `c` had twice the precision of the dtype.
+/// `c·x` with `c` in twice the precision of the dtype.
 pub(in crate::tensor) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
     let (near, rest) = split(c, x.dtype());
     if rest == 0.0 { Ok(x * near) } else { fma(x, &x.literal(near), &(x * rest)) }
 }
 
-/// The sum of two values and the error of its rounding.
+/// Sum and its rounding error.
 fn sum(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     let high = x.try_add(y)?;
     let part = high.try_sub(x)?;
@@ -55,7 +55,7 @@ fn sum(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((high, low))
 }
 
-/// `x·(a + b·x²)` as its rounded value and the detached error of that.
+/// `x·(a + b·x²)` as rounded value and detached rounding error.
 pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
     let d = x.detach();
     let (square, square_low) = product(x, x)?;
@@ -65,13 +65,12 @@ pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor
     let low = factor_low.try_add(term_low)?.try_add(&square_low * b)? + a_rest;
     let (_, high_low) = product(&d, &factor)?;
     let low = high_low.try_add(d.try_mul(low)?)?;
-    // The same value as `high`, and differentiable.
+    // Same value as `high`, but differentiable.
     Ok((x.try_mul(term + a_near)?, low))
 }
 
-/// `x·sigmoid(z)` for a `z` in two parts, of which the second is small. The exponential is never
-/// subnormal where the product is not: below -32 it is scaled by e⁶⁴, and that is taken out at the
-/// end.
+/// `x·sigmoid(z)` for a `z` with a small second part. Below -32 the exponential is scaled by e⁶⁴,
+/// so that it is not subnormal where the product is normal.
 pub(in crate::tensor) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
     let far = z.try_lt(-32)?;
     let e = far.try_where_(z + 64.0, -z)?.exp();
@@ -83,7 +82,7 @@ pub(in crate::tensor) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> 
     far.try_where_(tail, x.try_div(e + 1.0)?)
 }
 
-/// e^(a²/2)·Φ(-a)·(a+3) in powers of (a-3)/(a+3) for 0 ≤ a ≤ 14.6: error 0.6·2⁻²⁴, and 1.5 exactly
+/// e^(a²/2)·Φ(-a)·(a+3) in powers of (a-3)/(a+3) for 0 ≤ a ≤ 14.6: error 0.6·2⁻²⁴, and exactly 1.5
 /// at -1, where a is 0.
 const MILLS_F32: [f64; 11] = [
     0.7290837,
@@ -130,12 +129,12 @@ const MILLS_F64: [f64; 25] = [
 /// 1/√(2π).
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
-/// `x·Φ(x)`, where Φ is the distribution function of the standard normal distribution. The tail
-/// below zero keeps its relative precision, which `(1 + erf)/2` loses.
+/// `x·Φ(x)` with the standard normal distribution function Φ. The lower tail keeps its relative
+/// precision, which `(1 + erf)/2` loses.
 pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0)?;
     let size = below.try_where_(-x, x)?;
-    // From here on Φ is 0 or 1 in both dtypes, and the square must not overflow.
+    // Beyond 40 Φ is 0 or 1 in both dtypes, and the square could overflow.
     let a = size.try_gt(40)?.try_where_(40.0, size)?;
     let (square, low) = product(&a, &a)?;
     let e = (&square * -0.5).exp();

@@ -290,13 +290,13 @@ impl Tensor {
         /// assert_eq!(x.conv2d(&w, Conv::new().stride(2).padding(1)).shape(), [1, 1, 2, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn conv2d | try_conv2d(&self, weight: &Tensor, how: Conv) -> Tensor {
+        pub fn conv2d | try_conv2d(&self, weight: &Tensor, options: Conv) -> Tensor {
             if self.is_unbatched(weight) {
-                return self.try_unsqueeze(0)?.try_conv2d(weight, how)?.try_squeeze(0);
+                return self.try_unsqueeze(0)?.try_conv2d(weight, options)?.try_squeeze(0);
             }
-            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
-                Some([x, w, b]) => conv(&x, &w, &how.with_bias(b)),
-                None => conv(self, weight, &how),
+            match autocast::narrow([self, weight, options.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv(&x, &w, &options.with_bias(b)),
+                None => conv(self, weight, &options),
             }
         }
 
@@ -318,14 +318,17 @@ impl Tensor {
         pub fn conv_transpose2d | try_conv_transpose2d(
             &self,
             weight: &Tensor,
-            how: Conv,
+            options: Conv,
         ) -> Tensor {
             if self.is_unbatched(weight) {
-                return self.try_unsqueeze(0)?.try_conv_transpose2d(weight, how)?.try_squeeze(0);
+                return self
+                    .try_unsqueeze(0)?
+                    .try_conv_transpose2d(weight, options)?
+                    .try_squeeze(0);
             }
-            match autocast::narrow([self, weight, how.bias.as_ref().unwrap_or(weight)]) {
-                Some([x, w, b]) => conv_transpose(&x, &w, &how.with_bias(b)),
-                None => conv_transpose(self, weight, &how),
+            match autocast::narrow([self, weight, options.bias.as_ref().unwrap_or(weight)]) {
+                Some([x, w, b]) => conv_transpose(&x, &w, &options.with_bias(b)),
+                None => conv_transpose(self, weight, &options),
             }
         }
     }
@@ -339,9 +342,9 @@ impl Tensor {
 }
 
 /// Convolves the input, dilated and padded with zeros, with the flipped weight.
-fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor> {
     const OP: &str = "conv_transpose2d";
-    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    let (xs, ws, groups) = (x.dims(), weight.dims(), options.groups);
     if ws.len() < 3 || xs.len() != ws.len() {
         return wrong_shape(
             OP,
@@ -364,10 +367,10 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     if ws[2..].contains(&0) || xs[2..].contains(&0) {
         return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: an empty axis or window"));
     }
-    let stride = how.stride.positive(OP, "stride", n)?;
-    let dilation = how.dilation.positive(OP, "dilation", n)?;
-    let extra = how.output_padding.resolve(OP, "output_padding", n)?;
-    let padding = how.padding.resolve(OP, n)?;
+    let stride = options.stride.positive(OP, "stride", n)?;
+    let dilation = options.dilation.positive(OP, "dilation", n)?;
+    let extra = options.output_padding.resolve(OP, "output_padding", n)?;
+    let padding = options.padding.resolve(OP, n)?;
     let mut t = x.clone();
     for i in 0..n {
         let (axis, size) = (i + 2, xs[i + 2]);
@@ -431,13 +434,13 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     let w =
         w.movement(Movement::reshape([groups * outputs, channels].into_iter().chain(kernels)))?;
     let w = w.movement(Movement::flip((0..ws.len()).map(|a| a >= 2)))?;
-    let plain = Conv { stride: 1.into(), padding: 0.into(), ..how.clone() };
+    let plain = Conv { stride: 1.into(), padding: 0.into(), ..options.clone() };
     for_op(OP, conv(&t, &w, &plain))
 }
 
-fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
+fn conv(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor> {
     const OP: &str = "conv2d";
-    let (xs, ws, groups) = (x.dims(), weight.dims(), how.groups);
+    let (xs, ws, groups) = (x.dims(), weight.dims(), options.groups);
     if ws.len() < 3 || xs.len() != ws.len() {
         return wrong_shape(
             OP,
@@ -462,15 +465,15 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     if ws[2..].contains(&0) {
         return wrong_shape(OP, format!("weight {ws:?} has an empty window"));
     }
-    let stride = how.stride.positive(OP, "stride", n)?;
-    let dilation = how.dilation.positive(OP, "dilation", n)?;
-    let padding = how.padding.resolve(OP, n)?;
+    let stride = options.stride.positive(OP, "stride", n)?;
+    let dilation = options.dilation.positive(OP, "dilation", n)?;
+    let padding = options.padding.resolve(OP, n)?;
     let list: Vec<Window> = (0..n)
         .map(|i| Window { kernel: ws[i + 2], stride: stride[i], dilation: dilation[i] })
         .collect();
     let padded =
         for_op(OP, x.movement(Movement::pad([(0, 0), (0, 0)].into_iter().chain(padding))))?;
-    let wanted = match how.winograd {
+    let wanted = match options.winograd {
         Some(on) => on,
         None => env::config()?.winograd,
     };
@@ -479,7 +482,7 @@ fn conv(x: &Tensor, weight: &Tensor, how: &Conv) -> Result<Tensor> {
     } else {
         direct_conv(OP, &padded, weight, groups, &list)?
     };
-    match &how.bias {
+    match &options.bias {
         None => Ok(out),
         Some(b) => {
             let b = broadcast_to(OP, b, &[ws[0]])?.movement(Movement::reshape(

@@ -127,15 +127,15 @@ impl Tensor {
         pub fn cross_entropy | try_cross_entropy(
             &self,
             target: &Tensor,
-            how: impl Into<CrossEntropy>,
+            options: impl Into<CrossEntropy>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_cross_entropy(target, how);
+                return x.try_cross_entropy(target, options);
             }
-            let (axis, how) = (class_axis("cross_entropy", self)?, how.into());
-            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &how)?
+            let (axis, options) = (class_axis("cross_entropy", self)?, options.into());
+            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &options)?
                 .try_log_softmax(axis as isize)?;
-            class_loss("cross_entropy", &logp, target, axis, &how)?
+            class_loss("cross_entropy", &logp, target, axis, &options)?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -152,13 +152,13 @@ impl Tensor {
         pub fn nll_loss | try_nll_loss(
             &self,
             target: &Tensor,
-            how: impl Into<CrossEntropy>,
+            options: impl Into<CrossEntropy>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_nll_loss(target, how);
+                return x.try_nll_loss(target, options);
             }
             let axis = class_axis("nll_loss", self)?;
-            class_loss("nll_loss", &self.as_wide_float(), target, axis, &how.into())?
+            class_loss("nll_loss", &self.as_wide_float(), target, axis, &options.into())?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -176,10 +176,10 @@ impl Tensor {
         pub fn sparse_categorical_crossentropy | try_sparse_categorical_crossentropy(
             &self,
             target: &Tensor,
-            how: impl Into<CrossEntropy>,
+            options: impl Into<CrossEntropy>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_sparse_categorical_crossentropy(target, how);
+                return x.try_sparse_categorical_crossentropy(target, options);
             }
             const OP: &str = "sparse_categorical_crossentropy";
             if !target.dtype().is_int() {
@@ -189,10 +189,10 @@ impl Tensor {
                 );
             }
             let axis = resolve_axis(OP, -1, &self.dims())?;
-            let how = how.into();
-            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &how)?
+            let options = options.into();
+            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &options)?
                 .try_log_softmax(-1)?;
-            class_loss(OP, &logp, target, axis, &how)?.try_cast(self.as_float().dtype())
+            class_loss(OP, &logp, target, axis, &options)?.try_cast(self.as_float().dtype())
         }
     }
 }
@@ -230,8 +230,8 @@ pub(in crate::tensor) fn check_classes(
 }
 
 /// Index that is ignored.
-fn ignored_index(target: &Tensor, how: &CrossEntropy) -> Option<i64> {
-    how.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED))
+fn ignored_index(target: &Tensor, options: &CrossEntropy) -> Option<i64> {
+    options.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED))
 }
 
 /// Mask of targets that are not ignored. In `i64`, because the index may be outside the target's
@@ -246,14 +246,14 @@ fn mask_ignored_rows(
     x: &Tensor,
     target: &Tensor,
     axis: usize,
-    how: &CrossEntropy,
+    options: &CrossEntropy,
 ) -> Result<Tensor> {
     // `class_loss` reports other forms of targets.
     let rows = x.dims().into_iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, n)| n);
     if !target.dtype().is_int() || !rows.eq(target.dims()) {
         return Ok(x.copy());
     }
-    match counted_mask(target, ignored_index(target, how))? {
+    match counted_mask(target, ignored_index(target, options))? {
         Some(counted) => counted.try_unsqueeze(axis as isize)?.try_where_(x, 0.0),
         None => Ok(x.copy()),
     }

@@ -1,10 +1,10 @@
-//! Connectionist temporal classification (Graves and others, 2006): the likelihood of a sequence of
-//! labels under all alignments to a longer sequence of frames.
+//! Connectionist temporal classification (Graves et al., 2006): the likelihood of a label sequence
+//! under all alignments to a longer sequence of frames.
 //!
-//! With `blank` between, before and after its labels, a target of S labels has 2S + 1 states. A
-//! frame stays in a state, goes on to the next, or skips a blank between two labels that differ.
-//! All probabilities are logarithms; an impossible one is a large finite number below zero in place
-//! of -∞, so that no gradient meets ∞ - ∞.
+//! With blanks between, before and after its labels, a target of S labels has 2S + 1 states. A
+//! frame stays in a state, advances to the next, or skips a blank between two different labels. All
+//! probabilities are logarithms; an impossible one is a large negative number in place of -∞, so
+//! that no gradient meets ∞ - ∞.
 
 use super::create::iota;
 use crate::dtype::DType;
@@ -13,12 +13,12 @@ use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
 use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
 
-/// The logarithm of an impossible probability. A sum of a million of them is inside the range of an
-/// `f32`, and no sum of logarithms of probabilities that an `f32` holds comes near it.
+/// Logarithm of an impossible probability. A sum of a million of them is within the range of `f32`,
+/// and no sum of actual log probabilities comes near it.
 const IMPOSSIBLE: f64 = -1e30;
 const OP: &str = "ctc_loss";
 
-/// Options of [`Tensor::ctc_loss`]. A [`Reduction`] stands for one with nothing else set.
+/// Options of [`Tensor::ctc_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::{Tensor, tensor::Ctc};
@@ -37,7 +37,7 @@ pub struct Ctc {
 }
 
 impl Ctc {
-    /// Blank 0, infinite losses stay, the mean.
+    /// Blank 0, infinite losses, mean.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
@@ -50,7 +50,7 @@ impl Ctc {
     pub fn new() -> Ctc {
         Ctc::default()
     }
-    /// The class that stands for no label.
+    /// Index of the blank class.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
@@ -62,7 +62,7 @@ impl Ctc {
     pub fn blank(self, blank: usize) -> Ctc {
         Ctc { blank, ..self }
     }
-    /// Losses that are infinite, because a target has no alignment to so few frames, count as 0.
+    /// Sets infinite losses, of targets without an alignment to the frames, to 0.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
@@ -76,8 +76,7 @@ impl Ctc {
     pub fn zero_infinity(self) -> Ctc {
         Ctc { zero_infinity: true, ..self }
     }
-    /// What becomes of the losses of the single sequences. The mean is over losses that are divided
-    /// by the lengths of their targets.
+    /// Sets the reduction. The mean is over losses divided by the lengths of their targets.
     ///
     /// ```
     /// use picograd::{
@@ -102,7 +101,7 @@ impl From<Reduction> for Ctc {
     }
 }
 
-/// The logarithm of a sum of exponentials, of finite numbers.
+/// Log-sum-exp of finite numbers.
 fn log_add(terms: &[Tensor]) -> Result<Tensor> {
     let mut max = terms[0].detach();
     for t in &terms[1..] {
@@ -115,9 +114,9 @@ fn log_add(terms: &[Tensor]) -> Result<Tensor> {
     sum.log().try_add(max)
 }
 
-/// The logarithms of the probabilities of being in each state after the last frame, from those of
-/// the frames' labels, `[frames, batch, states]`. `skips` says which states may be entered from two
-/// before, and `lengths` how many frames of each sequence count.
+/// Log probabilities of each state after the last frame, from those of the frames' labels,
+/// `[frames, batch, states]`. `skips` masks states that may be entered from two before, and
+/// `lengths` are the frames of each sequence.
 fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let [frames, batch, states] = emitted.dims()[..] else { panic!("frames, batch and states") };
     let first = iota(states).try_eq(0)?;
@@ -143,8 +142,8 @@ fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor>
     Ok(last.remove(0))
 }
 
-/// Targets that lie one after the other, as rows.
-fn rows(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
+/// Splits concatenated targets into rows.
+fn split_targets(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
     let total = targets.dims()[0];
     let starts = lengths.try_cumsum(0)?.try_sub(lengths)?.try_unsqueeze(-1)?;
     let place = starts
@@ -156,8 +155,8 @@ fn rows(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
     targets.try_reshape([1, total])?.try_expand([batch, total])?.try_gather(1, &place)
 }
 
-/// Refuses labels outside the classes, where they and the lengths are in the host's memory. What
-/// lies behind the end of a target is never read.
+/// Checks labels in host memory against the classes. Elements behind the end of a target are never
+/// read.
 fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()> {
     let (Some(values), Some(lengths)) = (targets.at_hand(), lengths.at_hand()) else {
         return Ok(());
@@ -185,14 +184,14 @@ fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()
 
 impl Tensor {
     fallible! {
-        /// How unlikely targets are under these logarithms of probabilities, `[frames, batch,
-        /// classes]` or `[frames, classes]` as [`log_softmax`](Self::log_softmax) gives them, over
-        /// all alignments. The targets are `[batch, labels]`, filled up with anything, or one after
-        /// the other in one axis, which costs more. `input_lengths` and `target_lengths` say for
-        /// each sequence how many frames and labels count; lengths beyond the axes count as all.
+        /// CTC loss: the negative log likelihood of targets under these log probabilities,
+        /// `[frames, batch, classes]` or `[frames, classes]`, over all alignments. The targets are
+        /// `[batch, labels]` with any padding, or concatenated along one axis, which costs more.
+        /// `input_lengths` and `target_lengths` are the frames and labels of each sequence, limited
+        /// to the axes.
         ///
-        /// A target without labels is as likely as blanks in all frames. A target that has no
-        /// alignment costs ∞, and its gradient is 0. The frames are a loop of the graph
+        /// A target without labels is as likely as blanks in all frames. A target without an
+        /// alignment has loss ∞ and gradient 0. The frames are a loop of the graph
         /// ([`scan`](Self::scan)).
         ///
         /// ```
@@ -210,12 +209,12 @@ impl Tensor {
             targets: &Tensor,
             input_lengths: &Tensor,
             target_lengths: &Tensor,
-            how: impl Into<Ctc>,
+            options: impl Into<Ctc>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_ctc_loss(targets, input_lengths, target_lengths, how);
+                return x.try_ctc_loss(targets, input_lengths, target_lengths, options);
             }
-            let (how, dims) = (how.into(), self.dims());
+            let (options, dims) = (options.into(), self.dims());
             let single = dims.len() == 2;
             if single {
                 let one = |t: &Tensor| {
@@ -229,9 +228,13 @@ impl Tensor {
                 let (frames, labels) = (one(input_lengths)?, one(target_lengths)?);
                 let targets =
                     if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };
-                let loss =
-                    self.try_unsqueeze(1)?.try_ctc_loss(&targets, &frames, &labels, how.clone())?;
-                return if how.reduction == Reduction::None {
+                let loss = self.try_unsqueeze(1)?.try_ctc_loss(
+                    &targets,
+                    &frames,
+                    &labels,
+                    options.clone(),
+                )?;
+                return if options.reduction == Reduction::None {
                     loss.try_squeeze(0)
                 } else {
                     Ok(loss)
@@ -259,24 +262,24 @@ impl Tensor {
                     );
                 }
             }
-            if how.blank >= classes {
-                return wrong_shape(OP, format!("blank is class {} of {classes}", how.blank));
+            if options.blank >= classes {
+                return wrong_shape(OP, format!("blank is class {} of {classes}", options.blank));
             }
-            if how.reduction == Reduction::BatchMean {
-                return wrong_shape(OP, "takes the reductions Mean, Sum and None");
+            if options.reduction == Reduction::BatchMean {
+                return wrong_shape(OP, "expected the reduction Mean, Sum or None, got BatchMean");
             }
             check_labels(targets, target_lengths, classes)?;
             let (inputs, labels) =
                 (input_lengths.try_cast(DType::I64)?, target_lengths.try_cast(DType::I64)?);
             let targets = match targets.dims()[..] {
                 [n, _] if n == batch => targets.try_cast(DType::I64)?,
-                [_] => rows(&targets.try_cast(DType::I64)?, &labels, batch)?,
+                [_] => split_targets(&targets.try_cast(DType::I64)?, &labels, batch)?,
                 _ => {
                     return wrong_shape(
                         OP,
                         format!(
-                            "targets of shape {:?} for a batch of {batch}; they are [batch, \
-                             labels] or [all labels]",
+                            "expected targets of [batch, labels] or [all labels] for a batch of \
+                             {batch}, got {:?}",
                             targets.dims()
                         ),
                     );
@@ -287,7 +290,7 @@ impl Tensor {
             checked_numel(OP, &[frames, batch, states])?;
             let labels = labels.try_clamp(0, count as i64)?;
             // Blank, label, blank, label, …, blank.
-            let blank = how.blank as i64;
+            let blank = options.blank as i64;
             let pairs =
                 targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
             let path = pairs
@@ -316,13 +319,13 @@ impl Tensor {
             let sum = ends.try_sub(&max)?.exp().reduce_axes(OP, Fold::Add, &Axes::from(-1))?;
             let likelihood = sum.log().try_add(max.try_squeeze(-1)?)?;
             let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
-            let worst = if how.zero_infinity { 0.0 } else { f64::INFINITY };
+            let worst = if options.zero_infinity { 0.0 } else { f64::INFINITY };
             let each = possible.try_where_(-likelihood, worst)?;
-            let each = match how.reduction {
+            let each = match options.reduction {
                 Reduction::Mean => each.try_div(labels.try_maximum(1)?.try_cast(each.dtype())?)?,
                 _ => each,
             };
-            self.reduced(&each, how.reduction)
+            self.reduced(&each, options.reduction)
         }
     }
 }

@@ -16,13 +16,13 @@ const TERMS: usize = 40;
 /// once in 1e13 draws.
 const TRIES: usize = 16;
 
-fn drawn(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
+fn uniform_like(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
     uniform(op, &Shape::from(shape), like.device())?.try_cast(like.dtype())
 }
 
 /// Number of partial sums of the probabilities below a uniform number.
 fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
-    let u = drawn(op, rate, &rate.dims())?.contiguous();
+    let u = uniform_like(op, rate, &rate.dims())?.contiguous();
     let mut term = (-rate).exp();
     let mut sum = term.clone();
     let mut count = rate.zeros_like();
@@ -61,7 +61,7 @@ fn log_probability(k: &Tensor, rate: &Tensor) -> Result<Tensor> {
 /// success is taken.
 fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     let shape: Dims = [TRIES].into_iter().chain(rate.dims()).collect();
-    let (u, v) = (drawn(op, rate, &shape)? - 0.5, 1.0 - drawn(op, rate, &shape)?);
+    let (u, v) = (uniform_like(op, rate, &shape)? - 0.5, 1.0 - uniform_like(op, rate, &shape)?);
     let b = rate.sqrt() * 2.53 + 0.931;
     let a = &b * 0.02483 - 0.059;
     let alpha = 1.1328 / (&b - 3.4) + 1.1239;

@@ -19,7 +19,7 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
-fn bad<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Result<T> {
+fn formula_error<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Result<T> {
     wrong_shape(op, format!("{formula:?}: {why}"))
 }
 
@@ -27,7 +27,7 @@ fn bad<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Resul
 fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
     let parts: Vec<&str> = term.split("...").collect();
     if parts.len() > 2 {
-        return bad("einsum", formula, format_args!("`...` is repeated in {term:?}"));
+        return formula_error("einsum", formula, format_args!("`...` is repeated in {term:?}"));
     }
     let mut all = Vec::new();
     for (i, part) in parts.iter().enumerate() {
@@ -36,7 +36,7 @@ fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
         }
         for c in part.chars() {
             if !c.is_alphabetic() {
-                return bad(
+                return formula_error(
                     "einsum",
                     formula,
                     format_args!("{c:?} is not an axis name; expected letters"),
@@ -54,7 +54,7 @@ impl Labelled {
         let letters = term.replace("...", "").chars().count();
         let dotted = term.contains("...");
         if letters > dims.len() || (!dotted && letters != dims.len()) {
-            return bad(
+            return formula_error(
                 "einsum",
                 formula,
                 format_args!("{term:?} names {letters} axes, and the tensor is {dims:?}"),
@@ -70,7 +70,7 @@ impl Labelled {
         while let Some((a, b)) = twice(&l.labels) {
             let dims = l.x.dims();
             if dims[a] != dims[b] {
-                return bad(
+                return formula_error(
                     "einsum",
                     formula,
                     format_args!(
@@ -87,7 +87,7 @@ impl Labelled {
         Ok(l)
     }
     /// Permutes the axes to an order, with size 1 for missing ones.
-    fn aligned(&self, order: &[Label]) -> Result<Tensor> {
+    fn align(&self, order: &[Label]) -> Result<Tensor> {
         let dims = self.x.dims();
         let place = |l: &Label| self.labels.iter().position(|m| m == l);
         let axes: Dims = order.iter().filter_map(place).collect();
@@ -95,7 +95,7 @@ impl Labelled {
         self.x.movement(Movement::Permute(axes))?.movement(Movement::Reshape(sizes))
     }
     /// Sums over the axes that are not kept.
-    fn summed(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
+    fn sum_except(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
         let gone: Vec<isize> = (0..self.labels.len())
             .filter(|&i| !keep(&self.labels[i]))
             .map(|i| i as isize)
@@ -118,7 +118,7 @@ impl Labelled {
             .collect();
         let (kept, gone): (Vec<Label>, Vec<Label>) = both.into_iter().partition(keep);
         let order = [&kept[..], &gone[..]].concat();
-        let (x, y) = (self.aligned(&order)?, other.aligned(&order)?);
+        let (x, y) = (self.align(&order)?, other.align(&order)?);
         let x = if gone.is_empty() {
             x.try_mul(y)?
         } else {
@@ -155,7 +155,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     };
     let inputs: Vec<&str> = left.split(',').collect();
     if inputs.len() != operands.len() {
-        return bad(
+        return formula_error(
             "einsum",
             formula,
             format_args!(
@@ -191,17 +191,29 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
             Some((_, known)) if size == 1 || *known == size => {}
             Some((_, known)) => {
                 let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
-                return bad("einsum", formula, format_args!("{name} has sizes {known} and {size}"));
+                return formula_error(
+                    "einsum",
+                    formula,
+                    format_args!("{name} has sizes {known} and {size}"),
+                );
             }
         }
     }
     for (i, label) in out.iter().enumerate() {
         let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
         if out[..i].contains(label) {
-            return bad("einsum", formula, format_args!("axis {name} is repeated in the result"));
+            return formula_error(
+                "einsum",
+                formula,
+                format_args!("axis {name} is repeated in the result"),
+            );
         }
         if !sizes.iter().any(|(l, _)| l == label) {
-            return bad("einsum", formula, format_args!("{name} of the result is in no term"));
+            return formula_error(
+                "einsum",
+                formula,
+                format_args!("{name} of the result is in no term"),
+            );
         }
     }
     // From left to right, summing over each name as soon as no later term has it.
@@ -215,13 +227,13 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
         );
         move |l: &Label| out.contains(l) || rest.contains(l)
     };
-    let mut all = terms[0].summed(&later(1))?;
+    let mut all = terms[0].sum_except(&later(1))?;
     for (i, t) in terms.iter().enumerate().skip(1) {
         let others = later(i + 1);
-        let alone = t.summed(&|l: &Label| others(l) || all.labels.contains(l))?;
+        let alone = t.sum_except(&|l: &Label| others(l) || all.labels.contains(l))?;
         all = all.times(&alone, &others)?;
     }
-    all.aligned(&out)
+    all.align(&out)
 }
 
 /// Axes of one side of a rearrangement, each with the names that it is composed of. `rest` are the
@@ -235,7 +247,11 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
             ("(", None) => open = Some(Vec::new()),
             (")", Some(_)) => all.extend(open.take()),
             ("(" | ")", _) => {
-                return bad("rearrange", formula, "parentheses do not match; they do not nest");
+                return formula_error(
+                    "rearrange",
+                    formula,
+                    "parentheses do not match; they do not nest",
+                );
             }
             ("...", None) => all.extend(rest.iter().map(|r| vec![r.clone()])),
             ("...", Some(group)) => group.extend(rest.iter().cloned()),
@@ -245,28 +261,36 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
                 if !name.chars().all(|c| c.is_alphanumeric() || c == '_')
                     || name.starts_with(|c: char| c.is_numeric()) =>
             {
-                return bad("rearrange", formula, format_args!("{name:?} is not an axis name"));
+                return formula_error(
+                    "rearrange",
+                    formula,
+                    format_args!("{name:?} is not an axis name"),
+                );
             }
             (name, Some(group)) => group.push(name.to_string()),
             (name, None) => all.push(vec![name.to_string()]),
         }
     }
-    if open.is_some() { bad("rearrange", formula, "a parenthesis is not closed") } else { Ok(all) }
+    if open.is_some() {
+        formula_error("rearrange", formula, "a parenthesis is not closed")
+    } else {
+        Ok(all)
+    }
 }
 
 fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tensor> {
     const OP: &str = "rearrange";
     let dims = x.dims();
     let Some((left, right)) = formula.split_once("->") else {
-        return bad(OP, formula, "there is no `->`");
+        return formula_error(OP, formula, "there is no `->`");
     };
     if left.matches("...").count() > 1 || right.matches("...").count() > 1 {
-        return bad(OP, formula, "`...` is repeated on one side");
+        return formula_error(OP, formula, "`...` is repeated on one side");
     }
     let without = groups(formula, left, &[])?.len();
     let dotted = left.contains("...");
     if without > dims.len() || (!dotted && without != dims.len()) {
-        return bad(
+        return formula_error(
             OP,
             formula,
             format_args!("the left side has {without} axes, and the tensor is {dims:?}"),
@@ -282,13 +306,17 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
     if let Some(name) =
         names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)).map(|(_, n)| n)
     {
-        return bad(OP, formula, format_args!("axis {name} is repeated on the left"));
+        return formula_error(OP, formula, format_args!("axis {name} is repeated on the left"));
     }
     if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
-        return bad(OP, formula, "expected the same names on both sides, each once");
+        return formula_error(OP, formula, "expected the same names on both sides, each once");
     }
     if let Some((name, _)) = given.iter().find(|(n, _)| !names.iter().any(|m| m == n)) {
-        return bad(OP, formula, format_args!("a size is given for {name}, which is no axis"));
+        return formula_error(
+            OP,
+            formula,
+            format_args!("a size is given for {name}, which is no axis"),
+        );
     }
     // Size of each name: given, or inferred from its axis.
     let mut sizes: Vec<usize> = Vec::new();
@@ -301,7 +329,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         if open > 1 || product * left_over != size {
             let what =
                 if open > 1 { "give all sizes but one" } else { "its sizes do not divide it" };
-            return bad(
+            return formula_error(
                 OP,
                 formula,
                 format_args!("an axis of {size} is composed of {}: {what}", group.join(" and ")),

@@ -312,7 +312,7 @@ impl Tensor {
             axis: isize,
             index: &Tensor,
             src: impl Into<Operand>,
-            how: Scatter,
+            reduction: Scatter,
             include_self: bool,
         ) -> Tensor {
             const OP: &str = "scatter_reduce";
@@ -321,13 +321,13 @@ impl Tensor {
             // Narrow floats accumulate in f32 and are rounded once.
             let acc = if self.is_floating_point() { sum_acc(self.dtype()) } else { self.dtype() };
             let (mut old, mut src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
-            if matches!(how, Scatter::Amax | Scatter::Amin)
+            if matches!(reduction, Scatter::Amax | Scatter::Amin)
                 && (old.requires_grad() || src.requires_grad())
             {
                 // The gradient compares elements with the result.
                 (old, src) = (old.materialized(), src.materialized());
             }
-            let (combine, neutral) = match how {
+            let (combine, neutral) = match reduction {
                 Scatter::Sum | Scatter::Mean => (Combine::Add, old.literal(0)),
                 Scatter::Prod => (Combine::Mul, old.literal(1)),
                 Scatter::Amax => (Combine::Max, old.literal(acc.min_value())),
@@ -337,7 +337,7 @@ impl Tensor {
             let start =
                 if include_self { old } else { w.scatter_onto(OP, &old, &neutral, Combine::Set)? };
             let mut all = w.scatter_onto(OP, &start, &src, combine)?;
-            if how == Scatter::Mean {
+            if reduction == Scatter::Mean {
                 let none = Tensor::full((), include_self as i32).try_expand(&w.part.dims())?;
                 let count = w.scatter_onto(
                     OP,

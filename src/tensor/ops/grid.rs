@@ -1,6 +1,5 @@
-//! Pictures rearranged and sampled: channels to pixels and back, windows as columns and back, and
-//! values at points of a grid. All but the sampling is movement; sampling reads elements with
-//! `gather`.
+//! Images: pixel shuffle, unfolding and folding of windows, and sampling on a grid. All but the
+//! sampling are movement ops; sampling is a gather.
 
 use super::conv::{Window, windows};
 use crate::dtype::{DType, sum_acc};
@@ -9,32 +8,31 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::{Axes, Spatial, Tensor, for_op, wrong_shape};
 
-/// What [`Tensor::grid_sample`] makes of the elements around a point.
+/// Interpolation of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GridMode {
     /// Linear interpolation along each axis: bilinear, trilinear.
     #[default]
     Linear,
-    /// The nearest element; of two equally near the one at the even index.
+    /// Nearest element; ties take the even index.
     Nearest,
-    /// Cubic interpolation from four elements along each of two axes: bicubic, with the factor
-    /// -0.75.
+    /// Bicubic interpolation with the coefficient -0.75, for two spatial axes.
     Cubic,
 }
 
-/// What [`Tensor::grid_sample`] reads outside the picture.
+/// Padding of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GridPadding {
     /// Zeros.
     #[default]
     Zeros,
-    /// The nearest element of the border.
+    /// Nearest element of the border.
     Border,
-    /// The picture mirrored at its borders.
+    /// Reflection at the borders.
     Reflection,
 }
 
-/// How [`Tensor::grid_sample`] runs: `GridSample::new().padding(GridPadding::Border)`.
+/// Options of [`Tensor::grid_sample`]: `GridSample::new().padding(GridPadding::Border)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GridSample {
     mode: GridMode,
@@ -43,7 +41,7 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// Linear interpolation, zeros outside, and -1 and 1 at the borders of the outermost elements.
+    /// Linear interpolation, zero padding, with -1 and 1 at the borders of the outermost elements.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::GridSample};
@@ -55,7 +53,7 @@ impl GridSample {
     pub fn new() -> GridSample {
         GridSample::default()
     }
-    /// What is made of the elements around a point.
+    /// Sets the interpolation.
     ///
     /// ```
     /// use picograd::{
@@ -70,7 +68,7 @@ impl GridSample {
     pub fn mode(self, mode: GridMode) -> GridSample {
         GridSample { mode, ..self }
     }
-    /// What is read outside the picture.
+    /// Sets the padding.
     ///
     /// ```
     /// use picograd::{
@@ -85,7 +83,7 @@ impl GridSample {
     pub fn padding(self, padding: GridPadding) -> GridSample {
         GridSample { padding, ..self }
     }
-    /// -1 and 1 at the centers of the outermost elements.
+    /// Places -1 and 1 at the centers of the outermost elements.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::GridSample};
@@ -98,8 +96,9 @@ impl GridSample {
         GridSample { align_corners: true, ..self }
     }
 
-    /// Where a coordinate from -1 to 1 lies on an axis, in elements from the center of the first.
-    fn place(&self, at: &Tensor, size: usize) -> Tensor {
+    /// Converts a coordinate from -1..=1 to a position on an axis, from the center of the first
+    /// element.
+    fn position(&self, at: &Tensor, size: usize) -> Tensor {
         let n = size as f64;
         if self.align_corners {
             (at + 1.0) * ((n - 1.0) / 2.0)
@@ -108,12 +107,12 @@ impl GridSample {
         }
     }
 
-    /// The place that is read for one that may be outside its axis.
+    /// Applies the padding to a position that may be outside its axis.
     fn padded(&self, place: Tensor, size: usize) -> Result<Tensor> {
         let n = size as f64;
         match self.padding {
             GridPadding::Zeros => Ok(place),
-            GridPadding::Border => on_axis(&place, n),
+            GridPadding::Border => clamp_to_axis(&place, n),
             GridPadding::Reflection => {
                 let (low, span) = if self.align_corners { (0.0, n - 1.0) } else { (-0.5, n) };
                 if span == 0.0 {
@@ -124,24 +123,29 @@ impl GridSample {
                 let rest = away.try_sub(&turns * span)?;
                 let odd = (&turns * 0.5).floor().try_mul(2.0)?.try_ne(&turns)?;
                 let back = odd.try_where_(span - &rest, &rest)? + low;
-                on_axis(&back, n)
+                clamp_to_axis(&back, n)
             }
         }
     }
 }
 
-/// The nearest index on an axis of `size` elements. NaN becomes the first, as in PyTorch.
-fn on_axis(place: &Tensor, size: f64) -> Result<Tensor> {
+/// Limits a position to an axis of `size` elements. NaN becomes the first, as in PyTorch.
+fn clamp_to_axis(place: &Tensor, size: f64) -> Result<Tensor> {
     place.isnan().try_where_(0.0, place.try_clamp(0.0, size - 1.0)?)
 }
 
-/// The elements of `x`, `[batch, channels, plane]`, at a place of each axis, `[batch, points]`, and
-/// 0 where one is outside its axis.
-fn read(op: &'static str, x: &Tensor, sizes: &[usize], places: &[&Tensor]) -> Result<Tensor> {
+/// Gathers elements of `x`, `[batch, channels, plane]`, at positions along each axis, `[batch,
+/// points]`; 0 outside.
+fn gather_points(
+    op: &'static str,
+    x: &Tensor,
+    sizes: &[usize],
+    positions: &[&Tensor],
+) -> Result<Tensor> {
     let mut flat: Option<Tensor> = None;
     let mut inside: Option<Tensor> = None;
     let wide = i32::try_from(sizes.iter().product::<usize>()).is_err();
-    for (place, &size) in places.iter().zip(sizes) {
+    for (place, &size) in positions.iter().zip(sizes) {
         let here = place.try_ge(0.0)?.try_bitwise_and(place.try_le((size - 1) as f64)?)?;
         let index =
             here.try_where_(*place, 0.0)?.try_cast(if wide { DType::I64 } else { DType::I32 })?;
@@ -160,18 +164,18 @@ fn read(op: &'static str, x: &Tensor, sizes: &[usize], places: &[&Tensor]) -> Re
     inside.try_unsqueeze(1)?.try_where_(for_op(op, x.try_gather(2, &index))?, x.literal(0))
 }
 
-/// Cubic interpolation at places of two axes, from the four elements around each.
+/// Bicubic interpolation from the 16 elements around each position.
 fn cubic(
     op: &'static str,
     x: &Tensor,
     sizes: &[usize],
-    places: &[Tensor],
-    how: &GridSample,
+    positions: &[Tensor],
+    options: &GridSample,
 ) -> Result<Tensor> {
-    let [y, across] = places else {
+    let [y, across] = positions else {
         return wrong_shape(
             op,
-            format!("cubic interpolation is for two spatial axes, and there are {}", places.len()),
+            format!("cubic interpolation requires two spatial axes, got {}", positions.len()),
         );
     };
     let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
@@ -180,7 +184,7 @@ fn cubic(
         weights
             .into_iter()
             .enumerate()
-            .map(|(i, w)| Ok((how.padded(&low + (i as f64 - 1.0), size)?, w)))
+            .map(|(i, w)| Ok((options.padded(&low + (i as f64 - 1.0), size)?, w)))
             .collect()
     };
     let (rows, columns) = (along(y, sizes[0])?, along(across, sizes[1])?);
@@ -188,7 +192,8 @@ fn cubic(
     for (row, by_row) in &rows {
         let mut line: Option<Tensor> = None;
         for (column, by_column) in &columns {
-            let part = read(op, x, sizes, &[row, column])?.try_mul(by_column.try_unsqueeze(1)?)?;
+            let part = gather_points(op, x, sizes, &[row, column])?
+                .try_mul(by_column.try_unsqueeze(1)?)?;
             line = Some(line.map_or(Ok(part.clone()), |l| l.try_add(&part))?);
         }
         let part = line.expect("four elements").try_mul(by_row.try_unsqueeze(1)?)?;
@@ -197,7 +202,7 @@ fn cubic(
     Ok(sum.expect("four rows"))
 }
 
-/// The weights of four elements for a point at `t` between the second and the third: Keys' kernel.
+/// Weights of four elements for a point at `t` between the second and the third: Keys' kernel.
 fn cubic_weights(t: &Tensor) -> Result<[Tensor; 4]> {
     const A: f64 = -0.75;
     // At a distance of 1 to 2, and of 0 to 1.
@@ -208,7 +213,7 @@ fn cubic_weights(t: &Tensor) -> Result<[Tensor; 4]> {
     Ok([outer(&(t + 1.0))?, inner(t)?, inner(&rest)?, outer(&(&rest + 1.0))?])
 }
 
-/// Windows as the columns of `[batch, channels · kernel, windows]` have them.
+/// Windows of `[batch, channels · kernel, windows]`.
 struct Blocks {
     list: Vec<Window>,
     padding: Vec<(usize, usize)>,
@@ -220,11 +225,11 @@ impl Blocks {
         op: &'static str,
         sizes: &[usize],
         kernel: &Spatial,
-        how: &crate::tensor::Conv,
+        options: &crate::tensor::Conv,
     ) -> Result<Blocks> {
         let n = sizes.len();
         let kernel = kernel.positive(op, "kernel", n)?;
-        let (list, padding) = (how.windows(op, &kernel)?, how.sides(op, n)?);
+        let (list, padding) = (options.windows(op, &kernel)?, options.sides(op, n)?);
         let padded: Dims = (0..n)
             .map(|i| sizes[i].saturating_add(padding[i].0).saturating_add(padding[i].1))
             .collect();
@@ -239,7 +244,7 @@ impl Blocks {
 
 impl Tensor {
     fallible! {
-        /// Channels as pixels: `[…, c·r², h, w]` becomes `[…, c, h·r, w·r]`.
+        /// Rearranges channels to pixels: `[…, c·r², h, w]` becomes `[…, c, h·r, w·r]`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -261,7 +266,7 @@ impl Tensor {
             if square == 0 || c % square != 0 {
                 return wrong_shape(
                     OP,
-                    format!("{c} channels of {dims:?} do not divide into squares of {factor}"),
+                    format!("{c} channels of {dims:?} are not a multiple of {factor}²"),
                 );
             }
             let (n, r) = (lead.len(), factor);
@@ -272,8 +277,8 @@ impl Tensor {
             apart.movement(Movement::permute(order))?.movement(with(&sizes))
         }
 
-        /// The inverse of [`pixel_shuffle`](Self::pixel_shuffle): `[…, c, h·r, w·r]` becomes `[…,
-        /// c·r², h, w]`.
+        /// Inverse of [`pixel_shuffle`](Self::pixel_shuffle): `[…, c, h·r, w·r]` becomes `[…, c·r²,
+        /// h, w]`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -295,7 +300,7 @@ impl Tensor {
             if r == 0 || h % r != 0 || w % r != 0 {
                 return wrong_shape(
                     OP,
-                    format!("rows and columns of {dims:?} do not divide by {factor}"),
+                    format!("rows and columns of {dims:?} are not multiples of {factor}"),
                 );
             }
             let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
@@ -308,10 +313,9 @@ impl Tensor {
             ]))
         }
 
-        /// The windows of a convolution as columns: `[batch, channels, …]` becomes
-        /// `[batch, channels · kernel, windows]`, PyTorch's `unfold` and `im2col`. Stride, padding
-        /// and dilation are those of `how`; there are as many spatial axes as the tensor has after
-        /// the first two.
+        /// Extracts the windows of a convolution as columns: `[batch, channels, …]` becomes
+        /// `[batch, channels · kernel, windows]`, as `unfold` of PyTorch (im2col). Stride, padding
+        /// and dilation are those of `options`; all axes after the first two are spatial.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
@@ -326,21 +330,21 @@ impl Tensor {
         pub fn unfold2d | try_unfold2d(
             &self,
             kernel: impl Into<Spatial>,
-            how: crate::tensor::Conv,
+            options: crate::tensor::Conv,
         ) -> Tensor {
             const OP: &str = "unfold2d";
             let (dims, kernel) = (self.dims(), kernel.into());
-            // A kernel of two numbers is for two axes.
+            // A kernel of two numbers requires two axes.
             if dims.len() == 3
                 && kernel.positive(OP, "kernel", 2).is_ok()
                 && kernel.positive(OP, "kernel", 1).is_err()
             {
-                return self.try_unsqueeze(0)?.try_unfold2d(kernel, how)?.try_squeeze(0);
+                return self.try_unsqueeze(0)?.try_unfold2d(kernel, options)?.try_squeeze(0);
             }
             if dims.len() < 3 {
                 return wrong_shape(OP, format!("expected [batch, channels, …], got {dims:?}"));
             }
-            let blocks = Blocks::new(OP, &dims[2..], &kernel, &how)?;
+            let blocks = Blocks::new(OP, &dims[2..], &kernel, &options)?;
             let padded = self.movement(Movement::pad(
                 [(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()),
             ))?;
@@ -352,9 +356,9 @@ impl Tensor {
             seen.movement(Movement::reshape([dims[0], rows, blocks.counts.iter().product()]))
         }
 
-        /// The inverse of [`unfold2d`](Self::unfold2d) but for windows that overlap, whose elements
-        /// are added: `[batch, channels · kernel, windows]` becomes `[batch, channels, …]` with
-        /// spatial axes of the given size, PyTorch's `fold` and `col2im`.
+        /// Adjoint of [`unfold2d`](Self::unfold2d), which sums overlapping windows: `[batch,
+        /// channels · kernel, windows]` becomes `[batch, channels, …]` with spatial axes of the
+        /// given size, as `fold` of PyTorch (col2im).
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
@@ -367,24 +371,24 @@ impl Tensor {
             &self,
             size: impl Into<crate::tensor::Sizes>,
             kernel: impl Into<Spatial>,
-            how: crate::tensor::Conv,
+            options: crate::tensor::Conv,
         ) -> Tensor {
             const OP: &str = "fold2d";
             let (dims, size) = (self.dims(), size.into().shape(OP)?);
             if size.is_empty() {
-                return wrong_shape(OP, "a size of no axes");
+                return wrong_shape(OP, "expected one spatial size or more, got none");
             }
             if dims.len() == 2 {
                 let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
-                return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, how)?.try_squeeze(0);
+                return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, options)?.try_squeeze(0);
             }
-            let blocks = Blocks::new(OP, &size, &kernel.into(), &how)?;
+            let blocks = Blocks::new(OP, &size, &kernel.into(), &options)?;
             let (kernel, windows) =
                 (blocks.kernel().product::<usize>(), blocks.counts.iter().product::<usize>());
             if dims.len() != 3 || !dims[1].is_multiple_of(kernel) || dims[2] != windows {
                 let msg = format!(
-                    "{dims:?} is not [batch, channels · {kernel}, {windows}], which windows of \
-                     {size:?} are"
+                    "expected [batch, channels · {kernel}, {windows}] for windows of {size:?}, \
+                     got {dims:?}"
                 );
                 return wrong_shape(OP, msg);
             }
@@ -402,27 +406,25 @@ impl Tensor {
                     .chain(blocks.kernel())
                     .chain(blocks.counts.iter().copied()),
             ))?;
-            // [… kernel, count …] of each axis side by side, each with its elements where they
-            // belong.
+            // Axes as pairs [kernel, count], each of which becomes the spatial axis.
             x = x.movement(Movement::permute(
                 [0, 1].into_iter().chain((0..n).flat_map(|i| [2 + i, 2 + n + i])),
             ))?;
             for i in 0..n {
                 x = for_op(
                     OP,
-                    spread(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0),
+                    scatter_windows(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0),
                 )?;
             }
             let kernels: Vec<usize> = (0..n).map(|i| 2 + 2 * i).collect();
             x.reduce_axes(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
         }
 
-        /// The values of pictures at points: of `[batch, channels, h, w]` and a grid `[batch, …,
-        /// 2]` of points (x, y) the values `[batch, channels, …]`; x is a place along the last
-        /// axis. With 3 spatial axes points are (x, y, z). Coordinates go from -1 at one border to
-        /// 1 at the other. Both the picture and the grid have gradients. A NaN among the
-        /// coordinates is the first place of its axis with the paddings of the border and of
-        /// reflections. With zeros it is outside: the nearest element is 0, and linear
+        /// Samples images at points: for `[batch, channels, h, w]` and a grid `[batch, …, 2]` of
+        /// points (x, y) it returns `[batch, channels, …]`; x is along the last axis. With three
+        /// spatial axes points are (x, y, z). Coordinates range from -1 to 1 over an axis. Both the
+        /// images and the grid have gradients. A NaN coordinate reads the first element with border
+        /// or reflection padding. With zeros it is outside: the nearest element is 0, and linear
         /// interpolation gives NaN. Cubic interpolation always gives NaN.
         ///
         /// ```
@@ -433,7 +435,11 @@ impl Tensor {
         /// assert_eq!((y.shape(), y.to_vec::<f32>()?), (vec![1, 1, 1, 2], vec![1.0, 2.5]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn grid_sample | try_grid_sample(&self, grid: &Tensor, how: GridSample) -> Tensor {
+        pub fn grid_sample | try_grid_sample(
+            &self,
+            grid: &Tensor,
+            options: GridSample,
+        ) -> Tensor {
             const OP: &str = "grid_sample";
             let (dims, g) = (self.dims(), grid.dims());
             let n = dims.len().saturating_sub(2);
@@ -441,13 +447,13 @@ impl Tensor {
                 return wrong_shape(
                     OP,
                     format!(
-                        "pictures {dims:?} and a grid {g:?}; they are [batch, channels, …] and \
-                         [batch, …, spatial axes]"
+                        "expected images [batch, channels, …] and a grid [batch, …, spatial \
+                         axes], got {dims:?} and {g:?}"
                     ),
                 );
             }
             if dims[2..].contains(&0) {
-                return wrong_shape(OP, format!("pictures {dims:?} have no element"));
+                return wrong_shape(OP, format!("images {dims:?} are empty"));
             }
             let dtype =
                 crate::tensor::broadcast::promote_operands(&[self.as_float().into(), grid.into()]);
@@ -460,40 +466,44 @@ impl Tensor {
             ]))?;
             let grid = grid.try_cast(wide)?.movement(Movement::reshape([g[0], points, n]))?;
             let at = |axis: usize| {
-                // The first number of a point is along the last axis.
+                // The first coordinate of a point is along the last axis.
                 let along = grid
                     .slice_axis(2, n - 1 - axis, n - axis)?
                     .movement(Movement::reshape([g[0], points]))?;
-                let place = how.place(&along, dims[2 + axis]);
+                let place = options.position(&along, dims[2 + axis]);
                 // Cubic interpolation pads each element that it reads.
-                if how.mode == GridMode::Cubic {
+                if options.mode == GridMode::Cubic {
                     Ok(place)
                 } else {
-                    how.padded(place, dims[2 + axis])
+                    options.padded(place, dims[2 + axis])
                 }
             };
-            let places = (0..n).map(at).collect::<Result<Vec<_>>>()?;
+            let positions = (0..n).map(at).collect::<Result<Vec<_>>>()?;
             let out = Movement::reshape(dims[..2].iter().chain(&g[1..g.len() - 1]).copied());
-            if how.mode == GridMode::Nearest {
-                let nearest: Vec<Tensor> = places.iter().map(|p| p.detach().round()).collect();
-                let y = read(OP, &x, &dims[2..], &nearest.iter().collect::<Vec<_>>())?;
+            if options.mode == GridMode::Nearest {
+                let nearest: Vec<Tensor> = positions.iter().map(|p| p.detach().round()).collect();
+                let y = gather_points(OP, &x, &dims[2..], &nearest.iter().collect::<Vec<_>>())?;
                 return y.movement(out)?.try_cast(self.as_float().dtype());
             }
-            if how.mode == GridMode::Cubic {
-                return cubic(OP, &x, &dims[2..], &places, &how)?
+            if options.mode == GridMode::Cubic {
+                return cubic(OP, &x, &dims[2..], &positions, &options)?
                     .movement(out)?
                     .try_cast(self.as_float().dtype());
             }
-            let low: Vec<Tensor> = places.iter().map(|p| p.detach().floor()).collect();
+            let low: Vec<Tensor> = positions.iter().map(|p| p.detach().floor()).collect();
             let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();
             let mut sum: Option<Tensor> = None;
             for corner in 0..1usize << n {
                 let upper = |i: usize| corner >> i & 1 == 1;
                 let at: Vec<&Tensor> =
                     (0..n).map(|i| if upper(i) { &high[i] } else { &low[i] }).collect();
-                let value = read(OP, &x, &dims[2..], &at)?;
+                let value = gather_points(OP, &x, &dims[2..], &at)?;
                 let share = |i: usize| {
-                    if upper(i) { places[i].try_sub(&low[i]) } else { high[i].try_sub(&places[i]) }
+                    if upper(i) {
+                        positions[i].try_sub(&low[i])
+                    } else {
+                        high[i].try_sub(&positions[i])
+                    }
                 };
                 let weight =
                     (1..n).try_fold(share(0)?, |w, i| w.try_mul(share(i)?))?.try_unsqueeze(1)?;
@@ -508,9 +518,15 @@ impl Tensor {
     }
 }
 
-/// `[… kernel, count …]` as `[… kernel, size …]`: the element of window `i` at `k` of the kernel
-/// comes to `i·stride + k·dilation - before`, and what is outside is cut off.
-fn spread(x: &Tensor, axis: usize, w: Window, size: usize, before: usize) -> Result<Tensor> {
+/// Scatters `[… kernel, count …]` to `[… kernel, size …]`: element `k` of window `i` goes to
+/// `i·stride + k·dilation - before`, and what is outside is removed.
+fn scatter_windows(
+    x: &Tensor,
+    axis: usize,
+    w: Window,
+    size: usize,
+    before: usize,
+) -> Result<Tensor> {
     let dims = x.dims();
     let (kernel, count) = (dims[axis], dims[axis + 1]);
     let with = |sizes: &[usize]| {
@@ -519,17 +535,17 @@ fn spread(x: &Tensor, axis: usize, w: Window, size: usize, before: usize) -> Res
     let pad = |x: &Tensor, at: usize, by: usize| {
         x.movement(Movement::pad((0..x.ndim()).map(|i| if i == at { (0, by) } else { (0, 0) })))
     };
-    // Distances to a second window or element say nothing where there is one.
+    // With one window or one element the distance has no effect.
     let (stride, dilation) =
         (if count == 1 { 1 } else { w.stride }, if kernel == 1 { 1 } else { w.dilation });
-    // Zeros between the elements, and after them as many as all rows are moved, and one row more.
+    // Dilates by the stride, then pads by the shift of all rows and one row more.
     let length = count * stride;
     let apart = pad(&x.movement(with(&[kernel, count, 1]))?, axis + 2, stride - 1)?
         .movement(with(&[kernel, length]))?;
     let row = (length + dilation * (kernel - 1)).max(before + size) + dilation;
     let rows = pad(&apart, axis + 1, row - length)?;
-    // Cut into rows that are shorter by the dilation, row k begins k·dilation earlier, in the zeros
-    // of the row before, and so its elements come k·dilation later.
+    // Reshaped to rows that are shorter by the dilation, row k starts k·dilation earlier, in the
+    // padding of the row before, so that its elements move k·dilation later.
     let flat =
         rows.movement(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - dilation))?;
     flat.movement(with(&[kernel, row - dilation]))?.slice_axis(axis + 1, before, before + size)

@@ -50,7 +50,11 @@ fn search(
 }
 
 /// Sequence and values as rows, and the shape of the result.
-fn rows(op: &'static str, sorted: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
+fn search_rows(
+    op: &'static str,
+    sorted: &Tensor,
+    values: &Tensor,
+) -> Result<(Tensor, Tensor, Dims)> {
     let (s, v) = (sorted.dims(), values.dims());
     let Some((&n, lead)) = s.split_last() else {
         return wrong_shape(op, "expected a sorted sequence of one axis or more, got []");
@@ -311,7 +315,7 @@ impl Tensor {
             sorter: Option<&Tensor>,
         ) -> Tensor {
             const OP: &str = "searchsorted";
-            let (sorted, values, shape) = rows(OP, self, values)?;
+            let (sorted, values, shape) = search_rows(OP, self, values)?;
             let sorter = match sorter {
                 Some(sorter) => {
                     sorter.require_static(OP, 0..sorter.ndim())?;

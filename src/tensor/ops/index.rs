@@ -265,7 +265,11 @@ impl Tensor {
             if view.tensors.is_empty() {
                 Ok(part)
             } else {
-                advanced::read("i", &part, &advanced::places_of("i", &part, &view.tensors)?)
+                advanced::gather_indices(
+                    "i",
+                    &part,
+                    &advanced::resolve_indices("i", &part, &view.tensors)?,
+                )
             }
         }
     }
@@ -295,7 +299,7 @@ impl Tensor {
         let part = if view.tensors.is_empty() {
             broadcast_to("set", &value, &view.out)?
         } else {
-            advanced::written("set", &view.apply(&whole)?, &view.tensors, &value)?
+            advanced::scatter_indices("set", &view.apply(&whole)?, &view.tensors, &value)?
         };
         if view.is_all() && taken.is_empty() {
             return self.assign(part);

@@ -28,7 +28,7 @@ pub enum Interpolate {
 
 impl Interpolate {
     /// True if the mode averages elements and therefore returns floats.
-    fn mixes(self) -> bool {
+    fn averages(self) -> bool {
         !matches!(self, Interpolate::Nearest | Interpolate::NearestExact)
     }
 }
@@ -122,7 +122,7 @@ impl Tensor {
                     format!("expected at most {} sizes for {dims:?}, got {size:?}", dims.len()),
                 );
             }
-            if align_corners && !mode.mixes() {
+            if align_corners && !mode.averages() {
                 return wrong_shape(
                     OP,
                     format!("align_corners requires a linear or cubic mode, got {mode:?}"),
@@ -132,11 +132,11 @@ impl Tensor {
             if dims[first..].contains(&0) || size.contains(&0) {
                 return wrong_shape(OP, format!("from {dims:?} to {size:?}: sizes must not be 0"));
             }
-            let mut x = if mode.mixes() { self.as_wide_float() } else { self.copy() };
+            let mut x = if mode.averages() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {
                 x = resize_axis(&x, first + i, n, mode, align_corners)?;
             }
-            if mode.mixes() { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
+            if mode.averages() { x.try_cast(self.as_float().dtype()) } else { Ok(x) }
         }
     }
 }

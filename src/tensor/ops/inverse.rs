@@ -1,14 +1,14 @@
-//! Inverse trigonometric and hyperbolic functions, and the logarithm near 1: compositions that are
-//! exact near zero and at the ends of their range, and have finite gradients wherever the true
-//! gradient is finite. Narrow floats are computed in `f32` and rounded once.
+//! Inverse trigonometric and hyperbolic functions, and log1p: accurate near zero and at the ends of
+//! their range, with finite gradients wherever the true gradient is finite. Narrow floats are
+//! computed in `f32` and rounded once.
 
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::{Tensor, autocast, or_panic};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
-/// (atan(t)/t - 1)/t² as a polynomial of t² for |t| up to √2-1, from its values at Chebyshev's
-/// nodes. The error of atan is 2.4e-9 of it.
+/// (atan(t)/t - 1)/t² as a polynomial in t² for |t| ≤ √2-1, interpolated at Chebyshev nodes. The
+/// relative error of atan is 2.4e-9.
 const ATAN_F32: [f64; 5] = [
     -0.33333331760434554,
     0.1999954031495797,
@@ -16,7 +16,7 @@ const ATAN_F32: [f64; 5] = [
     0.10743668324830098,
     -0.06451718869358958,
 ];
-/// The same, with an error of 4.7e-18.
+/// Same polynomial with a relative error of 4.7e-18.
 const ATAN_F64: [f64; 11] = [
     -0.3333333333333333,
     0.19999999999995516,
@@ -31,13 +31,13 @@ const ATAN_F64: [f64; 11] = [
     -0.019175404711104935,
 ];
 
-/// The result of a function that is computed in wide floats, in the dtype that it is to have.
+/// Applies a function in wide floats and rounds to the float dtype of `x`.
 pub(in crate::tensor) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
 }
 
-/// A function with its derivative given: that of its pieces is NaN where an infinite slope meets a
-/// factor 0.
+/// Applies a function with a given derivative. That of its pieces would be NaN where an infinite
+/// slope is multiplied by 0.
 pub(in crate::tensor) fn with_slope(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Result<Tensor>,
@@ -46,7 +46,7 @@ pub(in crate::tensor) fn with_slope(
     Tensor::call(&[x], |x| f(&x[0]), move |g, x| Ok(vec![g.try_mul(slope(&x[0])?)?]))
 }
 
-/// -1 or 1.
+/// Sign: -1 or 1.
 fn side(x: &Tensor) -> Result<Tensor> {
     x.try_lt(0)?.try_where_(x.literal(-1.0), x.literal(1.0))
 }
@@ -56,7 +56,7 @@ fn atan(x: &Tensor) -> Result<Tensor> {
     let size = x.try_mul(&s)?;
     let small = size.try_le(std::f64::consts::SQRT_2 - 1.0)?;
     let big = size.try_gt(std::f64::consts::SQRT_2 + 1.0)?;
-    // A branch that is not taken divides by 1, so that its gradient is zero and not NaN.
+    // A branch that is not taken divides by 1, so that its gradient is 0 and not NaN.
     let middle = small.try_bitwise_or(&big)?.try_where_(&s, x)?;
     let turned = middle.try_sub(&s)?.try_div(middle.try_mul(&s)? + 1.0)?;
     let inverse = x.literal(-1.0).try_div(big.try_where_(x, 1.0)?)?;
@@ -65,25 +65,25 @@ fn atan(x: &Tensor) -> Result<Tensor> {
     let z = t.square();
     let (last, rest) = coefficients.split_last().expect("a polynomial");
     let p = rest.iter().rev().fold(x.literal(*last), |p, &c| p * &z + c);
-    // As a product, which keeps -0.
+    // A product keeps -0.
     let part = &t * (&z * p + 1.0);
     let base = big.try_where_(x.literal(FRAC_PI_2), x.literal(FRAC_PI_4))?.try_mul(s)?;
     small.try_where_(&part, base.try_add(&part)?)
 }
 
-/// log(1+x), exact also where 1+x rounds: what the sum lost is added back.
+/// log(1+x), corrected by the rounding error of 1+x.
 fn log1p(x: &Tensor) -> Result<Tensor> {
     let u = x + 1.0;
-    // At -1 and at infinity nothing is lost, and there is nothing to divide by.
+    // At -1 and infinity there is no rounding error, and the divisor would be 0 or infinite.
     let usual = u.isfinite().try_bitwise_and(u.try_ne(0)?)?;
     let lost = x.try_sub(&u - 1.0)?.try_div(usual.try_where_(&u, 1.0)?)?;
     let sum = u.log().try_add(usual.try_where_(lost, 0.0)?)?;
-    // A sum with 0 would turn -0 into 0.
+    // Adding 0 would turn -0 into 0.
     x.try_eq(0)?.try_where_(x, sum)
 }
 
 impl Tensor {
-    /// log(1+x), exact also near zero.
+    /// log(1+x), accurate near zero.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -99,7 +99,7 @@ impl Tensor {
         }
         rounded(self, log1p)
     }
-    /// The angle of a tangent, in radians from -π/2 to π/2.
+    /// Inverse tangent, in radians from -π/2 to π/2.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -111,7 +111,7 @@ impl Tensor {
         let _operation = autocast::enter();
         rounded(self, atan)
     }
-    /// The angle of a sine, in radians from -π/2 to π/2; NaN outside -1 to 1.
+    /// Inverse sine, in radians from -π/2 to π/2; NaN outside -1..=1.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -125,13 +125,13 @@ impl Tensor {
         if let Some(x) = autocast::plain_wide(self) {
             return x.asin();
         }
-        // The tangent of half the angle. (1-x)(1+x) keeps what 1-x² would lose near 1.
+        // Tangent of half the angle. (1-x)(1+x) is accurate near 1, where 1-x² cancels.
         rounded(self, |x| {
             let angle = |x: &Tensor| Ok(atan(&(x / (((1.0 - x) * (x + 1.0)).sqrt() + 1.0)))? * 2.0);
             with_slope(x, angle, |x| Ok(((1.0 - x) * (x + 1.0)).rsqrt()))
         })
     }
-    /// The angle of a cosine, in radians from 0 to π; NaN outside -1 to 1.
+    /// Inverse cosine, in radians from 0 to π; NaN outside -1..=1.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -150,7 +150,7 @@ impl Tensor {
             with_slope(x, angle, |x| Ok(-((1.0 - x) * (x + 1.0)).rsqrt()))
         })
     }
-    /// The inverse of the hyperbolic sine.
+    /// Inverse hyperbolic sine.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -162,7 +162,7 @@ impl Tensor {
         rounded(self, |x| {
             let s = side(x)?;
             let size = x.try_mul(&s)?;
-            // Beyond this the square would overflow, and 1 is nothing beside it.
+            // Beyond this the square could overflow, and adding 1 has no effect.
             let big = size.try_gt(1e9)?;
             let near = big.try_where_(1.0, &size)?;
             let square = near.square();
@@ -171,7 +171,7 @@ impl Tensor {
             x.try_eq(0)?.try_where_(x, big.try_where_(long, short)?.try_mul(s)?)
         })
     }
-    /// The inverse of the hyperbolic cosine; NaN below 1.
+    /// Inverse hyperbolic cosine; NaN below 1.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -187,12 +187,12 @@ impl Tensor {
             let big = x.try_gt(1e9)?;
             let near = big.try_where_(2.0, x)?;
             let over = &near - 1.0;
-            // Two roots and not one of the product, which is positive below -1.
+            // Two roots, because the product is positive below -1.
             let short = log1p(&(&over + over.sqrt() * (&near + 1.0).sqrt()))?;
             big.try_where_(big.try_where_(x, 1.0)?.log() + LN_2, short)
         })
     }
-    /// The inverse of the hyperbolic tangent; infinite at -1 and 1, NaN beyond.
+    /// Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -205,8 +205,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// The angle of the point with this ordinate and the other abscissa, in radians from -π to
-        /// π. The signs of zeros count, as in C.
+        /// Angle of the point (other, self), in radians from -π to π. Signs of zeros count, as in
+        /// C.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -223,7 +223,7 @@ impl Tensor {
             let sign = |t: &Tensor| t.signbit().try_where_(t.literal(-1.0), t.literal(1.0));
             let (sy, sx) = (sign(&y)?, sign(&x)?);
             let (ay, ax) = (y.try_mul(&sy)?, x.try_mul(&sx)?);
-            // The lesser over the greater; of two zeros 0, of two infinities 1.
+            // Smaller over larger magnitude; 0 for two zeros, 1 for two infinities.
             let steep = ax.try_lt(&ay)?;
             let (low, high) = (steep.try_where_(&ax, &ay)?, steep.try_where_(&ay, &ax)?);
             // At the origin both gradients are 0.

@@ -1,31 +1,31 @@
-//! The hash functions of FIPS 202: SHA-3 and SHAKE128. In come bytes along the last axis, out comes
-//! a digest; the axes before it are messages of their own.
+//! Hash functions of FIPS 202, SHA-3 and SHAKE128, of bytes along the last axis; leading axes are
+//! separate messages.
 //!
-//! The state of a message is 25 lanes of 64 bits. Each of the 24 rounds is stored, and each is the
-//! same kernel: what differs from round to round is data.
+//! The state of a message is 25 lanes of 64 bits. Each of the 24 rounds is stored, and all use the
+//! same kernel, because their constants are data.
 
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
 
-/// Which function [`Tensor::keccak`] computes.
+/// Function of [`Tensor::keccak`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keccak {
-    /// SHA3-224, of 28 bytes.
+    /// SHA3-224, 28 bytes.
     Sha3_224,
-    /// SHA3-256, of 32 bytes.
+    /// SHA3-256, 32 bytes.
     Sha3_256,
-    /// SHA3-384, of 48 bytes.
+    /// SHA3-384, 48 bytes.
     Sha3_384,
-    /// SHA3-512, of 64 bytes.
+    /// SHA3-512, 64 bytes.
     Sha3_512,
-    /// The first 16 bytes of SHAKE128.
+    /// First 16 bytes of SHAKE128.
     Shake128,
 }
 
 impl Keccak {
-    /// Bytes of a block, bytes of the digest, and the bits that end a message.
+    /// Block size and digest size in bytes, and the padding bits.
     fn parameters(self) -> (usize, usize, u8) {
         match self {
             Keccak::Sha3_224 => (144, 28, 0x06),
@@ -37,22 +37,21 @@ impl Keccak {
     }
 }
 
-/// By how much each lane is turned, and the lane that goes to each place. Lane x + 5y is at column
-/// x and row y.
-fn turns_and_sources() -> ([u64; 25], [i32; 25]) {
-    let (mut turns, mut sources) = ([0; 25], [0; 25]);
+/// Rotation of each lane, and source lane of each position. Lane x + 5y is at column x and row y.
+fn rotations_and_sources() -> ([u64; 25], [i32; 25]) {
+    let (mut rotations, mut sources) = ([0; 25], [0; 25]);
     let (mut x, mut y) = (1, 0);
     for t in 0..24u64 {
-        turns[x + 5 * y] = (t + 1) * (t + 2) / 2 % 64;
+        rotations[x + 5 * y] = (t + 1) * (t + 2) / 2 % 64;
         (x, y) = (y, (2 * x + 3 * y) % 5);
     }
     for (x, y) in (0..5).flat_map(|x| (0..5).map(move |y| (x, y))) {
         sources[y + 5 * ((2 * x + 3 * y) % 5)] = (x + 5 * y) as i32;
     }
-    (turns, sources)
+    (rotations, sources)
 }
 
-/// What the first lane is changed by in each round, from a shift register.
+/// Round constants, from a shift register.
 fn constants() -> [u64; 24] {
     let mut register = 1u8;
     std::array::from_fn(|_| {
@@ -64,27 +63,28 @@ fn constants() -> [u64; 24] {
     })
 }
 
-/// Bits turned to the left. A shift by 64 gives nothing, so a turn by 0 is right too.
-fn turned(x: &Tensor, by: &Tensor) -> Result<Tensor> {
+/// Rotates bits to the left. A shift by 64 gives 0, so that a rotation by 0 is correct.
+fn rotate_left(x: &Tensor, by: &Tensor) -> Result<Tensor> {
     x.try_lshift(by)?.try_bitwise_or(x.try_rshift(by.literal(64).try_sub(by)?)?)
 }
 
-/// The permutation of states of shape `[messages, 5, 5]`, rows before columns.
-fn permuted(mut state: Tensor) -> Result<Tensor> {
+/// Permutation of states of shape `[messages, 5, 5]`, rows before columns.
+fn permute(mut state: Tensor) -> Result<Tensor> {
     let device = state.device().to_string();
-    let (turns, sources) = turns_and_sources();
-    let (turns, sources) = (
-        Tensor::new(turns).try_to(&device)?.try_reshape([5, 5])?,
+    let (rotations, sources) = rotations_and_sources();
+    let (rotations, sources) = (
+        Tensor::new(rotations).try_to(&device)?.try_reshape([5, 5])?,
         Tensor::new(sources).try_to(&device)?,
     );
     let messages = state.dims()[0];
     for constant in constants() {
         let row = |y: usize| state.slice_axis(1, y, y + 1);
         let columns = (1..5).try_fold(row(0)?, |sum, y| sum.try_bitwise_xor(row(y)?))?;
-        let beside = columns
+        let parity = columns
             .try_roll(1, 2)?
-            .try_bitwise_xor(turned(&columns.try_roll(-1, 2)?, &columns.literal(1))?)?;
-        let moved = turned(&state.try_bitwise_xor(beside)?, &turns)?.try_reshape([messages, 25])?;
+            .try_bitwise_xor(rotate_left(&columns.try_roll(-1, 2)?, &columns.literal(1))?)?;
+        let moved = rotate_left(&state.try_bitwise_xor(parity)?, &rotations)?
+            .try_reshape([messages, 25])?;
         let moved =
             moved.try_index_select(1, &sources)?.try_reshape([messages, 5, 5])?.contiguous();
         let mixed = moved.try_bitwise_xor(
@@ -96,16 +96,16 @@ fn permuted(mut state: Tensor) -> Result<Tensor> {
     Ok(state)
 }
 
-/// Blocks of the longest message of [`Tensor::keccak`]: 24 rounds are added to the graph for each.
+/// Maximum blocks per message of [`Tensor::keccak`]: each adds 24 rounds to the graph.
 const MOST_BLOCKS: usize = 1 << 12;
 
-/// Bytes that [`Tensor::hash`] makes one digest of.
+/// Bytes per digest of [`Tensor::hash`].
 const CHUNK: usize = 1 << 20;
-/// Bytes of a block of these: so many that the digests of a chunk are again one block.
+/// Bytes per block, chosen so that the digests of a chunk are one block.
 const BLOCK: usize = 4096;
 
 impl Tensor {
-    /// All elements as the bytes that they are stored in, little endian, along one axis.
+    /// Little-endian bytes of all elements, along one axis.
     fn stored_bytes(&self) -> Result<Tensor> {
         self.require_static("hash", 0..self.ndim())?;
         let flat = self.try_reshape([self.numel()])?;
@@ -123,11 +123,10 @@ impl Tensor {
     }
 
     fallible! {
-        /// A hash of 16 bytes of the bytes that the elements are stored in. They are cut into
-        /// mebibytes, the last filled up with zeros, and those into blocks of 4096. The SHAKE128
-        /// digests of the blocks of a mebibyte, one after the other, are digested to 16 bytes of
-        /// its own; those of several mebibytes are hashed the same way again. Shape and dtype do
-        /// not count, nor do zeros at the end.
+        /// 16-byte hash of the stored bytes. They are split into mebibytes, padded with zeros, and
+        /// those into blocks of 4096 bytes. The concatenated SHAKE128 digests of the blocks of a
+        /// mebibyte are digested to 16 bytes; those of several mebibytes are hashed recursively.
+        /// Shape, dtype and trailing zeros do not affect the hash.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -153,9 +152,8 @@ impl Tensor {
             }
         }
 
-        /// The digest of the bytes along the last axis, as bytes. Each block of a message is a part
-        /// of the graph, so a message has at most 4096 of them; [`hash`](Self::hash) takes any
-        /// number of bytes.
+        /// Digest of the bytes along the last axis, as bytes. Each block is a part of the graph, so
+        /// that a message has at most 4096 of them; [`hash`](Self::hash) takes any number of bytes.
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Keccak};
@@ -177,13 +175,13 @@ impl Tensor {
             let blocks = length / block + 1;
             if blocks > MOST_BLOCKS {
                 let msg = format!(
-                    "a message of {length} bytes has {blocks} blocks, and at most {MOST_BLOCKS} \
-                     are planned"
+                    "a message of {length} bytes has {blocks} blocks; expected at most \
+                     {MOST_BLOCKS}"
                 );
-                return wrong_shape(OP, format!("{msg}; hash takes any number of bytes"));
+                return wrong_shape(OP, format!("{msg}, or use hash"));
             }
-            // The message, the bits that end it, zeros, and a one at the very end, which may share
-            // a byte with the first.
+            // Message, domain bits, zeros, and a final one, which may share a byte with the domain
+            // bits.
             let rest = blocks * block - length;
             let mut tail = vec![0u8; rest];
             tail[0] |= end;
@@ -202,7 +200,7 @@ impl Tensor {
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
                 let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
-                state = permuted(state.try_bitwise_xor(next)?)?;
+                state = permute(state.try_bitwise_xor(next)?)?;
             }
             let out =
                 state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;

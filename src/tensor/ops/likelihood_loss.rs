@@ -202,18 +202,18 @@ impl Tensor {
         pub fn poisson_nll_loss | try_poisson_nll_loss(
             &self,
             target: &Tensor,
-            how: impl Into<PoissonNll>,
+            options: impl Into<PoissonNll>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_poisson_nll_loss(target, how);
+                return x.try_poisson_nll_loss(target, options);
             }
-            let (how, x, t) =
-                (how.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
-            let mut each = match how.log_input {
+            let (options, x, t) =
+                (options.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
+            let mut each = match options.log_input {
                 true => x.exp().try_sub(t.try_mul(&x)?)?,
-                false => x.try_sub(t.try_mul((&x + how.eps).log())?)?,
+                false => x.try_sub(t.try_mul((&x + options.eps).log())?)?,
             };
-            if how.full {
+            if options.full {
                 let large = t.try_gt(1.0)?;
                 // Replaced targets have a finite logarithm and gradient.
                 let t = large.try_where_(t, 1.0)?;
@@ -221,7 +221,7 @@ impl Tensor {
                     t.try_mul(t.log())?.try_sub(&t)?.try_add((&t * (2.0 * PI)).log() * 0.5)?;
                 each = each.try_add(large.try_where_(stirling, 0.0)?)?;
             }
-            self.reduced(&each, how.reduction)
+            self.reduced(&each, options.reduction)
         }
 
         /// Gaussian negative log likelihood of targets under these means and the variances `var`:
@@ -240,15 +240,15 @@ impl Tensor {
             &self,
             target: &Tensor,
             var: &Tensor,
-            how: impl Into<GaussianNll>,
+            options: impl Into<GaussianNll>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_gaussian_nll_loss(target, var, how);
+                return x.try_gaussian_nll_loss(target, var, options);
             }
             const OP: &str = "gaussian_nll_loss";
-            let (how, x, t) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
-            if how.eps.is_nan() || how.eps <= 0.0 {
-                return wrong_shape(OP, format!("expected eps above 0, got {}", how.eps));
+            let (options, x, t) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
+            if options.eps.is_nan() || options.eps <= 0.0 {
+                return wrong_shape(OP, format!("expected eps above 0, got {}", options.eps));
             }
             let (dims, given) = (self.dims(), var.dims());
             let var = match given.len() {
@@ -272,17 +272,17 @@ impl Tensor {
                 }
             };
             // The gradient passes a variance at the bound, so that it can grow again.
-            let eps = how.eps;
+            let eps = options.eps;
             let var = Tensor::call(
                 &[&var.try_cast(x.dtype())?],
                 |v| v[0].try_maximum(eps),
                 |upstream, _| Ok(vec![upstream.clone()]),
             )?;
             let mut each = var.log().try_add(x.try_sub(t)?.square().try_div(&var)?)? * 0.5;
-            if how.full {
+            if options.full {
                 each = each + 0.5 * (2.0 * PI).ln();
             }
-            self.reduced(&each, how.reduction)
+            self.reduced(&each, options.reduction)
         }
     }
 }

@@ -23,7 +23,7 @@ pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, u
 }
 
 /// Batched identity matrix in the dtype and on the device of a tensor.
-pub(in crate::tensor) fn unit(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
+pub(in crate::tensor) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
     like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }
@@ -75,7 +75,7 @@ pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Ten
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
     let (rows, last) = (lead.len(), lead.len() + 1);
-    let both = Tensor::try_cat(&[a.clone(), unit(a, &lead, m)?], -1)?;
+    let both = Tensor::try_cat(&[a.clone(), identity(a, &lead, m)?], -1)?;
     let row = iota(m).try_unsqueeze(-1)?;
     let columns = iota(k.min(m.saturating_sub(1)));
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[&both], &[&columns], |carry, j| {

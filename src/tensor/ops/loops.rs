@@ -1,5 +1,4 @@
-//! Loops in the graph: a body that is traced once and run for each element, with values that go
-//! from one run to the next.
+//! Loops in the graph: a body that is traced once and run for each element, with carried values.
 
 use crate::error::{Error, Result};
 use crate::ir::{Body, DeviceName, Op, UOp, param, substitute_all, toposort};
@@ -11,27 +10,26 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const OP: &str = "scan";
-/// Runs of a loop that is written out, at most.
+/// Maximum iterations of an unrolled loop.
 const MOST_UNROLLED: usize = 1 << 16;
 
-/// No two arguments of bodies are one node. Other functions of the user's count from zero, and
-/// gradients further on.
+/// Slots of body arguments are unique. Those of other functions start at zero, and those of
+/// gradients later.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(1 << 40);
 
-/// Carries and what is kept of a run; of a loop the last carries, and stacks of what was kept.
+/// Carries and outputs of an iteration; of a loop the last carries and the stacked outputs.
 pub type Scanned = (Vec<Tensor>, Vec<Tensor>);
 
 impl Tensor {
-    /// Runs a body for each element along the first axis of `xs`, one after the other: from the
-    /// carry and the elements it makes the next carry, and what is kept of this run. Returns the
-    /// last carry, and stacks of what was kept.
+    /// Loops over the first axis of `xs`: from the carry and the elements the body computes the
+    /// next carry and the outputs of the iteration. Returns the last carry and the stacked outputs.
     ///
-    /// The body is run once, on tensors without values, and the graph that it builds is one loop:
-    /// it is scheduled and compiled once however many elements there are. Nothing can be read
-    /// inside. A carry keeps its shape, dtype and device. Other tensors may be used inside; what
-    /// does not depend on the carry and the elements is computed once, before the loop, and random
-    /// numbers are drawn once. Gradients go through the loop as through any graph, to the first
-    /// carry, the elements and what else is used inside. `docs/loops.md` says more.
+    /// The body is traced once, on tensors without values, and its graph becomes one loop, which is
+    /// scheduled and compiled once for any number of elements. Reading a value inside is an error.
+    /// A carry keeps its shape, dtype and device. Other tensors may be used inside; what does not
+    /// depend on the carry or the elements is computed once, before the loop, and random numbers
+    /// are drawn once. Gradients flow to the first carry, the elements and other tensors used
+    /// inside. `docs/loops.md` has details.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -53,7 +51,7 @@ impl Tensor {
         Tensor::scan_in(OP, false, carry, xs, body)
     }
 
-    /// The same, in either direction, for an operation of this name.
+    /// [`scan`](Self::scan) in either direction, for the operation `op`.
     pub(crate) fn scan_in(
         op: &'static str,
         reverse: bool,
@@ -64,21 +62,18 @@ impl Tensor {
         let Some(first) = xs.first() else {
             return wrong_shape(
                 op,
-                "takes a tensor to go along; for n runs without one give it Tensor::arange(0, n, \
-                 1)",
+                "expected a tensor to loop over, got none; for n iterations give \
+                 Tensor::arange(0, n, 1)",
             );
         };
         for (i, x) in xs.iter().enumerate() {
             if x.ndim() == 0 {
-                return wrong_shape(op, format!("element {i} has no axis to go along"));
+                return wrong_shape(op, format!("tensor {i} to loop over has no axis"));
             }
             x.require_static(op, 0..1)?;
             if x.dims()[0] != first.dims()[0] {
                 let (a, b) = (first.dims(), x.dims());
-                return wrong_shape(
-                    op,
-                    format!("goes along the first axis of {a:?} and of {b:?}, which differ"),
-                );
+                return wrong_shape(op, format!("the first axes of {a:?} and {b:?} differ"));
             }
         }
         let count = first.dims()[0];
@@ -87,13 +82,13 @@ impl Tensor {
             &carry.iter().chain(xs).map(|t| Operand::from(*t)).collect::<Vec<_>>(),
         )?;
         let plain = |t: &&Tensor| t.uop().extents().is_empty();
-        // What lies over several devices or has sizes of variables is written out run by run.
+        // Loops over several devices or with symbolic dimensions are unrolled.
         if device.is_several() || !carry.iter().chain(xs).all(plain) {
-            return unrolled(op, device, (reverse, count), carry, xs, body);
+            return unroll(op, device, (reverse, count), carry, xs, body);
         }
         let argument = |t: &Tensor, shape: Dims| {
             let node = param(NEXT_SLOT.fetch_add(1, Ordering::Relaxed), t.dtype(), &shape, device);
-            // Marked, so that what cuts gradients inside is seen.
+            // A leaf shows where gradients are detached inside.
             let marked = if t.dtype().is_float() { leaf(node.clone()).0 } else { node.clone() };
             (node, marked)
         };
@@ -104,7 +99,7 @@ impl Tensor {
             list.iter().map(|a| Tensor::new_inner(a.1.clone(), device, None)).collect::<Vec<_>>()
         };
         let (after, kept) = body(&tensors(&carried), &tensors(&elements))?;
-        check(op, device, carry, &after, &kept)?;
+        check_carries(op, device, carry, &after, &kept)?;
         let nodes: Vec<UOp> = after.iter().chain(&kept).map(Tensor::uop).collect();
         let map: FxHashMap<UOp, UOp> = carried
             .iter()
@@ -117,7 +112,7 @@ impl Tensor {
         let inputs: Vec<UOp> = carry.iter().chain(xs).map(|t| t.uop()).collect();
         if count > 0 && (nodes.iter().chain(&inputs).any(empty) || toposort(&nodes).iter().any(odd))
         {
-            return unrolled(op, device, (reverse, count), carry, xs, body);
+            return unroll(op, device, (reverse, count), carry, xs, body);
         }
         if count == 0 {
             let none = |t: &Tensor| {
@@ -149,8 +144,8 @@ impl Tensor {
     }
 }
 
-/// The body gave carries as they were given to it.
-fn check(
+/// Checks that carries keep their number, shape, dtype and device.
+fn check_carries(
     op: &'static str,
     device: &DeviceName,
     carry: &[&Tensor],
@@ -160,7 +155,7 @@ fn check(
     if after.len() != carry.len() {
         return wrong_shape(
             op,
-            format!("the body returned {} carries for {}", after.len(), carry.len()),
+            format!("expected {} carries from the body, got {}", carry.len(), after.len()),
         );
     }
     for (i, (a, b)) in carry.iter().zip(after).enumerate() {
@@ -168,7 +163,7 @@ fn check(
             return wrong_shape(
                 op,
                 format!(
-                    "carry {i} was {:?} and is {:?} after a run; its shape is to stay",
+                    "expected carry {i} of shape {:?} from the body, got {:?}",
                     a.dims(),
                     b.dims()
                 ),
@@ -178,21 +173,21 @@ fn check(
             let (a, b) = (a.dtype(), b.dtype());
             return wrong_dtype(
                 op,
-                format!("carry {i} was of {a} and is of {b} after a run; cast it to {a}"),
+                format!("expected carry {i} of {a} from the body, got {b}; cast it to {a}"),
             );
         }
     }
     match after.iter().chain(kept).find(|t| t.device() != device && has_data(&t.uop())) {
         Some(t) => Err(Error::Device(format!(
-            "{op}: the loop is on {device}, and the body returned a tensor on {}",
+            "{op}: the loop is on {device}, but the body returned a tensor on {}",
             t.device()
         ))),
         None => Ok(()),
     }
 }
 
-/// The loop written out: a copy of the body for each run.
-fn unrolled(
+/// Unrolls the loop: a copy of the body for each iteration.
+fn unroll(
     op: &'static str,
     device: &DeviceName,
     (reverse, count): (bool, usize),
@@ -201,9 +196,12 @@ fn unrolled(
     mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
 ) -> Result<Scanned> {
     if count > MOST_UNROLLED {
-        let why = "each is part of the graph here (several devices, sizes of variables or tensors \
-                   without elements)";
-        return wrong_shape(op, format!("{count} runs; {why}, and at most {MOST_UNROLLED} are"));
+        let why = "the loop is unrolled (several devices, symbolic dimensions or tensors without \
+                   elements)";
+        return wrong_shape(
+            op,
+            format!("{count} iterations; {why}, expected at most {MOST_UNROLLED}"),
+        );
     }
     let mut now: Vec<Tensor> = carry.iter().map(|t| t.copy()).collect();
     let mut runs: Vec<Vec<Tensor>> = Vec::new();
@@ -214,7 +212,7 @@ fn unrolled(
             .map(|x| x.slice_axis(0, t, t + 1)?.try_squeeze(0))
             .collect::<Result<Vec<_>>>()?;
         let (after, kept) = body(&now, &x)?;
-        check(op, device, carry, &after, &kept)?;
+        check_carries(op, device, carry, &after, &kept)?;
         now = after.iter().map(Tensor::contiguous).collect();
         runs.push(kept);
     }

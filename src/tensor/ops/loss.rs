@@ -107,19 +107,19 @@ impl Tensor {
         pub fn binary_crossentropy | try_binary_crossentropy(
             &self,
             target: &Tensor,
-            how: impl Into<BinaryCrossEntropy>,
+            options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
             const OP: &str = "binary_crossentropy";
             autocast::reject(OP, "binary_crossentropy_logits")?;
-            let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
+            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
             // log(0) is replaced by -100, and its argument by 1, which keeps the gradient finite.
             let log = |p: Tensor| {
                 let none = p.try_eq(0)?;
                 none.try_where_(-100.0, none.try_where_(1.0, p)?.log().try_maximum(-100.0)?)
             };
-            let yes = scale_by(y.try_mul(log(x.copy())?)?, &how.pos_weight)?;
+            let yes = scale_by(y.try_mul(log(x.copy())?)?, &options.pos_weight)?;
             let no = (1.0 - &y).try_mul(log(1.0 - &x)?)?;
-            self.reduced(&scale_by(-yes.try_add(no)?, &how.weight)?, how.reduction)
+            self.reduced(&scale_by(-yes.try_add(no)?, &options.weight)?, options.reduction)
         }
 
         /// [`binary_crossentropy`](Self::binary_crossentropy) of the sigmoid of logits, computed
@@ -138,17 +138,17 @@ impl Tensor {
         pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(
             &self,
             target: &Tensor,
-            how: impl Into<BinaryCrossEntropy>,
+            options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_binary_crossentropy_logits(target, how);
+                return x.try_binary_crossentropy_logits(target, options);
             }
             const OP: &str = "binary_crossentropy_logits";
-            let (how, x, y) = (how.into(), self.as_wide_float(), self.target(OP, target)?);
+            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
             // -log(sigmoid(x)) = softplus(-x), and softplus(-x) = softplus(x) - x.
-            let yes = scale_by(y.try_mul((-&x).softplus(1.0))?, &how.pos_weight)?;
+            let yes = scale_by(y.try_mul((-&x).softplus(1.0))?, &options.pos_weight)?;
             let no = (1.0 - &y).try_mul(x.softplus(1.0))?;
-            self.reduced(&scale_by(yes.try_add(no)?, &how.weight)?, how.reduction)
+            self.reduced(&scale_by(yes.try_add(no)?, &options.weight)?, options.reduction)
         }
 
         /// Squared error.

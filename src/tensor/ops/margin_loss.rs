@@ -265,30 +265,30 @@ impl Tensor {
             &self,
             positive_example: &Tensor,
             negative_example: &Tensor,
-            how: impl Into<TripletMargin>,
+            options: impl Into<TripletMargin>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_triplet_margin_loss(positive_example, negative_example, how);
+                return x.try_triplet_margin_loss(positive_example, negative_example, options);
             }
             const OP: &str = "triplet_margin_loss";
-            let how = how.into();
+            let options = options.into();
             if self.ndim() == 0 {
                 return wrong_shape(OP, "a tensor of shape [] has no axis of vectors");
             }
-            if how.p.is_nan() || how.p <= 0.0 {
-                return wrong_shape(OP, format!("expected a power above 0, got {}", how.p));
+            if options.p.is_nan() || options.p <= 0.0 {
+                return wrong_shape(OP, format!("expected a power above 0, got {}", options.p));
             }
             let (a, p, n) = (
                 self.as_wide_float(),
                 self.target(OP, positive_example)?,
                 self.target(OP, negative_example)?,
             );
-            let near = distance(OP, &a, &p, how.p, how.eps)?;
-            let mut far = distance(OP, &a, &n, how.p, how.eps)?;
-            if how.swap {
-                far = far.try_minimum(distance(OP, &p, &n, how.p, how.eps)?)?;
+            let near = distance(OP, &a, &p, options.p, options.eps)?;
+            let mut far = distance(OP, &a, &n, options.p, options.eps)?;
+            if options.swap {
+                far = far.try_minimum(distance(OP, &p, &n, options.p, options.eps)?)?;
             }
-            self.reduced(&positive(&(near.try_sub(far)? + how.margin))?, how.reduction)
+            self.reduced(&positive(&(near.try_sub(far)? + options.margin))?, options.reduction)
         }
 
         /// Margin ranking loss `max(0, -target·(x - other) + margin)` for targets of 1 and -1.
@@ -378,15 +378,15 @@ impl Tensor {
         pub fn multi_margin_loss | try_multi_margin_loss(
             &self,
             target: &Tensor,
-            how: impl Into<MultiMargin>,
+            options: impl Into<MultiMargin>,
         ) -> Tensor {
             if let Some(x) = autocast::wide(self) {
-                return x.try_multi_margin_loss(target, how);
+                return x.try_multi_margin_loss(target, options);
             }
             const OP: &str = "multi_margin_loss";
-            let (how, dims) = (how.into(), self.dims());
-            if !matches!(how.p, 1 | 2) {
-                return wrong_shape(OP, format!("expected a power of 1 or 2, got {}", how.p));
+            let (options, dims) = (options.into(), self.dims());
+            if !matches!(options.p, 1 | 2) {
+                return wrong_shape(OP, format!("expected a power of 1 or 2, got {}", options.p));
             }
             if !target.dtype().is_int() {
                 return wrong_dtype(
@@ -420,9 +420,9 @@ impl Tensor {
                 .try_unsqueeze(-1)?
                 .try_eq(iota(classes).try_cast(DType::I64)?)?;
             let score = sum(&right.try_where_(&x, 0.0)?)?.try_unsqueeze(-1)?;
-            let lack = positive(&(x.try_sub(score)? + how.margin))?;
-            let lack = if how.p == 2 { lack.square() } else { lack };
-            let weight = match &how.weight {
+            let lack = positive(&(x.try_sub(score)? + options.margin))?;
+            let lack = if options.p == 2 { lack.square() } else { lack };
+            let weight = match &options.weight {
                 None => None,
                 Some(w) if w.dims().as_slice() == [classes] => {
                     let w = w
@@ -441,7 +441,7 @@ impl Tensor {
                 }
             };
             let each = sum(&right.try_where_(0.0, lack)?)? * (1.0 / classes as f64);
-            self.reduced(&scale_by(each, &weight)?, how.reduction)
+            self.reduced(&scale_by(each, &weight)?, options.reduction)
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Norms of matrices over two axes: of their elements, of sums of rows and columns, and of singular
-//! values. Narrow floats are computed in `f32` and rounded once.
+//! Matrix norms over two axes: elementwise, induced and by singular values. Narrow floats are
+//! computed in `f32` and rounded once.
 
 use super::statistics::p_norm;
 use super::svd::singular_values;
@@ -7,16 +7,15 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
 
-/// Which norm [`Tensor::matrix_norm`] gives. A number is an order: `2.0` for
-/// `MatrixNorm::Order(2.0)`.
+/// Norm of [`Tensor::matrix_norm`]. A number converts to an order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum MatrixNorm {
-    /// The root of the sum of the squares of all elements.
+    /// Root of the sum of squares of all elements.
     Frobenius,
-    /// The sum of the singular values.
+    /// Sum of the singular values.
     Nuclear,
-    /// 1 is the greatest sum of the absolute values of a column, infinity that of a row, and 2 the
-    /// greatest singular value; -1, -infinity and -2 are the least.
+    /// 1 is the maximum column sum of absolute values, infinity the maximum row sum, and 2 the
+    /// largest singular value; -1, -infinity and -2 are the minima.
     Order(f64),
 }
 
@@ -26,8 +25,8 @@ impl From<f64> for MatrixNorm {
     }
 }
 
-/// The greatest along an axis, which stays, or for a negative order the least. The greatest of no
-/// number is 0.
+/// Maximum along an axis, which is kept, or minimum for a negative order. The maximum of no
+/// elements is 0.
 fn extreme(op: &'static str, x: &Tensor, order: f64, axis: isize) -> Result<Tensor> {
     match order > 0.0 {
         true if x.size(axis) == 0 => x.reduce_axes(op, Fold::Add, &keepdim(axis)),
@@ -36,7 +35,7 @@ fn extreme(op: &'static str, x: &Tensor, order: f64, axis: isize) -> Result<Tens
     }
 }
 
-/// The norm of matrices of wide floats over the last two axes, which stay.
+/// Norm of matrices of wide floats over the last two axes, which are kept.
 fn norm(op: &'static str, x: &Tensor, order: MatrixNorm) -> Result<Tensor> {
     let by_values =
         |f: &dyn Fn(&Tensor) -> Result<Tensor>| f(&singular_values(op, x)?)?.try_unsqueeze(-1);
@@ -49,21 +48,19 @@ fn norm(op: &'static str, x: &Tensor, order: MatrixNorm) -> Result<Tensor> {
         MatrixNorm::Order(p) if p.abs() == 2.0 => by_values(&|s| extreme(op, s, p, -1)),
         MatrixNorm::Order(p) if p.abs() == 1.0 => of_sums(-2, p),
         MatrixNorm::Order(p) if p.is_infinite() => of_sums(-1, p),
-        MatrixNorm::Order(p) => wrong_shape(
-            op,
-            format!("there is no norm of order {p}; the orders are 1, 2, inf and their negatives"),
-        ),
+        MatrixNorm::Order(p) => {
+            wrong_shape(op, format!("expected an order of 1, 2, inf or their negatives, got {p}"))
+        }
     }
 }
 
 impl Tensor {
     fallible! {
-        /// A norm of matrices, whose rows and columns are along two axes in this order: Frobenius,
-        /// nuclear, or of an order 1, 2, infinity, -1, -2 or -infinity. Equal extremes share the
-        /// gradient evenly, and the gradient of a Frobenius norm of 0 is 0. The nuclear norm and
-        /// the orders 2 and -2 take the singular values, for matrices of dozens or hundreds of
-        /// columns. Matrices without elements have the norm 0; where an order is negative, the
-        /// least of no number is an error.
+        /// Norm of matrices, whose rows and columns are two axes in this order: Frobenius, nuclear,
+        /// or of order 1, 2, infinity, -1, -2 or -infinity. Equal extremes share the gradient, and
+        /// the gradient of a Frobenius norm of 0 is 0. The nuclear norm and the orders 2 and -2
+        /// compute singular values, for matrices of dozens or hundreds of columns. Empty matrices
+        /// have the norm 0; with a negative order they are an error.
         ///
         /// ```
         /// use picograd::{

@@ -156,16 +156,16 @@ pub(in crate::tensor) fn pooled_axes(
     }
 }
 
-fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Plan> {
+fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, options: &Pool) -> Result<Plan> {
     let dims = x.dims();
     let n = pooled_axes(op, "kernel", kernel, &dims)?;
     let kernel = kernel.positive(op, "kernel", n)?;
-    let stride = match &how.stride {
+    let stride = match &options.stride {
         Some(s) => s.positive(op, "stride", n)?,
         None => kernel.clone(),
     };
-    let dilation = how.dilation.positive(op, "dilation", n)?;
-    let padding = how.padding.resolve(op, n)?;
+    let dilation = options.dilation.positive(op, "dilation", n)?;
+    let padding = options.padding.resolve(op, n)?;
     let list: Vec<Window> = (0..n)
         .map(|i| Window { kernel: kernel[i], stride: stride[i], dilation: dilation[i] })
         .collect();
@@ -174,11 +174,11 @@ fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, how: &Pool) -> Result<Pl
         let (before, after) = padding[i];
         let inside = before.saturating_add(dims[dims.len() - n + i]);
         let all = checked_numel(op, &[inside.saturating_add(after)])?;
-        let whole = if how.ceil && all > 0 && all < w.span() { 0 } else { w.count(op, all)? };
+        let whole = if options.ceil && all > 0 && all < w.span() { 0 } else { w.count(op, all)? };
         let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
         // A partial window has to start inside the input or its leading padding.
         let start = whole.saturating_mul(w.stride);
-        if how.ceil && covered < all && start < inside {
+        if options.ceil && covered < all && start < inside {
             let Some(end) = start.checked_add(w.span()).filter(|&end| isize::try_from(end).is_ok())
             else {
                 return count_overflow(op, *w, &dims);
@@ -301,10 +301,10 @@ impl Tensor {
         pub fn max_pool2d | try_max_pool2d(
             &self,
             kernel: impl Into<Spatial>,
-            how: Pool,
+            options: Pool,
         ) -> Tensor {
             const OP: &str = "max_pool2d";
-            let plan = plan(OP, self, &kernel.into(), &how)?;
+            let plan = plan(OP, self, &kernel.into(), &options)?;
             PoolWindows::new(OP, &self.materialized(), &plan)?.max(OP)
         }
 
@@ -321,10 +321,10 @@ impl Tensor {
         pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(
             &self,
             kernel: impl Into<Spatial>,
-            how: Pool,
+            options: Pool,
         ) -> (Tensor, Tensor) {
             const OP: &str = "max_pool2d_with_indices";
-            let plan = plan(OP, self, &kernel.into(), &how)?;
+            let plan = plan(OP, self, &kernel.into(), &options)?;
             PoolWindows::new(OP, &self.materialized(), &plan)?.max_with_indices(OP)
         }
 
@@ -346,7 +346,7 @@ impl Tensor {
             &self,
             indices: &Tensor,
             kernel: impl Into<Spatial>,
-            how: Pool,
+            options: Pool,
             size: Option<[usize; 2]>,
         ) -> Tensor {
             const OP: &str = "max_unpool2d";
@@ -362,11 +362,11 @@ impl Tensor {
                 );
             }
             let kernel = kernel.into().positive(OP, "kernel", 2)?;
-            let stride = match &how.stride {
+            let stride = match &options.stride {
                 Some(s) => s.positive(OP, "stride", 2)?,
                 None => kernel.clone(),
             };
-            let padding = how.padding.resolve(OP, 2)?;
+            let padding = options.padding.resolve(OP, 2)?;
             let (lead, plane) = dims.split_at(dims.len() - 2);
             let covered = |i: usize| {
                 (plane[i].max(1) - 1).saturating_mul(stride[i]).saturating_add(kernel[i])
@@ -418,9 +418,10 @@ impl Tensor {
         pub fn avg_pool2d | try_avg_pool2d(
             &self,
             kernel: impl Into<Spatial>,
-            how: Pool,
+            options: Pool,
         ) -> Tensor {
-            let Plan { padding, overhang, list } = plan("avg_pool2d", self, &kernel.into(), &how)?;
+            let Plan { padding, overhang, list } =
+                plan("avg_pool2d", self, &kernel.into(), &options)?;
             let axes: Vec<isize> = (1..=list.len() as isize).map(|i| -i).collect();
             let sums = |t: &Tensor| {
                 windows("avg_pool2d", t, &list)?.reduce_axes(
@@ -435,16 +436,16 @@ impl Tensor {
             let sum =
                 sums(&for_op("avg_pool2d", pad(&x, &padding).and_then(|p| pad(&p, &overhang)))?)?;
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
-            let mean = if let Some(divisor) = how.divisor {
+            let mean = if let Some(divisor) = options.divisor {
                 if divisor == 0 {
                     return wrong_shape("avg_pool2d", "the divisor must not be 0");
                 }
                 sum.try_div(divisor as f64)?
-            } else if none(&overhang) && (how.count_padding || none(&padding)) {
+            } else if none(&overhang) && (options.count_padding || none(&padding)) {
                 sum.try_div(list.iter().map(|w| w.kernel).product::<usize>() as f64)?
             } else {
                 let ones = x.ones_like();
-                let counted = if how.count_padding {
+                let counted = if options.count_padding {
                     pad(&x, &padding)?.ones_like()
                 } else {
                     pad(&ones, &padding)?

@@ -10,7 +10,7 @@ use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis, wrong_dtype, w
 
 /// Flattens indices of the first axes of a shape to one index, and returns their broadcast shape. A
 /// position outside an axis becomes negative.
-fn flat_place(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(Tensor, Dims)> {
+fn flatten_indices(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Result<(Tensor, Dims)> {
     let shape = broadcast_dims(op, &indices.iter().map(|t| t.dims()).collect::<Vec<_>>())?;
     let count = checked_numel(op, &dims[..indices.len()])?;
     let mut all: Option<(Tensor, Tensor)> = None;
@@ -156,7 +156,7 @@ impl Tensor {
             if list.is_empty() || list.len() > dims.len() {
                 return wrong_shape(OP, format!("{} indices for the axes of {dims:?}", list.len()));
             }
-            let (place, shape) = flat_place(OP, &dims, &list)?;
+            let (place, shape) = flatten_indices(OP, &dims, &list)?;
             let rest = &dims[list.len()..];
             let (count, n) = (checked_numel(OP, &dims[..list.len()])?, checked_numel(OP, &shape)?);
             let wanted: Dims = shape.iter().chain(rest).copied().collect();

@@ -1,19 +1,18 @@
-//! Radix sort, for devices whose kernels run rows one element after the other. In come rows of
-//! words of 32 bits; out come the indices of the words in ascending order, equal ones in the order
-//! in which they came.
+//! Radix sort for devices whose kernels run rows sequentially: the indices of rows of 32-bit words
+//! in ascending order. The sort is stable.
 //!
-//! The sort goes from the least significant digit to the most significant one. One kernel counts
-//! the values of all digits; then each digit has a kernel that writes every element at the next
-//! free index of its digit value:
+//! The sort proceeds from the least significant digit. One kernel counts the values of all digits;
+//! then each digit has a kernel that writes every element at the next free index of its digit
+//! value:
 //!
 //! ```text
 //! count:    for t in 0..B: counts[t] = 0           move:  for t in 0..B: next[t] = next[t-1] + counts[t-1]
 //!           for u in 0..n: counts[digit(u)] += 1          for u in 0..n: out[next[digit(u)]++] = element(u)
 //! ```
 //!
-//! Both loops of a kernel are one `Ordered` range of `B + n` steps, because a kernel has one loop
-//! nest: the first `B` steps fill the table. Elements carry the word in the upper half of 64 bits
-//! and the index in the lower one.
+//! Both loops of a kernel are one `Ordered` range of `B + n` iterations, because a kernel has one
+//! loop nest: the first `B` fill the table. Elements hold the word in the upper half of 64 bits and
+//! the index in the lower one.
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -23,13 +22,13 @@ use crate::tensor::custom::{apply_library_kernel, library_kernel};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Bits of a digit at most, for rows from [`LONG`] elements on and for shorter ones. A table of
-/// 2,048 counts stays in the first-level cache, and 32 bits take three passes instead of four; a
-/// short row would spend more time on filling it than on its elements.
+/// Maximum bits of a digit, for rows from [`LONG`] elements on and for shorter ones. A table of
+/// 2,048 counts stays in the L1 cache, and 32 bits take three passes instead of four; a short row
+/// would spend more time on filling it than on its elements.
 const DIGIT: [usize; 2] = [11, 8];
 const LONG: usize = 1024;
 
-/// Digits of a word: how many, and the bits of each.
+/// Number of digits of a word, and bits of each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Digits {
     count: usize,
@@ -41,34 +40,33 @@ impl Digits {
         let count = bits.div_ceil(DIGIT[(n < LONG) as usize]).max(1);
         Digits { count, bits: bits.div_ceil(count).max(1) }
     }
-    /// Values of a digit.
+    /// Number of values of a digit.
     fn values(&self) -> usize {
         1 << self.bits
     }
 }
 
-/// What a kernel does.
+/// Task of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Task {
-    /// Counts how often each value of each digit occurs in a row: a table for each digit.
+    /// Counts the values of each digit in a row: a table per digit.
     Count,
-    /// Moves elements into the order of the digit of this number. The last pass leaves indices
-    /// alone.
+    /// Moves elements into the order of this digit. The last pass writes indices only.
     Move(Elements, usize),
 }
 
-/// What a pass moves.
+/// Elements that a pass moves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Elements {
-    /// Words, with their own indices.
+    /// Words with their own indices.
     Words,
-    /// Words, with indices from another tensor.
+    /// Words with indices from another tensor.
     WordsAndIndices,
-    /// Words and indices, as the pass before has left them.
+    /// Words and indices of the previous pass.
     Packed,
 }
 
-/// A kernel, by all that it depends on.
+/// Key of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kernel {
     rows: usize,
@@ -77,18 +75,18 @@ struct Kernel {
     task: Task,
 }
 
-/// Kernels that were built, because building one takes longer than running it on a short row.
+/// Built kernels, because building one takes longer than running it on a short row.
 static BUILT: LazyLock<Mutex<FxHashMap<Kernel, Arc<Custom>>>> = LazyLock::new(Mutex::default);
 
-/// The most kernels that are kept.
+/// Maximum number of cached kernels.
 const MOST_BUILT: usize = 512;
 
-/// The loops of a kernel over rows of `n` elements, and what they stand at.
+/// Loops of a kernel over rows of `n` elements.
 struct Loops {
     ranges: Vec<UOp>,
-    /// The row; zero if there is one.
+    /// Row; zero if there is one.
     row: UOp,
-    /// The step: first those that fill the table of a row, then one for each element.
+    /// Iteration: first those that fill the table of a row, then one per element.
     step: UOp,
     n: i64,
     values: i64,
@@ -106,15 +104,15 @@ impl Loops {
         };
         Loops { ranges, row, step, n: n as i64, values }
     }
-    /// Holds in the steps that fill the table.
+    /// True in the iterations that fill the table.
     fn filling(&self) -> UOp {
         self.step.lt(self.values)
     }
-    /// The number of the element in its row; 0 while the table is filled.
+    /// Index of the element in its row; 0 while the table is filled.
     fn element(&self) -> UOp {
         (&self.step - self.values).binary(Op::Max, 0i64)
     }
-    /// The entry that is filled; the last one afterwards.
+    /// Entry that is filled; the last one afterwards.
     fn entry(&self) -> UOp {
         self.step.binary(Op::Min, self.values - 1)
     }
@@ -124,7 +122,7 @@ impl Loops {
     fn in_table(&self, table: &UOp, entry: &UOp) -> UOp {
         table.at(&self.row * self.values + entry)
     }
-    /// The digit of a word, as an entry of a table.
+    /// Digit of a word, as an entry of a table.
     fn digit(&self, word: &UOp, shift: usize) -> UOp {
         word.binary(Op::Shr, shift as i64).binary(Op::And, self.values - 1).cast(DType::INDEX)
     }
@@ -139,7 +137,7 @@ impl Loops {
 }
 
 impl Kernel {
-    /// The kernel, built if it was not before.
+    /// Cached or newly built kernel.
     fn get(self) -> Arc<Custom> {
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = built.get(&self) {
@@ -147,7 +145,7 @@ impl Kernel {
         }
         let kernel = match self.task {
             Task::Count => self.count(),
-            Task::Move(elements, digit) => self.moves(elements, digit),
+            Task::Move(elements, digit) => self.move_elements(elements, digit),
         };
         if built.len() >= MOST_BUILT {
             built.clear();
@@ -177,7 +175,7 @@ impl Kernel {
         )
     }
 
-    fn moves(&self, elements: Elements, number: usize) -> Arc<Custom> {
+    fn move_elements(&self, elements: Elements, number: usize) -> Arc<Custom> {
         let Kernel { rows, n, digits, .. } = *self;
         let last = number + 1 == digits.count;
         let loops = Loops::new(rows, n, digits.values());
@@ -211,16 +209,16 @@ impl Kernel {
                     .binary(Op::Or, index.bitcast(DType::U32).cast(DType::U64)),
             };
             let digit = loops.digit(&word, number * digits.bits);
-            loops.moving(outputs, &inputs[inputs.len() - 1], &element, &digit)
+            loops.move_element(outputs, &inputs[inputs.len() - 1], &element, &digit)
         })
     }
 }
 
 impl Loops {
-    /// The stores of an element to the next free index of its digit, and of the index after that.
-    fn moving(&self, outputs: &[UOp], counts: &UOp, element: &UOp, digit: &UOp) -> UOp {
+    /// Stores an element at the next free index of its digit, and the index after that.
+    fn move_element(&self, outputs: &[UOp], counts: &UOp, element: &UOp, digit: &UOp) -> UOp {
         let filling = self.filling();
-        // The entry before the one that is filled. What the first step reads is not used.
+        // Entry before the one that is filled; the first iteration discards it.
         let before = (self.entry() - 1).binary(Op::Max, 0i64);
         let next = self.in_table(&outputs[1], &filling.select(&before, digit)).load();
         let counted = self.in_table(counts, &before).load();
@@ -241,9 +239,9 @@ impl Loops {
     }
 }
 
-/// The indices of rows of words (`u32`) in ascending order. Of a word, `bits` are not zero. With an
-/// `order` the words are those of the elements at these indices.
-pub(in crate::tensor) fn sorted(
+/// Indices of rows of words (`u32`) in ascending order. The upper bits beyond `bits` are zero. With
+/// an `order` the words are those of the elements at these indices.
+pub(in crate::tensor) fn sort(
     words: &Tensor,
     bits: usize,
     order: Option<&Tensor>,

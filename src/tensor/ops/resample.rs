@@ -1,9 +1,7 @@
-//! Filters with more than two elements for [`Tensor::interpolate`]: the cubic of four neighbours,
-//! and filters that are widened when the size shrinks. In comes a tensor of wide floats, out comes
-//! one with another size of one axis.
+//! Cubic and antialiasing filters of [`Tensor::interpolate`]: resizes one axis of a tensor of wide
+//! floats.
 //!
-//! Places are fractions of whole numbers, so the neighbours and their weights are those of the
-//! exact place at every size.
+//! Coordinates are integer fractions, so that neighbours and weights are exact at every size.
 
 use super::create::iota;
 use super::gather::select_at;
@@ -13,7 +11,7 @@ use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::{Axes, Tensor};
 
-/// The weight of an element by its distance.
+/// Weight of an element by its distance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::tensor) enum Filter {
     /// 1 at distance 0, 0 from 1 on.
@@ -38,19 +36,18 @@ impl Filter {
     }
 }
 
-/// The cubic's weight up to a distance of 1.
+/// Weight of the cubic up to distance 1.
 fn near(t: &Tensor, a: f64) -> Tensor {
     (t * (a + 2.0) - (a + 3.0)) * t * t + 1.0
 }
 
-/// The cubic's weight at a distance of 1 to 2.
+/// Weight of the cubic at distance 1 to 2.
 fn far(t: &Tensor, a: f64) -> Tensor {
     ((t * a - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a
 }
 
-/// `count` elements of an axis for each of `size` places: `first`, of `size` indices, says where
-/// each begins. The result has the two axes `size` and `count` in the place of the axis. Indices
-/// beyond the ends read the outermost element.
+/// Gathers `count` elements of an axis for each output, from the indices `first` on. The axis
+/// becomes `[size, count]`. Indices beyond the ends read the outermost element.
 fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
     let (dims, size) = (x.dims(), first.dims()[0]);
     let n = dims[axis];
@@ -61,7 +58,7 @@ fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor>
     taken.try_unflatten(axis as isize, [size, count])
 }
 
-/// The sum of elements times weights of `[size, count]`.
+/// Sum of elements times weights of `[size, count]`.
 fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<Tensor> {
     let w = weights.dims();
     let sizes = (0..=x.ndim()).map(|i| {
@@ -80,9 +77,8 @@ fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<
     )
 }
 
-/// Places of `size` elements as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or
-/// nothing.
-fn places(n: usize, size: usize, align: bool) -> (usize, usize) {
+/// Scale of coordinates as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or 0.
+fn coordinate_scale(n: usize, size: usize, align: bool) -> (usize, usize) {
     if !align {
         (n, size)
     } else if size > 1 {
@@ -92,13 +88,13 @@ fn places(n: usize, size: usize, align: bool) -> (usize, usize) {
     }
 }
 
-/// `0 … size-1` in a dtype that holds the products of places.
+/// `0 … size-1` in a dtype that holds the products of coordinates.
 fn counter(n: usize, size: usize) -> Result<Tensor> {
     let wide = i32::try_from(4 * (n + 1) as i128 * (size + 1) as i128).is_err();
     iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })
 }
 
-/// `size` elements of one axis, each by the cubic through four neighbours.
+/// Resizes one axis by the cubic through four neighbours.
 pub(in crate::tensor) fn cubic(
     x: &Tensor,
     axis: usize,
@@ -106,7 +102,7 @@ pub(in crate::tensor) fn cubic(
     align: bool,
 ) -> Result<Tensor> {
     let n = x.dims()[axis];
-    let (a, b) = places(n, size, align);
+    let (a, b) = coordinate_scale(n, size, align);
     let i = counter(n, size)?;
     let (above, below) = if align { (i * a, b) } else { ((i * 2 + 1) * a - b, 2 * b) };
     let first = above.try_idiv(below)?;
@@ -119,7 +115,7 @@ pub(in crate::tensor) fn cubic(
     weighted(x, axis, &taps(x, axis, &(first - 1), 4)?, &weights)
 }
 
-/// `size` elements of one axis, each the mean of all within the filter's support around its place.
+/// Resizes one axis by the weighted mean within the filter's support.
 pub(in crate::tensor) fn antialiased(
     x: &Tensor,
     axis: usize,
@@ -128,10 +124,10 @@ pub(in crate::tensor) fn antialiased(
     filter: Filter,
 ) -> Result<Tensor> {
     let n = x.dims()[axis];
-    let (a, b) = places(n, size, align);
+    let (a, b) = coordinate_scale(n, size, align);
     let scale = (a as f64 / b as f64).max(1.0);
     let support = filter.support() * scale;
-    // The center is (2i + 1)·a / 2b: its whole part, and the rest as a float.
+    // The center is (2i + 1)·a / 2b: its integer part, and the fraction as a float.
     let above = (counter(n, size)? * 2 + 1) * a;
     let whole = above.try_idiv(2 * b)?;
     let part = above.try_modulo(2 * b)?.try_cast(x.dtype())?.try_div((2 * b) as f64)?;
@@ -141,7 +137,7 @@ pub(in crate::tensor) fn antialiased(
     let count = (support.ceil() as usize).saturating_mul(2).saturating_add(1).min(n);
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
     let inside = index.try_lt(end.try_unsqueeze(1)?)?;
-    // The distance of two whole numbers first, which is small and exact.
+    // The difference of integers first, which is small and exact.
     let distance = index
         .try_sub(whole.try_unsqueeze(1)?)?
         .try_cast(x.dtype())?
@@ -160,7 +156,7 @@ pub(in crate::tensor) fn antialiased(
         }
     });
     let inside = inside.movement(Movement::reshape(sizes))?;
-    // What is outside takes no part, also if it is infinite.
+    // Selected, because elements outside may be infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
     weighted(x, axis, &taps, &weights)
 }

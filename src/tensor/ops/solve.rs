@@ -6,8 +6,8 @@
 //! holds infinities or NaN, without an error.
 
 use super::create::iota;
-use super::linalg::{matrix, traced, unit};
-use super::svd::{order, pick};
+use super::linalg::{identity, matrix, traced};
+use super::svd::{gather_slices, rank};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -29,7 +29,7 @@ fn transposed(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Row index, `[n, 1]`, and column index, `[1, n]`.
-fn counters(n: usize) -> Result<(Tensor, Tensor)> {
+fn index_grid(n: usize) -> Result<(Tensor, Tensor)> {
     Ok((iota(n).try_unsqueeze(-1)?, iota(n).try_unsqueeze(0)?))
 }
 
@@ -50,7 +50,7 @@ fn for_each(
 }
 
 /// Row (axis -2) or column (axis -1) `k`, with size 1.
-fn line(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
+fn row_or_column(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
     x.try_index_select(axis, &k.try_reshape([1])?)
 }
 
@@ -59,23 +59,23 @@ fn line(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
 /// without a pivot is not changed.
 fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
     let (lead, m, width) = matrix(op, a)?;
-    let (row, _) = counters(m)?;
+    let (row, _) = index_grid(m)?;
     let one: Dims = lead.iter().copied().chain([1, 1]).collect();
     let shape: Dims = lead.iter().copied().chain([m, width]).collect();
     let first = [a.contiguous(), a.literal(1.0).try_expand(&one)?.contiguous()];
     let done = for_each(op, (n, false), &first, |k, carry| {
         let (a, sign) = (&carry[0], &carry[1]);
-        let sizes = row.try_ge(k)?.try_where_(line(a, -1, k)?.abs(), -1.0)?;
+        let sizes = row.try_ge(k)?.try_where_(row_or_column(a, -1, k)?.abs(), -1.0)?;
         let pivot_row = sizes.try_argmax(keepdim(-2))?;
         let from = row.try_eq(&pivot_row)?.try_where_(k, &row)?;
         let from = row.try_eq(k)?.try_where_(&pivot_row, from)?;
         let a = a.try_gather(-2, &from.try_expand(&shape)?)?.contiguous();
-        let pivot = line(&line(&a, -2, k)?, -1, k)?;
+        let pivot = row_or_column(&row_or_column(&a, -2, k)?, -1, k)?;
         let some = pivot.try_ne(0.0)?;
-        let divided = line(&a, -1, k)?.try_div(some.try_where_(&pivot, 1.0)?)?;
+        let divided = row_or_column(&a, -1, k)?.try_div(some.try_where_(&pivot, 1.0)?)?;
         let factor = row.try_gt(k)?.try_bitwise_and(&some)?.try_where_(divided, 0.0)?;
         let sign = pivot_row.try_eq(k)?.try_where_(sign, sign.neg())?;
-        Ok(vec![a.try_sub(factor.try_mul(line(&a, -2, k)?)?)?, sign])
+        Ok(vec![a.try_sub(factor.try_mul(row_or_column(&a, -2, k)?)?)?, sign])
     })?;
     Ok((done[0].clone(), done[1].clone()))
 }
@@ -83,14 +83,14 @@ fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)>
 /// Solves U·X = B for an upper triangular U, whose lower part is not read.
 fn back_substitute(op: &'static str, u: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (_, n) = square(op, u)?;
-    let (row, column) = counters(n)?;
+    let (row, column) = index_grid(n)?;
     let first = [b.literal(0.0).try_expand(&b.dims())?.contiguous()];
     let done = for_each(op, (n, true), &first, |k, carry| {
         let x = &carry[0];
-        let of_u = line(u, -2, k)?;
+        let of_u = row_or_column(u, -2, k)?;
         let after = column.try_gt(k)?.try_where_(&of_u, 0.0)?;
-        let rest = line(b, -2, k)?.try_sub(after.try_matmul(x)?)?;
-        Ok(vec![row.try_eq(k)?.try_where_(rest.try_div(line(&of_u, -1, k)?)?, x)?])
+        let rest = row_or_column(b, -2, k)?.try_sub(after.try_matmul(x)?)?;
+        Ok(vec![row.try_eq(k)?.try_where_(rest.try_div(row_or_column(&of_u, -1, k)?)?, x)?])
     })?;
     Ok(done[0].clone())
 }
@@ -139,7 +139,7 @@ fn inverse(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (lead, n) = square(op, a)?;
     Tensor::call(
         &[a],
-        |x| solve(op, &x[0], &unit(&x[0], &lead, n)?),
+        |x| solve(op, &x[0], &identity(&x[0], &lead, n)?),
         move |g, x| {
             let t = transposed(&inverse(op, &x[0])?)?;
             Ok(vec![t.try_matmul(g)?.try_matmul(&t)?.neg()])
@@ -178,7 +178,7 @@ fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
         return Ok(a.copy());
     }
     let (u, s, v) = a.try_svd()?;
-    let (row, column) = counters(n)?;
+    let (row, column) = index_grid(n)?;
     let others = row.try_eq(&column)?.try_where_(1.0, s.try_unsqueeze(-2)?)?;
     let products = others.reduce_axes(op, Fold::Mul, &Axes::from(-1))?;
     // The determinant of an orthogonal matrix is 1 or -1.
@@ -198,13 +198,13 @@ fn cholesky(op: &'static str, a: &Tensor) -> Result<Tensor> {
     Tensor::call(
         &[a],
         |x| {
-            let (row, column) = counters(n)?;
+            let (row, column) = index_grid(n)?;
             let zeros = x[0].literal(0.0).try_expand(&x[0].dims())?;
             let first = [from_lower(&x[0])?.contiguous(), zeros.contiguous()];
             let done = for_each(op, (n, false), &first, |k, carry| {
                 let (rest, factor) = (&carry[0], &carry[1]);
-                let of_rest = line(rest, -1, k)?;
-                let diagonal = line(&of_rest, -2, k)?.sqrt();
+                let of_rest = row_or_column(rest, -1, k)?;
+                let diagonal = row_or_column(&of_rest, -2, k)?.sqrt();
                 let below = row.try_gt(k)?.try_where_(of_rest.try_div(&diagonal)?, 0.0)?;
                 let new = row.try_eq(k)?.try_where_(&diagonal, below)?.contiguous();
                 let rest = rest.try_sub(new.try_mul(transposed(&new)?)?)?;
@@ -216,7 +216,7 @@ fn cholesky(op: &'static str, a: &Tensor) -> Result<Tensor> {
             let factor = cholesky(op, &x[0])?;
             let up = transposed(&factor)?;
             let product = up.try_matmul(g)?.try_tril(0)?;
-            let (row, column) = counters(n)?;
+            let (row, column) = index_grid(n)?;
             let halved = row.try_eq(&column)?.try_where_(&product * 0.5, &product)?;
             let left = solve_triangular(op, &up, &halved, true)?;
             let both = transposed(&solve_triangular(op, &up, &transposed(&left)?, true)?)?;
@@ -238,7 +238,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 // itself.
                 let sizes = a.abs().reduce_axes(op, Fold::Add, &keepdim(-1))?;
                 let shift = sizes.reduce_axes(op, Fold::Max, &keepdim(-2))?;
-                let (row, column) = counters(n)?;
+                let (row, column) = index_grid(n)?;
                 let shifted = row.try_eq(&column)?.try_where_(&a + &shift, &a)?;
                 let (u, _, _) = shifted.try_svd()?;
                 let vectors = u.try_flip(-1)?.contiguous();
@@ -247,7 +247,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
                 // Values that are equal up to rounding may be out of order.
                 let values = both.slice_axis(both.ndim() - 2, 0, 1)?.try_squeeze(-2)?;
-                Ok(vec![pick(&both, -1, &order(op, &values, false)?.1)?])
+                Ok(vec![gather_slices(&both, -1, &rank(op, &values, false)?.1)?])
             };
             Ok(traced(op, &x[0], both)?.remove(0))
         },
@@ -256,7 +256,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
             let at = both.ndim() - 2;
             let (values, vectors) = (both.slice_axis(at, 0, 1)?, both.slice_axis(at, 1, n + 1)?);
             let (of_values, of_vectors) = (g.slice_axis(at, 0, 1)?, g.slice_axis(at, 1, n + 1)?);
-            let (row, column) = counters(n)?;
+            let (row, column) = index_grid(n)?;
             let gaps = values.try_sub(transposed(&values)?)?;
             // Vectors of equal eigenvalues are undetermined, and get no gradient.
             let apart = gaps.try_ne(0.0)?;
@@ -296,7 +296,7 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
 }
 
 /// Right-hand sides as matrices, and whether they are vectors, one per matrix.
-fn sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
+fn right_hand_sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
     let (dims, of_b) = (a.dims(), b.dims());
     b.require_static(op, 0..b.ndim())?;
     let rows = dims[dims.len() - 2];
@@ -327,7 +327,7 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)>
 }
 
 /// Common float dtype of two operands, and both in its accumulation dtype.
-fn promoted(a: &Tensor, b: &Tensor) -> Result<(DType, Tensor, Tensor)> {
+fn promote_floats(a: &Tensor, b: &Tensor) -> Result<(DType, Tensor, Tensor)> {
     let dtype = crate::dtype::promote(a.as_float().dtype(), b.as_float().dtype());
     Ok((dtype, a.try_cast(dtype)?.as_wide_float(), b.try_cast(dtype)?.as_wide_float()))
 }
@@ -348,8 +348,8 @@ impl Tensor {
         pub fn solve | try_solve(&self, b: &Tensor) -> Tensor {
             const OP: &str = "solve";
             square(OP, self)?;
-            let (dtype, a, b) = promoted(self, b)?;
-            let (b, is_vector) = sides(OP, &a, &b)?;
+            let (dtype, a, b) = promote_floats(self, b)?;
+            let (b, is_vector) = right_hand_sides(OP, &a, &b)?;
             let (a, b) = batched(OP, &a, &b)?;
             let x = solve(OP, &a, &b)?.try_cast(dtype)?;
             if is_vector { x.try_squeeze(-1) } else { Ok(x) }
@@ -455,8 +455,8 @@ impl Tensor {
             const OP: &str = "lstsq";
             matrix(OP, self)?;
             self.require_static(OP, 0..self.ndim())?;
-            let (dtype, a, b) = promoted(self, b)?;
-            let (b, is_vector) = sides(OP, &a, &b)?;
+            let (dtype, a, b) = promote_floats(self, b)?;
+            let (b, is_vector) = right_hand_sides(OP, &a, &b)?;
             let (a, b) = batched(OP, &a, &b)?;
             let (_, m, n) = matrix(OP, &a)?;
             let x = if m >= n {

@@ -148,7 +148,7 @@ impl Keys {
         let n = self.x.dims()[1];
         // Only the network supports symbolic dimensions.
         if !self.x.uop().extents().is_empty() {
-            return bitonic::first(&self.keys()?, k);
+            return bitonic::sort_first(&self.keys()?, k);
         }
         if n <= MAX_RANKED {
             return self.by_ranks(k);
@@ -156,7 +156,7 @@ impl Keys {
         match self.block(k) {
             Some(size) => self.by_blocks(k, size),
             None if self.radix && i32::try_from(n).is_ok() => self.by_radix()?.slice_axis(1, 0, k),
-            None => bitonic::first(&self.keys()?, k),
+            None => bitonic::sort_first(&self.keys()?, k),
         }
     }
 
@@ -189,14 +189,14 @@ impl Keys {
         // Differences wrap to unsigned integers in the order of the keys.
         let words = keys.try_sub(keys.literal(least))?.try_bitcast(unsigned)?.try_rshift(unused)?;
         if !wide {
-            return radix::sorted(&words.contiguous(), self.limits.bits(), None);
+            return radix::sort(&words.contiguous(), self.limits.bits(), None);
         }
         let half = |shift: usize| {
             words.try_rshift(shift)?.try_bitwise_and(u32::MAX as u64)?.try_cast(DType::U32)
         };
-        let order = radix::sorted(&half(0)?.contiguous(), 32, None)?;
+        let order = radix::sort(&half(0)?.contiguous(), 32, None)?;
         let upper = gather_at(self.op, &half(32)?, &order, 1)?.contiguous();
-        radix::sorted(&upper, 32, Some(&order))
+        radix::sort(&upper, 32, Some(&order))
     }
 
     /// Sorts by the rank of each key, the number of keys before it. Padding ranks after all keys.

@@ -1,14 +1,14 @@
-//! Special functions: eˣ-1, the hypotenuse, the inverse error function, the gamma function's
-//! logarithm and its derivative. Narrow floats are computed in `f32` and rounded once. Gradients
-//! are those of the pieces, but for `lgamma`, whose gradient is `digamma`, and finite wherever the
-//! true gradient is finite. `scripts/special.py` makes the coefficients.
+//! Special functions: expm1, hypot, erfinv, lgamma and digamma. Narrow floats are computed in `f32`
+//! and rounded once. Gradients are those of the pieces, except that the gradient of `lgamma` is
+//! `digamma`; they are finite wherever the true gradient is. `scripts/special.py` computes the
+//! coefficients.
 
 use super::elementwise::pair;
-use super::inverse::with_slope;
+use super::inverse::{rounded, with_slope};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::broadcast::Operand;
-use crate::tensor::{Tensor, autocast, or_panic};
+use crate::tensor::{Tensor, autocast};
 use std::f64::consts::PI;
 
 /// Relative error 6.4e-9, around 2.5.
@@ -189,23 +189,18 @@ const LGAMMA_2_F64: [f64; 20] = [
     6.379047507619774e-08,
 ];
 
-/// Σ c·t^k.
+/// Polynomial Σ c·t^k.
 fn polynomial(t: &Tensor, coefficients: &[f64]) -> Tensor {
     let (last, rest) = coefficients.split_last().expect("a polynomial");
     rest.iter().rev().fold(t.literal(*last), |p, &c| p * t + c)
 }
 
-/// The result of a function that is computed in wide floats, in the dtype that it is to have.
-fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
-    or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
-}
-
-/// Taylor's series up to 1, where `exp(x) - 1` would cancel; a choice by `where`, whose other side
-/// has a harmless argument.
+/// Taylor series for |x| < 1, where `exp(x) - 1` would cancel. The branch that is not taken has a
+/// harmless argument.
 pub(in crate::tensor) fn expm1(x: &Tensor) -> Result<Tensor> {
     let near = x.abs().try_lt(1.0)?;
     let small = near.try_where_(x, 0.0)?;
-    // 1/2!, 1/3!, … until they are nothing beside the first.
+    // 1/2!, 1/3!, … down to the precision of the dtype.
     let terms = if x.dtype() == DType::F64 { 19 } else { 12 };
     let series: Vec<f64> = (2..=terms)
         .scan(1.0, |f, k| {
@@ -213,12 +208,12 @@ pub(in crate::tensor) fn expm1(x: &Tensor) -> Result<Tensor> {
             Some(1.0 / *f)
         })
         .collect();
-    // As a product, which keeps -0.
+    // A product keeps -0.
     let series = &small * (&small * polynomial(&small, &series) + 1.0);
     near.try_where_(series, near.try_where_(1.0, x)?.exp() - 1.0)
 }
 
-/// x·P(-log(1-x²)); the logarithm is of a product, which loses nothing near 1.
+/// x·P(-log(1-x²)); the logarithm of the product (1-x)(1+x) is accurate near 1.
 fn erfinv(x: &Tensor) -> Result<Tensor> {
     let inside = x.abs().try_lt(1.0)?;
     let safe = inside.try_where_(x, 0.0)?;
@@ -244,14 +239,13 @@ fn erfinv(x: &Tensor) -> Result<Tensor> {
             piece(&root, 5f64.sqrt(), 4.2, &ERFINV_ROOT_F32),
         )?
     };
-    // At 1 and -1 it is infinite, beyond and for NaN it is NaN.
-    // As a product, whose gradient is infinite at 1 and -1 and NaN beyond.
+    // Infinite at 1 and -1, NaN beyond. As a product, the gradient is likewise.
     let end = x.abs().try_eq(1.0)?.try_where_(x.literal(f64::INFINITY), f64::NAN)?;
     let end = x.try_mul(inside.try_where_(1.0, end)?)?;
     inside.try_where_(safe.try_mul(factor)?, end)
 }
 
-/// Σ B₂ₖ/(2k(2k-1))·x^(1-2k), what Stirling's formula leaves of log Γ from 8 on.
+/// Σ B₂ₖ/(2k(2k-1))·x^(1-2k), the remainder of Stirling's formula for log Γ from 8 on.
 fn stirling_rest(x: &Tensor) -> Tensor {
     const SERIES: [f64; 10] = [
         1.0 / 12.0,
@@ -270,8 +264,8 @@ fn stirling_rest(x: &Tensor) -> Tensor {
     &inverse * polynomial(&inverse.square(), &SERIES[..terms])
 }
 
-/// log Γ for numbers above zero: polynomials around its zeros 1 and 2, from 2.5 to 8 moved down to
-/// them, below 0.75 moved up, from 8 on Stirling's formula.
+/// log Γ for positive numbers: polynomials around its zeros 1 and 2, to which 2.5 to 8 is shifted
+/// down and what is below 0.75 up, and Stirling's formula from 8 on.
 fn lgamma_positive(x: &Tensor) -> Result<Tensor> {
     let double = x.dtype() == DType::F64;
     let (one, two): (&[f64], &[f64]) =
@@ -297,13 +291,13 @@ fn lgamma_positive(x: &Tensor) -> Result<Tensor> {
     let near_one = (&a - 1.0) * polynomial(&(&a - 1.125), one);
     let near_two = (&b - 2.0) * polynomial(&(&b - 2.0), two);
     let base = first.try_where_(near_one, near_two)?;
-    // log Γ(x) = log Γ(x+1) - log x, and the other way round.
+    // log Γ(x) = log Γ(x+1) - log x, and vice versa.
     let log = moved.log();
     let near = low.try_where_(&base - &log, &base + &log)?;
     far.try_where_(stirling, near)
 }
 
-/// The distance from the nearest whole number.
+/// Difference to the nearest integer.
 fn fraction(x: &Tensor) -> Tensor {
     x - x.detach().round()
 }
@@ -312,20 +306,20 @@ fn lgamma(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0.0)?;
     let size = x.abs();
     let positive = lgamma_positive(&size)?;
-    // |Γ(x)·Γ(-x)| = π/|x·sin πx|; at whole numbers there is a pole.
+    // |Γ(x)·Γ(-x)| = π/|x·sin πx|; integers are poles.
     let part = fraction(x);
     let pole = part.try_eq(0)?.try_bitwise_or(x.isfinite().logical_not())?;
     let usual = below.try_bitwise_and(pole.logical_not())?;
     let part = usual.try_where_(part, 0.5)?;
     let size = usual.try_where_(size, 1.0)?;
-    // The logarithms apart: the product of size and sine can underflow.
+    // Separate logarithms, because the product of magnitude and sine can underflow.
     let sine = (part * PI).sin().abs();
     let reflected = PI.ln() - size.log() - sine.log() - &positive;
     let y = usual.try_where_(reflected, positive)?;
     below.try_bitwise_and(pole)?.try_where_(f64::INFINITY, y)
 }
 
-/// ψ for numbers above zero: moved up by 8, with Σ 1/(x+i) as one quotient, then the asymptotic
+/// ψ for positive numbers: shifted up by 8, with Σ 1/(x+i) as one quotient, then the asymptotic
 /// series.
 fn digamma_positive(x: &Tensor) -> Result<Tensor> {
     const SERIES: [f64; 9] = [
@@ -370,15 +364,15 @@ fn digamma(x: &Tensor) -> Result<Tensor> {
     let angle = turn.try_where_(part, 0.25)? * PI;
     let reflected = &positive - PI * angle.cos() / angle.sin();
     let y = turn.try_where_(reflected, positive)?;
-    // At zero the side that its sign says, as a quotient, whose gradient is infinite; at the other
-    // poles value and gradient are NaN.
+    // At zero the sign selects the side; as a quotient, the gradient is infinite. At other poles
+    // value and gradient are NaN.
     let at_zero = x.literal(-1.0).try_div(zero.try_where_(x, 1.0)?)?;
     let at_pole = x.try_mul(pole.try_where_(x.literal(f64::NAN), 1.0)?)?;
     zero.try_where_(at_zero, pole.try_where_(at_pole, y)?)
 }
 
 impl Tensor {
-    /// eˣ-1, exact also near zero: within 4 units in the last place of the dtype.
+    /// eˣ-1, accurate near zero: within 4 ulp of the dtype.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -392,8 +386,7 @@ impl Tensor {
         }
         rounded(self, expm1)
     }
-    /// The inverse of the error function; infinite at -1 and 1, NaN beyond. Within 8 units in the
-    /// last place of the dtype.
+    /// Inverse error function; infinite at -1 and 1, NaN beyond. Within 8 ulp of the dtype.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -407,10 +400,9 @@ impl Tensor {
         }
         rounded(self, erfinv)
     }
-    /// The logarithm of the absolute value of the gamma function; infinite at zero and at negative
-    /// whole numbers. Above zero within 8 units in the last place of the dtype, below zero within
-    /// 16 units of the last place of 1 or of the result. The gradient is
-    /// [`digamma`](Self::digamma).
+    /// Logarithm of the absolute value of the gamma function; infinite at zero and negative
+    /// integers. Within 8 ulp of the dtype above zero, and within 16 ulp of 1 or of the result
+    /// below. The gradient is [`digamma`](Self::digamma).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -423,8 +415,8 @@ impl Tensor {
     pub fn lgamma(&self) -> Tensor {
         rounded(self, |x| with_slope(x, lgamma, digamma))
     }
-    /// The derivative of [`lgamma`](Self::lgamma): -∞ at 0, ∞ at -0, NaN at negative whole numbers.
-    /// Within 16 units of the last place of 1 or of the result.
+    /// Derivative of [`lgamma`](Self::lgamma): -∞ at 0, ∞ at -0, NaN at negative integers. Within
+    /// 16 ulp of 1 or of the result.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -437,8 +429,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// √(x²+y²) without overflow or underflow on the way, within 4 units in the last place.
-        /// Infinite if one of both is, also beside NaN. At the origin the gradient is 0.
+        /// √(x²+y²) without intermediate overflow or underflow, within 4 ulp. Infinite if one
+        /// operand is, even if the other is NaN. The gradient at the origin is 0.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -449,7 +441,7 @@ impl Tensor {
         pub fn hypot | try_hypot(&self, other: impl Into<Operand>) -> Tensor {
             let pair = pair("hypot", self.into(), other.into())?;
             let (x, y) = (pair.x.as_wide_float().abs(), pair.y.as_wide_float().abs());
-            // A NaN counts as the greater, so that it is not lost beside zero.
+            // NaN counts as the larger, so that it propagates.
             let steep = x.try_lt(&y)?.try_bitwise_or(y.isnan())?;
             let (high, low) = (steep.try_where_(&y, &x)?, steep.try_where_(&x, &y)?);
             let infinite = x.isinf().try_bitwise_or(y.isinf())?;

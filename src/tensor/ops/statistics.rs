@@ -136,7 +136,12 @@ pub(in crate::tensor) fn p_norm(
 }
 
 /// Elements at fractional ranks from 0 to the size minus 1, one per row.
-fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> Result<Tensor> {
+fn interpolated(
+    op: &'static str,
+    line: &Line,
+    rank: &Tensor,
+    interpolation: Quantile,
+) -> Result<Tensor> {
     let (order, there) = line.order(op)?;
     let (at, last) = (line.at as isize, line.size() - 1);
     let low = rank.detach().floor();
@@ -149,13 +154,13 @@ fn interpolated(op: &'static str, line: &Line, rank: &Tensor, how: Quantile) -> 
         for_op(op, wide.try_gather(at, &for_op(op, order.try_gather(at, &place))?))
     };
     let share = rank.try_sub(&low)?;
-    Ok(match how {
+    Ok(match interpolation {
         Quantile::Lower => read(&low)?,
         Quantile::Higher => read(&rank.detach().ceil())?,
         Quantile::Nearest => read(&rank.detach().round())?,
         Quantile::Linear | Quantile::Midpoint => {
             let (a, b) = (read(&low)?, read(&rank.detach().ceil())?);
-            let share = if how == Quantile::Midpoint {
+            let share = if interpolation == Quantile::Midpoint {
                 share.ne(0).try_where_(rank.literal(0.5), 0.0)?
             } else {
                 share
@@ -406,7 +411,7 @@ impl Tensor {
             &self,
             q: impl Into<Operand>,
             axis: impl Into<Axes>,
-            how: Quantile,
+            interpolation: Quantile,
         ) -> Tensor {
             const OP: &str = "quantile";
             let line = Line::new(OP, self, &axis.into())?;
@@ -439,7 +444,7 @@ impl Tensor {
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
             let rank = wide.match_extents(broadcast_to(OP, &rank, &shape)?);
             let line = Line { x: wide, ..line };
-            let values = interpolated(OP, &line, &rank, how)?;
+            let values = interpolated(OP, &line, &rank, interpolation)?;
             let values = inside.try_where_(values, f64::NAN)?;
             let values = for_op(OP, values.try_movedim(line.at, 0))?;
             let front = if q.ndim() == 0 { None } else { Some(count) };

@@ -9,7 +9,7 @@
 
 use super::create::iota;
 use super::gather::select_at;
-use super::linalg::{matrix, qr, sum, traced, unit};
+use super::linalg::{identity, matrix, qr, sum, traced};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
@@ -19,7 +19,7 @@ use crate::tensor::{Axes, Tensor};
 /// Ranks of keys along the last axis, and the indices that sort them. NaN counts as infinite; the
 /// sort is stable. Comparing all pairs takes two kernels, where a sorting network takes one for
 /// every few steps.
-pub(in crate::tensor) fn order(
+pub(in crate::tensor) fn rank(
     op: &'static str,
     keys: &Tensor,
     descending: bool,
@@ -40,13 +40,17 @@ pub(in crate::tensor) fn order(
 }
 
 /// Gathers slices along axis -1 or -2, by the indices of each matrix.
-pub(in crate::tensor) fn pick(x: &Tensor, axis: isize, numbers: &Tensor) -> Result<Tensor> {
+pub(in crate::tensor) fn gather_slices(
+    x: &Tensor,
+    axis: isize,
+    numbers: &Tensor,
+) -> Result<Tensor> {
     let numbers = numbers.try_unsqueeze(if axis == -1 { -2 } else { -1 })?;
     x.try_gather(axis, &numbers.try_expand(&x.dims())?)
 }
 
 /// Position on a circle after `steps` steps of one.
-fn turned(place: &Tensor, steps: &Tensor, circle: usize, forward: bool) -> Result<Tensor> {
+fn rotate_position(place: &Tensor, steps: &Tensor, circle: usize, forward: bool) -> Result<Tensor> {
     // Position 0 is fixed.
     let at = if forward { place.try_add(steps)? - 1 } else { place.try_sub(steps)? - 1 };
     let at = if forward {
@@ -76,8 +80,8 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
     let rounds = iota(tournaments * circle).try_modulo(circle as i64)?;
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[rows], &[&rounds], |carry, round| {
         let (all, round) = (&carry[0], &round[0]);
-        let here = turned(&iota(half), round, circle, true)?;
-        let opposite = turned(&(iota(half).neg() + circle as i64), round, circle, true)?;
+        let here = rotate_position(&iota(half), round, circle, true)?;
+        let opposite = rotate_position(&(iota(half).neg() + circle as i64), round, circle, true)?;
         let top = all.slice_axis(last, 0, n)?;
         let (x, y) = (select_at(op, &top, &here, axis)?, select_at(op, &top, &opposite, axis)?);
         let (xx, yy, xy) =
@@ -88,9 +92,9 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let sign = zeta.try_lt(0)?.try_where_(zeta.literal(-1.0), zeta.literal(1.0))?;
         let tangents = meet.try_where_(sign.try_div(size)?, 0.0)?.contiguous();
 
-        let place = turned(&iota(n), round, circle, false)?;
+        let place = rotate_position(&iota(n), round, circle, false)?;
         let facing = place.neg() + circle as i64;
-        let partner = turned(&facing, round, circle, true)?;
+        let partner = rotate_position(&facing, round, circle, true)?;
         let other = select_at(op, all, &partner, axis)?;
         let is_first = place.try_lt(half as i64)?;
         let tangent = select_at(op, &tangents, &is_first.try_where_(&place, &facing)?, axis)?;
@@ -114,14 +118,14 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let even = n.next_multiple_of(2);
     checked_numel(op, &lead.iter().copied().chain([n + even, even, even]).collect::<Dims>())?;
     let norms = |x: &Tensor, axis: isize| x.square().reduce_axes(op, Fold::Add, &Axes::from(axis));
-    let (place, number) = order(op, &norms(a, -2)?, true)?;
-    let (q, r) = qr(op, &pick(a, -1, &number)?.contiguous())?;
-    let mut rows = Tensor::try_cat(&[r, unit(a, &lead, n)?], -1)?.contiguous();
+    let (place, number) = rank(op, &norms(a, -2)?, true)?;
+    let (q, r) = qr(op, &gather_slices(a, -1, &number)?.contiguous())?;
+    let mut rows = Tensor::try_cat(&[r, identity(a, &lead, n)?], -1)?.contiguous();
     if n > 1 {
         rows = jacobi(op, &rows, n)?;
     }
-    let (_, number) = order(op, &norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
-    let rows = pick(&rows, -2, &number)?.contiguous();
+    let (_, number) = rank(op, &norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
+    let rows = gather_slices(&rows, -2, &number)?.contiguous();
     let (b, v) = (rows.slice_axis(last, 0, n)?, rows.slice_axis(last, n, 2 * n)?);
     // The triangle of orthogonal columns is diagonal, and the other factor is orthogonal even if a
     // column is zero.
@@ -130,12 +134,12 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     let signs = values.try_lt(0)?.try_where_(values.literal(-1.0), values.literal(1.0))?;
     let w = w.try_mul(signs.try_unsqueeze(-2)?)?;
     // Restores the order of columns.
-    let w = pick(&w.try_transpose(-1, -2)?.contiguous(), -1, &place)?;
+    let w = gather_slices(&w.try_transpose(-1, -2)?.contiguous(), -1, &place)?;
     Ok(vec![q.try_matmul(&v.try_transpose(-1, -2)?)?, values.try_mul(signs)?, w])
 }
 
 /// U above the values above V, `[…, m + 1 + n, n]`, with the gradient.
-fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
+fn stacked_factors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (_, m, n) = matrix(op, a)?;
     Tensor::call(
         &[a],
@@ -146,8 +150,8 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 .contiguous())
         },
         move |g, x| {
-            let (of_u, of_s, of_v) = parts(g, m, n)?;
-            let (u, s, v) = parts(&stacked(op, &x[0])?, m, n)?;
+            let (of_u, of_s, of_v) = split_factors(g, m, n)?;
+            let (u, s, v) = split_factors(&stacked_factors(op, &x[0])?, m, n)?;
             let (row, column) = (iota(n).try_unsqueeze(-1)?, iota(n).try_unsqueeze(0)?);
             // Vectors of equal values are undetermined, and get no gradient.
             let down = s.try_transpose(-1, -2)?;
@@ -176,7 +180,7 @@ fn stacked(op: &'static str, a: &Tensor) -> Result<Tensor> {
 }
 
 /// U, the values as a row, and V.
-fn parts(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
+fn split_factors(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let at = x.ndim() - 2;
     Ok((x.slice_axis(at, 0, m)?, x.slice_axis(at, m, m + 1)?, x.slice_axis(at, m + 1, m + 1 + n)?))
 }
@@ -185,7 +189,7 @@ fn parts(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     if a.uop().requires_grad() {
         let (_, m, n) = matrix(op, a)?;
-        let (u, s, v) = parts(&stacked(op, a)?, m, n)?;
+        let (u, s, v) = split_factors(&stacked_factors(op, a)?, m, n)?;
         return Ok((u, s.try_squeeze(-2)?, v.try_transpose(-1, -2)?));
     }
     let mut all = traced(op, a, |x| factors(op, x))?.into_iter();
@@ -193,12 +197,12 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((next(), next(), next()))
 }
 
-/// The singular values of each matrix of wide floats, the greatest first, along the last axis.
+/// Singular values of each matrix of wide floats in descending order, along the last axis.
 pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let (lead, m, n) = matrix(op, x)?;
     x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {
-        // There is none; a sum is followed by gradients.
+        // There are none; a sum keeps the gradient.
         return x.reduce_axes(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
     }
     let tall = if m < n { x.try_transpose(-1, -2)? } else { x.copy() };
@@ -214,11 +218,10 @@ pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result
 
 impl Tensor {
     fallible! {
-        /// The singular values of each matrix, the greatest first, between their vectors: U of m
-        /// rows and k = min(m, n) orthonormal columns, S of k values, and V transposed, of k
-        /// orthonormal rows, with U·diag(S)·V the matrix. The signs of the vectors are not
-        /// determined, nor are vectors of equal values: gradients are those of what does not depend
-        /// on either.
+        /// Singular value decomposition of each matrix: U with k = min(m, n) orthonormal columns, S
+        /// with k values in descending order, and V transposed with k orthonormal rows, such that
+        /// U·diag(S)·V is the matrix. The signs of vectors, and the vectors of equal values, are
+        /// not determined: gradients are correct for results that do not depend on them.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -231,7 +234,7 @@ impl Tensor {
         pub fn svd | try_svd(&self) -> (Tensor, Tensor, Tensor) {
             let (_, m, n) = matrix("svd", self)?;
             if m == 0 || n == 0 {
-                // Every part has an axis of min(m, n) = 0.
+                // Every factor has an axis of min(m, n) = 0.
                 let (x, dims) = (self.as_float(), self.dims());
                 let empty = |last: &[usize]| {
                     x.literal(0).try_expand(
