@@ -1,23 +1,23 @@
-//! The books of an allocator: how many bytes are held, and the freed blocks that are kept for the
-//! next buffer of their size. Blocks that have to go are handed out, so that they are given back
-//! without a lock.
+//! Bookkeeping of a caching allocator: bytes held, and free lists by size. Evicted blocks are
+//! returned to the caller, which frees them outside the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
-/// Bytes and kept blocks of a memory.
+/// Bytes and free blocks of one memory.
 #[derive(Debug)]
 pub(in crate::device) struct Blocks<B> {
-    /// Bytes taken from the system: blocks in use, and kept ones.
+    /// Bytes taken from the system: blocks in use and free blocks.
     pub held: usize,
-    /// Bytes of the buffers in use, as asked for.
+    /// Bytes of the buffers in use, as requested.
     pub live: usize,
     /// The most that `live` has been.
     pub peak: usize,
-    /// Bytes of kept blocks.
+    /// Bytes of free blocks.
     pub cached: usize,
     frees: u64,
-    /// Kept blocks by size, the longest kept in front, each with the number of its free.
+    /// Free blocks by size, the least recently freed in front, each with the sequence number of its
+    /// free.
     pub kept: BTreeMap<usize, VecDeque<(u64, B)>>,
 }
 
@@ -28,7 +28,7 @@ impl<B> Default for Blocks<B> {
 }
 
 impl<B> Blocks<B> {
-    /// A kept block of this size.
+    /// Takes a free block of this size.
     pub fn take(&mut self, size: usize) -> Option<B> {
         let blocks = self.kept.get_mut(&size)?;
         // The last one freed is the most likely to be in a cache.
@@ -40,7 +40,8 @@ impl<B> Blocks<B> {
         Some(block)
     }
 
-    /// Keeps a freed block, and hands out the longest kept ones above `most` bytes.
+    /// Adds a freed block to the free list, and evicts the least recently freed ones above `most`
+    /// bytes.
     pub fn keep(&mut self, block: B, size: usize, most: usize) -> Vec<B> {
         self.frees += 1;
         self.cached += size;
@@ -48,7 +49,7 @@ impl<B> Blocks<B> {
         self.shrink(most)
     }
 
-    /// Hands out the longest kept blocks until at most `most` bytes are kept.
+    /// Evicts the least recently freed blocks until at most `most` bytes are free.
     pub fn shrink(&mut self, most: usize) -> Vec<B> {
         let mut out = Vec::new();
         while self.cached > most {
@@ -68,8 +69,8 @@ impl<B> Blocks<B> {
         out
     }
 
-    /// Counts bytes as held, if they stay within the limit. Kept blocks are handed out where there
-    /// is no room otherwise.
+    /// Counts bytes as held if they stay within the limit, and evicts free blocks if they would
+    /// not.
     pub fn reserve(&mut self, size: usize, limit: usize) -> (bool, Vec<B>) {
         let free = limit.saturating_sub(self.held);
         let spare = if size > free {
@@ -83,8 +84,8 @@ impl<B> Blocks<B> {
     }
 }
 
-/// A kept block of this size, or a fresh one. Kept blocks of other sizes go before it is given up;
-/// then it is the reason, or `None` where it would be more than the limit.
+/// Takes a free block of this size, or allocates one. If that fails, free blocks of other sizes are
+/// evicted first; then the error is returned, or `None` if the limit would be exceeded.
 pub(in crate::device) fn provide<B, E>(
     blocks: &Mutex<Blocks<B>>,
     size: usize,

@@ -27,15 +27,15 @@ pub(crate) enum Memory {
     Null,
 }
 
-/// Memory that the host does not see. What is asked of it comes after all that was asked of its
-/// device before.
+/// Device memory that the host cannot access. Operations on it run after all earlier operations of
+/// its device.
 pub(crate) trait Remote: Send + Sync {
-    /// Copies bytes from an offset on to the host, and returns when they are there.
+    /// Copies bytes from an offset to the host, and returns when they have arrived.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes of another memory without the host in between. `false` where there is no such
-    /// way, and then nothing was done.
+    /// Copies bytes of another memory without going through the host. Returns `false`, and does
+    /// nothing, if there is no such path.
     fn copy_from(
         &self,
         offset: usize,
@@ -47,8 +47,7 @@ pub(crate) trait Remote: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Kernels write under the lock, readers of buffers share it: a buffer that is in a user's hands is
-/// never read while a kernel writes.
+/// Lock between kernels, which write buffers, and the host, which reads them.
 static ACCESS: RwLock<()> = RwLock::new(());
 
 /// Held while a kernel runs.
@@ -56,12 +55,12 @@ pub(crate) fn writing() -> RwLockWriteGuard<'static, ()> {
     ACCESS.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Memory with what all buffers in it share.
+/// An allocation, with the state that all buffers in it share.
 struct Block {
     id: u64,
     memory: Memory,
     version: AtomicU64,
-    /// Counts the memory as its device's for as long as it is there.
+    /// Counts the memory towards its device until it is freed.
     _taken: Taken,
 }
 
@@ -75,7 +74,7 @@ struct Inner {
     offset: usize,
 }
 
-/// A place in memory of a device: what a kernel's argument points at.
+/// A location in device memory: the argument of a kernel.
 #[derive(Clone, Copy)]
 pub struct MemoryRef<'a> {
     /// The memory.
@@ -116,7 +115,7 @@ impl Buffer {
                     as_bools(h.as_mut_slice());
                 }
             }
-            // Kernels take every bool for 0 or 1, also where it is part of an index.
+            // Kernels assume that every bool is 0 or 1, also where it is part of an index.
             Memory::Remote(r) if dtype.is_bool() && bytes.iter().any(|b| *b > 1) => {
                 let mut bools = zeroed(bytes.len())?;
                 bools.copy_from_slice(bytes);
@@ -135,8 +134,8 @@ impl Buffer {
         ))
     }
 
-    /// New memory for `len` elements, filled by a function that is given all of their bytes. Like
-    /// [`from_bytes`](Buffer::from_bytes) it needs no device that works.
+    /// Allocates `len` elements, filled by a function that receives all of their bytes. Like
+    /// [`from_bytes`](Buffer::from_bytes), it does not need a working device.
     pub(crate) fn filled(
         device: &DeviceName,
         dtype: DType,
@@ -157,8 +156,8 @@ impl Buffer {
         Ok(Buffer::with(Usage::of(device), device, dtype, len, Memory::Host(memory)))
     }
 
-    /// The elements of somebody else, in place where the device computes in the memory of the host,
-    /// and copied elsewhere.
+    /// A buffer of foreign elements: in place on a device that computes in host memory, a copy
+    /// elsewhere.
     pub fn lent<T: Element>(
         device: &DeviceName,
         elements: impl AsRef<[T]> + Send + Sync + 'static,
@@ -176,7 +175,7 @@ impl Buffer {
         ))
     }
 
-    /// May kernels write to it, if nobody reads it?
+    /// True if kernels may write to it: borrowed memory is read-only.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
@@ -220,7 +219,7 @@ impl Buffer {
             .clone()
     }
 
-    /// As a node of the graph.
+    /// The buffer as a node of the graph.
     pub fn node(&self) -> UOp {
         UOp::new(
             Op::Buffer,
@@ -248,7 +247,7 @@ impl Buffer {
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
-    /// Where it is.
+    /// Its location in memory.
     pub fn place(&self) -> MemoryRef<'_> {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
@@ -290,7 +289,7 @@ impl Buffer {
         );
         self.view(self.0.offset + offset, dtype, len)
     }
-    /// The same memory under a number of its own: a graph tells the two apart.
+    /// The same memory under another id, so that a graph distinguishes the two.
     pub(crate) fn renamed(&self) -> Buffer {
         self.view(self.0.offset, self.0.dtype, self.0.len)
     }
@@ -298,18 +297,18 @@ impl Buffer {
     pub(crate) fn span(&self) -> (u64, std::ops::Range<usize>) {
         (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
     }
-    /// Is there no other buffer in its memory, and no other handle on this one but so many?
+    /// True if no other buffer shares its memory and this one has at most `handles` handles.
     pub(crate) fn is_alone(&self, handles: usize) -> bool {
         Arc::strong_count(&self.0) <= handles && Arc::strong_count(&self.0.block) == 1
     }
-    /// Exchanges the content. Whoever has the buffer in a graph reads the new one.
+    /// Replaces the content. Graphs that contain the buffer read the new one.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), self.bytes(), "the content of {self:?}");
         let _alone = writing();
         match &self.0.block.memory {
             Memory::Host(h) => {
-                // SAFETY: the buffer is inside its memory, and under the lock nobody reads or
-                // writes it.
+                // SAFETY: the buffer is inside its memory, and the lock excludes all other readers
+                // and writers.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         bytes.as_ptr(),
@@ -323,7 +322,7 @@ impl Buffer {
             Memory::Disk(_) | Memory::Null => Ok(()),
         }
     }
-    /// Where it lives.
+    /// The device of its memory.
     pub fn device_name(&self) -> &DeviceName {
         &self.0.device
     }
@@ -358,7 +357,7 @@ impl Buffer {
     }
 }
 
-/// The bytes of so many elements.
+/// The size in bytes of `len` elements.
 fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
     let full = || Error::OutOfMemory {
         device: device.to_string(),

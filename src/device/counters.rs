@@ -1,4 +1,4 @@
-//! What has been run so far in this process, in all and for each device.
+//! Counters of what this process has run, in total and per device.
 
 use super::{Device, usage};
 use crate::ir::DeviceName;
@@ -10,19 +10,19 @@ use std::time::Duration;
 pub struct Counters {
     /// Kernels run.
     pub kernels: u64,
-    /// Copies between devices, each counted where it goes to.
+    /// Copies between devices, each counted at its destination.
     pub copies: u64,
     /// Arithmetic operations, as estimated from programs.
     pub flops: f64,
     /// Bytes of buffers touched, each counted once per kernel.
     pub bytes: f64,
-    /// Time in kernels. A device that runs while the host goes on, as CUDA does, tells it only
-    /// where `DEBUG` shows kernels or `PROFILE` times them.
+    /// Time in kernels. A device that runs asynchronously, such as CUDA, reports it only if `DEBUG`
+    /// shows kernels or `PROFILE` times them.
     pub time: Duration,
-    /// Kernels made ready to run: compiled, or taken from the store on disk. Devices that run the
-    /// same code, as all CPUs of a process do, share it, and it counts for the first.
+    /// Kernels compiled, or loaded from the disk cache. Devices that run the same code, such as all
+    /// CPUs of a process, share it, and it counts for the first.
     pub compiled: u64,
-    /// Those of them that came from the store, without a compiler.
+    /// Those of them that were loaded from the disk cache, without a compiler.
     pub from_cache: u64,
     /// Time to make them ready: to choose optimisations, which may be a search, to lower, to
     /// render, to compile or to load.
@@ -32,7 +32,7 @@ pub struct Counters {
     /// Graphs planned. A plan may be for several devices, so that only the process has this
     /// number; that of a device is 0.
     pub schedules: u64,
-    /// Graphs whose plan was there already; of a process as well.
+    /// Graphs whose plan was in the schedule cache.
     pub schedule_hits: u64,
 }
 
@@ -87,15 +87,14 @@ pub fn counters() -> Counters {
     state().total
 }
 
-/// Starts counting from zero, for the process and for all devices, and the peaks of their memory
-/// from what is there now.
+/// Resets the counters of the process and of all devices, and the memory peaks to the current use.
 pub fn reset_counters() {
     *state() = State::default();
     usage::reset_peaks();
 }
 
 impl Device {
-    /// What it has done so far.
+    /// The counters of one device.
     ///
     /// ```
     /// use picograd::{Device, Tensor};
@@ -111,20 +110,20 @@ impl Device {
     }
 }
 
-/// Counts what a device did, and says the totals of the process.
+/// Adds counters of a device, and returns the totals of the process.
 pub(crate) fn count(device: &DeviceName, did: &Counters) -> Counters {
     let mut state = state();
     state.add(device, did);
     state.total
 }
 
-/// Counts what several devices did.
+/// Adds counters of several devices.
 pub(crate) fn count_all(list: &[(DeviceName, Counters)]) {
     let mut state = state();
     list.iter().for_each(|(device, did)| state.add(device, did));
 }
 
-/// Counts a plan, which was there already or not.
+/// Counts a plan, and whether the schedule cache had it.
 pub(crate) fn count_plan(hit: bool) {
     state().total.add(&Counters { schedules: 1, schedule_hits: hit as u64, ..Counters::default() });
 }

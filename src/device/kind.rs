@@ -18,7 +18,7 @@ type Open = fn(usize, Option<&str>) -> Result<Arc<dyn Backend>>;
 /// Checks the name of an architecture. `Err` lists the valid ones.
 type CheckArch = fn(&str) -> std::result::Result<(), String>;
 
-/// Where the buffers of a kind are.
+/// The location of the buffers of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemorySpace {
     /// In host memory, which all devices of such kinds share.
@@ -45,7 +45,7 @@ pub(crate) struct DeviceKind {
     pub name: &'static str,
     /// Its renderers, by descending priority.
     pub renderers: &'static [RendererKind],
-    /// Where its buffers are.
+    /// The location of its buffers.
     pub memory: MemorySpace,
     /// True if compilation takes so long that tests run a part of their cases: PoCL takes 0.1 s per
     /// kernel, lavapipe 0.02 s.
@@ -174,7 +174,7 @@ pub fn compiles_slowly(name: &str) -> bool {
     kind_of(name).is_some_and(|k| k.compiles_slowly)
 }
 
-/// True if kernels of the device can be given host memory. `NULL` touches none.
+/// True if kernels of the device accept host memory. `NULL` accesses none.
 pub(crate) fn sees_host(name: &DeviceName) -> bool {
     matches!(memory_space(name), Some(MemorySpace::Host | MemorySpace::Null))
 }
@@ -293,7 +293,7 @@ pub fn canonical(name: &str) -> Result<DeviceName> {
     {
         text += &format!(":{}", renderer.name);
     }
-    // Without an architecture, code is made for the device that is there: `native`.
+    // Without an architecture, code is generated for the device itself: `native`.
     let native = |arch: Option<String>| arch.unwrap_or_else(|| arch::NATIVE.to_string());
     if let Some(arch) = parts.arch.filter(|a| *a != native(default_arch(parts.kind))) {
         text += &format!(":{arch}");
@@ -376,7 +376,7 @@ mod tests {
         );
         assert_eq!([name("interp"), name("Null:0"), name("cl:3")], ["INTERP", "NULL", "CL:3"]);
         assert_eq!(language(&DeviceName::new("CUDA:sm_80:2")).as_str(), "CUDA:sm_80");
-        // What `DEV` names is not written, so the rest is for a process without it.
+        // `DEV` changes the default renderer, so that the rest is for a process without it.
         if env::config().unwrap().device.is_none() {
             assert_eq!([name("cpu:native"), name("CPU::native:2")], ["CPU", "CPU:2"]);
             if cfg!(target_arch = "x86_64") {

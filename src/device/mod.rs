@@ -1,5 +1,5 @@
-//! Devices: the registry of backends, buffers and allocators, and what runs on the host for them
-//! (compilers, object loader, thread pool).
+//! Devices: the registry of backends, buffers and allocators, and their host services: compilers,
+//! object loader, thread pool.
 
 #[cfg(not(unix))]
 compile_error!(

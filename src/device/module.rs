@@ -19,12 +19,12 @@ pub(crate) trait ModuleCompiler: Sync {
     fn label(&self) -> &str;
     /// The renderer of its language.
     fn renderer(&self) -> &dyn Renderer;
-    /// How kernels are divided into modules.
+    /// Divides kernels into modules.
     fn batching(&self, _kernels: usize) -> Batching {
         Batching { per_module: 1, at_once: 1 }
     }
-    /// The key of the object that this source compiles to: everything that determines it. `None` if
-    /// the compiler hands out no objects.
+    /// The key of the object that this source compiles to: a hash of everything that determines it.
+    /// `None` if the compiler returns no objects.
     fn cache_key(&self, _source: &str) -> Option<CacheKey> {
         None
     }
@@ -34,7 +34,7 @@ pub(crate) trait ModuleCompiler: Sync {
     fn load(&self, _object: &[u8], name: &str) -> Result<Arc<dyn LoadedModule>> {
         Err(Error::Device(format!("kernel {name}: the device loads no objects")))
     }
-    /// The module for a user's kernel text: with a wrapper that calls it, where one is needed. The
+    /// The module for a user's kernel text: with a wrapper that calls it, if one is needed. The
     /// program has a name, arguments and launch sizes, and no nodes.
     fn user_module(&self, program: &Program, _text: &str) -> Result<String> {
         Err(no_user_text(program))
@@ -49,7 +49,7 @@ pub(crate) fn no_user_text(program: &Program) -> Error {
     ))
 }
 
-/// How kernels are divided into modules.
+/// The division of kernels into modules.
 pub(crate) struct Batching {
     /// Kernels per module.
     pub per_module: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Batching {
 pub(crate) struct CompiledModule {
     /// The module, ready to run.
     pub loaded: Arc<dyn LoadedModule>,
-    /// Its object for the disk cache, where the compiler hands it out.
+    /// Its object for the disk cache, if the compiler returns it.
     pub object: Option<Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! The device that runs nothing: kernels are lowered and rendered, as for the CPU or for a GPU that
-//! need not be there, and then dropped. For measuring the compiler and for reading what it writes:
+//! The device that runs nothing: kernels are lowered and rendered as for the CPU or a GPU, and
+//! dropped. It needs no driver, and serves to measure the compiler and to read kernels:
 //! `DEV=NULL:CUDA DEBUG=4`.
 
 use super::backend::{Backend, Executable, Purpose};
@@ -24,27 +24,27 @@ impl Null {
     fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
         Arc::new(Null { renderer: Box::new(renderer), language })
     }
-    /// As for a CPU.
+    /// Renders C for a CPU.
     pub fn c() -> Arc<dyn Backend> {
         Null::of(Clang::new(Target::c(8, 64)), "C")
     }
-    /// As for a CPU, in LLVM's language.
+    /// Renders LLVM IR for a CPU.
     pub fn llvm() -> Arc<dyn Backend> {
         Null::of(Llvm::new(Target::llvm(8, 64)), "LLVM IR")
     }
-    /// As for a GPU with CUDA.
+    /// Renders CUDA C.
     pub fn cuda() -> Arc<dyn Backend> {
         Null::of(Cuda::new("sm_90"), "CUDA C")
     }
-    /// As for a GPU with OpenCL.
+    /// Renders OpenCL C.
     pub fn opencl() -> Arc<dyn Backend> {
         Null::of(OpenCl::new(), "OpenCL C")
     }
-    /// As for a GPU of a Mac.
+    /// Renders Metal Shading Language.
     pub fn metal() -> Arc<dyn Backend> {
         Null::of(Metal::new(), "Metal's language")
     }
-    /// As for WebGPU.
+    /// Renders WGSL.
     pub fn wgsl() -> Arc<dyn Backend> {
         Null::of(Wgsl::new(), "WGSL")
     }

@@ -1,5 +1,5 @@
-//! How much memory the buffers of each device take, whatever allocator it comes from: the devices
-//! of the host share one.
+//! Memory of the buffers of each device, independent of the allocator: the devices of the host
+//! share one.
 
 use super::profile;
 use crate::ir::DeviceName;
@@ -10,19 +10,18 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Of the buffers that are there, as asked for. Memory that was lent to picograd does not
-    /// count.
+    /// Bytes of live buffers, as requested. Memory lent to picograd does not count.
     pub live: usize,
     /// The most that `live` has been since the start, or since the counters were reset.
     pub peak: usize,
-    /// Taken from the system: buffers, with what their sizes are rounded up to, and freed memory
-    /// that is kept for the next ones. The devices of the host share theirs.
+    /// Bytes taken from the system: buffers, rounded up to their size class, and free blocks. The
+    /// devices of the host share theirs.
     pub held: usize,
-    /// The most that it may take, where that is known.
+    /// Bytes that may be taken at most, if known.
     pub limit: Option<usize>,
 }
 
-/// What the buffers of a device take.
+/// Memory of the buffers of one device.
 #[derive(Debug)]
 pub(crate) struct Usage {
     device: DeviceName,
@@ -37,7 +36,7 @@ fn all() -> MutexGuard<'static, Usages> {
     ALL.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Starts all peaks from what is there now.
+/// Resets all peaks to the current use.
 pub(crate) fn reset_peaks() {
     for usage in all().values() {
         usage.peak.store(usage.live.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Usage {
         usage
     }
 
-    /// Bytes that are there, and the most that there were.
+    /// Live and peak bytes.
     pub fn now(&self) -> (usize, usize) {
         (self.live.load(Ordering::Relaxed), self.peak.load(Ordering::Relaxed))
     }

@@ -1,5 +1,5 @@
-//! The C functions of OpenCL, from the library that hands them on to the drivers of the machine.
-//! Names and numbers are those of its headers.
+//! The C functions of OpenCL, from the loader library that dispatches to the drivers. Names and
+//! numbers are those of its headers.
 
 use crate::device::library::{Library, functions};
 use crate::error::{Error, Result};
@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 
 /// Something of OpenCL's.
 pub(super) type Handle = *mut c_void;
-/// What most functions answer: 0, or what went wrong.
+/// The status that most functions return: 0, or an error code.
 type Status = i32;
-/// A callback that is never given.
+/// A callback that is never passed.
 type Nobody = *const c_void;
 
 functions! {
@@ -77,14 +77,14 @@ pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
 pub(super) const KERNEL_WORK_GROUP_SIZE: u32 = 0x11B0;
 pub(super) const PROFILING_COMMAND_START: u32 = 0x1282;
 pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
-/// Calls that copy come back when it is done.
+/// Copies block until they are done.
 pub(super) const BLOCKING: u32 = 1;
 
 pub(super) const OUT_OF_MEMORY: [Status; 4] = [-4, -5, -6, -61];
 const DEVICE_NOT_FOUND: Status = -1;
 const PLATFORM_NOT_FOUND: Status = -1001;
 
-/// The names of errors, from -1 down; the numbers between were never given.
+/// The names of errors, from -1 down; missing numbers are unassigned.
 const FAILURES: [&str; 19] = [
     "CL_DEVICE_NOT_FOUND",
     "CL_DEVICE_NOT_AVAILABLE",
@@ -166,12 +166,12 @@ pub(super) fn named(status: Status) -> String {
     format!("{} ({status})", name.unwrap_or(&"an error of the driver's own"))
 }
 
-/// An error that says what was being done.
+/// The error of an operation.
 pub(super) fn failed(what: &str, status: Status) -> Error {
     Error::Device(format!("OpenCL: {what}: {}", named(status)))
 }
 
-/// Is it done?
+/// Checks a status.
 pub(super) fn check(what: &str, status: Status) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(failed(what, status)) }
 }
@@ -189,7 +189,7 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// What a function made, where it did.
+    /// A handle that a function created, if it succeeded.
     pub fn new(
         what: &str,
         (handle, status): (Handle, Status),
@@ -206,13 +206,13 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the thing is whole, ours, and of the kind that the function takes. What commands
-        // still need of it, the driver keeps.
+        // SAFETY: the handle is valid, owned, and of the kind that the function takes. The driver
+        // keeps objects alive that pending commands use.
         unsafe { (self.release)(self.handle) };
     }
 }
 
-/// The answer to a query that is asked twice: for its length, and for its bytes.
+/// The result of a query that is called twice: for its length, and for its bytes.
 pub(super) fn answer(
     what: &str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
@@ -237,7 +237,7 @@ pub(super) fn numbers(bytes: &[u8], width: usize) -> Vec<u64> {
         .collect()
 }
 
-/// The names that the library goes by.
+/// The file names of the library.
 #[cfg(not(target_os = "macos"))]
 const NAMES: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 #[cfg(target_os = "macos")]
@@ -262,7 +262,7 @@ impl Api {
 
     /// The platforms: one for each driver.
     pub fn platforms(&self) -> Result<Vec<Handle>> {
-        // SAFETY: the list has room for as many as are said to fit.
+        // SAFETY: the list has the length that is passed.
         let list =
             |most, ids, count: &mut u32| unsafe { (self.clGetPlatformIDs)(most, ids, count) };
         listed("looking for platforms", PLATFORM_NOT_FOUND, list)
@@ -270,24 +270,24 @@ impl Api {
 
     /// The devices of a platform of some kinds.
     pub fn devices(&self, platform: Handle, kinds: u64) -> Result<Vec<Handle>> {
-        // SAFETY: the platform is one of the list above, and the list has room for as many as are
-        // said to fit.
+        // SAFETY: the platform is one of the list above, and the list has the length that is
+        // passed.
         let list = |most, ids, count: &mut u32| unsafe {
             (self.clGetDeviceIDs)(platform, kinds, most, ids, count)
         };
         listed("looking for devices", DEVICE_NOT_FOUND, list)
     }
 
-    /// What a platform says of itself.
+    /// A property of a platform.
     pub fn of_platform(&self, platform: Handle, what: u32) -> Result<Vec<u8>> {
-        // SAFETY: the answer is written where there is room for so many bytes, and its length to a
-        // number of ours.
+        // SAFETY: the answer is written to a buffer of the passed length, and its length to a local
+        // number.
         answer("asking a platform", |n, out, len| unsafe {
             (self.clGetPlatformInfo)(platform, what, n, out, len)
         })
     }
 
-    /// What a device says of itself.
+    /// A property of a device.
     pub fn of_device(&self, device: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: as above.
         answer("asking a device", |n, out, len| unsafe {
@@ -296,8 +296,8 @@ impl Api {
     }
 }
 
-/// A list that is asked for twice: for its length, and for what is in it. `none` is how an empty
-/// one is said.
+/// A list that is queried twice: for its length, and for its elements. `none` is the status of an
+/// empty one.
 fn listed(
     what: &str,
     none: Status,
@@ -316,7 +316,7 @@ fn listed(
     Ok(ids)
 }
 
-/// How to get what is missing.
+/// Advice on installing OpenCL.
 pub(super) fn advice() -> &'static str {
     "install the library and a driver: `apt install ocl-icd-libopencl1` with your GPU's driver, or \
      with `pocl-opencl-icd`, which runs on any CPU"

@@ -1,4 +1,4 @@
-//! Programs of an OpenCL device: built from source or from what the store has of it, and launched.
+//! Programs of an OpenCL device: built from source or from a cached binary, and launched.
 
 use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
@@ -72,7 +72,7 @@ impl ClContext {
     pub fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
         let (start, length) = (source.as_ptr().cast(), source.len());
         let mut status = 0;
-        // SAFETY: the context is alive, and the one text is as long as is said; it is copied.
+        // SAFETY: the context is alive, and the one text has the passed length; it is copied.
         let program = unsafe {
             (self.api.clCreateProgramWithSource)(
                 self.context.handle,
@@ -98,11 +98,11 @@ impl ClContext {
         Ok(program)
     }
 
-    /// A program of what was kept of it.
+    /// Builds a program from a cached binary.
     pub fn built_binary(&self, binary: &[u8]) -> Result<Owned> {
         let (start, length) = (binary.as_ptr(), binary.len());
         let (mut whole, mut status) = (0, 0);
-        // SAFETY: the context and the device are alive, and the one binary is as long as is said;
+        // SAFETY: the context and the device are alive, and the one binary has the passed length;
         // it is copied.
         let program = unsafe {
             let (context, device) = (self.context.handle, self.device.0);
@@ -143,8 +143,8 @@ impl ClContext {
     }
 
     fn log(&self, program: &Owned) -> String {
-        // SAFETY: program and device are alive; the answer is written where there is room for so
-        // many bytes.
+        // SAFETY: program and device are alive; the answer is written to a buffer of the passed
+        // length.
         let log = answer("asking for the log", |n, out, len| unsafe {
             (self.api.clGetProgramBuildInfo)(
                 program.handle,
@@ -158,7 +158,7 @@ impl ClContext {
         log.map_or_else(|e| e.to_string(), |b| text(&b))
     }
 
-    /// What to keep of a program.
+    /// The binary of a program, for the disk cache.
     pub fn binary(&self, program: &Owned) -> Result<Vec<u8>> {
         let mut length = 0usize;
         let room = size_of::<usize>();
@@ -193,10 +193,10 @@ impl ClContext {
         }
     }
 
-    /// How many threads of a kernel can be in a workgroup.
+    /// Threads that a workgroup of the kernel can have.
     fn most_threads(&self, kernel: &Owned) -> Result<usize> {
-        // SAFETY: kernel and device are alive; the answer is written where there is room for so
-        // many bytes.
+        // SAFETY: kernel and device are alive; the answer is written to a buffer of the passed
+        // length.
         let most = answer("asking for the limit of a kernel", |n, out, len| unsafe {
             (self.api.clGetKernelWorkGroupInfo)(
                 kernel.handle,
@@ -216,7 +216,7 @@ impl ClContext {
         check("waiting for a kernel", unsafe { (self.api.clWaitForEvents)(1, &event.handle) })
     }
 
-    /// Waits for a launch and says how long the device took.
+    /// Waits for a launch and returns the time that the device measured.
     fn time(&self, event: &Owned) -> Result<Duration> {
         self.wait(event)?;
         let [mut start, mut end] = [0u64; 2];
@@ -224,7 +224,7 @@ impl ClContext {
             [(api::PROFILING_COMMAND_START, &mut start), (api::PROFILING_COMMAND_END, &mut end)]
         {
             let out = (&raw mut *out).cast();
-            // SAFETY: the event is alive, and what is written is one number of 64 bits.
+            // SAFETY: the event is alive, and one number of 64 bits is written.
             let status = unsafe {
                 (self.api.clGetEventProfilingInfo)(
                     event.handle,
@@ -241,7 +241,7 @@ impl ClContext {
 }
 
 impl ClKernel {
-    /// Starts it. Where the launch is to be waited for, its event comes back.
+    /// Launches the kernel. Returns the event of the launch if the caller waits for it.
     fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
         let shared = &self.shared;
         let misfit =
@@ -251,8 +251,8 @@ impl ClKernel {
         }
         let kernel = self.kernel.lock().unwrap_or_else(|e| e.into_inner());
         let set = |at: usize, bytes: &[u8]| {
-            // SAFETY: the kernel is alive and ours alone, and the value is as long as is said; it
-            // is copied.
+            // SAFETY: the kernel is alive and locked, and the value has the passed length; it is
+            // copied.
             let status = unsafe {
                 (shared.api.clSetKernelArg)(
                     kernel.handle,
@@ -285,9 +285,9 @@ impl ClKernel {
         let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
         let mut event = null_mut();
         let wanted = if wait { &raw mut event } else { null_mut() };
-        // SAFETY: the arguments are set, in the order in which the renderer declares them, and the
-        // sizes are three numbers each. Every index of the kernel was proven inside the argument of
-        // its slot, whose length the executor has checked, or is guarded.
+        // SAFETY: the arguments are set in the order in which the renderer declares them, and the
+        // sizes are three numbers each. Every index of the kernel is masked or proven in bounds of
+        // the argument of its slot, whose length the executor has checked.
         let status = unsafe {
             let queue = shared.queue.handle;
             (shared.api.clEnqueueNDRangeKernel)(

@@ -1,5 +1,5 @@
-//! Memory of an OpenCL device. A freed block is kept for the next buffer of its size: whatever
-//! still runs on it comes before what the next one does, because the queue keeps the order.
+//! Memory of an OpenCL device. A freed block is reused by the next buffer of its size: the queue is
+//! in order, so that pending work on the block runs first.
 
 use super::api::{Owned, check};
 use super::{ClContext, api};
@@ -11,8 +11,7 @@ use std::any::Any;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many bytes of freed blocks are kept at most; less on a device with less than four times
-/// that.
+/// Bytes of free blocks at most; less on a device with less than four times that.
 const KEEP: usize = 1 << 30;
 
 /// The blocks of a device.
@@ -30,7 +29,7 @@ impl ClPool {
         // Only numbers and queues change under the lock, none of it by code that panics midway.
         self.blocks.lock().unwrap_or_else(|e| e.into_inner())
     }
-    /// Bytes of blocks, in use and kept.
+    /// Bytes of blocks, in use and free.
     pub fn held(&self) -> usize {
         self.blocks().held
     }
@@ -38,7 +37,7 @@ impl ClPool {
     pub fn limit(&self) -> usize {
         self.limit
     }
-    /// Bytes of blocks in use, and of kept ones.
+    /// Bytes of blocks in use, and of free blocks.
     #[cfg(test)]
     pub fn bytes(&self) -> (usize, usize) {
         let blocks = self.blocks();
@@ -51,12 +50,12 @@ pub(super) struct ClMemory {
     shared: Arc<ClContext>,
     /// Taken out when it is dropped.
     block: Option<Owned>,
-    /// Bytes as asked for, and of the block.
+    /// Bytes as requested, and of the block.
     len: usize,
     size: usize,
 }
 
-/// Memory of so many bytes. Kept blocks go before it is given up.
+/// Allocates memory. Free blocks are evicted before it fails.
 pub(super) fn allocate(shared: &Arc<ClContext>, len: usize) -> Result<ClMemory> {
     let pool = &shared.pool;
     let full =
@@ -78,7 +77,7 @@ pub(super) fn allocate(shared: &Arc<ClContext>, len: usize) -> Result<ClMemory> 
 
 fn fresh(shared: &ClContext, size: usize) -> std::result::Result<Owned, i32> {
     let mut status = 0;
-    // SAFETY: the context is alive, and no memory of the host is given.
+    // SAFETY: the context is alive, and no host memory is passed.
     let handle = unsafe {
         (shared.api.clCreateBuffer)(
             shared.context.handle,

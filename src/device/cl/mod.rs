@@ -1,9 +1,9 @@
 //! OpenCL: every GPU, accelerator and CPU that has a driver for it, through a library that is
 //! opened at run time.
 //!
-//! A device has one context and one queue that keeps the order. Launches do not wait; copies to and
-//! from the host do, and so come after all launches before them. With `DEBUG=2` or `PROFILE=1` each
-//! launch waits, and its time is the device's own.
+//! A device has one context and one in-order queue. Launches do not wait; copies to and from the
+//! host do, and run after all earlier launches. With `DEBUG=2` or `PROFILE=1` each launch waits,
+//! and its time is measured by the device.
 
 mod api;
 mod kernel;
@@ -32,21 +32,21 @@ pub struct Cl {
     renderer: OpenCl,
 }
 
-/// What memory and kernels need of their device.
+/// The part of a device that its memory and kernels share.
 struct ClContext {
     api: &'static Api,
-    /// As errors call it.
+    /// Its name in errors.
     name: String,
-    /// As people do.
+    /// Its description for users.
     label: String,
-    /// Platform, device and driver with their versions, and how programs are built: all that
-    /// decides what a source becomes.
+    /// Platform, device and driver with their versions, and the build options: everything that
+    /// determines the binary of a source.
     identity: String,
     options: String,
     device: Device,
     queue: Owned,
     context: Owned,
-    /// Are launches timed, and waited for?
+    /// True if each launch is waited for and timed.
     timed: bool,
     pool: ClPool,
 }
@@ -54,7 +54,7 @@ struct ClContext {
 /// A device of some driver, for the life of the process.
 #[derive(Clone, Copy)]
 struct Device(Handle);
-// SAFETY: it names something that is there as long as the process is and belongs to no thread.
+// SAFETY: the handle is valid for the life of the process and belongs to no thread.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -123,8 +123,8 @@ impl Cl {
             )
         };
         let config = number(api::DEVICE_SINGLE_FP_CONFIG, 8)?;
-        // Nothing here lets a compiler change a value. The language has to be named: what an absent
-        // name means differs by driver.
+        // No option lets a compiler change a value. The language version is explicit, because the
+        // default differs by driver.
         let mut options = "-cl-std=CL1.2".to_string();
         if config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0 {
             options += " -cl-fp32-correctly-rounded-divide-sqrt";
@@ -154,7 +154,7 @@ impl Cl {
         let timed = env::config()?.times_kernels();
         let mut status = 0;
         // SAFETY: the device is alive; there are no properties and no callback; the status is a
-        // number of ours.
+        // local number.
         let context =
             unsafe { (api.clCreateContext)(null(), 1, &device, null(), null_mut(), &mut status) };
         let context = Owned::new("opening a device", (context, status), api.clReleaseContext)?;
@@ -201,13 +201,13 @@ fn counted(n: usize, what: &str) -> String {
 }
 
 impl ClContext {
-    /// Waits for all that was asked for.
+    /// Waits for all launches and copies.
     fn finish_all(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check("waiting", unsafe { (self.api.clFinish)(self.queue.handle) })
     }
 
-    /// Lets what is queued begin.
+    /// Submits the queued commands.
     fn flush(&self) -> Result<()> {
         // SAFETY: the queue is alive.
         check("starting work", unsafe { (self.api.clFlush)(self.queue.handle) })
@@ -255,7 +255,7 @@ impl ModuleCompiler for Cl {
     fn user_module(&self, _: &Program, text: &str) -> Result<String> {
         Ok(text.to_string())
     }
-    /// If the driver hands out no binary, the text is compiled again in the next process.
+    /// If the driver returns no binary, the text is compiled again in the next process.
     fn compile_module(&self, text: &str, name: &str, _: Purpose) -> Result<CompiledModule> {
         let program = self.shared.built_source(text, name)?;
         let object = self.shared.binary(&program).ok();

@@ -1,16 +1,16 @@
-//! Tests of what a user of OpenCL does not see: names of errors, refused sources, kept memory.
+//! Tests of OpenCL internals: error names, rejected sources, free blocks.
 
 use crate::device::buffer::Remote;
 use crate::device::cl::*;
 
-/// Held by a test that opens devices: PoCL faults now and then where two threads do so at once. The
+/// Lock of tests that open devices: PoCL occasionally faults if two threads do so at once. The
 /// registry opens one at a time.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The first device, where there is one.
+/// The first device, if there is one.
 fn device() -> Option<Cl> {
     Cl::open(0).inspect_err(|e| eprintln!("skipped: {e}")).ok()
 }
@@ -69,7 +69,7 @@ fn freed_memory_is_kept_and_given_back_before_it_runs_out() {
     else {
         panic!("there was room")
     };
-    // A device of 4 KiB: what is kept goes before it is full.
+    // A device of 4 KiB: free blocks are evicted before it is full.
     let small = ClPool::new(4096);
     let shared = Arc::new(ClContext {
         pool: small,

@@ -1,5 +1,4 @@
-//! The functions of NVIDIA's driver that are used, under its own names, from the library that comes
-//! with the driver.
+//! The functions of NVIDIA's driver library that are used, under their own names.
 
 use crate::device::library::{Library, functions};
 use crate::error::{Error, Result};
@@ -93,7 +92,7 @@ pub(super) mod number {
     pub const RESERVED_NOW: c_int = 5;
     pub const LOCATION_DEVICE: c_int = 1;
     pub const READ_WRITE: c_int = 3;
-    /// What a module may be refused with because driver and compiler do not fit together.
+    /// Codes with which the driver rejects a module of an incompatible compiler.
     pub const MISFIT: [c_int; 4] = [200, 209, 218, 222];
     /// After one of these nothing works in the process any more.
     pub const FATAL: [c_int; 14] =
@@ -145,7 +144,7 @@ impl Driver {
         version
     }
 
-    /// A code with the driver's name for it and its words.
+    /// A code with the driver's name and text for it.
     pub fn explain(&self, code: c_int) -> String {
         let text = |ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();

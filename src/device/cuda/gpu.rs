@@ -1,4 +1,4 @@
-//! One GPU: its context, and its stream, in which everything that is asked of it happens in order.
+//! One GPU: its context, and its stream, which runs all operations in order.
 
 use super::driver::{Driver, Handle, number};
 use super::memory::Staging;
@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// Bytes of freed memory that the driver keeps for the next allocations; more goes back when the
-/// stream is waited for.
+/// Bytes of freed memory that the driver caches for the next allocations; more is released when the
+/// stream is synchronized.
 const KEEP: u64 = 8 << 30;
 
 /// An opened GPU.
@@ -20,14 +20,14 @@ pub(super) struct Gpu {
     pub number: c_int,
     pub context: Handle,
     pub stream: Handle,
-    /// The driver's pool of memory, where the GPU has one.
+    /// The driver's memory pool, if the GPU has one.
     pub pool: Option<Handle>,
     /// Bytes that buffers hold.
     pub held: AtomicUsize,
     pub staging: Mutex<Option<Staging>>,
     /// A point that other GPUs wait for.
     pub mark: Event,
-    /// The kernel that was started last: what a failure that shows later is likely of.
+    /// The kernel that was launched last, which an asynchronous error names.
     last: Mutex<Arc<str>>,
     /// Why nothing works here any more.
     lost: OnceLock<String>,
@@ -67,7 +67,7 @@ impl Gpu {
             )));
         }
         let (mut number, mut context) = (0, null_mut());
-        // SAFETY: each call writes one value; the number is of a GPU that is there.
+        // SAFETY: each call writes one value; the index is of an existing GPU.
         let code = unsafe {
             match (driver.cuDeviceGet)(&mut number, index as c_int) {
                 0 => (driver.cuDevicePrimaryCtxRetain)(&mut context, number),
@@ -117,7 +117,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// A number that the driver knows of the GPU; 0 where it does not.
+    /// An attribute of the GPU; 0 if the driver does not know it.
     pub fn attribute(&self, which: c_int) -> c_int {
         let mut value = 0;
         // SAFETY: writes one number.
@@ -125,10 +125,10 @@ impl Gpu {
         value
     }
 
-    /// What the GPU is called.
+    /// The model name of the GPU.
     pub fn model(&self) -> String {
         let mut name = [0u8; 128];
-        // SAFETY: writes a text that ends in a null byte into as many bytes as are said.
+        // SAFETY: writes a text that ends in a null byte into a buffer of the passed length.
         unsafe {
             (self.driver.cuDeviceGetName)(
                 name.as_mut_ptr().cast::<c_char>(),
@@ -147,7 +147,8 @@ impl Gpu {
         bytes
     }
 
-    /// Bytes of its memory that this process has: buffers, and what the driver keeps of freed ones.
+    /// Bytes of its memory that this process holds: buffers, and freed memory that the driver
+    /// caches.
     pub fn reserved(&self) -> usize {
         let live = self.held.load(Ordering::Relaxed);
         let Some(pool) = self.pool else { return live };
@@ -161,7 +162,7 @@ impl Gpu {
         }
     }
 
-    /// Asks something of the driver in the context of this GPU, and says the driver's code.
+    /// Calls the driver in the context of this GPU, and returns its status code.
     pub fn ask(&self, f: impl FnOnce(&Driver) -> c_int) -> Result<c_int> {
         if let Some(why) = self.lost.get() {
             return Err(Error::Device(why.clone()));
@@ -183,7 +184,7 @@ impl Gpu {
         Ok(code)
     }
 
-    /// Asks something that has to be done.
+    /// Calls the driver, and turns a failure into an error.
     pub fn call(&self, what: &str, f: impl FnOnce(&Driver) -> c_int) -> Result<()> {
         match self.ask(f)? {
             0 => Ok(()),
@@ -193,7 +194,7 @@ impl Gpu {
         }
     }
 
-    /// Waits for everything that was asked for.
+    /// Waits for all operations.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives as long as the process.
         self.call("waiting", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
@@ -207,7 +208,7 @@ impl Gpu {
         Ok(Event(event))
     }
 
-    /// Sets a point behind everything that was asked for.
+    /// Records an event behind all operations so far.
     pub fn record(&self, event: Event) -> Result<()> {
         // SAFETY: both handles live as long as the process.
         self.call("an event", |d| unsafe { (d.cuEventRecord)(event.0, self.stream) })
@@ -218,7 +219,7 @@ impl Gpu {
         *lock(&self.last) = kernel.clone();
     }
 
-    /// Runs something between two points of the stream, waits for it, and says the time between
+    /// Runs a function between two events of the stream, waits for it, and returns the time between
     /// them.
     pub fn timed(&self, f: impl FnOnce() -> Result<()>) -> Result<std::time::Duration> {
         let mut timer = lock(&self.timer);

@@ -18,7 +18,7 @@ struct Node {
     executable: Arc<dyn Executable>,
     launch: Launch,
     args: Range<usize>,
-    /// The kernels that come before it.
+    /// The kernels that it depends on.
     after: Vec<usize>,
     /// The driver's node.
     handle: Handle,
@@ -39,14 +39,14 @@ pub(super) struct CudaGraph {
 unsafe impl Send for CudaGraph {}
 
 impl CudaGraph {
-    /// A graph of calls; none, where one of them is not a kernel of this GPU's.
+    /// Builds a graph of calls; `None` if one of them is not a kernel of this GPU.
     pub fn new(
         gpu: &Arc<Gpu>,
         calls: &[Call],
         meet: &dyn Fn(usize, usize) -> bool,
     ) -> Option<CudaGraph> {
         let mut nodes: Vec<Node> = Vec::new();
-        // For each kernel all that come before it, as bits.
+        // For each kernel its transitive dependencies, as bits.
         let mut before: Vec<Vec<u64>> = Vec::new();
         for (i, call) in calls.iter().enumerate() {
             kernel_of(&**call.executable)?;
@@ -97,7 +97,7 @@ impl CudaGraph {
             let function = own(&*node.executable)?.function_for(own_addresses)?;
             let mut handle = null_mut();
             with_node(function, own_addresses, &node.launch, |node| {
-                // SAFETY: the graph is ours, and what is pointed at is copied before the call
+                // SAFETY: the graph is owned, and the passed data is copied before the call
                 // returns.
                 let add = |d: &super::driver::Driver| unsafe {
                     (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node)
@@ -116,7 +116,7 @@ impl CudaGraph {
     }
 }
 
-/// Does a call have to come after another: does one of them write where the other reads or writes?
+/// True if a call must run after another: one of them writes memory that the other reads or writes.
 fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bool {
     let writes = |c: &Call, d: &Call| {
         c.writes.iter().any(|w| d.args.clone().any(|a| meet(c.args.start + w, a)))
@@ -174,7 +174,7 @@ impl Graph for CudaGraph {
             }
             let function = own(&*node.executable)?.function_for(own_addresses)?;
             with_node(function, own_addresses, &now, |params| {
-                // SAFETY: both are ours, and what is pointed at is copied before the call returns.
+                // SAFETY: both are owned, and the passed data is copied before the call returns.
                 let set = |d: &super::driver::Driver| unsafe {
                     (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params)
                 };
@@ -184,8 +184,8 @@ impl Graph for CudaGraph {
         }
         self.addresses = addresses;
         gpu.note(&self.name);
-        // SAFETY: both live; what kernels point at is kept by whoever asks for the launch, and is
-        // freed in the order of the stream.
+        // SAFETY: both are alive; the caller of the launch keeps the buffers, and frees are ordered
+        // by the stream.
         gpu.call("the start of a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })
     }
 }
@@ -196,7 +196,7 @@ impl Drop for CudaGraph {
         if self.graph.is_null() || self.gpu.synchronize().is_err() {
             return;
         }
-        // SAFETY: both are ours, and nobody has them from now on.
+        // SAFETY: both are owned and not used again.
         let _ = self.gpu.ask(|d| unsafe {
             if !self.ready.is_null() {
                 (d.cuGraphExecDestroy)(self.ready);

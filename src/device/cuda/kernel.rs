@@ -19,7 +19,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What vectors in memory have to start at.
+/// The alignment of vector accesses, in bytes.
 const ALIGN: Address = 16;
 
 /// A compiler with the GPU that it is for.
@@ -119,7 +119,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         // A kernel of it may still run. Of a lost GPU there is nothing to unload.
         if self.gpu.synchronize().is_ok() {
-            // SAFETY: the module is ours, and nobody has it from now on.
+            // SAFETY: the module is owned and not used again.
             let _ = self.gpu.ask(|d| unsafe { (d.cuModuleUnload)(self.handle) });
         }
     }
@@ -146,7 +146,7 @@ pub(super) struct CudaKernel {
     unaligned: OnceLock<Result<Arc<dyn Executable>>>,
 }
 
-/// The addresses of memory, which has to be of this GPU.
+/// The addresses of memory, which must be of this GPU.
 pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Address>> {
     let address = |p: &MemoryRef| match p.memory {
         Memory::Remote(r) => {
@@ -219,7 +219,7 @@ impl CudaKernel {
 }
 
 impl Executable for CudaKernel {
-    /// Does not wait, and so has no time to tell, unless times are wanted.
+    /// Does not wait, and returns zero, unless kernels are timed.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
             // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
-//! Memory of a GPU. Allocations, copies and frees happen in the order of its stream, so that what a
-//! kernel still uses is not given away.
+//! Memory of a GPU. Allocations, copies and frees are ordered by its stream, so that memory is not
+//! reused while a kernel uses it.
 //!
-//! What goes to the host and back passes through memory that the GPU can reach by itself, in two
-//! halves: while one is copied by the GPU, the other is by the host.
+//! Copies between host and GPU go through pinned memory in two halves: the GPU copies one while the
+//! host copies the other.
 
 use super::driver::{Address, Driver, PoolAccess, number};
 use super::gpu::{Event, Gpu, lock};
@@ -26,7 +26,7 @@ pub(super) struct CudaMemory {
 impl CudaMemory {
     pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<CudaMemory> {
         let mut address = 0;
-        // No address at all would be a buffer that cannot be told from none.
+        // An address of zero would be indistinguishable from no buffer.
         let bytes = len.max(1);
         let mut allocate = || {
             // SAFETY: writes one address.
@@ -39,7 +39,7 @@ impl CudaMemory {
         };
         let mut code = allocate()?;
         if code == number::OUT_OF_MEMORY {
-            // What the driver keeps of freed memory goes first.
+            // Memory that the driver caches is released first.
             gpu.synchronize()?;
             if let Some(pool) = gpu.pool {
                 // SAFETY: the pool is the GPU's own.
@@ -82,9 +82,9 @@ impl CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         self.gpu.held.fetch_sub(self.len, Ordering::Relaxed);
-        // SAFETY: the address came from the same allocator, and nobody has it from now on; what was
-        // asked before still finds it. The other way to free waits for the GPU. Memory of a lost
-        // GPU is gone anyway.
+        // SAFETY: the address came from the same allocator and is not used again; pending
+        // operations run first. The synchronous way to free waits for the GPU. Memory of a lost GPU
+        // is gone anyway.
         let _ = self.gpu.ask(|d| unsafe {
             match self.gpu.pool {
                 Some(_) => (d.cuMemFreeAsync)(self.address, self.gpu.stream),
@@ -100,11 +100,11 @@ pub(super) struct Staging {
     /// Set when a half is free to be written by the host, or full for it to read.
     done: [Event; 2],
 }
-// SAFETY: the memory belongs to whoever holds the value.
+// SAFETY: the memory belongs to the owner of the value.
 unsafe impl Send for Staging {}
 
 impl Staging {
-    /// Does something with the staging memory of a GPU, which is made when it is first needed.
+    /// Uses the staging memory of a GPU, which is allocated at the first use.
     fn with<T>(gpu: &Gpu, f: impl FnOnce(&Staging) -> Result<T>) -> Result<T> {
         let mut staging = lock(&gpu.staging);
         match &*staging {
@@ -141,8 +141,8 @@ impl Remote for CudaMemory {
                 let (to, at, size) =
                     (staging.half(i).cast::<c_void>(), i * HALF, HALF.min(len - i * HALF));
                 let gpu = &self.gpu;
-                // SAFETY: the piece is inside the buffer and not longer than the half. Whatever
-                // else uses the half comes before in the stream.
+                // SAFETY: the piece is inside the buffer and not longer than the half. Other uses
+                // of the half are earlier in the stream.
                 let copy = |d: &Driver| unsafe {
                     (d.cuMemcpyDtoHAsync_v2)(to, from + at as Address, size, gpu.stream)
                 };
@@ -206,12 +206,12 @@ impl Remote for CudaMemory {
         if !reaches(gpu, other)? {
             return Ok(false);
         }
-        // The copy comes after all that the other was asked for, and what the other is asked for
-        // next comes after the copy.
+        // The copy runs after all earlier operations of the other GPU, and its later ones run after
+        // the copy.
         let wait = |waiting: &Gpu, on: &Gpu| -> Result<()> {
             on.record(on.mark)?;
-            // SAFETY: the handles live as long as the process. What is waited for is what the event
-            // stands for now.
+            // SAFETY: the handles live as long as the process. The wait is for the event as it is
+            // recorded now.
             waiting.call("waiting for another GPU", |d| unsafe {
                 (d.cuStreamWaitEvent)(waiting.stream, on.mark.0, 0)
             })
@@ -230,7 +230,7 @@ impl Remote for CudaMemory {
     }
 }
 
-/// Lets a GPU read the memory of another. `false` where there is no way between them.
+/// Lets a GPU read the memory of another. `false` if they have no direct path.
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.

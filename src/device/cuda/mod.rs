@@ -10,8 +10,8 @@
 //! | `kernel` | modules and launches |
 //! | `graph` | many launches as one |
 //!
-//! **Invariant:** kernels, copies, allocations and frees of one GPU happen in one stream, in the
-//! order in which they were asked for. The host waits only where it reads.
+//! **Invariant:** kernels, copies, allocations and frees of one GPU are in one stream, in program
+//! order. The host waits only to read.
 
 mod driver;
 mod gpu;
@@ -44,8 +44,8 @@ pub(crate) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens the GPU of a number, or says what is missing. Kernels are compiled for an
-    /// architecture, as in `sm_80`, or for the GPU's own.
+    /// Opens the GPU with a number, or returns what is missing. Kernels are compiled for an
+    /// architecture such as `sm_80`, or for that of the GPU.
     pub fn open(index: usize, arch: Option<&str>) -> Result<CudaDevice> {
         let driver = Driver::find()?;
         let gpu = Arc::new(Gpu::open(driver, index)?);
@@ -72,7 +72,7 @@ fn number_of(arch: &str) -> Option<u32> {
     arch.strip_prefix("sm_")?.parse().ok()
 }
 
-/// Is this the name of an architecture? Which of them a GPU runs shows when it is opened.
+/// Checks the name of an architecture. Opening the GPU shows whether it runs on it.
 pub(in crate::device) fn is_arch(name: &str) -> std::result::Result<(), String> {
     if name == NATIVE || number_of(name).is_some() {
         Ok(())

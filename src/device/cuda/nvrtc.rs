@@ -1,6 +1,6 @@
-//! NVRTC, NVIDIA's compiler as a library, found at run time. In comes CUDA C; out comes machine
-//! code for an architecture, or an error with what the compiler said and a file that holds the
-//! text. It needs no GPU.
+//! NVRTC, NVIDIA's compiler as a shared library, found at run time. In: CUDA C. Out: machine code
+//! for an architecture, or an error with the compiler's message and the file of the rejected text.
+//! It needs no GPU.
 
 use crate::device::library::{Library, functions};
 use crate::device::module::{entry_name, first_lines};
@@ -55,8 +55,8 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// The NVRTC of this process: what `PICO_NVRTC` names, else what the system, CUDA's own folders
-    /// or Python's packages have. Looked for once.
+    /// The NVRTC of this process: the file that `PICO_NVRTC` names, else the first in the system,
+    /// CUDA's folders or Python's packages. Searched once.
     pub fn find() -> Result<&'static Nvrtc> {
         static FOUND: OnceLock<Result<Nvrtc>> = OnceLock::new();
         FOUND.get_or_init(|| Nvrtc::search(&env::var_os)).as_ref().map_err(Clone::clone)
@@ -77,8 +77,8 @@ impl Nvrtc {
         for name in candidates(env) {
             match Nvrtc::open(&name) {
                 Ok(found) => return Ok(found),
-                // A file that is there but cannot be used is worth a word; a name that the system
-                // does not know is not.
+                // A file that exists and cannot be used is reported; a name that the system does
+                // not know is not.
                 Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
                 Err(_) => {}
             }
@@ -105,7 +105,7 @@ impl Nvrtc {
             ]
         };
         let mut archs = vec![0; count.max(0) as usize];
-        // SAFETY: the list is as long as the library says.
+        // SAFETY: the list has the length that the library returned.
         let code = unsafe { (api.nvrtcGetSupportedArchs)(archs.as_mut_ptr()) };
         if codes != [0, 0] || code != 0 {
             return Err("it does not say its version".into());
@@ -119,10 +119,9 @@ impl Nvrtc {
         })
     }
 
-    /// What to compile for on a GPU of this capability, as in 90: its own machine code, or, where
-    /// the compiler is older than the GPU, the newest general code that the driver can translate.
-    /// Where another is asked for it is the same: machine code where the GPU runs it, otherwise
-    /// general code.
+    /// The architecture to compile for on a GPU of this capability, such as 90: its own machine
+    /// code, or PTX that the driver translates if the compiler is older than the GPU. For a
+    /// requested architecture the same: machine code if the GPU runs it, otherwise PTX.
     pub fn arch(&self, capability: u32, asked: Option<u32>) -> Result<String> {
         let usable = || self.archs.iter().copied().filter(|a| *a <= capability);
         let known = || {
@@ -145,7 +144,7 @@ impl Nvrtc {
         Ok(format!("{}_{arch}", if runs { "sm" } else { "compute" }))
     }
 
-    /// The cache key of what this text gives.
+    /// The cache key of the object of a text.
     pub fn key(&self, source: &str, arch: &str) -> CacheKey {
         CacheKey::of(&[
             b"cuda 1",
@@ -204,7 +203,7 @@ impl Nvrtc {
         if code != 0 {
             return Err(format!("a program is refused with error {code}"));
         }
-        // SAFETY: the program is whole, and as many flags are given as are said.
+        // SAFETY: the program is valid, and the number of flags is passed.
         let code = unsafe {
             (self.api.nvrtcCompileProgram)(made.program, pointers.len() as c_int, pointers.as_ptr())
         };
@@ -223,7 +222,7 @@ impl Nvrtc {
     }
 }
 
-/// A program of NVRTC's, given back when dropped.
+/// An NVRTC program, destroyed when dropped.
 struct Made<'a> {
     api: &'a Api,
     program: Program,
@@ -237,7 +236,7 @@ impl Made<'_> {
             return None;
         }
         let mut out = vec![0u8; n];
-        // SAFETY: the call writes as many bytes as it said.
+        // SAFETY: the call writes as many bytes as it returned before.
         (unsafe { bytes(self.program, out.as_mut_ptr().cast()) } == 0).then_some(out)
     }
 }
@@ -245,7 +244,7 @@ impl Made<'_> {
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
-            // SAFETY: the program is ours, and nobody has it from now on.
+            // SAFETY: the program is owned and not used again.
             unsafe { (self.api.nvrtcDestroyProgram)(&mut self.program) };
         }
     }
@@ -270,7 +269,8 @@ fn folders(folder: &Path, start: &str) -> Vec<PathBuf> {
     files(folder, start).into_iter().map(PathBuf::from).filter(|p| p.is_dir()).collect()
 }
 
-/// Where NVRTC may be: what the system finds by name, then CUDA's folders, then Python's packages.
+/// Candidates for NVRTC: names that the system resolves, then CUDA's folders, then Python's
+/// packages.
 fn candidates(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<String> {
     let mut names: Vec<String> =
         ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
@@ -284,7 +284,7 @@ fn candidates(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<String> {
     for root in roots {
         places.extend(["lib64", "targets/x86_64-linux/lib", "lib"].map(|l| root.join(l)));
     }
-    // A Python lies in `bin` beside the `lib` of its packages.
+    // The `bin` of a Python is next to the `lib` of its packages.
     let pythons: Vec<PathBuf> = env("PATH")
         .map(|p| std::env::split_paths(&p).filter(|d| d.join("python3").exists()).collect())
         .unwrap_or_default();
