@@ -20,16 +20,16 @@ const MAGIC: &[u8; 9] = b"picograd\x02";
 const HEAD: usize = MAGIC.len() + SEAL;
 /// Bytes of the longest entry that is written or read.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
-/// How the names of entries end that are of no use.
+/// The suffix of corrupt entries.
 pub(super) const CORRUPT: &str = ".corrupt";
 /// Entries used again within this time are not marked as used again; that would only cost.
 const MARK_AFTER: Duration = Duration::from_secs(3600);
 
-/// What reading an entry came to.
+/// The result of reading an entry.
 pub(super) enum Found {
     Value(Vec<u8>),
     Nothing,
-    /// It is there, and is not what we wrote.
+    /// It exists, and is not what we wrote.
     Corrupt,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     let mut file = match folder.read(&name) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Found::Nothing,
-        // A link, or a file of somebody else.
+        // A link, or a file of another user.
         Err(e)
             if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(libc::ELOOP) =>
         {
@@ -70,7 +70,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     };
     let start = bytes.len() - value.len();
     if meta.modified().is_ok_and(|t| now.duration_since(t).is_ok_and(|age| age > MARK_AFTER)) {
-        // Where it fails the entry is a little older than it might be.
+        // If it fails, the entry seems a little less recently used.
         let _ = file.set_modified(now);
     }
     bytes.drain(..start);
@@ -90,7 +90,7 @@ fn opened<'a>(
     (seal(&folder.secret, key, head, value) == *sealed).then_some((kind, device, value))
 }
 
-/// The kind and the device that what follows the seal begins with.
+/// The kind and the device, at the start of the sealed part.
 fn about(rest: &[u8]) -> Option<(EntryKind, &str)> {
     let [kind, len, rest @ ..] = rest else { return None };
     let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
@@ -124,7 +124,7 @@ pub(super) fn write(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io:
 fn write_once(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Result<()> {
     let (new, name) = (c_name(&new_name())?, c_name(&entry.key.to_string())?);
     let mut file = folder.create(&new)?;
-    // The lock ends with the process: what it left unfinished is known by it.
+    // The lock ends with the process, which identifies unfinished files.
     let _ = file.try_lock();
     let device = entry.device.get(..entry.device.len().min(255)).unwrap_or_default();
     let head = [&[entry.kind as u8, device.len() as u8], device.as_bytes()].concat();
@@ -151,8 +151,7 @@ pub(super) struct Listed {
     pub(super) bytes: u64,
 }
 
-/// The entries of a folder, and those that were set aside. What killed processes left unfinished is
-/// deleted.
+/// The entries of a folder, and the corrupt ones. Unfinished files of killed processes are deleted.
 pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     let mut found = Vec::new();
     for file in fs::read_dir(&folder.path)?.flatten() {
@@ -178,7 +177,7 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// Deletes an unfinished file whose process is gone: nobody holds its lock.
+/// Deletes an unfinished file whose process has ended: its lock is free.
 fn remove_left(folder: &Folder, name: &str) {
     let Ok(name) = c_name(name) else { return };
     if folder.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
@@ -186,7 +185,7 @@ fn remove_left(folder: &Folder, name: &str) {
     }
 }
 
-/// The kind and the device of an entry, for people.
+/// The kind and the device of an entry.
 pub(super) fn describe(folder: &Folder, name: &str) -> Option<(EntryKind, String)> {
     let mut file = folder.read(&c_name(name).ok()?).ok()?;
     file.seek(SeekFrom::Start(HEAD as u64)).ok()?;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// Rejected sources that the cache folder holds at most.
 pub(crate) const MAX_FAILED: usize = 50;
 
-/// Saves a rejected source in the cache folder, or in the temporary folder where there is none.
-/// `None` if it can be written nowhere.
+/// Saves a rejected source in the cache folder, or in the temporary folder if there is none. `None`
+/// if both fail.
 pub(crate) fn save_failed_source(
     src: &str,
     name: &str,

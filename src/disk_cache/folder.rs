@@ -1,9 +1,9 @@
 //! The folder of the disk cache, as an open directory: every file is opened relative to it, without
-//! following links, and looked at after it is opened. What belongs to somebody else, or what others
-//! can write to, is not read.
+//! following links, and checked after it is opened. Files of other users, or that others can write
+//! to, are not read.
 //!
-//! Whoever can write to the folder could also exchange it between a look and a use. So the
-//! directory is looked at once it is open, and its path is not used again but for listing.
+//! Anybody who can write to the folder could replace it between a check and its use. So the
+//! directory is checked once it is open, and its path is used again only for listing.
 
 use super::hash::SEAL;
 use std::ffi::{CStr, CString};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The file with the secret.
 pub(super) const SECRET: &CStr = c"secret";
-/// How the names of unfinished files begin.
+/// The prefix of unfinished files.
 pub(super) const NEW: &str = ".new-";
 
 /// An open folder that is ours alone.
@@ -24,7 +24,7 @@ pub(super) const NEW: &str = ".new-";
 pub(super) struct Folder {
     pub(super) path: PathBuf,
     dir: OwnedFd,
-    /// What entries are sealed with.
+    /// The secret that seals entries.
     pub(super) secret: [u8; SEAL],
 }
 
@@ -32,7 +32,7 @@ fn wrong(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Checks that a file is ours, and that nobody else can write to it.
+/// Checks that a file belongs to this user, and that nobody else can write to it.
 fn private(meta: &fs::Metadata) -> io::Result<()> {
     // SAFETY: asks for a number.
     if meta.uid() != unsafe { libc::geteuid() } {
@@ -45,10 +45,10 @@ fn private(meta: &fs::Metadata) -> io::Result<()> {
 }
 
 impl Folder {
-    /// Opens a folder, which is made where it is missing, with its secret.
+    /// Opens a folder and its secret. The folder is created if it is missing.
     pub(super) fn open(path: &Path) -> io::Result<Folder> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        // A link to a folder is followed: what counts is whose folder it is.
+        // A link to a folder is followed: the owner of the folder matters.
         let dir = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
         private(&dir.metadata()?)?;
         let mut folder = Folder { path: path.to_path_buf(), dir: dir.into(), secret: [0; SEAL] };
@@ -104,11 +104,11 @@ impl Folder {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(unsafe { File::from_raw_fd(fd) })
     }
 
-    /// Opens a file for reading, if it is a plain one of ours that nobody else can write to.
+    /// Opens a file for reading, if it is a regular one of this user that nobody else can write to.
     pub(super) fn read(&self, name: &CStr) -> io::Result<File> {
         let file = self.open_at(name, libc::O_RDONLY)?;
         let meta = file.metadata()?;
@@ -124,7 +124,7 @@ impl Folder {
         self.open_at(name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)
     }
 
-    /// A file for us alone that may be there already.
+    /// Opens or creates a file that only this user can access.
     pub(super) fn update(&self, name: &CStr) -> io::Result<File> {
         let file = self.open_at(name, libc::O_RDWR | libc::O_CREAT)?;
         private(&file.metadata()?)?;

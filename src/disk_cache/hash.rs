@@ -1,12 +1,12 @@
-//! Names of what is stored, and the seal of each entry: hashes by BLAKE3.
+//! Keys of entries, and the seal of each entry: hashes by BLAKE3.
 
 /// The name of an entry: 128 bits over everything that it was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey(pub u128);
 
 impl CacheKey {
-    /// The key of some parts, in order, and of the version of picograd, so that no version is given
-    /// what another made. Lengths are hashed along, so `["ab", "c"]` and `["a", "bc"]` differ.
+    /// The key of some parts, in order, and of the version of picograd, so that versions do not
+    /// share entries. Lengths are hashed too, so that `["ab", "c"]` and `["a", "bc"]` differ.
     pub fn of(parts: &[&[u8]]) -> CacheKey {
         CacheKey::of_version(env!("CARGO_PKG_VERSION"), parts)
     }

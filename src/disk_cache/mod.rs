@@ -1,21 +1,21 @@
-//! The store on disk: compiled programs and tuned optimisations, kept between processes. In comes a
-//! [`CacheKey`] made of everything that decides what would be made; out come the bytes that were made
-//! before, or nothing.
+//! The disk cache: compiled programs and tuned Opts between processes. In: a [`CacheKey`] of
+//! everything that determines the result. Out: the bytes that an earlier process stored, or
+//! nothing.
 //!
 //! Every entry is a file in a private folder, named by its key and written whole: processes share
 //! the folder without waiting for each other, one that is killed leaves nothing half written, and a
 //! damaged file is one entry that is absent.
 //!
-//! The store can only help. A folder that is missing, read-only, full or not ours means that
-//! kernels are compiled anew, never an error.
+//! The cache never causes an error. If its folder is missing, read-only, full or not ours, kernels
+//! are compiled again.
 //!
-//! Values are code that will run, so only what this user wrote is read: a folder or a file that
-//! belongs to somebody else, or that others can write to, is refused, links are not followed, and
-//! each entry is sealed by a keyed hash whose secret only the user can read. What is not sealed by
-//! it is set aside and counted.
+//! Values are code that will run, so that only entries of this user are read: a folder or a file of
+//! another user, or that others can write to, is rejected, links are not followed, and each entry
+//! is sealed by a keyed hash whose secret only the user can read. Entries with a wrong seal are
+//! renamed and counted as corrupt.
 //!
-//! Kernels are compiled several in one text, and looked up one by one: a program holds its object
-//! where it is alone in it, and names it otherwise.
+//! Several kernels are compiled in one module, and looked up one by one: an entry contains its
+//! object if it is the only kernel in it, and names it otherwise.
 
 mod entry;
 pub(crate) mod failed;
@@ -38,21 +38,20 @@ use std::time::{Duration, SystemTime};
 
 /// The file that counts the writes that were lost, of all processes.
 const LOST: &std::ffi::CStr = c"lost-writes";
-/// What earlier versions kept, which nobody reads any more.
+/// Files of earlier versions, which are not read any more.
 const OLD: [&str; 2] = ["store.redb", "store.redb.corrupt"];
-/// What the store may hold in MiB, where `PICO_CACHE_SIZE` does not say. At some 10 kB a kernel
-/// this is fifty thousand kernels.
+/// The size limit in MiB without `PICO_CACHE_SIZE`: at 10 kB per kernel, fifty thousand kernels.
 pub const DEFAULT_SIZE: u64 = 512;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
     /// A compiled kernel: which object it is in, and under which name.
     Program = 0,
-    /// What a compiler made.
+    /// The object of a module.
     Object = 1,
-    /// What a compiler said about its version.
+    /// The version output of a compiler.
     Compiler = 2,
     /// Optimisations that a search has found.
     Opts = 3,
@@ -62,25 +61,25 @@ impl EntryKind {
     /// All of them, by number.
     pub const ALL: [EntryKind; 4] =
         [EntryKind::Program, EntryKind::Object, EntryKind::Compiler, EntryKind::Opts];
-    /// What belongs to compiled programs.
+    /// The kinds of compiled programs.
     pub const PROGRAMS: [EntryKind; 3] =
         [EntryKind::Program, EntryKind::Object, EntryKind::Compiler];
 }
 
-/// Something to keep.
+/// An entry to store.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheEntry<'a> {
     /// Its name.
     pub key: CacheKey,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
-    /// The device that it is for, for people.
+    /// Its device, shown to users.
     pub device: &'a str,
     /// Its bytes.
     pub value: &'a [u8],
 }
 
-/// A compiled kernel that was kept.
+/// A compiled kernel of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedProgram {
     /// The object that it is in. Kernels that were compiled together share one.
@@ -92,59 +91,59 @@ pub struct CachedProgram {
 /// An object with the kernels in it: the key and the name of each.
 #[derive(Debug)]
 pub struct CompiledObject {
-    /// What the compiler made.
+    /// The compiled object.
     pub object: Vec<u8>,
     /// The key of each kernel in it, and its name there.
     pub kernels: Vec<(CacheKey, String)>,
 }
 
-/// What the store did in this process.
+/// Lookups and writes of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskCacheStats {
     /// Lookups that found an entry.
     pub hits: usize,
     /// Lookups that found none.
     pub misses: usize,
-    /// Entries that were not sealed by us: damaged, or written by somebody else.
+    /// Entries with a wrong seal: damaged, or written by another user.
     pub corrupt: usize,
     /// Entries that could not be written, as on a full disk.
     pub failed_writes: usize,
 }
 
-/// What the store holds.
+/// The entries of the cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskCacheContents {
     /// Bytes of all entries.
     pub bytes: u64,
-    /// Files that were set aside because they were damaged or not ours.
+    /// Corrupt files: damaged, or not ours.
     pub corrupt: usize,
     /// Entries that could not be written since the folder was cleared, by all processes.
     pub lost_writes: u64,
-    /// How many entries there are of a kind for a device, and their bytes.
+    /// The number of entries of a kind for a device, and their bytes.
     pub entries: BTreeMap<(EntryKind, String), (usize, u64)>,
 }
 
 impl DiskCacheContents {
-    /// How many entries of these kinds there are, and their bytes.
+    /// The number of entries of these kinds, and their bytes.
     pub fn of(&self, kinds: &[EntryKind]) -> (usize, u64) {
         let of_kinds = self.entries.iter().filter(|((kind, _), _)| kinds.contains(kind));
         of_kinds.fold((0, 0), |(n, bytes), (_, (m, more))| (n + m, bytes + more))
     }
 }
 
-/// The store of the process: where the environment says, see [`DiskCache::from_env`].
+/// The cache of the process, as configured by the environment; see [`DiskCache::from_env`].
 pub fn global() -> &'static DiskCache {
     static GLOBAL: OnceLock<DiskCache> = OnceLock::new();
     GLOBAL.get_or_init(|| DiskCache::from_env(&env::var))
 }
 
-/// A store in a folder, or none at all.
+/// A disk cache, or none.
 #[derive(Debug)]
 pub struct DiskCache {
     folder: Option<Folder>,
     off: Option<String>,
     limit: u64,
-    /// Bytes of all entries as far as this process knows; none where it has not looked yet.
+    /// Bytes of all entries as far as this process knows; `None` before the first count.
     bytes: Mutex<Option<u64>>,
     /// Added to the time, for tests.
     later: AtomicU64,
@@ -155,8 +154,9 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// In the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else `picograd`
-    /// under `XDG_CACHE_HOME` or `HOME/.cache`; of the size that `PICO_CACHE_SIZE` says.
+    /// Opens the cache in the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else
+    /// in `picograd` under `XDG_CACHE_HOME` or `HOME/.cache`, with the size limit
+    /// `PICO_CACHE_SIZE`.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> DiskCache {
         let absolute = |name: &str| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let store = match env("PICO_CACHE") {
@@ -173,15 +173,15 @@ impl DiskCache {
                 }
             },
         };
-        // A size that makes no sense is an error of the settings, which say so.
+        // An invalid size is reported by the settings.
         let size = env("PICO_CACHE_SIZE")
             .and_then(|s| s.trim().parse::<u64>().ok())
             .unwrap_or(DEFAULT_SIZE);
         DiskCache { limit: size.saturating_mul(1 << 20), ..store }
     }
 
-    /// A store in this folder, which is created where it is missing; none where that fails, or
-    /// where it is not ours alone.
+    /// Opens a cache in this folder, which is created if it is missing; none if that fails, or if
+    /// others can access it.
     pub fn at(dir: &Path) -> DiskCache {
         match Folder::open(dir) {
             Ok(folder) => DiskCache { folder: Some(folder), off: None, ..DiskCache::none("") },
@@ -203,17 +203,17 @@ impl DiskCache {
         }
     }
 
-    /// The folder, where there is one.
+    /// The folder, if there is one.
     pub fn dir(&self) -> Option<&Path> {
         Some(&self.folder.as_ref()?.path)
     }
 
-    /// Why there is no store, for a warning; `None` where there is one.
+    /// Why there is no cache; `None` if there is one.
     pub fn why_off(&self) -> Option<&str> {
         self.off.as_deref()
     }
 
-    /// Bytes that it may hold. Past this, what was not used for longest goes first.
+    /// The size limit in bytes. Beyond it, the least recently used entries are deleted.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -296,17 +296,17 @@ impl DiskCache {
         self.put(&objects.chain(programs).collect::<Vec<_>>());
     }
 
-    /// Keeps values that nobody has checked.
+    /// Stores values without checks.
     ///
     /// # Safety
-    /// Programs and objects are machine code that later processes run: they are what the compiler
-    /// of the device makes of the text that their key is of.
+    /// Programs and objects are machine code that later processes run: they must be what the
+    /// compiler of the device makes of the text of their key.
     pub unsafe fn put_unchecked(&self, entries: &[CacheEntry]) {
         self.put(entries);
     }
 
-    /// Keeps values; what was there under their keys is replaced. A failure is counted and
-    /// forgotten.
+    /// Stores values, and replaces those of the same keys. A failure is counted and otherwise
+    /// ignored.
     pub(crate) fn put(&self, entries: &[CacheEntry]) {
         let Some(folder) = self.folder.as_ref().filter(|_| !entries.is_empty()) else { return };
         let now = self.now();
@@ -335,8 +335,7 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the entries of these kinds and returns how many there were and their bytes, or says
-    /// why it cannot.
+    /// Deletes the entries of these kinds, and returns their number and bytes, or why it cannot.
     pub fn clear(&self, kinds: &[EntryKind]) -> std::result::Result<(usize, u64), String> {
         let Some(folder) = &self.folder else { return Ok((0, 0)) };
         let all = EntryKind::ALL.iter().all(|k| kinds.contains(k));
@@ -360,7 +359,7 @@ impl DiskCache {
         Ok(deleted)
     }
 
-    /// What it holds, or why that cannot be said.
+    /// The entries of the cache, or why they cannot be read.
     pub fn contents(&self) -> std::result::Result<DiskCacheContents, String> {
         let Some(folder) = &self.folder else { return Ok(DiskCacheContents::default()) };
         let mut found =
@@ -378,7 +377,7 @@ impl DiskCache {
         Ok(found)
     }
 
-    /// What was done in this process.
+    /// Lookups and writes of this process.
     pub fn stats(&self) -> DiskCacheStats {
         DiskCacheStats {
             hits: self.hits.load(Ordering::Relaxed),
@@ -393,7 +392,7 @@ impl DiskCache {
     }
 }
 
-/// The bytes of all entries. What an earlier version left is deleted.
+/// The bytes of all entries. Files of earlier versions are deleted.
 fn total(folder: &Folder) -> u64 {
     for name in OLD {
         let _ = c_name(name).and_then(|n| folder.remove(&n));
@@ -401,15 +400,15 @@ fn total(folder: &Folder) -> u64 {
     entry::list(folder).map_or(0, |list| list.iter().map(|f| f.bytes).sum())
 }
 
-/// Where there is more than the limit, deletes what was not used for longest, down to four fifths,
-/// so that the next write does not begin the same work again. Returns the bytes that are left.
+/// If the limit is exceeded, deletes the least recently used entries down to four fifths of it, so
+/// that the next write does not evict again. Returns the remaining bytes.
 fn make_room(folder: &Folder, limit: u64) -> u64 {
     let Ok(mut list) = entry::list(folder) else { return 0 };
     let mut bytes: u64 = list.iter().map(|f| f.bytes).sum();
     if bytes <= limit {
         return bytes;
     }
-    // What was set aside goes first.
+    // Corrupt files are deleted first.
     list.sort_by(|a: &Listed, b: &Listed| {
         (a.key.is_some(), a.used, &a.name).cmp(&(b.key.is_some(), b.used, &b.name))
     });
@@ -433,8 +432,8 @@ fn lost(folder: &Folder) -> u64 {
     text.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Counts writes that were lost. On a full disk a few bytes can often still be written, and nothing
-/// is owed where not.
+/// Counts failed writes. On a full disk a few bytes can often still be written; if not, the count
+/// is lost.
 fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
     let mut file = folder.update(LOST)?;
     file.lock()?;
@@ -445,7 +444,7 @@ fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
     file.write_all(format!("{sum:020}").as_bytes())
 }
 
-/// Where the object of a program is.
+/// The location of a program's object.
 enum Object {
     Inside(Vec<u8>),
     Named(CacheKey),

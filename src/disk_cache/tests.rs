@@ -1,5 +1,5 @@
-//! Tests of the store: what is put is got, damage and missing folders are harmless, many may write
-//! at once, and any of them may be killed.
+//! Tests of the disk cache: stored values are found, damage and missing folders are harmless, many
+//! processes may write at once, and any of them may be killed.
 
 use crate::device::testing::{Random, TempDir};
 use crate::disk_cache::*;
@@ -34,7 +34,7 @@ fn keys_are_of_all_parts_and_the_version() {
     );
     assert_ne!(CacheKey::of(&[b"ab", b"c"]), CacheKey::of(&[b"a", b"bc"]));
     assert_ne!(CacheKey::of(&[b"a"]), CacheKey::of(&[b"a", b""]));
-    // No version is given what another made.
+    // Versions do not share entries.
     assert_ne!(CacheKey::of_version("0.1.0", &[b"a"]), CacheKey::of_version("0.1.1", &[b"a"]));
 }
 
@@ -130,7 +130,7 @@ fn kernels_share_an_object_and_are_found_one_by_one() {
     }
 }
 
-/// Fills a store with values that can be told from each other.
+/// Fills a cache with distinguishable values.
 fn filled(dir: &Path) -> DiskCache {
     let store = DiskCache::at(dir);
     let values: Vec<(CacheKey, Vec<u8>)> = (0..20).map(|n| (key(n), value(n))).collect();
@@ -177,7 +177,7 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
         vec![0; 4096],
         (0..100_000).map(|_| random.next() as u8).collect(),
     ];
-    // Cut off anywhere, longer, every bit of what stands before the value, and some of the value's.
+    // Truncated anywhere, longer, every bit before the value flipped, and some of the value's.
     bad.extend((0..good.len()).map(|n| good[..n].to_vec()));
     bad.push([&good[..], &[0]].concat());
     let head = good.len() - value(7).len();
@@ -221,14 +221,14 @@ fn a_file_that_is_too_long_is_set_aside_unread() {
     assert_eq!(get(&store, key).as_deref(), Some(&b"again"[..]));
 }
 
-/// An entry that somebody wrote who does not know the secret: whole, and of a right form.
+/// An entry of a writer without the secret: complete and well-formed.
 #[test]
 fn an_entry_of_somebody_else_is_never_used() {
     let (mine, theirs) = (TempDir::new("mine"), TempDir::new("theirs"));
     let (store, other) = (filled(mine.path()), filled(theirs.path()));
     assert_ne!(store.folder.as_ref().unwrap().secret, other.folder.as_ref().unwrap().secret);
     fs::copy(path_of(&other, key(3)), path_of(&store, key(3))).unwrap();
-    // One of ours under another name.
+    // One of our entries under another name.
     fs::copy(path_of(&store, key(4)), path_of(&store, key(5))).unwrap();
     assert_eq!((get(&store, key(3)), get(&store, key(5)), store.stats().corrupt), (None, None, 2));
     // A link, also to a right one; a pipe; a folder; a file that others can write to.
@@ -330,7 +330,7 @@ fn no_folder_means_no_store_and_no_error() {
         assert_eq!((get(&store, CacheKey(1)), entries(&store)), (None, 0));
         assert_eq!(store.clear(&EntryKind::ALL), Ok((0, 0)));
     }
-    // A folder that goes away later, and one where something else has the name of the file.
+    // A folder that is deleted later, and a folder in place of an entry's file.
     let gone = tmp.path().join("gone");
     let store = DiskCache::at(&gone);
     fs::remove_dir_all(&gone).unwrap();
@@ -380,7 +380,7 @@ fn what_was_not_used_for_longest_goes_first() {
         put(&store, CacheKey(i.into()), &[0; 953]);
         pass(5000);
     }
-    // A hit is a use, so the oldest entry survives when it was asked for.
+    // A hit is a use, so that the oldest entry survives if it was read.
     assert!(get(&store, CacheKey(0)).is_some());
     pass(5000);
     put(&store, CacheKey(100), &[0; 953]);
@@ -395,7 +395,7 @@ fn what_was_not_used_for_longest_goes_first() {
         [0, 4, 8, 100, 101].iter().all(|k| get(&store, CacheKey(*k)).is_some())
             && [1, 2, 3].iter().all(|k| get(&store, CacheKey(*k)).is_none())
     );
-    // What is larger than all is not kept; what replaces itself takes no more room.
+    // A value above the limit is not stored; replacing an entry takes no more space.
     put(&store, CacheKey(200), &[0; 10_000]);
     assert_eq!(
         (get(&store, CacheKey(200)), store.stats().failed_writes, entries(&store)),
@@ -413,7 +413,7 @@ fn the_folder_does_not_grow_without_end() {
     for i in 0..60u64 {
         put(if i % 3 == 0 { &other } else { &store }, CacheKey(i.into()), &[i as u8; 200_000]);
     }
-    // What another process wrote is seen when the limit is reached, so there may be twice as much
+    // Entries of other processes are counted when the limit is reached, so that the size may double
     // for a while.
     assert!(store.contents().unwrap().bytes <= 2 << 20);
     put(&DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) }, CacheKey(99), &[0; 200_000]);
@@ -422,7 +422,7 @@ fn the_folder_does_not_grow_without_end() {
     assert_eq!(store.contents().unwrap().bytes, 0);
 }
 
-/// What a process does that is started by the tests below: the folder and what to do are in its
+/// The work of a process that the tests below start: the folder and the task are in its
 /// environment.
 #[test]
 fn child() {
@@ -430,7 +430,7 @@ fn child() {
     let store = DiskCache::at(Path::new(&dir));
     match std::env::var("PICO_TEST_DO").unwrap().as_str() {
         "race" => race(&store),
-        // Where nothing can be written, what is there can still be read.
+        // In a read-only folder, existing entries can still be read.
         "read-only" => {
             assert_eq!(right(&store, 20), 20);
             put(&store, key(20), &value(20));
@@ -521,7 +521,7 @@ fn a_killed_writer_leaves_a_whole_store() {
     let mut found = 0;
     for i in 0..40 {
         let mut child = racer(tmp.path());
-        // Some are given the time that they need to begin.
+        // Some get time to begin.
         let begun = Instant::now();
         while i % 8 == 0
             && right(&DiskCache::at(tmp.path()), 60) == 0
@@ -561,8 +561,8 @@ fn a_folder_that_cannot_be_written_to_can_be_read() {
     let mut child = command(&dir, "read-only");
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
-        // Root may write everywhere, so somebody else has to try, with a copy of this program that
-        // he can reach.
+        // Root may write everywhere, so that another user has to try, with a copy of this program
+        // that it can access.
         let nobody = 65534;
         let program = tmp.path().join("tests");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
@@ -599,7 +599,7 @@ fn a_full_disk_is_no_error() {
     let tmp = TempDir::new("full");
     let store = filled(tmp.path());
     let mut child = command(tmp.path(), "full");
-    // SAFETY: what is called between fork and exec are two system calls.
+    // SAFETY: two system calls are made between fork and exec.
     unsafe {
         child.pre_exec(|| {
             // Files of this process end at 1 MiB: a write past that fails, as on a full disk.

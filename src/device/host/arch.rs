@@ -1,8 +1,8 @@
-//! The CPUs that code can be made for by name: this machine's own, and the levels of x86-64 that
-//! compilers agree on. In comes a name; out comes what code for it may use, or an error with the
-//! names that work here.
+//! CPU architectures by name: this machine's own, and the levels of x86-64 that compilers agree on.
+//! In: a name. Out: the features that code for it may use, or an error with the names that work
+//! here.
 //!
-//! What holds: nothing is made for a CPU that has more than this one, because such code ends the
+//! **Invariant:** no code is generated for features that this CPU lacks, because it would end the
 //! process.
 
 use crate::error::{Error, Result};
@@ -13,11 +13,12 @@ pub(in crate::device) const NATIVE: &str = "native";
 /// A CPU to make code for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::device) struct Arch {
-    /// What compilers call it.
+    /// Its name in compiler flags.
     pub name: &'static str,
     /// Bytes of its widest vector register.
     pub vector_bytes: usize,
-    /// Has it an instruction that multiplies and adds? Without it the C library does, slowly.
+    /// True if it has a fused multiply-add instruction. Without it, the C library computes `fma`
+    /// slowly.
     pub fma: bool,
 }
 
@@ -31,7 +32,7 @@ const LEVELS: &[Arch] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LEVELS: &[Arch] = &[];
 
-/// Is this one of the names?
+/// Checks that this is one of the names.
 pub(in crate::device) fn is_known(name: &str) -> std::result::Result<(), String> {
     if name == NATIVE || LEVELS.iter().any(|a| a.name == name) {
         Ok(())
@@ -47,7 +48,7 @@ fn names(fits: impl Fn(&Arch) -> bool) -> String {
 }
 
 impl Arch {
-    /// The CPU of a name, which this machine has to be able to run; its own where there is none.
+    /// The architecture of a name, which this machine must support; its own if there is none.
     pub fn find(name: Option<&str>) -> Result<Arch> {
         let Some(name) = name.filter(|n| *n != NATIVE) else { return Ok(native()) };
         match LEVELS.iter().find(|a| a.name == name) {
@@ -76,7 +77,7 @@ fn native() -> Arch {
     Arch { name: NATIVE, vector_bytes: 16, fma: true }
 }
 
-/// Has this machine everything of a level?
+/// True if this machine has every feature of a level.
 #[cfg(target_arch = "x86_64")]
 fn runs(level: &Arch) -> bool {
     use std::arch::is_x86_feature_detected as has;

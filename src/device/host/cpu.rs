@@ -25,14 +25,14 @@ pub struct Cpu {
     renderer: Box<dyn Renderer>,
 }
 
-/// What makes machine code of a text.
+/// The compiler from text to machine code.
 enum Compiler {
     C(CCompiler),
     Llvm(&'static Llvm),
 }
 
 impl Cpu {
-    /// Through C, where there is a compiler. The code is for the CPU of a name, or for this one.
+    /// Compiles C, if there is a compiler, for the CPU of a name or for this one.
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
         platform::check_clang(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
@@ -43,7 +43,7 @@ impl Cpu {
         })
     }
 
-    /// Through LLVM, where there is a library.
+    /// Compiles LLVM IR, if there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
         platform::check_cpu(ARCH).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
@@ -79,7 +79,7 @@ impl Backend for Cpu {
     }
 }
 
-/// Kernels that one C compiler is given at most.
+/// Kernels of one call of the C compiler at most.
 const MAX_PER_MODULE: usize = 32;
 
 impl ModuleCompiler for Cpu {
@@ -168,8 +168,8 @@ impl Executable for HostKernel {
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
         let start = Instant::now();
         let share = |i: usize| {
-            // SAFETY: every index of the kernel was proven inside the argument of its slot, whose
-            // length the executor has checked, or is guarded; different shares write different
+            // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
+            // its slot, whose length the executor has checked; different threads write different
             // elements.
             unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
         };
@@ -179,7 +179,7 @@ impl Executable for HostKernel {
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
     }
-    /// What the renderer calls `<name>_entry`.
+    /// The function that the renderer calls `<name>_entry`.
     fn entry(&self) -> Option<HostFunction> {
         Some(self.run)
     }

@@ -1,17 +1,16 @@
-//! The threads that run CPU kernels. In comes a closure and a count; after [`run`] returns it has
-//! been called once for every index.
+//! The threads that run CPU kernels. [`run`] takes a closure and a count, and returns after the
+//! closure has been called once for every index.
 //!
-//! Tasks are claimed one at a time, so a slow index does not hold up the others, and the caller
-//! claims as well: a job is finished even when no worker wakes up in time. A worker that runs dry
-//! spins for a few tens of microseconds (the next kernel of a graph usually comes sooner than that)
-//! and sleeps afterwards.
+//! Tasks are claimed one at a time, so that a slow index does not delay the others, and the caller
+//! claims as well: a job finishes even if no worker wakes up in time. A worker without work spins
+//! for a few tens of microseconds (the next kernel of a graph usually arrives sooner) and sleeps
+//! afterwards.
 //!
-//! One job runs at a time. A call that comes while another job runs, from another thread or from
-//! inside a task, does all of its work on the calling thread: it cannot deadlock, and the cores are
-//! taken anyway.
+//! One job runs at a time. A call during another job, from another thread or from inside a task,
+//! does all of its work on the calling thread: it cannot deadlock, and the cores are busy anyway.
 //!
-//! Every task sees the default floating-point modes (round to nearest, subnormals kept, no traps),
-//! on the workers and on the caller, whatever a library in the process has set. Without that a
+//! Every task sees the default floating-point modes (round to nearest, subnormals preserved, no
+//! traps), on the workers and on the caller, whatever a library in the process has set. Otherwise a
 //! result would depend on the thread that computed it.
 //!
 //! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A
@@ -25,12 +24,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so spinning
-/// longer than that gains nothing.
+/// Time that a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so
+/// spinning longer than that gains nothing.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// How many threads run a job, the caller included: `THREADS` where it is a positive number, else
-/// what the machine offers this process.
+/// Threads of a job, the caller included: `THREADS` if it is a positive number, else the cores that
+/// are available to this process.
 pub fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
     *THREADS.get_or_init(|| threads_from(env::var("THREADS").as_deref(), cores()))
@@ -52,7 +51,7 @@ fn cores() -> usize {
 /// all calls have returned.
 ///
 /// # Panics
-/// With the first panic of `f`. Indices that no thread had begun at that time are left out.
+/// With the first panic of `f`. Indices that no thread had claimed at that time are skipped.
 pub fn run(n: usize, f: &(dyn Fn(usize) + Sync)) {
     if n == 0 {
         return;
@@ -75,12 +74,13 @@ fn global() -> &'static ThreadPool {
     POOL.get_or_init(|| ThreadPool::start(threads() - 1))
 }
 
-/// A value on cache lines of its own, so that the two hot counters do not disturb each other. 128:
-/// x86 prefetches lines in pairs.
+/// A value on its own cache lines, so that the two hot counters do not share one. 128 bytes: x86
+/// prefetches lines in pairs.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// The job at hand. The lifetime of the closure is erased; see the safety notes of `ThreadPool::run`.
+/// The current job. The lifetime of the closure is erased; see the safety notes of
+/// `ThreadPool::run`.
 #[derive(Clone, Copy)]
 struct Task {
     f: *const (dyn Fn(usize) + Sync),
@@ -90,15 +90,15 @@ struct Task {
 type Payload = Box<dyn Any + Send>;
 
 struct ThreadPool {
-    /// Whether a job is running. Whoever sets it owns `task` until `left` is zero again.
+    /// True while a job runs. The thread that sets it owns `task` until `left` is zero again.
     busy: AtomicBool,
-    /// Tasks of the job that nobody has claimed yet. Claiming is the only way to get at `task`.
+    /// Unclaimed tasks of the job. Claiming is the only way to access `task`.
     open: Line<AtomicUsize>,
     /// Tasks of the job that have not returned yet. The job, and with it the closure, lives until
     /// this is zero.
     left: Line<AtomicUsize>,
     task: UnsafeCell<Task>,
-    /// Set by the first panic; the tasks that are claimed later are left out.
+    /// Set by the first panic; tasks claimed later are skipped.
     broken: AtomicBool,
     panic: Mutex<Option<Payload>>,
     workers: AtomicUsize,
@@ -108,8 +108,8 @@ struct ThreadPool {
     caller_sleeps: AtomicBool,
     caller: Mutex<()>,
     job_ended: Condvar,
-    /// Zero where there are more threads than cores: a spinning thread would keep the core from
-    /// one with work.
+    /// Zero if there are more threads than cores: a spinning thread would keep the core from one
+    /// with work.
     spin: Duration,
 }
 
@@ -146,7 +146,7 @@ impl ThreadPool {
             spin: if workers < cores() { SPIN } else { Duration::ZERO },
         }));
         for i in 1..=workers {
-            // A thread that cannot be started is done without: the caller claims what is left.
+            // A thread that cannot be started is not needed: the caller claims its tasks.
             if std::thread::Builder::new()
                 .name(format!("pico-cpu-{i}"))
                 .spawn(move || pool.work())
@@ -167,8 +167,8 @@ impl ThreadPool {
         let f = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f)
         };
-        // SAFETY: `busy` was free and is ours, and the job before ended with no task open or
-        // running, so nobody reads `task`.
+        // SAFETY: `busy` was free and is now owned, and the previous job ended with no task open or
+        // running, so that nothing reads `task`.
         unsafe { *self.task.get() = Task { f, n } };
         self.broken.store(false, Ordering::Relaxed);
         self.left.0.store(n, Ordering::Relaxed);
@@ -204,7 +204,7 @@ impl ThreadPool {
         }
     }
 
-    /// Takes one open task; the value says how many were open before, which makes the index.
+    /// Claims one open task; the value is the number of open tasks before, which gives the index.
     fn claim(&self) -> Option<usize> {
         let mut open = self.open.0.load(Ordering::Relaxed);
         while open > 0 {
@@ -226,8 +226,7 @@ impl ThreadPool {
         // current one and `task` stays as it is.
         let Task { f, n } = unsafe { *self.task.get() };
         if !self.broken.load(Ordering::Relaxed) {
-            // SAFETY: the caller of `run` keeps the closure alive until this task is counted out
-            // below.
+            // SAFETY: the caller of `run` keeps the closure alive until this task is counted below.
             let f = unsafe { &*f };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open))) {
                 lock(&self.panic).get_or_insert(payload);
@@ -296,7 +295,8 @@ impl ThreadPool {
     }
 }
 
-/// Puts the thread in the default floating-point modes, and back into what it had when dropped.
+/// Sets the default floating-point modes of the thread, and restores the previous ones when
+/// dropped.
 struct FloatModes {
     before: u64,
 }
@@ -305,7 +305,7 @@ struct FloatModes {
 mod modes {
     /// All exceptions masked, round to nearest, no flush to zero.
     pub(super) const DEFAULT: u64 = 0x1f80;
-    /// What is a mode and not a sticky exception flag.
+    /// The bits that are modes, not sticky exception flags.
     pub(super) const MASK: u64 = 0xffc0;
 
     pub(super) fn get() -> u64 {
@@ -489,7 +489,7 @@ mod tests {
         assert!(threads() >= 1);
     }
 
-    /// Prints what an empty job costs: `cargo test --release --lib pool_latency -- --ignored
+    /// Prints the cost of an empty job: `cargo test --release --lib pool_latency -- --ignored
     /// --nocapture`.
     #[test]
     #[ignore = "a measurement"]

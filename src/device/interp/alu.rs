@@ -1,9 +1,9 @@
 //! Elementwise ops on raw lanes. A lane is the bits that [`Const::to_bits`] stores a value as,
 //! zeros above, in a `u64`.
 //!
-//! `ir::eval::alu` is the definition. What a loop spends its time on has a function here that works
-//! on the lanes themselves; everything else goes through the definition. A test holds the two
-//! together over ops, dtypes and edge values, bit for bit.
+//! `ir::eval::alu` is the definition. Ops that dominate the time of loops have a function here that
+//! works on raw lanes; all others use the definition. A test compares the two over ops, dtypes and
+//! edge values, bit for bit.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Op, eval};
@@ -12,8 +12,8 @@ use crate::ir::{Op, eval};
 /// not read.
 pub(super) type Kernel = fn(&mut [u64], &[u64], &[u64], &[u64]);
 
-// Numbers and not zips: an iterator is some calls for each lane where little is inlined, as in the
-// builds of tests.
+// Indices instead of zips: iterators are several calls per lane in builds with little inlining,
+// such as those of tests.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
 fn map1(out: &mut [u64], a: &[u64], f: impl Fn(u64) -> u64) {
@@ -234,7 +234,7 @@ fn cast(from: Scalar, to: Scalar) -> Option<Kernel> {
     }
 }
 
-/// The fast form of an op with this result and this (first) operand, where it has one.
+/// The fast form of an op with this result and this (first) operand, if it has one.
 pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
     match op {
         Op::Where => Some(|o, a, b, c| map3(o, a, b, c, |x, y, z| if x != 0 { y } else { z })),

@@ -1,8 +1,8 @@
 //! From the list of UOps to instructions: each value gets a place in the register file, each loop
 //! its end.
 //!
-//! **Invariant:** a value's place lies after those of its operands, so that the machine can split
-//! the register file between them. Only an `Assign` and the counter of a loop write to a place
+//! **Invariant:** a value's register is after those of its operands, so that the machine can split
+//! the register file between them. Only an `Assign` and the counter of a loop write to a register
 //! again.
 
 use super::alu::Kernel;
@@ -46,7 +46,7 @@ pub(super) struct Int {
     pub wide: bool,
 }
 
-/// Which memory, and how it is indexed.
+/// The memory, and how it is indexed.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub global: bool,
@@ -83,7 +83,7 @@ pub(super) enum Instr {
         access: Access,
         value: u32,
     },
-    /// Writes an accumulator where the thread is active.
+    /// Writes an accumulator in active threads.
     Set {
         out: u32,
         value: u32,
@@ -125,7 +125,7 @@ pub(super) enum Instr {
         out: u32,
         src: [u32; 3],
     },
-    /// What the thread holds whose number differs in these bits.
+    /// The value of the thread whose number differs in these bits.
     Shuffle {
         out: u32,
         src: u32,
@@ -199,7 +199,7 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
         depth: 0,
     };
     let mut c = Compiler { out, place: FxHashMap::default(), locals: FxHashMap::default() };
-    // Literals and variables first: they may stand as operands without being listed before.
+    // Literals and variables first: they may be operands without being listed before.
     for u in uops.iter().flat_map(|u| u.src().iter().chain([u])) {
         match u.arg() {
             _ if c.place.contains_key(&u.id()) => {}
@@ -224,7 +224,7 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
             _ => {}
         }
     }
-    // Open loops and guarded regions: the place of the instruction that opened each.
+    // Open loops and masked regions: the position of the instruction that opened each.
     let mut open: Vec<u32> = Vec::new();
     for u in uops {
         let pc = c.out.code.len() as u32;

@@ -19,7 +19,7 @@ pub struct InterpDevice(Target);
 impl InterpDevice {
     /// It is always there.
     pub fn new() -> InterpDevice {
-        // Settings that cannot be read are an error where something is compiled.
+        // Invalid settings are an error when something is compiled.
         let (any, rounding) =
             env::config().map_or((true, false), |c| (c.tensor_cores, c.allow_tf32));
         InterpDevice(Target::interp().with_tensor_cores(any, rounding))

@@ -13,14 +13,14 @@ use std::cell::Cell;
 /// Threads of a warp, as CUDA has them.
 const WARP: usize = Target::interp().warp;
 
-/// An open loop or guarded region.
+/// An open loop or masked region.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     counter: i64,
     trips: i64,
     /// The mask level outside.
     level: usize,
-    /// Have all active threads the same number of trips?
+    /// True if all active threads have the same trip count.
     uniform: bool,
 }
 
@@ -32,12 +32,11 @@ struct Machine<'a> {
     width: usize,
     regs: Vec<u64>,
     frames: Vec<Frame>,
-    /// Which threads are active, a stretch of `width` per level. Level 0 has all of them and is
-    /// never looked at.
+    /// The active threads, `width` entries per level. Level 0 has all of them and is not read.
     masks: Vec<bool>,
     level: usize,
     locals: Vec<Local>,
-    /// Histories of globals and locals, where races are looked for.
+    /// Access histories of global and shared memory, if races are detected.
     shadows: Option<(Vec<Shadow>, Vec<Shadow>)>,
     epoch: u64,
     /// The epoch in which the present workgroup began.
@@ -184,8 +183,8 @@ impl Machine<'_> {
                 Instr::Fast { f, out, src, lanes } => {
                     let n = *lanes as usize * w;
                     let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    // A value's place lies after its operands', so all of theirs is in the first
-                    // part.
+                    // A value's register is after those of its operands, which are thus all in the
+                    // first part.
                     let [a, b, c] = *src;
                     f(
                         &mut here[..n],
@@ -314,7 +313,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A thread that does not come to where others meet.
+    /// A thread that does not reach a barrier that others wait at.
     #[cold]
     fn absent(&self, t: usize, pc: usize) -> Box<Spot> {
         let node = format!("{:?}", self.interp.nodes[pc]);
@@ -341,8 +340,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Each thread gets what another one holds. A thread that is not there would be one whose value
-    /// nobody knows.
+    /// Each thread gets the value of another. The value of an inactive thread is undefined, and
+    /// thus a fault.
     fn shuffle(
         &mut self,
         out: u32,
@@ -378,7 +377,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The least and the greatest number of trips among the active threads.
+    /// The least and the greatest trip count among the active threads.
     fn trips(&self, extent: Int) -> (i64, i64) {
         let at = extent.at as usize * self.width;
         (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
@@ -487,7 +486,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Notes an access of one element, a write where there is a value.
+    /// Records an access of one element; a write if there is a value.
     #[cold]
     fn watch(
         &mut self,

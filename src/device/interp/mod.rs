@@ -1,15 +1,15 @@
 //! The interpreter of linear programs: the reference that every other device is compared with, and
 //! our memory checker.
 //!
-//! In comes what `lower` makes (a list of UOps); [`Interp::compile`] numbers its values and loops
-//! once, and [`Interp::run`] executes it on bytes. Workgroups run in lockstep: every thread does an
-//! instruction before any does the next. Values are raw lanes in one register file.
+//! In: a linear program. [`Interp::compile`] numbers its values and loops once, and [`Interp::run`]
+//! executes it on bytes. Workgroups run in lockstep: every thread executes an instruction before
+//! any executes the next. Values are raw lanes in one register file.
 //!
-//! **Invariant:** no program makes this crate touch memory outside the buffers it was given. Every
-//! access is checked, and a wrong one is a [`Fault`] that names the node, the buffer, the element
-//! and the thread. Local memory must be written before it is read, and a barrier must be reached by
-//! all threads of its workgroup. With [`Options::races`] accesses of different threads that nothing
-//! orders are faults too.
+//! **Invariant:** no program accesses memory outside the buffers that it was given. Every access is
+//! checked, and a wrong one is a [`Fault`] that names the node, the buffer, the element and the
+//! thread. Shared memory must be written before it is read, and a barrier must be reached by all
+//! threads of its workgroup. With [`Options::races`], unordered accesses of different threads are
+//! faults too.
 
 mod alu;
 mod compile;
@@ -53,22 +53,22 @@ impl<'a> Memory<'a> {
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Is there no byte?
+    /// True if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a run is given besides buffers and the launch.
+/// The options of a run.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// Are unordered accesses of different threads faults? It costs memory and time.
+    /// True if unordered accesses of different threads are faults. It costs memory and time.
     pub races: bool,
     /// Values of the program's variables, by name.
     pub vars: &'a [(&'a str, i64)],
 }
 
-/// How many positions each launch dimension has.
+/// The extent of each launch dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launch {
     /// Workgroups.
@@ -96,7 +96,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// Where a fault happened.
+/// The location of a fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spot {
     /// The load, store or barrier.
@@ -109,8 +109,7 @@ pub struct Spot {
     pub who: Who,
 }
 
-/// Why a program was refused or stopped. It is always a mistake of whoever made or launched the
-/// program.
+/// Why a program was rejected or stopped: always an error in the program or its launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The list is not a linear program.
@@ -122,11 +121,11 @@ pub enum Fault {
     /// An access outside its buffer.
     #[error("interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}", at.index, at.buffer, at.who, at.node)]
     OutOfBounds {
-        /// Where.
+        /// The location.
         at: Box<Spot>,
-        /// How many elements the access takes.
+        /// Elements of the access.
         lanes: usize,
-        /// How many the buffer has.
+        /// Elements of the buffer.
         len: usize,
     },
     /// A read of local memory that no thread of the workgroup has written.
@@ -135,7 +134,7 @@ pub enum Fault {
     /// Two threads touched one element and nothing orders them.
     #[error("interp: race: {what} on element {} of {}, the second by {}, at {}", at.index, at.buffer, at.who, at.node)]
     Race {
-        /// Where.
+        /// The location.
         at: Box<Spot>,
         /// The two accesses, as in "write after read".
         what: &'static str,
@@ -171,7 +170,7 @@ pub struct Interp {
     specials: Vec<(SpecialKind, u8, usize)>,
     /// Lanes of all values together, for one thread.
     lanes: usize,
-    /// Loops and guarded regions inside one another, at most.
+    /// Nested loops and masked regions at most.
     depth: usize,
 }
 
@@ -181,7 +180,7 @@ impl Interp {
         compile::compile(uops)
     }
 
-    /// The launch that the program was made for, as its specials say.
+    /// The launch that the program was compiled for, from its specials.
     pub fn launch(&self) -> Launch {
         let mut launch = Launch { grid: [1; 3], local: [1; 3], threads: 1 };
         for &(kind, dim, extent) in &self.specials {
@@ -194,8 +193,7 @@ impl Interp {
         launch
     }
 
-    /// Runs on buffers in slot order. The launch must be the one that [`launch`](Interp::launch)
-    /// tells.
+    /// Runs on buffers in slot order. The launch must be that of [`launch`](Interp::launch).
     pub fn run(
         &self,
         bufs: &[Memory<'_>],
@@ -214,7 +212,7 @@ impl Interp {
         options: &Options<'_>,
     ) -> Result<(), Fault> {
         let made = self.launch();
-        // A grid may be smaller than the greatest, where variables say how long it is.
+        // A grid may be smaller than its upper bound if variables determine its size.
         let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
         if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
             return Err(Fault::Launch(format!(

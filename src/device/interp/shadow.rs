@@ -1,6 +1,6 @@
-//! What the memory checker remembers of each element: who touched it last, and when. Time is
-//! counted in epochs: one begins with each workgroup and after each barrier, so two accesses of a
-//! workgroup are ordered exactly when they are of one thread or of different epochs.
+//! The state of the memory checker for each element: its last accesses, by thread and epoch. An
+//! epoch begins with each workgroup and after each barrier, so that two accesses of a workgroup are
+//! ordered exactly if they are of one thread or of different epochs.
 
 /// When and by which thread. Epoch 0 is "never".
 #[derive(Clone, Copy, Default)]
@@ -9,7 +9,7 @@ struct Touch {
     thread: u32,
 }
 
-/// A reader that stands for several.
+/// A reader that represents several.
 const MANY: u32 = u32::MAX;
 
 /// The history of an element.
@@ -17,7 +17,7 @@ const MANY: u32 = u32::MAX;
 struct Element {
     written: Touch,
     read: Touch,
-    /// Has a workgroup before the present reader's read it?
+    /// True if an earlier workgroup than the recorded reader's has read it.
     read_elsewhere: bool,
     value: u64,
 }
@@ -34,11 +34,11 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Is an access of this workgroup, by another thread, not ordered before this one?
+    /// True if an access of this workgroup by another thread is not ordered before this one.
     fn unordered(self, t: Touch) -> bool {
         t.epoch == self.epoch && t.thread != self.thread
     }
-    /// Was it in another workgroup of this run? Nothing orders those.
+    /// True if it was in another workgroup of this run, which nothing orders.
     fn elsewhere(self, t: Touch) -> bool {
         t.epoch != 0 && t.epoch < self.begin
     }
@@ -47,7 +47,7 @@ impl Moment {
 /// The history of one buffer.
 pub(super) struct Shadow {
     elements: Vec<Element>,
-    /// Is the memory shared by all workgroups, or fresh in each?
+    /// True if the memory is shared by all workgroups; false if it is fresh in each.
     global: bool,
 }
 
@@ -98,8 +98,7 @@ impl Shadow {
     }
 }
 
-/// Memory of a workgroup: lanes, and the epoch in which each was written, which tells whether it
-/// was.
+/// Shared memory of a workgroup: lanes, and the epoch in which each was written.
 pub(super) struct Local {
     pub(super) lanes: Vec<u64>,
     pub(super) written: Vec<u64>,

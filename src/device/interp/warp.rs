@@ -1,12 +1,11 @@
-//! What the threads of a warp compute together, from the registers in which each holds its
-//! elements.
+//! Operations of a whole warp, from the registers in which each thread holds its elements.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Fragment, TensorCore};
 
-/// The product of the warp whose threads begin at `first`: C and, one after the other along k, the
-/// exact products of A and B, each rounded to C's dtype as it is added. Element `r` of thread `t`
-/// is at `t * registers + r` of its matrix.
+/// The matrix product of the warp whose threads begin at `first`: C plus the exact products of A
+/// and B in order along k, each rounded to C's dtype as it is added. Element `r` of thread `t` is
+/// at `t * registers + r` of its matrix.
 pub(super) fn product(core: &TensorCore, first: usize, out: &mut [u64], [a, b, c]: [&[u64]; 3]) {
     let [m, n, k] = core.dims;
     let matrix =

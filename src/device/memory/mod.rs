@@ -1,13 +1,14 @@
-//! Host memory for tensors. In comes a length; out comes a [`HostBuffer`] aligned for any vector
-//! load, or `Error::OutOfMemory`: no size, however absurd, aborts the process.
+//! Host memory for tensors. In: a length. Out: a [`HostBuffer`] aligned for any vector load, or
+//! `Error::OutOfMemory`; no size aborts the process.
 //!
-//! A freed block is kept for the next buffer of its size class, up to a total, and all kept blocks
-//! go back to the system before an allocation is given up. Every byte is initialised from birth
-//! (fresh memory is zero), so a buffer that was not asked to be zeroed holds old values but never
+//! A freed block is reused by the next buffer of its size class. Free blocks are limited in total,
+//! and are all returned to the system before an allocation fails. Every byte is initialized (fresh
+//! memory is zero), so that a buffer that was not requested as zeros holds old values but never
 //! undefined ones.
 //!
-//! `GUARD=1` puts each buffer against an inaccessible page, so that a kernel that reads or writes
-//! out of bounds faults at once. Blocks are not kept then, so that a use after free faults as well.
+//! `GUARD=1` places each buffer against an inaccessible page, so that a kernel that reads or writes
+//! out of bounds faults at once. Freed blocks are not reused then, so that a use after free faults
+//! as well.
 
 use super::allocator::Blocks;
 use super::limits;
@@ -22,25 +23,25 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 /// The alignment of every buffer: a cache line, and the widest vector.
 pub const ALIGN: usize = 64;
 
-/// Blocks above this come straight from the system's pages: zero at no cost, aligned for huge
-/// pages, and given back for certain.
+/// Larger blocks are mapped directly from the system: zero at no cost, aligned for huge pages, and
+/// returned when freed.
 const BIG: usize = 1 << 20;
 
 /// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
 const HUGE: usize = 2 << 20;
 
-/// How many bytes of freed blocks are kept at most.
+/// Bytes of free blocks at most.
 const KEEP: usize = 1 << 30;
 
-/// What a buffer in guard mode is filled with where no zeros were asked for: NaN as floats, -1 as
-/// integers, so that a read of a value that was never written shows.
+/// The fill of a buffer under `GUARD=1` that was not requested as zeros: NaN as floats, -1 as
+/// integers, so that a read of an unwritten value shows.
 const POISON: u8 = 0xff;
 
-/// What lies between the end of a guarded buffer and its page, where the length is no multiple of
-/// the alignment.
+/// The fill between the end of a guarded buffer and its page, if the length is no multiple of the
+/// alignment.
 const CANARY: u8 = 0xc5;
 
-/// Bytes of host memory, aligned to [`ALIGN`], given back when dropped.
+/// Bytes of host memory, aligned to [`ALIGN`], freed when dropped.
 ///
 /// Kernels write to it through [`ptr`](HostBuffer::ptr) while others hold a shared reference: it
 /// behaves like a slice of cells. The contract is that the executor orders all accesses: two of
@@ -52,7 +53,7 @@ pub struct HostBuffer {
     len: usize,
     block: Option<Block>,
     owner: &'static Allocator,
-    /// Whose memory it is, where it was lent: it is never written, and is let go with the buffer.
+    /// The owner of borrowed memory: it is never written, and is released with the buffer.
     lender: Option<Lender>,
 }
 
@@ -84,33 +85,33 @@ impl HostBuffer {
         global().allocate(len, true)
     }
 
-    /// The elements of somebody else, in place. They are not to be written;
-    /// [`is_lent`](HostBuffer::is_lent) tells.
+    /// A buffer of foreign elements, in place. They must not be written; see
+    /// [`is_lent`](HostBuffer::is_lent).
     pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
-        // Behind the counter they stay where they are, whatever holds them.
+        // The reference count keeps them at their address.
         let lender = Arc::new(elements);
         let bytes = as_bytes::<T>((*lender).as_ref());
         let (ptr, len) = (NonNull::from(bytes).cast(), bytes.len());
         HostBuffer { ptr, len, block: None, owner: global(), lender: Some(Lender(lender)) }
     }
 
-    /// Does the memory belong to somebody else, who must not see it change?
+    /// True if the memory is borrowed and must not change.
     pub fn is_lent(&self) -> bool {
         self.lender.is_some()
     }
 
-    /// The first byte. Aligned, but for memory that was lent, and never null, also for an empty
+    /// The first byte. Aligned, except for borrowed memory, and never null, also for an empty
     /// buffer.
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// The length in bytes, as asked for.
+    /// The length in bytes, as requested.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// True if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -118,10 +119,10 @@ impl HostBuffer {
     /// The bytes, for reading.
     ///
     /// # Safety
-    /// Nobody may write to the buffer while the slice lives.
+    /// Nothing may write to the buffer while the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block holds `len` initialised bytes for as long as the buffer lives; that
-        // nobody writes is the caller's promise.
+        // SAFETY: the block holds `len` initialized bytes for as long as the buffer lives; the
+        // caller guarantees that nothing writes.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
@@ -147,7 +148,7 @@ impl Drop for HostBuffer {
     }
 }
 
-/// Bytes taken from the system: buffers in use, in whole size classes, and kept blocks.
+/// Bytes taken from the system: buffers in use, rounded up to size classes, and free blocks.
 pub fn held_bytes() -> usize {
     global().state().held
 }
@@ -157,7 +158,7 @@ pub fn limit() -> usize {
     global().limit
 }
 
-/// Bytes of the buffers in use, as asked for.
+/// Bytes of the buffers in use, as requested.
 pub fn live_bytes() -> usize {
     global().state().live
 }
@@ -167,23 +168,23 @@ pub fn peak_bytes() -> usize {
     global().state().peak
 }
 
-/// Starts the measurement of [`peak_bytes`] anew.
+/// Resets [`peak_bytes`] to the current use.
 pub fn reset_peak() {
     let mut state = global().state();
     state.peak = state.live;
 }
 
-/// Bytes of freed blocks that are kept for the next buffer.
+/// Bytes of free blocks.
 pub fn cached_bytes() -> usize {
     global().state().cached
 }
 
-/// Is each buffer against an inaccessible page?
+/// True if each buffer is placed against an inaccessible page.
 pub fn is_guarded() -> bool {
     global().guard
 }
 
-/// Gives all kept blocks back to the system.
+/// Returns all free blocks to the system.
 pub fn clear_cache() {
     global().clear();
 }
@@ -228,7 +229,7 @@ pub(in crate::device) fn class(len: usize) -> usize {
     len.div_ceil(step) * step
 }
 
-/// Where a block came from, and so where it goes back to.
+/// The source of a block, to which it is returned.
 #[derive(Debug)]
 enum Origin {
     Heap,
@@ -249,7 +250,7 @@ unsafe impl Send for Block {}
 
 fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory of
+    // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no memory of
     // ours.
     let p = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
     if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
@@ -258,7 +259,7 @@ fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
 /// Gives part of a mapping back.
 ///
 /// # Safety
-/// The range lies in a mapping of ours that nobody uses any more.
+/// The range is in a mapping of ours that is not used any more.
 unsafe fn unmap(p: *mut u8, size: usize) {
     if size > 0 {
         // SAFETY: the caller's promise.
@@ -279,8 +280,8 @@ impl Block {
         if size < HUGE {
             return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
         }
-        // Map one huge page more than needed, then give back what lies before the first aligned
-        // address and after the end.
+        // Map one huge page more than needed, then unmap the parts before the first aligned address
+        // and after the end.
         let total = size.checked_add(HUGE)?;
         let map = map_pages(total, protection)?.as_ptr();
         let head = map.align_offset(HUGE);
@@ -290,21 +291,21 @@ impl Block {
             let start = map.add(head);
             unmap(map, head);
             unmap(start.add(size), total - head - size);
-            // Advice: where the system has no huge pages the block is as good without.
+            // Advice only: without huge pages the block works as well.
             #[cfg(target_os = "linux")]
             libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE);
             Some(Block { ptr: NonNull::new(start)?, size, origin: Origin::Pages })
         }
     }
 
-    /// Memory for `len` bytes whose end lies against an inaccessible page, with another such page
+    /// Allocates `len` bytes whose end is against an inaccessible page, with another such page
     /// before the start.
     fn guarded(len: usize) -> Option<Block> {
         let size = len.checked_next_multiple_of(ALIGN)?;
         let body = size.checked_next_multiple_of(page())?;
         let map_len = body.checked_add(2 * page())?;
         let map = map_pages(map_len, libc::PROT_NONE)?;
-        // SAFETY: the body lies inside the mapping, one page from its start.
+        // SAFETY: the body is inside the mapping, one page from its start.
         let body_at = unsafe { map.add(page()) };
         // SAFETY: changes the protection of pages of the new mapping only.
         let open = unsafe {
@@ -315,8 +316,8 @@ impl Block {
             unsafe { unmap(map.as_ptr(), map_len) };
             return None;
         }
-        // SAFETY: `size` is at most `body`, so the block lies in the opened pages; the bytes after
-        // `len` are part of it.
+        // SAFETY: `size` is at most `body`, so the block is in the accessible pages; the bytes
+        // after `len` are part of it.
         let ptr = unsafe {
             let ptr = body_at.add(body - size);
             ptr.add(len).write_bytes(CANARY, size - len);
@@ -325,7 +326,7 @@ impl Block {
         Some(Block { ptr, size, origin: Origin::Guarded { map, map_len } })
     }
 
-    /// Whether the bytes between the end of a guarded buffer and its page were written to.
+    /// True if the bytes between the end of a guarded buffer and its page were written.
     fn overrun(&self, ptr: NonNull<u8>, len: usize) -> bool {
         match self.origin {
             // SAFETY: the bytes from `len` to `size` belong to the block and were filled when it
@@ -338,8 +339,8 @@ impl Block {
     }
 
     fn release(self) {
-        // SAFETY: the block came from the same place with the same size, and taking it by value
-        // means that nobody uses it any more.
+        // SAFETY: the block came from the same source with the same size, and taking it by value
+        // means that it is not used any more.
         unsafe {
             match self.origin {
                 Origin::Heap => std::alloc::dealloc(
@@ -395,14 +396,14 @@ impl Allocator {
             }
             None => {
                 self.reserve(size).ok_or_else(|| self.out_of_memory(len))?;
-                // Kept blocks are given back before a limit is the reason to fail.
+                // Free blocks are returned before an allocation fails because of a limit.
                 let within = limits::check(size).or_else(|_| {
                     self.clear();
                     limits::check(size.max(limits::STEP))
                 });
                 if let Err(mut e) = within {
                     self.state().held -= size;
-                    // What was not allocated is not held.
+                    // A failed allocation is not held.
                     if let Error::OutOfMemory { held, .. } = &mut e {
                         *held = held.saturating_sub(size);
                     }
@@ -433,7 +434,7 @@ impl Allocator {
         if self.guard { Block::guarded(len) } else { Block::fresh(size) }
     }
 
-    /// Counts the bytes as held, giving kept blocks back where there is no room otherwise.
+    /// Counts the bytes as held, and evicts free blocks if they would exceed the limit.
     fn reserve(&self, size: usize) -> Option<()> {
         let (fits, spare) = self.state().reserve(size, self.limit);
         spare.into_iter().for_each(Block::release);

@@ -21,7 +21,7 @@ use objc2_metal::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What vectors in memory have to start at.
+/// The alignment of vector accesses, in bytes.
 const ALIGN: usize = 16;
 type Pipeline = Retained<ProtocolObject<dyn MTLComputePipelineState>>;
 
@@ -151,8 +151,8 @@ impl MetalKernel {
             let encoder = commands.computeCommandEncoder().ok_or_else(refused)?;
             encoder.setComputePipelineState(pipeline);
             for (slot, (block, place)) in blocks.iter().zip(args).enumerate() {
-                // SAFETY: the block is alive for as long as its place is lent, and the commands
-                // keep it afterwards; the offset is inside, as the executor has checked.
+                // SAFETY: the block lives as long as its reference, and the commands retain it
+                // afterwards; the executor has checked that the offset is inside.
                 unsafe { encoder.setBuffer_offset_atIndex(Some(&**block), place.offset, slot) };
             }
             let size = |[width, height, depth]: [usize; 3]| MTLSize { width, height, depth };
@@ -166,7 +166,7 @@ impl MetalKernel {
 }
 
 impl Executable for MetalKernel {
-    /// Does not wait, and so has no time to tell, unless times are wanted.
+    /// Does not wait, and returns zero, unless kernels are timed.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
             // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
-//! Memory that the host and the GPU both see. A freed block is kept for the next buffer of its
-//! size: whatever still runs on it comes before what the next one does, because the queue keeps the
-//! order and the host waits before it touches anything.
+//! Memory that the host and the GPU share. A freed block is reused by the next buffer of its size:
+//! the queue is in order, so that pending work on the block runs first, and the host waits before
+//! it accesses memory.
 
 use super::{MetalContext, locked};
 use crate::device::allocator::{Blocks, provide};
@@ -13,14 +13,13 @@ use objc2_metal::{MTLBuffer, MTLDevice, MTLResourceOptions};
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-/// How many bytes of freed blocks are kept at most; less on a device with less than four times
-/// that.
+/// Bytes of free blocks at most; less on a device with less than four times that.
 const KEEP: usize = 1 << 30;
 
 /// Metal's own memory.
 struct Block(Retained<ProtocolObject<dyn MTLBuffer>>);
-// SAFETY: a buffer belongs to no thread; what is behind it is only touched after the GPU is done,
-// by whoever the executor lets.
+// SAFETY: a buffer belongs to no thread; the executor orders accesses to its memory after the
+// GPU's.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -34,11 +33,11 @@ pub(super) struct MetalPool {
 }
 
 impl MetalPool {
-    /// For a device whose buffers have at most so many bytes, and which has so many.
+    /// A pool for a device with these limits of bytes per buffer and in total.
     pub fn new(largest: usize, limit: usize) -> MetalPool {
         MetalPool { blocks: Mutex::default(), largest, limit }
     }
-    /// Bytes of blocks, in use and kept.
+    /// Bytes of blocks, in use and free.
     pub fn held(&self) -> usize {
         locked(&self.blocks).held
     }
@@ -53,12 +52,12 @@ pub(super) struct MetalMemory {
     shared: Arc<MetalContext>,
     /// Taken out when it is dropped.
     block: Option<Block>,
-    /// Bytes as asked for, and of the block.
+    /// Bytes as requested, and of the block.
     len: usize,
     size: usize,
 }
 
-/// Memory of so many bytes. Kept blocks go before it is given up.
+/// Allocates memory. Free blocks are evicted before it fails.
 pub(super) fn allocate(shared: &Arc<MetalContext>, len: usize) -> Result<MetalMemory> {
     let pool = &shared.pool;
     let full = || Error::OutOfMemory {
@@ -97,8 +96,8 @@ impl MetalMemory {
         if Arc::ptr_eq(&self.shared, shared) { self.block.as_ref().map(|b| &*b.0) } else { None }
     }
 
-    /// The address of some bytes, which have to be inside, once the GPU has done all that was asked
-    /// of it.
+    /// The address of a range of bytes, which must be inside, once the GPU has finished all
+    /// launches.
     fn at(&self, offset: usize, bytes: usize) -> Result<*mut u8> {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.len),
@@ -114,15 +113,15 @@ impl MetalMemory {
 impl Remote for MetalMemory {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let from = self.at(offset, out.len())?;
-        // SAFETY: the bytes are inside the block, the GPU is done with them, and nobody writes
-        // while a buffer is read.
+        // SAFETY: the bytes are inside the block, the GPU has finished, and nothing writes while a
+        // buffer is read.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         Ok(())
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: the bytes are inside the block, the GPU is done with them, and nobody else
-        // touches them while they are written.
+        // SAFETY: the bytes are inside the block, the GPU has finished, and nothing else accesses
+        // them during the write.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }

@@ -1,12 +1,11 @@
 //! Apple's GPUs, through the system's own Metal, on macOS alone. Kernels are texts in Metal's
 //! language, which the system compiles.
 //!
-//! A device has one queue that keeps the order. Launches do not wait; reads and writes of the host
-//! do, because the memory is one that both see. With `DEBUG=2` or `PROFILE=1` each launch waits,
-//! and its time is the GPU's own.
+//! A device has one in-order queue. Launches do not wait; reads and writes of the host do, because
+//! host and GPU share the memory. With `DEBUG=2` or `PROFILE=1` each launch waits, and its time is
+//! measured by the GPU.
 //!
-//! This device has been compiled for macOS and not been run: what is tested is the text of its
-//! kernels.
+//! This device compiles for macOS and has not been run; the tests compare the text of its kernels.
 
 mod kernel;
 mod memory;
@@ -31,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[link(name = "CoreGraphics", kind = "framework")]
 unsafe extern "C" {}
 
-/// How many launches may be under way. A queue of Metal's takes 64.
+/// Launches in flight at most. A Metal queue accepts 64.
 const MOST_PENDING: usize = 48;
 
 /// The device.
@@ -41,13 +40,13 @@ pub struct MetalDevice {
     about: String,
 }
 
-/// What memory and kernels need of their device.
+/// The part of a device that its memory and kernels share.
 struct MetalContext {
-    /// As errors call it.
+    /// Its name in errors.
     name: String,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
-    /// What has not been waited for, the oldest first.
+    /// Launches that were not waited for, the oldest first.
     pending: Mutex<Vec<Pending>>,
     pool: MetalPool,
 }
@@ -57,17 +56,16 @@ struct Pending {
     commands: Retained<ProtocolObject<dyn MTLCommandBuffer>>,
     kernel: Arc<str>,
 }
-// SAFETY: after they were handed over, commands may be waited for and asked how they ended by any
-// thread.
+// SAFETY: every thread may wait for committed commands and read their status.
 unsafe impl Send for Pending {}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole at any time.
+    // No panic leaves the state behind these locks inconsistent.
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Pending {
-    /// Waits until it is done, and says how it ended.
+    /// Waits until it is done, and returns its error.
     fn finish(&self, device: &str) -> Result<()> {
         self.commands.waitUntilCompleted();
         if self.commands.status() != MTLCommandBufferStatus::Error {
@@ -82,14 +80,14 @@ impl Pending {
 }
 
 impl MetalContext {
-    /// Notes a launch, and waits for the oldest where there are many.
+    /// Records a launch, and waits for the oldest if there are too many.
     fn note(&self, launch: Pending) -> Result<()> {
         let mut pending = locked(&self.pending);
         pending.push(launch);
         if pending.len() > MOST_PENDING { pending.remove(0).finish(&self.name) } else { Ok(()) }
     }
 
-    /// Waits for everything that was asked for. The first thing that went wrong is the error.
+    /// Waits for all launches. The first failure is the error.
     fn finish(&self) -> Result<()> {
         let pending = std::mem::take(&mut *locked(&self.pending));
         let ends: Vec<Result<()>> = pending.iter().map(|p| p.finish(&self.name)).collect();

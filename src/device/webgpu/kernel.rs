@@ -23,7 +23,7 @@ use wgpu::{
     ShaderStages,
 };
 
-/// How many uniforms are kept; past it they are made anew.
+/// Cached uniforms at most; beyond it they are created again.
 const MOST_STARTS: usize = 256;
 /// A binding begins at a multiple of this on every device.
 pub(super) const ALIGN: usize = 256;
@@ -91,9 +91,9 @@ impl WebGpuKernel {
                 label: None,
                 source: ShaderSource::Wgsl(Cow::Borrowed(source)),
             };
-            // SAFETY: every index of a program is proven inside the argument of its slot, whose
-            // length the executor checks, or is guarded; every loop has an end; divisors are
-            // neither zero nor, beside the least value, minus one.
+            // SAFETY: every index of a program is masked or proven in bounds of the argument of its
+            // slot, whose length the executor checks; every loop ends; a divisor is neither zero
+            // nor minus one for the least dividend.
             let module = unsafe {
                 shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
             };
@@ -160,8 +160,8 @@ impl WebGpuKernel {
             let base = place.offset / ALIGN * ALIGN;
             starts[slot] = ((place.offset - base) / width) as i32;
             for piece in 0..*pieces {
-                // The last piece may be there only for what an offset adds; then nothing reads it,
-                // and it shows any bytes.
+                // The last piece may exist only for the bytes that an offset adds; no kernel reads
+                // it then.
                 let offset = Some((base + piece * self.piece) as u64)
                     .filter(|o| *o < buffer.size())
                     .unwrap_or(0);
@@ -194,7 +194,7 @@ impl WebGpuKernel {
 }
 
 impl WebGpuContext {
-    /// The uniform that says where buffers begin.
+    /// The uniform with the start offsets of buffers.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
         let mut kept = locked(&self.starts);
         if let Some((_, buffer)) = kept.iter().find(|(s, _)| *s == starts) {
@@ -252,7 +252,7 @@ impl Executable for WebGpuKernel {
     }
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
-            // SAFETY: what holds for this call holds for that one.
+            // SAFETY: the same contract as this function's.
             return unsafe { self.run(args, launch) };
         }
         // The queue does not note times, so it is the clock on the wall, with nothing before the
@@ -260,14 +260,15 @@ impl Executable for WebGpuKernel {
         let what = || format!("kernel {}", self.name);
         self.shared.finish(&what)?;
         let start = Instant::now();
-        // SAFETY: what holds for this call holds for that one.
+        // SAFETY: the same contract as this function's.
         unsafe { self.run(args, launch)? };
         self.shared.finish(&what)?;
         Ok(start.elapsed())
     }
 }
 
-/// Does the language's `fma` round once here? It need not, and lavapipe's does not; so it is tried.
+/// True if the language's `fma` rounds once on this device, which is tried: WGSL does not require
+/// it, and lavapipe's does not.
 pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     let buffer = |slot: usize, len: usize| {
         UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })

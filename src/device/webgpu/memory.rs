@@ -1,8 +1,8 @@
-//! Memory of a WebGPU device. A freed block is kept for the next buffer of its size: whatever still
-//! runs on it comes before what the next one does, because the queue keeps the order.
+//! Memory of a WebGPU device. A freed block is reused by the next buffer of its size: the queue is
+//! in order, so that pending work on the block runs first.
 //!
-//! Copies of WebGPU begin and end at multiples of four bytes. What begins or ends inside a word is
-//! merged with what is there.
+//! Copies of WebGPU begin and end at multiples of four bytes. Partial words at either end are
+//! merged with their old content.
 
 use super::{WebGpuContext, locked};
 use crate::device::allocator::{Blocks, provide};
@@ -13,9 +13,9 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 use wgpu::{BufferDescriptor, BufferUsages, MapMode};
 
-/// How many bytes of freed blocks are kept at most.
+/// Bytes of free blocks at most.
 const KEEP: usize = 1 << 30;
-/// How many bytes are read at a time: each needs as much memory that the host sees.
+/// Bytes of one read: each needs as much host-visible memory.
 const AT_ONCE: usize = 64 << 20;
 /// Copies begin and end at multiples of this.
 const WORD: usize = 4;
@@ -28,11 +28,11 @@ pub(super) struct WebGpuPool {
 }
 
 impl WebGpuPool {
-    /// For a device whose buffers have at most so many bytes.
+    /// A pool for a device with this limit of bytes per buffer.
     pub fn new(largest: usize) -> WebGpuPool {
         WebGpuPool { blocks: Mutex::default(), largest }
     }
-    /// Bytes of blocks, in use and kept.
+    /// Bytes of blocks, in use and free.
     pub fn held(&self) -> usize {
         locked(&self.blocks).held
     }
@@ -43,12 +43,12 @@ pub(super) struct WebGpuMemory {
     shared: Arc<WebGpuContext>,
     /// Taken out when it is dropped.
     block: Option<wgpu::Buffer>,
-    /// Bytes as asked for, and of the block.
+    /// Bytes as requested, and of the block.
     len: usize,
     size: usize,
 }
 
-/// Memory of so many bytes. Kept blocks go before it is given up.
+/// Allocates memory. Free blocks are evicted before it fails.
 pub(super) fn allocate(shared: &Arc<WebGpuContext>, len: usize) -> Result<WebGpuMemory> {
     let pool = &shared.pool;
     let full = || Error::OutOfMemory {
@@ -56,7 +56,7 @@ pub(super) fn allocate(shared: &Arc<WebGpuContext>, len: usize) -> Result<WebGpu
         asked: len,
         held: locked(&pool.blocks).held,
     };
-    // What is read may end inside a word, which is there as a whole.
+    // A read may end inside a word, which is allocated as a whole.
     let size = if len > isize::MAX as usize {
         usize::MAX
     } else {
@@ -66,7 +66,7 @@ pub(super) fn allocate(shared: &Arc<WebGpuContext>, len: usize) -> Result<WebGpu
         return Err(full());
     }
     let memory = |block| WebGpuMemory { shared: shared.clone(), block: Some(block), len, size };
-    // How much memory there is the adapter does not say.
+    // Adapters do not report the size of their memory.
     provide(&pool.blocks, size, usize::MAX, || fresh(shared, size)).map(memory).map_err(|e| match e
     {
         Some(e) if !matches!(e, wgpu::Error::OutOfMemory { .. }) => {
@@ -113,7 +113,7 @@ impl WebGpuMemory {
         );
     }
 
-    /// Reads whole words, a part that fits at a time.
+    /// Reads whole words, in parts of bounded size.
     fn read_words(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let what = || "reading memory, or a kernel before it".to_string();
         let shared = &self.shared;
@@ -149,7 +149,7 @@ impl WebGpuMemory {
     /// Writes whole words.
     fn write_words(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let what = || "writing memory, or a kernel before it".to_string();
-        // What is written is kept by the queue until it is submitted.
+        // The queue keeps the written bytes until they are submitted.
         for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
             self.shared.checked(&what, || {
                 self.shared.queue.write_buffer(self.whole(), (at + i * AT_ONCE) as u64, part);
@@ -165,7 +165,7 @@ impl WebGpuMemory {
             return Ok(());
         }
         let (start, mut word) = (at / WORD * WORD, [0; WORD]);
-        // Past the last byte there is nothing to keep.
+        // Past the last byte there is nothing to preserve.
         if start < at || at + bytes.len() < self.len {
             self.read_words(start, &mut word)?;
         }
@@ -191,7 +191,7 @@ impl Remote for WebGpuMemory {
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.inside(offset, bytes.len());
-        // Whole words go as they are; the first and the last may be shared with others.
+        // Whole words are copied directly; the first and the last may be shared with other buffers.
         let head = (offset.next_multiple_of(WORD) - offset).min(bytes.len());
         let tail = head + (bytes.len() - head) / WORD * WORD;
         self.merge(offset, &bytes[..head])?;
@@ -207,8 +207,8 @@ impl Remote for WebGpuMemory {
     ) -> Result<bool> {
         let Some(from) = from.as_any().downcast_ref::<WebGpuMemory>() else { return Ok(false) };
         let Some(source) = from.block(&self.shared) else { return Ok(false) };
-        // Parts of one block might overlap, and words at the end belong to others unless the memory
-        // ends there.
+        // Ranges of one block might overlap, and the last word may belong to another buffer unless
+        // the memory ends there.
         let whole = bytes.is_multiple_of(WORD) || offset + bytes == self.len;
         if source == self.whole()
             || !offset.is_multiple_of(WORD)

@@ -1,9 +1,9 @@
 //! WebGPU, through the crate `wgpu`: Vulkan, Metal or Direct3D 12, whichever the machine has, with
 //! kernels in WGSL. It is built with `--features webgpu`.
 //!
-//! A device has one queue that keeps the order. Launches do not wait; reads do, and so come after
-//! all launches before them. With `DEBUG=2` each launch waits, and its time is the device's own
-//! where it has a clock. What `wgpu` finds wrong becomes an [`Error`] that names what was done.
+//! A device has one in-order queue. Launches do not wait; reads do, and run after all earlier
+//! launches. With `DEBUG=2` each launch waits, and its time is measured by the device if it has a
+//! clock. An error of `wgpu` becomes an [`Error`] that names the operation.
 
 mod kernel;
 mod memory;
@@ -23,7 +23,7 @@ use wgpu::{
     InstanceFlags, PollType,
 };
 
-/// How buffers are named that lie at an offset which a binding cannot have.
+/// Start offsets of buffers that a binding cannot express.
 type Starts = Vec<i32>;
 
 /// The device.
@@ -32,26 +32,26 @@ pub struct WebGpu {
     renderer: Wgsl,
 }
 
-/// What memory and kernels need of their device.
+/// The part of a device that its memory and kernels share.
 struct WebGpuContext {
-    /// As errors call it.
+    /// Its name in errors.
     name: String,
-    /// As people do.
+    /// Its description for users.
     label: String,
     device: wgpu::Device,
     queue: wgpu::Queue,
     /// Why the device is gone, once it is.
     lost: Arc<Mutex<Option<String>>>,
-    /// Are launches timed, and waited for?
+    /// True if each launch is waited for and timed.
     timed: bool,
     /// The clock of the device, if it has one and launches are timed.
     clock: Option<kernel::Clock>,
-    /// Uniforms that say where buffers begin: mostly at zero, so that few are made.
+    /// Uniforms with the start offsets of buffers: mostly zero, so that there are few.
     starts: Mutex<Vec<(Starts, wgpu::Buffer)>>,
     pool: WebGpuPool,
 }
 
-/// What a future gives. Those of `wgpu` are done when they are made, or after a poll.
+/// The result of a future. Those of `wgpu` are ready at once, or after a poll.
 fn wait<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     loop {
@@ -62,7 +62,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Every adapter that runs kernels: GPUs first, then what a CPU does in their place.
+/// Every adapter that runs kernels: GPUs first, then software adapters.
 fn found() -> Result<Vec<Adapter>> {
     let mut wanted = InstanceDescriptor::new_without_display_handle();
     wanted.backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
@@ -124,7 +124,7 @@ impl WebGpu {
         let lost = Arc::new(Mutex::new(None));
         let (note, uncaught) = (lost.clone(), lost.clone());
         device.set_device_lost_callback(move |_, why| *locked(&note) = Some(why));
-        // Where nobody asked for errors there is nobody to return them to; the next call does.
+        // Errors outside of an error scope are returned by the next call.
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
             *locked(&uncaught) = Some(e.to_string())
         }));
@@ -179,12 +179,12 @@ impl WebGpu {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is whole at any time.
+    // No panic leaves the state behind these locks inconsistent.
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl WebGpuContext {
-    /// Does something, and says what `wgpu` found wrong with it.
+    /// Calls a function, and returns the error that `wgpu` reports for it.
     fn caught<T>(&self, f: impl FnOnce() -> T) -> std::result::Result<T, wgpu::Error> {
         let filters = [ErrorFilter::Internal, ErrorFilter::OutOfMemory, ErrorFilter::Validation];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
@@ -196,7 +196,8 @@ impl WebGpuContext {
         errors.into_iter().next().map_or(Ok(result), Err)
     }
 
-    /// The same where any error is one of the device; `what` says what was being done.
+    /// Calls a function, and turns any failure into an error of the device; `what` names the
+    /// operation.
     fn checked<T>(&self, what: &dyn Fn() -> String, f: impl FnOnce() -> T) -> Result<T> {
         let result = self.caught(f).map_err(|e| e.to_string());
         let lost = locked(&self.lost).clone();

@@ -1,10 +1,10 @@
-//! The C compiler of the machine, as a child process. In comes C text; out come the bytes of an
-//! object, or an error with what the compiler said and a file that holds the text.
+//! The C compiler of the machine, as a child process. In: C text. Out: the bytes of an object, or
+//! an error with the compiler's message and the file of the rejected text.
 //!
-//! The text goes in by standard input. clang writes the object to standard output; the assembler of
-//! gcc has to seek, so gcc gets a file in a private folder, in memory where the system has that,
-//! removed in every case. Neither is ever told to write to a device: gcc, run by root,
-//! would replace it.
+//! The text is passed by standard input. clang writes the object to standard output; the assembler
+//! of gcc seeks, so gcc writes a file in a private folder, in memory if the system supports it,
+//! which is always removed. Neither ever writes to a device file: gcc, run by root, would replace
+//! it.
 
 use super::arch::NATIVE;
 use crate::device::module::first_lines;
@@ -22,23 +22,22 @@ use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A kernel takes 30 to 300 ms; a compiler that takes a minute will not come back.
+/// Time limit of a compilation, which takes 30 to 300 ms.
 const LIMIT: Duration = Duration::from_secs(60);
-/// For the compiler to say its version.
+/// Time limit for the compiler's version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const MOST_OUTPUT: u64 = 256 << 20;
 
-/// How much a compiler optimises, and how much where its own time counts: gcc takes 40 % less for
-/// that.
+/// The optimization level, and the one for code that runs once: gcc takes 40 % less time for it.
 const LEVEL: &str = "-O2";
 const QUICK_LEVEL: &str = "-O0";
 
-/// Tried in this order where `CC` is not set. clang comes first: it compiles vector code in less
+/// Candidates in this order if `CC` is not set. clang is first: it compiles vector code in less
 /// time.
 const NAMES: [&str; 9] =
     ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "cc", "gcc"];
 
-/// The family of a compiler, which decides some flags and how the object comes back.
+/// The family of a compiler, which determines some flags and how the object is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompilerKind {
     /// LLVM's, Apple's included.
@@ -54,19 +53,19 @@ pub struct CCompiler {
     pub path: PathBuf,
     /// Its family.
     pub kind: CompilerKind,
-    /// The first line of what it says about its version; part of the cache key.
+    /// The first line of its version output; part of the cache key.
     pub version: String,
-    /// What it is called with, before the flags of the CPU, the output and the input.
+    /// Its arguments, before the flags of the CPU, the output and the input.
     pub flags: Vec<String>,
     /// The CPU that it makes code for, as compilers call it.
     pub cpu: &'static str,
-    /// The flags that say so.
+    /// The flags for that CPU.
     cpu_flags: Vec<String>,
 }
 
 impl CCompiler {
-    /// The compiler of this process: what `CC` names, else the first of clang, clang-19 … clang-14,
-    /// cc and gcc on the path. Looked for once.
+    /// The compiler of this process: the one that `CC` names, else the first of clang, clang-19 …
+    /// clang-14, cc and gcc on the path. Searched once.
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
         let find = || {
@@ -88,7 +87,7 @@ impl CCompiler {
         store: Option<&DiskCache>,
     ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
-            // As make reads it: a program, and perhaps options.
+            // A program, and optionally options, as make reads it.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
             let program = on_path(name, path).ok_or_else(|| {
@@ -101,7 +100,8 @@ impl CCompiler {
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
             match CCompiler::probe(program.clone(), Vec::new(), store) {
                 Ok(found) => return Ok(found),
-                // There but broken: the next one may do, and if none does the user wants to know.
+                // Exists but is broken: the next one may work, and if none does, the error lists
+                // it.
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
             }
         }
@@ -116,8 +116,8 @@ impl CCompiler {
         mut flags: Vec<String>,
         store: Option<&DiskCache>,
     ) -> std::result::Result<CCompiler, String> {
-        // A compiler takes 25 ms to say who it is; a program that has not changed since the last
-        // process need not be asked again.
+        // A compiler takes 25 ms to print its version; the disk cache holds it until the program
+        // file changes.
         let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
         let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
             Some(said) => said,
@@ -145,12 +145,12 @@ impl CCompiler {
     /// The same compiler, for another CPU.
     pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
         let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
-        // All compilers for x86-64 take this one; elsewhere a tiny compilation tells.
+        // All compilers for x86-64 accept this flag; elsewhere a tiny compilation decides.
         #[cfg(target_arch = "x86_64")]
         {
             found.cpu_flags.push(format!("-march={cpu}"));
-            // Where it has AVX-512, both families prefer 256 bits by default, for CPUs that slow
-            // down more than they gain. Measured: 512 wins by 1.6.
+            // With AVX-512, both families prefer 256 bits by default, for CPUs whose clock drops.
+            // Measured: 512 is 1.6 times as fast.
             if super::arch::Arch::find(Some(cpu)).is_ok_and(|a| a.vector_bytes == 64) {
                 found.cpu_flags.push("-mprefer-vector-width=512".into());
             }
@@ -249,7 +249,7 @@ impl CCompiler {
     }
 }
 
-/// What the compiler says about its version.
+/// The version output of the compiler.
 fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
@@ -261,7 +261,7 @@ fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, St
     }
 }
 
-/// The cache key of what a program says about its version: the file behind its name, as it is now.
+/// The cache key of a program's version output: the file behind its name, with size and time.
 fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     let real = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&real).ok()?;
@@ -283,18 +283,17 @@ fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     ]))
 }
 
-/// What decides the meaning and the shape of the code, less what depends on the CPU.
+/// The flags that determine the meaning and the shape of the code, without those of the CPU.
 fn flags_of(kind: CompilerKind) -> Vec<&'static str> {
     let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
-    // Bit-equality with the other CPU backends: a multiply and an add are two roundings unless the
-    // text says `fma`. errno is not read by anybody, and without it `sqrtf` is one instruction.
-    // Left out, because they may change values: -ffast-math and, by gcc's manual,
-    // -fno-trapping-math (which also vectorised nothing more in what was tried).
+    // Equal bits on all CPU backends: a multiplication and an addition are two roundings unless the
+    // text says `fma`. Nothing reads errno, and without it `sqrtf` is one instruction. Not used,
+    // because they may change values: -ffast-math and, by gcc's manual, -fno-trapping-math (which
+    // vectorized nothing more in our measurements).
     flags.extend(["-ffp-contract=off", "-fno-math-errno"]);
     // Integers wrap, and a buffer may be read as another dtype than it was written as.
     flags.extend(["-fwrapv", "-fno-strict-aliasing"]);
-    // What the loader wants: calls through stubs, distances instead of addresses, no table that
-    // nobody reads.
+    // Required by the loader: calls through stubs, relative addresses, no unused tables.
     flags.extend([
         "-fPIC",
         "-fvisibility=hidden",
@@ -303,10 +302,10 @@ fn flags_of(kind: CompilerKind) -> Vec<&'static str> {
         "-fno-asynchronous-unwind-tables",
         "-fno-stack-protector",
     ]);
-    // -ffreestanding is left out: it hides from the compiler what `memset` and `sqrtf` are.
+    // Not -ffreestanding: it hides from the compiler what `memset` and `sqrtf` are.
     if kind == CompilerKind::Gcc {
-        // gcc 12 and later vectorise at -O2 only where it never costs a byte, which is hardly
-        // anywhere; this is the model of -O3.
+        // gcc 12 and later vectorize at -O2 only if it never costs a byte, which is rare; this is
+        // the cost model of -O3.
         flags.extend(["-ftree-vectorize", "-fvect-cost-model=dynamic"]);
     }
     flags
@@ -322,7 +321,7 @@ pub fn cpu_features() -> &'static str {
             use std::arch::x86_64::{__cpuid, __cpuid_count};
             let mut words = vec![__cpuid(0).ebx, __cpuid(0).ecx, __cpuid(0).edx];
             let model = __cpuid(1);
-            // ebx is left out: it says which core we happen to be on.
+            // ebx is excluded: it contains the number of the current core.
             words.extend([model.eax, model.ecx, model.edx]);
             for sub in 0..=1 {
                 let l = __cpuid_count(7, sub);
@@ -330,7 +329,8 @@ pub fn cpu_features() -> &'static str {
             }
             let extended = __cpuid(0x8000_0001);
             words.extend([extended.ecx, extended.edx]);
-            // What the system saves at a switch: AVX-512 may be in the CPU and still be off.
+            // The registers that the system saves at a context switch: AVX-512 may be in the CPU
+            // and still be off.
             let state = __cpuid_count(0xd, 0);
             words.extend([
                 state.eax,
@@ -368,8 +368,8 @@ fn advice() -> &'static str {
     }
 }
 
-/// The program of this name: a path where it has a slash, else the first executable file on the
-/// search path.
+/// The program of this name: a path if it has a slash, else the first executable file on the search
+/// path.
 fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     let runs = |p: &Path| {
         fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -381,8 +381,8 @@ fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
 }
 
-/// A private folder, removed with all that is in it. Only its owner can enter, so nobody can put
-/// another file where gcc writes.
+/// A private folder, removed with its content. Only its owner can enter it, so that nobody can
+/// replace the file that gcc writes.
 struct ScratchDir(PathBuf);
 
 impl ScratchDir {
@@ -401,7 +401,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// A file without a name: in memory where the system can, else in the temporary folder.
+/// A file without a name: in memory if the system supports it, else in the temporary folder.
 fn nameless_file() -> std::io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -409,7 +409,7 @@ fn nameless_file() -> std::io::Result<File> {
         // SAFETY: the name ends in a null byte; the call makes a new descriptor or fails.
         let fd = unsafe { libc::memfd_create(c"picograd".as_ptr(), libc::MFD_CLOEXEC) };
         if fd >= 0 {
-            // SAFETY: the descriptor is new and nobody else's.
+            // SAFETY: the descriptor is new and has no other owner.
             return Ok(unsafe { File::from_raw_fd(fd) });
         }
     }
@@ -443,14 +443,14 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
     let (mut stdin, mut out, mut err) = (nameless_file()?, nameless_file()?, nameless_file()?);
     stdin.write_all(input.as_bytes())?;
     stdin.rewind()?;
-    // A group of its own, so that ending it also ends the compiler proper behind the driver, and
+    // A process group of its own, so that killing it also kills the compiler behind the driver, and
     // nothing else.
     command.stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
     let mut attempts = 0;
     let mut child = loop {
         match command.spawn() {
-            // Somebody has the program open for writing, say a package manager, or a fork that is
-            // about to exec.
+            // Another process has the program open for writing, such as a package manager or a fork
+            // before its exec.
             Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy && attempts < 20 => {
                 attempts += 1
             }
@@ -465,8 +465,8 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
         }
         if start.elapsed() > limit {
             if let Ok(group) = i32::try_from(child.id()) {
-                // SAFETY: sends a signal to the group of our own child, which has not been waited
-                // for, so its number is still its own.
+                // SAFETY: sends a signal to the group of our child, which has not been waited for,
+                // so that its id is not reused.
                 unsafe { libc::kill(-group, libc::SIGKILL) };
             }
             let _ = child.kill();
