@@ -32,20 +32,24 @@ impl OpSet {
 ///
 /// ```text
 /// Name(x, place: View; ?optional; rest) as_name expect_name
-///     with Pattern => { field: Type = expr } [Group …];
+///     with Pattern => { field: Type = expr } [Group …] cost=12 reuse=16 ulp=2;
 /// ```
 ///
 /// `x` is a required operand, `place: View` one that is itself a node of the op `View`, `?optional`
 /// an operand with a value that may be missing, `rest` any number of further operands. The methods
 /// `as_name` and `expect_name` of `UOp` return the typed view. The fields in braces are read from
 /// the payload, which the pattern takes apart.
+///
+/// The numbers are those of [`Op::cost`], [`Op::reuse_cost`] and [`Op::ulp`]. The two costs differ:
+/// the scheduler weighs an op against memory traffic, the opt REUSE against shared memory of one
+/// kernel. Both were tuned on their own, and one number for both would change kernels.
 macro_rules! ops {
     ($(
         $(#[doc = $doc:literal])*
         $name:ident($($arg:ident $(: $view:ident)?),* $(; ?$opt:ident)? $(; $rest:ident)?)
         $as:ident $expect:ident
         $(with $payload:pat => { $($field:ident: $ty:ty = $value:expr),* })?
-        $([$($group:ident)*])?;
+        $([$($group:ident)*])? $(cost=$cost:literal)? $(reuse=$reuse:literal)? $(ulp=$ulp:literal)?;
     )*) => {
         /// The operation of a node. The table in `ir/op.rs` is the only place where ops are
         /// declared.
@@ -87,6 +91,23 @@ macro_rules! ops {
             /// The groups that the op is a member of.
             pub const fn groups(self) -> &'static [Group] {
                 match self { $(Op::$name => &[$($(Group::$group),*)?]),* }
+            }
+            /// The cost of one evaluation in the scheduler's cost model, in simple instructions.
+            #[allow(unreachable_code)]
+            pub const fn cost(self) -> u32 {
+                match self { $(Op::$name => { $(return $cost;)? 1 }),* }
+            }
+            /// The cost of one evaluation where the opt REUSE decides what to compute once, in
+            /// simple instructions.
+            #[allow(unreachable_code)]
+            pub const fn reuse_cost(self) -> u32 {
+                match self { $(Op::$name => { $(return $reuse;)? Op::$name.is_alu() as u32 }),* }
+            }
+            /// The largest error in `f32` that `docs/semantics.md` allows, in ulp; 0 if the op is
+            /// exact or correctly rounded.
+            #[allow(unreachable_code)]
+            pub const fn ulp(self) -> u32 {
+                match self { $(Op::$name => { $(return $ulp;)? 0 }),* }
             }
             /// The op's documentation.
             pub const fn doc(self) -> &'static str {
@@ -289,7 +310,7 @@ impl Group {
 ops! {
     /// A literal. The payload is its value; in the tensor graph its shape is `[]`.
     Const()                             as_literal expect_literal
-        with Arg::Const(value) => { value: dtype::Const = *value };
+        with Arg::Const(value) => { value: dtype::Const = *value } cost=0;
     /// Storage on a device: a realized tensor, one-dimensional.
     Buffer()                            as_buffer expect_buffer
         with Arg::Storage(storage) => { storage: &'a StorageRef = storage };
@@ -300,34 +321,34 @@ ops! {
     /// A named integer with bounds, bound to a value at run time.
     Var()                               as_var expect_var
         with (Arg::Var { name, min, max } | Arg::BoundVar { name, min, max, .. }) =>
-            { name: &'a Arc<str> = name, min: i64 = *min, max: i64 = *max };
+            { name: &'a Arc<str> = name, min: i64 = *min, max: i64 = *max } cost=0;
     /// `0, 1, … n-1` as a one-dimensional tensor.
     Iota()                              as_iota expect_iota
-        with Arg::Iota { len } => { len: usize = *len };
+        with Arg::Iota { len } => { len: usize = *len } cost=0;
 
     /// The same elements in row-major order, under another shape.
     Reshape(x)                          as_reshape expect_reshape
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
     /// Axes of size one, repeated.
     Expand(x)                           as_expand expect_expand
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
     /// Axes in another order.
     Permute(x)                          as_permute expect_permute
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
     /// Zeros added before and after each axis.
     Pad(x)                              as_pad expect_pad
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
     /// An interval of each axis, with constant bounds.
     Shrink(x)                           as_shrink expect_shrink
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
     /// Axes reversed.
     Flip(x)                             as_flip expect_flip
-        with Arg::Movement(movement) => { movement: &'a shape::Movement = movement } [Movement];
+        with Arg::Movement(m) => { movement: &'a shape::Movement = m } [Movement] cost=0;
 
     /// An interval of one axis; its start and length, in the payload, are expressions of variables.
     /// The axis has the upper bound of the length; the runtime size is known when the kernel runs.
     Slice(x)                            as_slice expect_slice
-        with Arg::Slice(part) => { part: &'a ir::Slice = part };
+        with Arg::Slice(part) => { part: &'a ir::Slice = part } cost=0;
 
     /// A reduction by the payload's operation. In the tensor graph it is over axes, which remain
     /// with size one; in a kernel over the operands `ranges`, among which an unrolled reduction has
@@ -373,12 +394,12 @@ ops! {
     Output(of)                          as_output expect_output
         with Arg::Output(number) => { number: usize = *number };
     /// The value, without a gradient.
-    Detach(x)               as_detach expect_detach          [Unary Mark];
+    Detach(x)          as_detach expect_detach        [Unary Mark];
     /// A parameter, at which gradients are accumulated and end. The payload is its number.
     Leaf(x)                             as_leaf expect_leaf
         with Arg::Leaf(number) => { number: u64 = *number } [Mark];
     /// The value; its gradient is stored in row-major order.
-    ContiguousBackward(x)   as_contiguous_backward expect_contiguous_backward [Mark];
+    ContiguousBackward(x) as_contiguous_backward expect_contiguous_backward [Mark];
     /// A realized value, beside the graph that computed it, which gradients follow.
     Computed(x, origin)     as_computed expect_computed      [Mark];
     /// A value computed from the inputs by a function with a custom gradient, the payload.
@@ -390,73 +411,73 @@ ops! {
     /// The bits reinterpreted as another dtype of the same width.
     Bitcast(x)                          as_bitcast expect_bitcast;
     /// Square root, correctly rounded.
-    Sqrt(x)                 as_sqrt expect_sqrt              [Unary];
+    Sqrt(x)            as_sqrt expect_sqrt            [Unary] cost=4 reuse=4;
     /// Rounding toward zero to an integral value.
-    Trunc(x)                as_trunc expect_trunc            [Unary];
+    Trunc(x)           as_trunc expect_trunc          [Unary];
     /// 1/√x.
-    Rsqrt(x)                as_rsqrt expect_rsqrt            [Unary Transcendental];
+    Rsqrt(x)           as_rsqrt expect_rsqrt          [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// eˣ.
-    Exp(x)                  as_exp expect_exp                [Unary Transcendental];
+    Exp(x)             as_exp expect_exp              [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// 2ˣ.
-    Exp2(x)                 as_exp2 expect_exp2              [Unary Transcendental];
+    Exp2(x)            as_exp2 expect_exp2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// Natural logarithm.
-    Log(x)                  as_log expect_log                [Unary Transcendental];
+    Log(x)             as_log expect_log              [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// Base-2 logarithm.
-    Log2(x)                 as_log2 expect_log2              [Unary Transcendental];
+    Log2(x)            as_log2 expect_log2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// Sine.
-    Sin(x)                  as_sin expect_sin                [Unary Transcendental];
+    Sin(x)             as_sin expect_sin              [Unary Transcendental] cost=60 reuse=16 ulp=2;
     /// Cosine.
-    Cos(x)                  as_cos expect_cos                [Unary Transcendental];
+    Cos(x)             as_cos expect_cos              [Unary Transcendental] cost=60 reuse=16 ulp=2;
     /// Tangent.
-    Tan(x)                  as_tan expect_tan                [Unary Transcendental];
+    Tan(x)             as_tan expect_tan              [Unary Transcendental] cost=60 reuse=16 ulp=4;
     /// Hyperbolic tangent.
-    Tanh(x)                 as_tanh expect_tanh              [Unary Transcendental];
+    Tanh(x)            as_tanh expect_tanh            [Unary Transcendental] cost=20 reuse=16 ulp=2;
     /// 1/(1+e⁻ˣ).
-    Sigmoid(x)              as_sigmoid expect_sigmoid        [Unary Transcendental];
+    Sigmoid(x)         as_sigmoid expect_sigmoid      [Unary Transcendental] cost=20 reuse=16 ulp=2;
     /// Error function.
-    Erf(x)                  as_erf expect_erf                [Unary Transcendental];
+    Erf(x)             as_erf expect_erf              [Unary Transcendental] cost=20 reuse=16 ulp=4;
 
     /// Sum; integers wrap; logical or for bools.
-    Add(x, y)               as_add expect_add                [Binary Commutative];
+    Add(x, y)          as_add expect_add              [Binary Commutative];
     /// Product; integers wrap; logical and for bools.
-    Mul(x, y)               as_mul expect_mul                [Binary Commutative];
+    Mul(x, y)          as_mul expect_mul              [Binary Commutative];
     /// Float division, correctly rounded.
-    Div(x, y)               as_div expect_div                [Binary];
+    Div(x, y)          as_div expect_div              [Binary] cost=4 reuse=4;
     /// Integer division rounded toward minus infinity; division by zero gives zero.
-    IDiv(x, y)              as_idiv expect_idiv              [Binary];
+    IDiv(x, y)         as_idiv expect_idiv            [Binary] cost=10;
     /// Remainder of floor division, with the divisor's sign; a zero divisor gives zero for integers
     /// and NaN for floats.
-    Mod(x, y)               as_mod expect_mod                [Binary];
+    Mod(x, y)          as_mod expect_mod              [Binary] cost=10 reuse=4;
     /// Machine division toward zero, of operands proven safe. Only after lowering.
-    CDiv(x, y)              as_cdiv expect_cdiv              [Binary];
+    CDiv(x, y)         as_cdiv expect_cdiv            [Binary];
     /// Machine remainder, of operands proven safe. Only after lowering.
-    CMod(x, y)              as_cmod expect_cmod              [Binary];
+    CMod(x, y)         as_cmod expect_cmod            [Binary];
     /// Maximum; NaN propagates; a zero result is +0.
-    Max(x, y)               as_max expect_max                [Binary Commutative];
+    Max(x, y)          as_max expect_max              [Binary Commutative];
     /// Minimum; NaN propagates; a zero result is +0.
-    Min(x, y)               as_min expect_min                [Binary Commutative];
+    Min(x, y)          as_min expect_min              [Binary Commutative];
     /// x to the power y.
-    Pow(x, y)               as_pow expect_pow                [Binary Transcendental];
+    Pow(x, y)          as_pow expect_pow             [Binary Transcendental] cost=60 reuse=40 ulp=4;
     /// Left shift; a shift by the width or more gives zero.
-    Shl(x, y)               as_shl expect_shl                [Binary];
+    Shl(x, y)          as_shl expect_shl              [Binary];
     /// Right shift, arithmetic for signed integers; a shift by the width or more gives the sign.
-    Shr(x, y)               as_shr expect_shr                [Binary];
+    Shr(x, y)          as_shr expect_shr              [Binary];
     /// Bitwise and; logical for bools.
-    And(x, y)               as_and expect_and                [Binary Commutative];
+    And(x, y)          as_and expect_and              [Binary Commutative];
     /// Bitwise or; logical for bools.
-    Or(x, y)                as_or expect_or                  [Binary Commutative];
+    Or(x, y)           as_or expect_or                [Binary Commutative];
     /// Bitwise exclusive or; inequality for bools.
-    Xor(x, y)               as_xor expect_xor                [Binary Commutative];
+    Xor(x, y)          as_xor expect_xor              [Binary Commutative];
     /// Less than; false with NaN.
-    Lt(x, y)                as_lt expect_lt                  [Binary Comparison];
+    Lt(x, y)           as_lt expect_lt                [Binary Comparison];
     /// Equal; false with NaN.
-    Eq(x, y)                as_eq expect_eq                  [Binary Comparison Commutative];
+    Eq(x, y)           as_eq expect_eq                [Binary Comparison Commutative];
     /// Not equal; true with NaN.
-    Ne(x, y)                as_ne expect_ne                  [Binary Comparison Commutative];
+    Ne(x, y)           as_ne expect_ne                [Binary Comparison Commutative];
     /// `cond ? x : y`.
-    Where(cond, x, y)       as_where expect_where            [Ternary];
+    Where(cond, x, y)  as_where expect_where          [Ternary];
     /// x·y+z with one rounding.
-    Fma(x, y, z)            as_fma expect_fma                [Ternary];
+    Fma(x, y, z)       as_fma expect_fma              [Ternary];
 
     /// A kernel argument; the payload is its slot and its number of elements.
     DefineGlobal()                      as_define_global expect_define_global

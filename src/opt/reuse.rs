@@ -13,7 +13,7 @@
 
 use super::apply::{Applied, Request};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Group, Op, Src, ToSrc, UOp, toposort, toposort_until};
+use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, toposort, toposort_until};
 use crate::kernel::{self, extent, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -67,13 +67,11 @@ pub fn reuse(ast: &UOp, target: &Target) -> Option<Keeps> {
 
 /// What an operation costs, in simple ones.
 fn weight(u: &UOp) -> usize {
-    match u.op() {
-        Op::Pow => 40,
-        Op::Mod if u.dtype().is_float() => 100,
-        op if op.is(Group::Transcendental) => 16,
-        Op::Div | Op::Mod | Op::Sqrt => 4,
-        op if op.is_alu() && u.dtype() != DType::INDEX => 1,
-        _ => 0,
+    match u.op().reuse_cost() as usize {
+        _ if u.op() == Op::Mod && u.dtype().is_float() => 100,
+        // Simple index arithmetic is computed in any case.
+        1 if u.dtype() == DType::INDEX => 0,
+        cost => cost,
     }
 }
 

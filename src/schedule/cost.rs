@@ -37,19 +37,8 @@ pub const MOST_EVALUATIONS: usize = 2048;
 
 /// What one evaluation of the op costs, apart from its operands.
 pub fn of_op(u: &UOp) -> f64 {
-    match u.op() {
-        Op::Exp | Op::Exp2 | Op::Log | Op::Log2 | Op::Rsqrt => 12.0,
-        Op::Tanh | Op::Sigmoid | Op::Erf => 20.0,
-        Op::Sin | Op::Cos | Op::Tan => 60.0,
-        Op::Pow => 60.0,
-        Op::Div | Op::Sqrt => 4.0,
-        Op::Mod if u.dtype().is_float() => 120.0,
-        Op::IDiv | Op::Mod => 10.0,
-        Op::Const | Op::Var | Op::Iota | Op::Slice => 0.0,
-        Op::Buffer | Op::Param | Op::Copy | Op::Output => 1.0,
-        op if op.is(Group::Movement) => 0.0,
-        _ => 1.0,
-    }
+    // Lowering expands a float remainder into many instructions.
+    if u.op() == Op::Mod && u.dtype().is_float() { 120.0 } else { u.op().cost().into() }
 }
 
 /// For each node the cost of all its elements, each computed once, from what is stored under it.

@@ -293,14 +293,6 @@ fn compare(op: Op, x: (f64, f64), y: (f64, f64)) -> Bound {
     if decided || nan { Bound::Exact } else { Bound::Unknown }
 }
 
-/// How far, in ulp of f32, a function may be off.
-fn promised(op: Op) -> i64 {
-    match op {
-        Op::Tan | Op::Erf | Op::Pow => 4,
-        _ => 2,
-    }
-}
-
 fn transcendental(op: Op, dtype: DType, of: &[(f64, f64)], value: Const) -> Bound {
     let exact = of.iter().all(|(lo, hi)| lo.to_bits() == hi.to_bits() || lo.is_nan());
     let Const::Float(value) = value else { return Bound::Unknown };
@@ -352,7 +344,7 @@ fn transcendental(op: Op, dtype: DType, of: &[(f64, f64)], value: Const) -> Boun
         return Bound::Unknown;
     }
     // One step more, since steps are half as long below a power of two.
-    outward(lo, hi, promised(op) + 1, wide, dtype)
+    outward(lo, hi, i64::from(op.ulp()) + 1, wide, dtype)
 }
 
 /// An interval made wider by `k` steps of a dtype on both sides, then rounded to another.

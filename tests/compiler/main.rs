@@ -18,6 +18,7 @@ mod docs;
 mod gather;
 mod kernels;
 mod math;
+mod op_coverage;
 mod oracle;
 mod out_of_memory;
 mod regressions;
