@@ -6,7 +6,7 @@
 //! thousands of nodes a second: here a lookup takes no second count, an entry of the table is two
 //! words, and memory of a node that went is kept for the next one.
 
-use super::{Arg, Op};
+use super::{Arg, LoadHint, Op};
 use crate::dtype::DType;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
@@ -73,11 +73,36 @@ fn mix(h: u64, v: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ (x >> 32)
 }
 
+/// Hashes a payload. The keys order operands, so the numbers of the payloads of kernels are fixed
+/// here, whatever the order of the variants; and marking a range as lanes changes no key, so that
+/// it reorders no sum.
+fn hash_arg(arg: &Arg, hasher: &mut FxHasher) {
+    let mut tagged = |tag: isize, fields: &dyn Fn(&mut FxHasher)| {
+        hasher.write_isize(tag);
+        fields(hasher);
+    };
+    match arg {
+        Arg::LoadHint(LoadHint { stage_at: Some(id), prefetch_in: None }) => {
+            tagged(24, &|h| id.hash(h))
+        }
+        Arg::LoadHint(LoadHint { stage_at: Some(id), .. }) => tagged(25, &|h| id.hash(h)),
+        Arg::LoadHint(LoadHint { stage_at: None, prefetch_in }) => {
+            tagged(26, &|h| prefetch_in.unwrap_or_default().hash(h))
+        }
+        Arg::Range { id, kind, .. } => tagged(27, &|h| (*id, *kind).hash(h)),
+        Arg::Special { kind, dim, extent } => tagged(28, &|h| (*kind, *dim, *extent).hash(h)),
+        Arg::Lanes(lanes) => tagged(29, &|h| lanes.hash(h)),
+        Arg::Wmma { core, lanes } => tagged(30, &|h| (core, lanes).hash(h)),
+        Arg::Shuffle(mask) => tagged(31, &|h| mask.hash(h)),
+        _ => arg.hash(hasher),
+    }
+}
+
 fn structural_key(op: Op, dtype: DType, src: &[UOp], arg: &Arg) -> u64 {
     let mut h = mix(op as u64, (dtype.scalar as u64) << 32 | dtype.lanes as u64);
     if !matches!(arg, Arg::None) {
         let mut hasher = FxHasher::default();
-        arg.hash(&mut hasher);
+        hash_arg(arg, &mut hasher);
         h = mix(h, hasher.finish());
     }
     for s in src {
