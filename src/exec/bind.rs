@@ -1,5 +1,5 @@
-//! Where a launch is bound: the one place that checks a program against the memory that it is about
-//! to run on, and where [`Executable::run`](crate::device::Executable::run) is called.
+//! Checks of programs against memory. Only memory that was checked here reaches
+//! [`Executable::run`](crate::device::Executable::run).
 //!
 //! In come a program, a device and buffers; out come the places of the arguments. Every argument
 //! has the dtype of its slot and at least its bytes, is memory that kernels of the device see, and
@@ -15,8 +15,8 @@ use crate::lower::Program;
 use crate::schedule::{SlotRef, Values};
 use std::sync::Arc;
 
-/// The item as the scheduler made it: what it was proven for. Only the scheduler issues one, and an
-/// item whose kernel, buffers, device or variables were changed afterwards does not run.
+/// The item as planned, for which its bounds were proven. Only the scheduler issues one; an item
+/// whose kernel, buffers, device or variables were changed afterwards does not run.
 #[derive(Clone)]
 pub struct Proof(Arc<Planned>);
 
@@ -84,17 +84,17 @@ fn changed() -> Error {
     Error::Device(format!("{why}; run the item as Tensor::schedule returned it"))
 }
 
-/// What a slot of a program needs from the memory that it is bound to.
+/// Requirements of a program on the memory of a slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Needs {
-    /// Bytes at least.
+    /// Least number of bytes.
     pub(super) bytes: usize,
-    /// Whether kernels write it.
+    /// True if kernels write it.
     pub(super) written: bool,
 }
 
 impl Needs {
-    /// What an argument of a program needs.
+    /// Requirements of an argument of a program.
     pub(super) fn of(program: &Program, slot: usize) -> Needs {
         let arg = &program.args[slot];
         let len = if let Arg::Global { len, .. } = arg.arg() { *len } else { 0 };
@@ -104,7 +104,7 @@ impl Needs {
         }
     }
 
-    /// Checks `bytes` bytes of a buffer from a byte on.
+    /// Checks a buffer from an offset on.
     pub(super) fn check(
         self,
         slot: usize,
@@ -113,11 +113,11 @@ impl Needs {
         offset: usize,
     ) -> Result<()> {
         let name = buffer.device_name();
-        // Devices of the host see each other's memory.
+        // Devices of the host share memory.
         if name != device && !(sees_host(name) && sees_host(device)) {
             return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
         }
-        // NULL has no memory, which only its own kernels do not look at.
+        // NULL has no memory, and only its own kernels do not access any.
         if matches!(buffer.place().memory, Memory::Null) && !is_null(device) {
             return Err(Error::Device(format!(
                 "a kernel on {device} was given {buffer:?}, which has no memory"
@@ -136,7 +136,7 @@ impl Needs {
     }
 }
 
-/// Checks how many arguments a launch has.
+/// Checks the number of arguments of a launch.
 pub(super) fn check_count(program: &Program, given: usize) -> Result<()> {
     match program.args.len() {
         takes if takes == given => Ok(()),

@@ -54,7 +54,7 @@ pub struct Draw {
     pub numbers: u64,
 }
 
-/// What is recorded.
+/// Extent of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Assignments alone, for a function that is never replayed.

@@ -6,7 +6,9 @@
 //! of the thread pool.
 //!
 //! ```text
-//! for i in 0..count { for kernel in body { addresses = start of slot + offset in iteration i; kernel(addresses) } }
+//! for i in 0..count:
+//!     for kernel in body:
+//!         kernel(start of slot + offset in iteration i, for each argument)
 //! ```
 
 use super::bind::{Needs, check_arg, check_count};
@@ -30,8 +32,8 @@ pub(super) fn check(repeat: &BoundRepeat, memory: &[Option<Buffer>]) -> Result<(
     check_reach(repeat, memory, &|slot| vec![(slot, 0)])
 }
 
-/// Checks every argument at its largest offset. `reach` returns the slots of the outermost plan that
-/// a slot around the loop may be, with the largest offset in each.
+/// Checks every argument at its largest offset. `reach` returns the slots of the outermost plan
+/// that a slot around the loop may be, with the largest offset in each.
 fn check_reach(
     repeat: &BoundRepeat,
     memory: &[Option<Buffer>],

@@ -1,5 +1,4 @@
-//! From requests to a plan with memory: plan, verify, print, allocate. And `realize`, which binds and
-//! runs it.
+//! From requests to a plan with memory: plan, verify, print, allocate. `realize` binds and runs it.
 
 use super::bind::Proof;
 use super::bound::{BoundPlan, ValueBuffers, buffer, view};

@@ -6,19 +6,18 @@ use crate::ir::{DeviceName, UOp};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// What a plan depends on.
+/// Key of a plan.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The abstracted outputs.
     pub sink: UOp,
-    /// Where each output lives.
+    /// Device of each output.
     pub devices: Vec<DeviceName>,
-    /// The input whose memory each part of each output may take.
+    /// The input that may be donated to each shard of each output.
     pub reuse: Vec<Option<usize>>,
 }
 
-/// More plans than this and the cache starts anew: a program that never repeats itself must not
-/// fill memory.
+/// Plans at which the cache is cleared: a program that never repeats a graph must not fill memory.
 const MOST: usize = 4096;
 
 static CACHE: LazyLock<Mutex<FxHashMap<Key, Arc<Plan>>>> = LazyLock::new(Mutex::default);
@@ -27,7 +26,7 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Plan>>> {
     CACHE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The plan of the key, made if it is new; the flag says whether it was there.
+/// The plan of a key, made on a cache miss; the flag is true on a hit.
 pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, bool) {
     if let Some(plan) = lock().get(&key) {
         return (plan.clone(), true);
@@ -42,12 +41,12 @@ pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, b
     (plan, false)
 }
 
-/// How many plans are kept.
+/// Number of cached plans.
 pub fn cache_len() -> usize {
     lock().len()
 }
 
-/// Forgets all plans.
+/// Clears the schedule cache.
 pub fn clear_cache() {
     lock().clear();
 }

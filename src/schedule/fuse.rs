@@ -1,6 +1,6 @@
-//! From stores over ranges to kernels: stores that can share a loop nest share it, buffers become
-//! numbered arguments, ranges get their final numbers. Equal kernels of different places in the
-//! graph come out as the same interned node.
+//! Fusion of stores into kernels: stores that can share a loop nest share it, buffers become
+//! numbered arguments, and ranges get their final ids. Equal kernels from different parts of the
+//! graph are the same interned node.
 
 use super::ranges::{PendingStore, RangeAssignment};
 use super::scan;
@@ -13,27 +13,27 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// Kernels with more buffers than this are not merged further. Devices that take fewer say so.
+/// Largest number of buffers of a fused kernel. Devices may have lower limits.
 const MOST_MERGED_BUFFERS: usize = 31;
 
-/// Groups that are tried for a store, the latest first: many would make the time to plan grow with
-/// their square.
+/// Groups that are tried per store, the latest first: an unbounded number would make planning
+/// quadratic.
 const TRIED: usize = 64;
 
-/// Kernels with more nodes than this are not merged: what the ranges have cut stays cut.
+/// Largest number of nodes of a fused kernel, so that fusion does not undo the splits of `ranges`.
 const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
 
 /// Stores that share a loop nest.
 #[derive(Clone)]
 pub struct KernelGroup {
-    /// Where it runs.
+    /// Device that runs it.
     pub device: DeviceName,
     /// The shared ranges.
     pub ranges: Vec<UOp>,
     /// `(buffer number, flat index, value)`.
     pub stores: Vec<(usize, UOp, UOp)>,
-    /// Where the store happens, for a group of one store that updates what another has written;
-    /// its loops may have an order.
+    /// Mask of the store, for a group of one store that updates what another has written; its loops
+    /// may be ordered.
     pub update: Option<UOp>,
     /// Buffers that the values load.
     pub reads: BTreeSet<usize>,
@@ -51,7 +51,7 @@ impl KernelGroup {
     pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
         self.stores.iter().map(|s| s.0)
     }
-    /// Bytes that its longest reduce walks for one output.
+    /// Bytes that its longest reduce reads per output.
     fn longest_row(&self) -> usize {
         let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
         let order = crate::ir::toposort(values.iter().copied());
@@ -62,8 +62,7 @@ impl KernelGroup {
         };
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
-    /// Takes over the finer loops of another group, if a little that is computed from its values is
-    /// all there is.
+    /// Adopts the finer loops of another group, if this group is an epilogue of it.
     fn refit(&mut self, other: &KernelGroup) {
         let plain =
             self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
@@ -87,13 +86,13 @@ impl KernelGroup {
         }
         self.refresh();
     }
-    /// Looks at what it reads anew.
+    /// Recomputes what it reads.
     pub fn refresh(&mut self) {
         self.reads.clear();
         self.reduced.clear();
         let mut values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
         if let Some(inside) = &self.update {
-            // Also where nothing of it is read the rest stays.
+            // An update keeps the elements that it does not write.
             self.reads.extend(self.stores.iter().map(|s| s.0));
             values.extend(self.stores.iter().map(|s| &s.1).chain([inside]));
         }
@@ -113,7 +112,7 @@ impl KernelGroup {
     }
 }
 
-/// The number of the buffer that a load of a kernel in the making reads.
+/// The number of the buffer that a load reads, before slots are assigned.
 pub fn loaded(load: &UOp) -> usize {
     match load.expect_load().place.buffer.arg() {
         Arg::Param { slot, .. } => *slot,
@@ -121,8 +120,8 @@ pub fn loaded(load: &UOp) -> usize {
     }
 }
 
-/// One group per store, then merged where that saves a launch or a trip through memory, cannot make
-/// a circle, and fits the device.
+/// Makes one group per store and merges groups if that saves a launch or memory traffic, makes no
+/// cycle, and fits the device.
 pub fn fuse(
     ranged: &RangeAssignment,
     device_of: &dyn Fn(&UOp) -> DeviceName,
@@ -132,12 +131,12 @@ pub fn fuse(
     let mut groups: Vec<Option<KernelGroup>> = Vec::new();
     // Several groups may write parts of one buffer.
     let mut producer: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-    // For each group the groups that it needs, directly or not. Copies and kernels of the user's
-    // stand between their ends like groups.
+    // For each group the groups that it depends on, directly or not, also through copies and user
+    // kernels.
     let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
     let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
-    // The buffers behind what stands between.
+    // The buffers behind copies and user kernels.
     let sources = |n: &usize| -> Vec<usize> {
         let (mut open, mut seen, mut found) = (vec![*n], FxHashSet::default(), Vec::new());
         while let Some(n) = open.pop() {
@@ -165,8 +164,7 @@ pub fn fuse(
         for d in &first {
             all.extend(needs[*d].iter().copied());
         }
-        // What is computed from a scan in blocks takes over its loops, so that it can be merged
-        // with it.
+        // An epilogue of a blocked scan adopts its loops, so that it can be fused.
         let scan_of = |i: &&usize| {
             groups[**i].as_ref().is_some_and(|a| scan::has_scan(a.stores.iter().map(|s| &s.2)))
         };
@@ -178,12 +176,12 @@ pub fn fuse(
         let candidates = by_extents.entry(key).or_default();
         // The latest candidate is tried first: it is the likeliest to share inputs.
         let found = candidates.iter().rev().take(TRIED).copied().find_map(|i| {
-            // A group that reaches this one through another cannot take it in.
+            // Fusing with a group that reaches this one through another would make a cycle.
             if copied.contains(&i) || first.iter().any(|d| *d != i && needs[*d].contains(&i)) {
                 return None;
             }
             let a = groups[i].as_ref().expect("candidates are alive");
-            // What other devices wait for does not wait for others.
+            // A buffer that is copied to another device must not wait for other groups.
             if waits(i) && a.writes().any(|n| sent.contains(&n)) {
                 return None;
             }
@@ -192,11 +190,11 @@ pub fn fuse(
         match found {
             Some((i, merged)) => {
                 g = merged;
-                // Others of the group may have been updated since.
+                // Other stores of the group may have been updated since.
                 producer.entry(s.number).or_default().push(i);
                 groups[i] = Some(g);
                 all.remove(&i);
-                // Whoever needed the old group now needs what came with the new store.
+                // Dependents of the group now depend on what the new store needs.
                 for (j, n) in needs.iter_mut().enumerate() {
                     if j == i || n.contains(&i) {
                         n.extend(all.iter().copied());
@@ -213,7 +211,7 @@ pub fn fuse(
         }
     }
     let mut groups: Vec<KernelGroup> = groups.into_iter().flatten().collect();
-    // What nobody reads is not written.
+    // Dead stores are removed.
     loop {
         let read: FxHashSet<usize> = groups
             .iter()
@@ -247,7 +245,7 @@ fn single(s: &PendingStore, device: DeviceName) -> KernelGroup {
     g
 }
 
-/// `b` in the loops of `a`, if that is right and worth it.
+/// `b` in the loops of `a`, if that is valid and profitable.
 fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
     if a.update.is_some() || b.update.is_some() || a.size + b.size > MOST_MERGED_NODES {
         return None;
@@ -256,8 +254,7 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
     if a.reads.len() + b.reads.len() + written.len() > MOST_MERGED_BUFFERS {
         return None;
     }
-    // What runs in order is merged with what does so along the same axis, or with a little that is
-    // computed from it.
+    // An ordered loop is fused with one ordered along the same axis, or with its epilogue.
     let ordered = |g: &KernelGroup| {
         g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>()
     };
@@ -269,8 +266,8 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
     }
     let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
-        // They walk the same memory, or one walks more on the way; two that share a part only, as
-        // two products of one matrix, have more to gain from tiles of their own.
+        // They read the same memory, or one reads a superset. Two that share only a part, as two
+        // products of one matrix, gain more from tiles of their own.
         (false, false) => {
             (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced))
                 && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
@@ -284,7 +281,7 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
     let moved: Vec<UOp> = b.stores.iter().flat_map(|s| [s.1.clone(), s.2.clone()]).collect();
     let mut moved = substitute_all(&moved, &map);
     if dependent {
-        // A value of `a` that `b` reads must be the one that the same iteration has just computed.
+        // A value of `a` that `b` reads must be computed in the same iteration.
         let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in crate::ir::toposort(moved.iter()) {
             if u.op() != Op::Load {
@@ -298,8 +295,7 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
             }
         }
         moved = substitute_all(&moved, &inline);
-        // After the exchange a value may need indices that are open only inside it; the canonical
-        // form is restored.
+        // Substitution can leave a value in non-canonical form.
         moved = moved.iter().map(crate::symbolic::simplify).collect();
     }
     let mut stores = a.stores.clone();
@@ -320,8 +316,8 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
     Some(g)
 }
 
-/// A kernel whose neighbouring ranges are one where nothing tells them apart: longer loops, and
-/// more room for lanes and threads.
+/// Merges adjacent ranges that only occur as one flat index: longer loops leave more choice of
+/// vector lanes and threads.
 pub fn merge_ranges(sink: &UOp) -> UOp {
     let mut ranges: Vec<UOp> = sink.operand().expect_store().ranges.to_vec();
     let mut exprs: Vec<UOp> = sink
@@ -359,9 +355,9 @@ pub fn merge_ranges(sink: &UOp) -> UOp {
     renumbered(&separated(UOp::sink(stores.collect::<Src>())))
 }
 
-/// The kernel in which reduces that share a range stand inside the same reduces. A range is one
-/// loop of the program: where one reduce has it inside another loop and a second one has not, the
-/// second gets ranges of its own.
+/// The kernel in which reduces that share a range are nested alike. A range is one loop of the
+/// program: if one reduce has it inside another loop and a second does not, the second gets ranges
+/// of its own.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
@@ -377,7 +373,7 @@ fn separated(mut sink: UOp) -> UOp {
     for _ in 0..reduces(&sink).len() {
         let list = reduces(&sink);
         let all: BTreeSet<u32> = list.iter().flat_map(&closed).collect();
-        // The reduce ranges that a reduce is inside of, with its own.
+        // The reduce ranges around a reduce, with its own.
         let around = |u: &UOp| -> BTreeSet<u32> {
             u.ranges().iter().filter(|id| all.contains(id)).chain(closed(u)).collect()
         };
@@ -405,9 +401,9 @@ fn separated(mut sink: UOp) -> UOp {
     sink
 }
 
-/// Two ranges as one in all expressions, if no division is left of it.
+/// Replaces two ranges by one in all expressions, if no division by it remains.
 fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
-    // What runs in order stays apart from what does not.
+    // Ordered and unordered ranges are not merged.
     if a.range_kind() != b.range_kind() {
         return None;
     }
@@ -420,7 +416,7 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
 }
 
 rules! {
-    /// Rules on the values of kernels, whose ranges are numbered anew after them.
+    /// Rules on the values of kernels. Ranges are renumbered afterwards.
     pub MERGE_RANGES |u, _cx: ()| {
         reduce_join: Reduce(..) => join_reduce(u);
     }
@@ -428,7 +424,7 @@ rules! {
 
 static MERGE_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&MERGE_RANGES]));
 
-/// The same for the ranges of a reduce.
+/// Merges adjacent ranges of a reduce.
 fn join_reduce(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     (0..ranges.len().saturating_sub(1)).find_map(|i| {
@@ -439,11 +435,11 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
     })
 }
 
-/// A group as a kernel: the `Sink` of its stores, and the buffer number of each argument slot.
-/// `len` says how many elements a buffer has.
+/// Makes the kernel of a group: the `Sink` of its stores, and the buffer number of each argument
+/// slot. `len` returns the elements of a buffer.
 ///
-/// **Invariant:** every store stays inside its buffer by the bounds of its index, also where a mask
-/// keeps it from some elements.
+/// **Invariant:** the bounds of each store's index are inside its buffer, also if the store is
+/// masked.
 pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
     let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
@@ -465,7 +461,7 @@ pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>
     };
     let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());
     let order = sink.toposort();
-    // Slots: what is written, then what is only read, in the order of use.
+    // Slots: written buffers, then those that are only read, in order of use.
     let mut slots: Vec<usize> = Vec::new();
     g.writes().for_each(|n| {
         if !slots.contains(&n) {
@@ -489,13 +485,12 @@ pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>
     (sink.substitute(&map), slots)
 }
 
-/// The kernel with its ranges numbered.
+/// The kernel with renumbered ranges.
 fn renumbered(sink: &UOp) -> UOp {
     sink.substitute(&numbers(sink, &sink.toposort()))
 }
 
-/// The ranges of a kernel with new numbers: those of the outputs, then those of reduces, outer ones
-/// first.
+/// New ids of a kernel's ranges: those of the outputs, then those of reduces, outer ones first.
 fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {

@@ -1,4 +1,4 @@
-//! Writing in place: an output may be stored in the memory of an input whose content nobody needs
+//! In-place writes: an output may be stored in the memory of a donated input, whose content is dead
 //! after this run.
 
 use super::fuse::{self, KernelGroup};
@@ -19,9 +19,8 @@ pub struct InPlace {
     pub readers: Vec<usize>,
 }
 
-/// Lets outputs take over the memory of inputs where no value that is still needed is lost: the
-/// writer reads the old content only at the index that it writes, and everyone else who reads it
-/// can come before.
+/// Assigns donated buffers to outputs if no live value is lost: the writer reads the old content
+/// only at the index that it writes, and every other reader can run before.
 pub fn donate_buffers(
     groups: &mut [KernelGroup],
     ranged: &RangeAssignment,
@@ -46,7 +45,7 @@ pub fn donate_buffers(
             .count()
             > 1;
         // An input that is itself an output keeps its content, and so does one that a copy or a
-        // kernel of the user's reads.
+        // user kernel reads.
         let wanted = numbers.contains(&Some(input))
             || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
         let twice = taken.iter().any(|t| t.input == input)
@@ -54,7 +53,7 @@ pub fn donate_buffers(
         if !fits || wanted || twice || in_parts || !reads_in_step(&groups[writer], number, input) {
             continue;
         }
-        // A group that reads both the old and the new content would find them in one place.
+        // A group cannot read both the old and the new content.
         if groups
             .iter()
             .enumerate()
@@ -79,8 +78,8 @@ pub fn donate_buffers(
     taken
 }
 
-/// Does a group load a buffer only where it stores to another in the same iteration, and not inside
-/// a reduce?
+/// True if a group loads `input` only at the index of its store to `number` in the same iteration,
+/// and not in a reduce.
 fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
     let index =
         g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
@@ -92,12 +91,12 @@ fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
     })
 }
 
-/// A kernel that keeps most of what it takes over, as an assignment to a part does, gets the loops
-/// of the part: what is beside it is neither read nor written.
+/// Narrows the loops of a kernel that changes only a part of a donated buffer, as an assignment to
+/// a slice does, to that part.
 pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
     for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
         let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
-        // What is read and written back unchanged need not be.
+        // A value that is read and written back unchanged needs no store.
         g.stores
             .retain(|(number, index, value)| !(in_place(*number) && is_old(*number, index, value)));
         let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
@@ -128,11 +127,11 @@ pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
     }
 }
 
-/// Of each range of a kernel the first step that is written and how many.
+/// For each range of a kernel, the first iteration that writes and the number of them.
 type Part = Vec<(UOp, UOp)>;
 
-/// The part that a store changes and the new value, where everything else keeps the old one and the
-/// part is a box that lies within the ranges.
+/// The new value of a store and the part that it changes, if the part is a box within the ranges
+/// and all other elements keep the old value.
 fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
     let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
     let is_old = |u: &UOp| is_old(*number, index, u);
@@ -182,7 +181,7 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
     Some((new.clone(), part.collect::<Option<_>>()?))
 }
 
-/// Is a value what the buffer has at the index? Without a mask, where it would be another.
+/// True if a value is an unmasked load of the buffer at the index.
 fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
     u.as_load().is_some_and(|load| {
         fuse::loaded(u) == number && load.place.mask.is_none() && load.place.index == index
@@ -200,7 +199,7 @@ fn conditions(u: &UOp) -> Vec<UOp> {
     clauses(u).into_iter().flat_map(apart).collect()
 }
 
-/// Every mention of a buffer becomes one of another of the same size.
+/// Replaces a buffer by another of the same size in all groups.
 fn rename(groups: &mut [KernelGroup], from: usize, to: usize) {
     for g in groups
         .iter_mut()

@@ -1,9 +1,9 @@
-//! Kernels that their device can take. In come stores over ranges; out come the same, with those
-//! taken apart that read more buffers than a kernel of their device may have: a part of the value
-//! is stored by a kernel before, and loaded in its place.
+//! Buffer limits. In come stores over ranges; out come the same, with those split that read more
+//! buffers than a kernel of their device may have: part of the value is stored by an earlier kernel
+//! and loaded in its place.
 //!
-//! What holds: values do not change. A product inside a sum stays where it is, because the two may
-//! be rounded as one.
+//! **Invariant:** values do not change. A product inside a sum stays where it is, because the two
+//! may be rounded as one.
 
 use super::fuse::{KernelGroup, loaded};
 use super::index::{flat, load};
@@ -13,26 +13,26 @@ use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
-/// What a kernel of a device may have, and what it should.
+/// Limits of the kernels of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelLimits {
     /// Most buffers.
     pub buffers: usize,
-    /// Bytes up to which one counts as one; a longer one counts as several.
+    /// Largest buffer in bytes; a larger one counts as several.
     pub bytes: usize,
-    /// Threads that it takes to keep the device busy; 0 where a few do.
+    /// Threads that saturate the device; 0 for CPUs.
     pub wide: usize,
 }
 
 impl KernelLimits {
-    /// No limit, and no need of many threads.
+    /// No limits.
     pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
 
-    /// As how many buffers one of so many bytes counts.
+    /// Number of buffers that one of `bytes` bytes counts as.
     pub fn count(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.bytes.max(1)).max(1)
     }
-    /// May these be one kernel?
+    /// True if the groups fit in one kernel.
     pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
         let all = || {
             groups
@@ -48,22 +48,22 @@ impl KernelLimits {
         *self == KernelLimits::ANY
             || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
     }
-    /// As how many these count.
+    /// Number of buffers that these count as.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
         let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
         numbers.map(|n| self.count(bytes(n))).sum()
     }
 }
 
-/// Kernels with variables have one more argument, for the values.
+/// 1 if a kernel has variables, whose values are one more argument; 0 otherwise.
 fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
 
-/// How many places are tried at each cut, the most promising first.
+/// Candidates that are tried per split, the most promising first.
 const TRIED: usize = 32;
 
-/// Takes apart what reads too many buffers. New buffers are numbered after all others.
+/// Splits stores that read too many buffers. New buffers are numbered after all others.
 pub fn split(
     ranged: &mut RangeAssignment,
     buffers: &mut Vec<Option<BufferInfo>>,
@@ -92,12 +92,12 @@ pub fn split(
     ranged.count = buffers.len();
 }
 
-/// The numbers of the buffers that a value reads.
+/// Buffers that a value reads.
 fn reads(value: &UOp) -> BTreeSet<usize> {
     value.toposort().iter().filter(|u| u.op() == Op::Load).map(loaded).collect()
 }
 
-/// For each node the buffers that it reads, where they are at most so many.
+/// The buffers that each node reads, if there are at most `most`.
 fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
     let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
     for u in value.toposort() {
@@ -114,8 +114,8 @@ fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>
     few
 }
 
-/// Takes a part of a value out, so that it reads fewer buffers, and returns the store of that part.
-/// `None` where there is none.
+/// Moves a part of a value to a store of its own, so that the rest reads fewer buffers, and returns
+/// that store. `None` if there is no such part.
 fn cut(
     s: &mut PendingStore,
     buffers: &mut Vec<Option<BufferInfo>>,
@@ -134,7 +134,7 @@ fn cut(
             continue;
         };
         let ranges = open_ranges(&u, &s.ranges);
-        // A sum whose end depends on where it is has no rectangle to be stored in.
+        // A reduce whose extent depends on outer ranges has no rectangular buffer.
         if ranges.iter().any(|r| !r.expect_range().extent.ranges().is_empty()) {
             continue;
         }
@@ -148,7 +148,7 @@ fn cut(
             places.push((inner, needs.len(), u, ranges));
         }
     }
-    // Outside of sums first, because those are shorter; then what saves the most.
+    // Values outside reduces first, because they are smaller; then those that save most buffers.
     places.sort_by_key(|(inner, needs, ..)| (*inner, std::cmp::Reverse(*needs)));
     let number = buffers.len();
     for (_, _, u, ranges) in places.into_iter().take(TRIED) {
@@ -195,7 +195,7 @@ fn cut(
     None
 }
 
-/// What a value is computed from, without what it only needs to find its loads.
+/// Nodes that a value is computed from, without index expressions.
 fn values_of(value: &UOp) -> Vec<UOp> {
     let (mut open, mut seen, mut found) = (vec![value.clone()], FxHashSet::default(), Vec::new());
     while let Some(u) = open.pop() {
@@ -209,8 +209,8 @@ fn values_of(value: &UOp) -> Vec<UOp> {
     found
 }
 
-/// The ranges that an expression is inside of: those of the store, outermost first, then those of
-/// sums around it.
+/// The open ranges of an expression: those of the store, outermost first, then those of reduces
+/// around it.
 fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
     let mut ranges: Vec<UOp> =
         outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();

@@ -2,12 +2,13 @@
 //! slots depends on the iteration.
 //!
 //! The elements of an iteration and its stacked outputs are parts of the stacks, at an offset. A
-//! carry alternates between two buffers: an iteration writes one and the next reads it. A carry that
-//! is also stacked is written to the stack alone, and read from the part of the iteration before. No
-//! iteration copies anything.
+//! carry alternates between two buffers: an iteration writes one and the next reads it. A carry
+//! that is also stacked is written to the stack alone, and read from the part of the iteration
+//! before. No iteration copies anything.
 //!
 //! ```text
-//! scan(|h, x| (h·W + x, h·W + x))     for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
+//! scan(|h, x| (h·W + x, h·W + x))
+//! ->  for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
 //! ```
 
 use super::ranges::UserKernel;

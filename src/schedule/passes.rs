@@ -38,7 +38,7 @@ pub const PASSES: &[Pass] = &[
     ("plan_memory", plan_memory),
 ];
 
-/// What the passes know of a plan in the making.
+/// The state of a plan between passes.
 pub struct State<'a> {
     /// Buffer numbers of the graph's inputs come first.
     inputs: usize,

@@ -216,7 +216,7 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     Some(in_pieces(u, x, axis, pieces))
 }
 
-/// How often each element of a factor is used in a product, at least.
+/// The least number of times that an element of a factor is used in a product.
 fn uses(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();

@@ -1,12 +1,11 @@
-//! Gives every node of the tensor graph its ranges. In come the outputs of a prepared graph, out
-//! come kernels as stores over ranges.
+//! Range assignment. In come the outputs of a prepared tensor graph; out come stores over ranges,
+//! which become kernels.
 //!
-//! The graph is walked from outputs to inputs. Each user of a node *demands* it at index
-//! expressions over the ranges of the user's kernel; a movement op only rewrites those expressions,
-//! a reduce opens ranges of its own. A node that several users demand at different indices, or that
-//! would be computed many times over, is either computed again for each demand or stored by a
-//! kernel of its own, whichever the cost model says is cheaper. Then the expressions are built from
-//! inputs to outputs.
+//! The graph is walked from outputs to inputs. Each consumer of a node uses it at index expressions
+//! over the ranges of the consumer's kernel; a movement op only rewrites those expressions, and a
+//! reduce opens ranges of its own. A node that is used at different indices, or evaluated many
+//! times, is either rematerialized for each use or stored by a kernel of its own, whichever the
+//! cost model estimates as cheaper. Then `build` makes the expressions from inputs to outputs.
 
 use super::build::build;
 use super::{cat, cost, scan, scatter};
@@ -20,7 +19,7 @@ use std::ops::Range;
 
 pub(super) type Indices = SmallVec<[UOp; 4]>;
 
-/// A use of a node: at these indices, where this holds, in this kernel, inside these loops.
+/// A use of a node: the indices, the mask, the kernel and the loops around it.
 #[derive(Clone)]
 pub(super) struct Use {
     kernel: usize,
@@ -29,20 +28,20 @@ pub(super) struct Use {
     /// The loops around the evaluation, outermost first, without those inside which it does not
     /// change.
     pub(super) loops: SmallVec<[UOp; 6]>,
-    /// How often the user is evaluated in all: more than the product of `loops` where the value
-    /// serves many iterations of an inner loop.
+    /// Evaluations of the consumer: more than the product of `loops` if the value serves many
+    /// iterations of an inner loop.
     uses: f64,
-    /// Ranges that a reduce opens for this demand.
+    /// Ranges that a reduce opens for this use.
     pub(super) opened: SmallVec<[UOp; 4]>,
-    /// For each operand, which of its demands this one became.
+    /// For each operand, the number of the use that this one became.
     pub(super) operands: SmallVec<[usize; 3]>,
 }
 
-/// A kernel before it is numbered: what it stores, and where.
+/// A store over ranges, before stores are fused into kernels.
 pub struct PendingStore {
     /// The tensor-graph node.
     pub node: UOp,
-    /// The number of its buffer: inputs come first, then what is produced, producers before users.
+    /// Number of its buffer: inputs first, then stored values, producers before consumers.
     pub number: usize,
     /// The output's ranges, outermost first.
     pub ranges: Vec<UOp>,
@@ -50,8 +49,8 @@ pub struct PendingStore {
     pub value: UOp,
     /// The flat index that it is stored at.
     pub index: UOp,
-    /// Where the store happens, for one that updates what an earlier store of the same buffer has
-    /// written: the updates of a scatter.
+    /// Mask of a store that updates what an earlier store of the same buffer wrote: the updates of
+    /// a scatter.
     pub update: Option<UOp>,
 }
 
@@ -60,33 +59,32 @@ pub struct PendingStore {
 pub struct RangeAssignment {
     /// One per stored node, producers before users.
     pub stored: Vec<PendingStore>,
-    /// Copies between devices: the number of the copy, the number of the buffer that it reads, and
-    /// from which element on.
+    /// Copies between devices: destination buffer, source buffer, and first element of the source.
     pub copies: Vec<(usize, usize, usize)>,
-    /// For a copy that waits for others, the buffer that it reads and those that it waits for.
+    /// By destination of a copy, the buffers whose writers it waits for.
     pub waits: FxHashMap<usize, Vec<usize>>,
-    /// Kernels of the user's, and loops.
+    /// User kernels, and loops.
     pub customs: Vec<UserKernel>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
-    /// How many numbers there are.
+    /// Number of buffers.
     pub count: usize,
-    /// The first number that no range has.
+    /// First unused range id.
     pub next_range: u32,
 }
 
-/// A kernel of the user's, or a loop, in a plan.
+/// A user kernel, or a loop, in a plan.
 pub struct UserKernel {
     /// Its node.
     pub node: UOp,
-    /// The buffers that it writes: its outputs in order, also those that nobody asks for.
+    /// Buffers that it writes: its outputs in order, including unread ones.
     pub writes: Vec<usize>,
     /// The buffers of its inputs.
     pub reads: Vec<usize>,
 }
 
 impl RangeAssignment {
-    /// What is made without a kernel of the scheduler's: each buffer with those that it is made of.
+    /// Buffers that copies, user kernels and loops write, each with the buffers that they read.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
             (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w))
@@ -95,8 +93,8 @@ impl RangeAssignment {
     }
 }
 
-/// Where the elements of a node lie, in order and without gaps: in the buffer of a node, or in a
-/// part of a buffer that is there already.
+/// The memory that holds the elements of a node contiguously: the buffer of a node, or a part of an
+/// existing buffer.
 pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
     loop {
@@ -110,7 +108,7 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
                 _ => (u.clone(), None),
             };
         }
-        // What is stored in order already need not be stored again.
+        // A contiguous view of stored memory is not stored again.
         if u.op() == Op::Contiguous {
             let x = u.operand();
             match x.view() {
@@ -129,12 +127,12 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     }
 }
 
-/// Is it in memory without a kernel of the scheduler's?
+/// True if the node is in memory without a generated kernel.
 fn is_there(u: &UOp) -> bool {
     matches!(u.op(), Op::Param | Op::Buffer | Op::Copy | Op::Output)
 }
 
-/// The node whose whole buffer has the elements in order: what a kernel of the user's is given.
+/// The node whose whole buffer holds the elements contiguously: an argument of a user kernel.
 pub(super) fn whole(u: &UOp) -> UOp {
     match home(u) {
         (node, None) => node,
@@ -142,7 +140,7 @@ pub(super) fn whole(u: &UOp) -> UOp {
     }
 }
 
-/// A stand-in for the buffer of a node inside kernel expressions.
+/// The placeholder of a node's buffer in kernel expressions.
 pub fn placeholder(u: &UOp, number: usize) -> UOp {
     match u.op() {
         Op::Param => u.clone(),
@@ -155,9 +153,8 @@ pub fn placeholder(u: &UOp, number: usize) -> UOp {
     }
 }
 
-/// What movement ops make of indices, by the op and the indices: the simple forms of the indices
-/// under it, and where there is an element. Each walk asks for much of what the one before it has
-/// asked for.
+/// Cache of index expressions through movement ops: from the op and its indices to the operand, the
+/// simplified indices of the operand, and the mask. Successive walks repeat most queries.
 #[derive(Default)]
 pub(super) struct IndexCache(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
 
@@ -173,8 +170,7 @@ impl IndexCache {
 pub(super) struct Walk<'a> {
     moves: &'a mut IndexCache,
     demands: FxHashMap<u64, Vec<Use>>,
-    /// The number of each demand among the node's: by the node, the kernel, the indices and the
-    /// mask.
+    /// The number of each use of a node, by node, kernel, indices and mask.
     known: FxHashMap<(u64, usize, Indices, UOp), usize>,
     /// Evaluations in each kernel.
     sizes: Vec<usize>,
@@ -183,12 +179,13 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A loop over what is there of an axis of a node.
+    /// A range over the runtime size of an axis of a node.
     pub(super) fn range(&mut self, u: &UOp, axis: usize, kind: AxisKind) -> UOp {
         let id = self.next_range;
         self.next_range += 1;
         match u.extent(axis) {
-            // In its simple form, because what is simplified later must name the same range.
+            // Simplified now, because expressions that are simplified later must name the same
+            // range.
             Some(extent) => UOp::range(simplify(&UOp::from_symint(extent, DType::INDEX)), id, kind),
             None => UOp::range(u.shape()[axis] as i64, id, kind),
         }
@@ -209,13 +206,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Demands a node where another is evaluated, at indices of its own.
+    /// Adds a use of an operand at the indices of its consumer.
     pub(super) fn demand_at(&mut self, u: &UOp, d: &Use) -> usize {
         let at = if u.shape().is_empty() { Indices::new() } else { d.at.clone() };
         self.demand(u, at, d.valid.clone(), &d.loops, d.uses, d.kernel)
     }
 
-    /// Records a demand and returns its number among the node's; equal demands are one.
+    /// Adds a use of a node and returns its number; equal uses are one.
     fn demand(
         &mut self,
         u: &UOp,
@@ -259,8 +256,8 @@ fn iterations(loops: &[UOp]) -> f64 {
     loops.iter().map(|r| r.expect_range().extent.vmax() as f64).product()
 }
 
-/// Walks the graph and builds the kernels' expressions. `inputs` is how many buffer numbers the
-/// inputs take.
+/// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffers come
+/// first.
 pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
@@ -276,9 +273,9 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
             _ => {}
         }
     }
-    // What a node costs depends on what is stored under it, which is decided after it. The first
-    // walk assumes that nothing is; each further one knows what the last has stored. Three are
-    // enough for the decisions to settle in all but odd cases, and any outcome is right.
+    // The cost of a node depends on which of its operands are stored, which is decided after it.
+    // The first walk assumes that none are; each further one uses the decisions of the last. Three
+    // walks reach a fixpoint in nearly all graphs, and any outcome is correct.
     let mut assumed: FxHashSet<u64> = forced.clone();
     let mut moves = IndexCache::default();
     let mut decided = decide(&order, &forced, &assumed, &mut moves);
@@ -294,14 +291,14 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     build(&order, inputs, decided, &mut moves)
 }
 
-/// What is stored, and what everything is evaluated at.
+/// Decisions of a walk: stored nodes, and the uses of all nodes.
 pub(super) struct Decided {
-    /// What is asked of each node, and the first number that no range has.
+    /// Uses of each node, and the first unused range id.
     pub(super) demands: FxHashMap<u64, Vec<Use>>,
     pub(super) next_range: u32,
     /// The ranges of stored nodes.
     pub(super) stored: FxHashMap<u64, Vec<UOp>>,
-    /// For a stored node one evaluation, over its own ranges; its users' demands become loads.
+    /// For a stored node one evaluation over its own ranges; its uses become loads.
     pub(super) evaluated: FxHashMap<u64, Vec<Use>>,
 }
 
@@ -325,8 +322,8 @@ fn decide(
     let mut evaluated: FxHashMap<u64, Vec<Use>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
-        // Leaves are read where they are; a literal is stored only if it is asked for itself, or
-        // goes to another device.
+        // Leaves are read in place; a literal is stored only if it is an output, or is copied to
+        // another device.
         let leaf =
             is_there(u) || (matches!(u.op(), Op::Const | Op::Var) && !forced.contains(&u.id()));
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
@@ -372,9 +369,8 @@ fn decide(
     Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
 }
 
-/// Looks through a movement op: the node under it, the indices there, and where there is an element
-/// at all. A flat buffer is reached through all movement ops at once, by strides; anything else
-/// through one op.
+/// The operand of a movement op, its indices, and the mask. A flat buffer is reached through all
+/// movement ops at once, by strides; any other node through one op.
 fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     let (base, seen) = u.view().expect("a movement op is a view");
     if base.shape().len() == 1 {
@@ -386,7 +382,7 @@ fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     (x.clone(), at, valid)
 }
 
-/// Passes one evaluation of a node on to its operands as demands.
+/// Adds the uses of a node's operands in one evaluation.
 fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
     match u.op() {
         op if op.is(Group::Movement) => {
@@ -433,9 +429,9 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
     }
 }
 
-/// Is a node stored whatever it costs, because computing it wherever it is used would make the work
-/// of the compiler grow faster than the graph? Demands double from level to level of a tree, and a
-/// long chain would be one kernel.
+/// True if a node is stored regardless of cost, because rematerializing it would make compile time
+/// grow faster than the graph: uses double from level to level of a tree, and a long chain would be
+/// one kernel.
 fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
     let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
     can_be_stored
@@ -443,7 +439,7 @@ fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
             || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
 }
 
-/// The decision that `cost.rs` explains.
+/// True if storing a node is cheaper than rematerializing it; `cost.rs` has the model.
 fn should_store(
     u: &UOp,
     demands: &[Use],
@@ -463,16 +459,15 @@ fn should_store(
     if u.op() == Op::Reduce {
         let x = u.operand();
         let row_bytes = x.numel() / u.numel().max(1) * x.dtype().itemsize();
-        // The value serves an inner loop: its row is walked again there, which wants the row in a
-        // cache.
+        // The value serves an inner loop, which walks its row again: the row has to fit in a cache.
         let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
         if broadcast && row_bytes > cost::ROW_BYTES {
             return true;
         }
-        // Many reduces inside a kernel of few outputs would run on few threads.
+        // Many reduces in a kernel of few outputs would run on few threads.
         let narrow = n >= cost::FEW_OUTPUTS
             && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
-        // A reduce that few rows share runs on each thread again; past some length that is worse
+        // A reduce that few rows share is repeated on each thread; past some length that is slower
         // than two more kernels.
         let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < cost::FEW_OUTPUTS);
         if (narrow && total > cost::WORTH_SPREADING) || (shared && total / n > cost::LONG_ROW) {

@@ -1,10 +1,10 @@
-//! Sums of a kernel in the making. A sum of which a comparison with its range lets at most one
-//! value through is that value: a gather is a load at a computed place, not a loop over all places.
-//! A sum ends where its values are zero from there on. Sums of sums are one.
+//! Simplification of reduces before kernels are fused. A sum whose mask selects at most one
+//! iteration is that value: a gather is a load at a computed index, not a loop. A sum ends where
+//! its remaining values are zero. Nested sums become one.
 //!
-//! These are decisions of the scheduler, not simplifications: what a sum adds up in another order
-//! is rounded otherwise, and a selected -0 stays what it is. A shorter range keeps its number, so
-//! they run before ranges get their final numbers.
+//! These rules are not exact, so they are not in `symbolic`: a sum in another order rounds
+//! differently, and a selected -0 stays -0. A shortened range keeps its id, so they run before
+//! ranges get their final ids.
 
 use crate::ir::typed::{Index, Load};
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
 rules! {
-    /// Rules on the values of kernels in the making.
+    /// Rules on stored values.
     pub SIMPLIFY_REDUCES |u, _cx: ()| {
         reduce_selected: Reduce(..) if is_sum(u) => selected(u);
         reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
@@ -26,7 +26,7 @@ rules! {
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&SIMPLIFY_REDUCES]));
 
-/// A value with its sums as short as they can be, simplified.
+/// Simplifies the reduces of a value.
 pub fn simplify_reduces(value: &UOp) -> UOp {
     let mut value = simplify(value);
     loop {
@@ -43,11 +43,11 @@ fn is_sum(u: &UOp) -> bool {
 }
 
 /// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent &&
-/// c ? v : 0)` at `r = e`. The place is also clamped to the range, so that whatever is read at it
-/// is inside its buffer by its bounds alone, whether it is used or not.
+/// c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it are inside
+/// their buffers by its bounds alone.
 fn selected(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
-    // The zero of a sum stays zero through casts.
+    // A cast of zero is zero.
     let mut casts = Vec::new();
     let mut choice = body;
     while choice.op() == Op::Cast {
@@ -67,7 +67,7 @@ fn selected(u: &UOp) -> Option<UOp> {
         })
     })?;
     let extent = range.expect_range().extent.as_int()?;
-    // An extent past the place's dtype has no literal there, and lets everything through.
+    // An extent above the range of the index dtype has no literal in it, and excludes nothing.
     let above = place.ge(0i64);
     let inside = if extent as i128 > dtype_bounds(place.dtype()).1 {
         above
@@ -91,7 +91,7 @@ fn selected(u: &UOp) -> Option<UOp> {
     Some(u.with_src(src))
 }
 
-/// Is it the range's value, as integers of a dtype that can hold all of it?
+/// True if `u` is the range's value, cast to integers that hold all of it.
 fn is_range(u: &UOp, range: &UOp) -> bool {
     let mut x = u;
     while x.op() == Op::Cast
@@ -104,8 +104,7 @@ fn is_range(u: &UOp, range: &UOp) -> bool {
     x == range
 }
 
-/// A sum of sums is one sum over all ranges, also where a condition that does not depend on the
-/// inner ones stands between.
+/// Merges nested sums, also across a mask that does not depend on the inner ranges.
 fn nested(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     let (condition, inner, zero) = match (body.op(), body.src()) {
@@ -119,7 +118,7 @@ fn nested(u: &UOp) -> Option<UOp> {
         return None;
     }
     let (value, inside) = inner.src().split_first()?;
-    // A condition that itself sums over the inner ranges would close them a second time.
+    // A mask that itself sums over the inner ranges would close them twice.
     if condition.is_some_and(|c| c.toposort().iter().any(|u| inside.contains(u))) {
         return None;
     }
@@ -132,19 +131,18 @@ fn nested(u: &UOp) -> Option<UOp> {
     Some(u.with_src(src))
 }
 
-/// A sum over a range whose values are zero from some place on, because all that is loaded there is
-/// masked: the range ends at that place.
+/// Shortens a range whose values are zero from some index on, because all loads there are masked.
 fn shortened(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     let order = body.toposort();
     for range in ranges {
         let id = range.range_id();
-        // One that ends where a variable says is as short as it can be.
+        // A symbolic extent is not shortened.
         let extent = range.expect_range().extent;
         if extent.as_int().is_none() {
             continue;
         }
-        // The longest part that any mask lets through.
+        // The largest index that any mask admits.
         let bound = |valid: &UOp| {
             clauses(valid).iter().find_map(|c| match (c.op(), c.src()) {
                 (Op::Lt, [x, n]) if x == range => n.as_int(),
@@ -164,7 +162,7 @@ fn shortened(u: &UOp) -> Option<UOp> {
         if end < 1 || end as i128 >= extent.vmax() {
             continue;
         }
-        // What a load gives past the end, and what becomes of the body there.
+        // The alternative values of loads past the end, and the body with them.
         let masked: FxHashMap<UOp, UOp> = order
             .iter()
             .filter_map(|v| {

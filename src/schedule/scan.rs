@@ -110,7 +110,7 @@ pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
     UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
 }
 
-/// Is a scan in one of the values?
+/// True if one of the values has a scan.
 pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
@@ -119,7 +119,7 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
 /// lanes.
 const EPILOGUE: f64 = 24.0;
 
-/// May what is computed from the values of a scan be computed in its loop?
+/// True if values computed from a scan can be computed in its loop: an epilogue.
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     // Conditions are mostly those of places, which do not change in the loop.
     let is_index = |u: &UOp| u.dtype() == DType::INDEX || u.dtype().is_bool();
@@ -130,7 +130,7 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
 }
 
 /// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that
-/// its accumulator starts anew for each element of the others.
+/// its accumulator is reset for each element of the others.
 pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     let mut ranges = ranges.to_vec();
     if ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered) && has_scan(values) {

@@ -55,7 +55,7 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
     evals.push(updates);
 }
 
-/// Is a value that the updates of a scatter use stored before them? The loop in order has one
+/// True if a value that the updates of a scatter use is stored before them. The loop in order has one
 /// thread and no tiles, so what costs more than a few instructions has a kernel of its own.
 pub(super) fn stores(u: &UOp, demands: &[Use], each: f64) -> bool {
     let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How the parts of an output lie.
+/// Layout of the shards of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The devices of the parts.
@@ -31,7 +31,7 @@ pub struct Layout {
 pub struct Sharded {
     /// The parts.
     pub parts: Vec<UOp>,
-    /// Where each part is.
+    /// Device of each shard.
     pub devices: Vec<DeviceName>,
     /// For each output over several devices, how it lies.
     pub layouts: Vec<Option<Layout>>,
@@ -84,7 +84,7 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     sharded
 }
 
-/// How a value that is asked for on several devices lies on them.
+/// Layout of a value that is requested on several devices.
 pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
     let node = node.unmarked();
     match node.arg() {
@@ -100,7 +100,7 @@ pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
     }
 }
 
-/// Where `n` elements over so many devices are cut: the first pieces are longer by one where they
+/// Boundaries of `n` elements over several devices: the first shards are longer by one if they
 /// are not all equal.
 pub fn even(n: usize, pieces: usize) -> Vec<usize> {
     (0..=pieces).map(|i| n / pieces * i + i.min(n % pieces)).collect()
@@ -168,7 +168,7 @@ fn shards(u: &UOp, src: &[&Value]) -> Value {
     Value::Many(Many { devices, parts, split })
 }
 
-/// What is made of nothing, stored on a device: without that it would be one node for all devices.
+/// A value without inputs, stored on a device: otherwise it would be one node for all devices.
 fn made(node: &UOp, device: &DeviceName) -> UOp {
     UOp::new(Op::Contiguous, node.dtype(), [node.clone()].to_src(), Arg::Device(device.clone()))
 }

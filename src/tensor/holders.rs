@@ -23,7 +23,7 @@ static FRESH: [Mutex<Fresh>; LISTS] =
     [const { Mutex::new(Fresh { tensors: Vec::new(), sweep_at: 1024 }) }; LISTS];
 static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
-/// How many threads have read the node of a tensor, or made a tensor.
+/// Threads that have read the node of a tensor, or made one.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -35,7 +35,7 @@ pub(super) fn note_thread() {
     let _ = LIST.try_with(|_| ());
 }
 
-/// Has more than one thread held nodes of tensors?
+/// True if more than one thread has held nodes of tensors.
 pub(super) fn is_threaded() -> bool {
     THREADS.load(Ordering::SeqCst) > 1
 }
@@ -63,7 +63,7 @@ struct Users {
     tensors: SmallVec<[Weak<Inner>; 1]>,
 }
 
-/// Has the index look at a tensor: a new one, or one with another node than before.
+/// Queues a tensor for the index: a new one, or one with a new node.
 pub(super) fn note(t: &Tensor, new: bool) {
     let list = LIST.try_with(Cell::get).unwrap_or(0);
     let mut fresh = lock(&FRESH[list]);
@@ -173,12 +173,12 @@ pub(super) fn live() -> Vec<Tensor> {
     with_index(|index| index.all.iter().filter_map(Weak::upgrade).map(Tensor).collect())
 }
 
-/// What is made of nodes.
+/// The tensors and nodes that contain nodes.
 pub(super) fn region<'a>(nodes: impl IntoIterator<Item = &'a UOp>) -> Region {
     with_index(|index| index.region(nodes.into_iter().map(UOp::id)))
 }
 
-/// What is made of the contents of memories, each named by the memory and its version.
+/// The tensors and nodes that read contents, each given by memory and version.
 pub(super) fn readers(contents: impl Iterator<Item = (u64, u64)>) -> Region {
     with_index(|index| {
         index.region(contents.filter_map(|c| index.buffers.get(&c)).flatten().copied())

@@ -59,7 +59,8 @@ impl<'a> Locked<'a> {
         locked
     }
 
-    /// Does this run have all handles on the memory that it writes, and on the nodes that read it?
+    /// True if this run has all handles on the memory that it writes, and on the nodes that read
+    /// it.
     fn has_all_handles(
         &self,
         nodes: &[UOp],

@@ -1,5 +1,4 @@
-//! Where a graph becomes values. In comes a tensor; out come its elements, or the tensor itself
-//! with a buffer in place of its graph.
+//! Realization: replaces the graph of a tensor by a buffer with its elements.
 //!
 //! `holders` knows which live tensors contain which nodes. When some are realized, the graphs of
 //! all others that contain them are changed to read the buffers, so nothing is computed twice. It
@@ -27,14 +26,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// One realization at a time: which buffers may be written in place is decided and done under it.
+/// Held during a realization: in-place writes are decided and done under it.
 pub(super) static RUNNING: Mutex<()> = Mutex::new(());
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The device of tensors that name none.
+/// The default device.
 pub(super) fn default_device() -> DeviceName {
     Device::default_name()
 }
@@ -57,7 +56,7 @@ pub(super) fn base(u: &UOp) -> &UOp {
     base
 }
 
-/// Is a node all that is there of an axis, which lies as the node under it does?
+/// True for a slice that is the whole runtime size of an axis, with the layout of its operand.
 pub(super) fn is_all(u: &UOp) -> bool {
     u.as_slice().is_some_and(|s| s.part.start.as_number() == Some(0) && u.shape() == s.x.shape())
 }
@@ -72,13 +71,12 @@ pub(super) fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
     }
 }
 
-/// Are the elements in memory as they are?
+/// True if the elements are stored.
 pub(super) fn is_stored(u: &UOp) -> bool {
     storages(u).is_some()
 }
 
-/// What takes the place of a node whose elements are known: the buffer, and beside it whatever
-/// gradients need of the node.
+/// The replacement of a realized node: its buffer, and the graph that gradients follow.
 pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     let mut value = if buffer.shape() == u.shape() {
         buffer.clone()
@@ -128,7 +126,7 @@ pub(super) fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<(
     }
 }
 
-/// A content of a memory.
+/// Memory and version: the identity of a content.
 fn content(s: &StorageRef) -> (u64, u64) {
     (s.storage.memory_id(), s.version)
 }
@@ -276,8 +274,8 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
     Ok((of.collect(), readers))
 }
 
-/// Computes tensors together, so that what they share is computed once. Each keeps its result,
-/// unless it was assigned to meanwhile. Returns what each has become.
+/// Realizes tensors together, so that shared values are computed once. Each keeps its result,
+/// unless it was assigned to in between. Returns the new nodes.
 pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let _running = lock(&RUNNING);
     realize_running(tensors)
@@ -349,7 +347,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
             done.insert(Arc::as_ptr(&t.0));
         }
     }
-    // A graph that nobody holds any more need not be looked at.
+    // A dead graph needs no update.
     let region = before.unwrap_or_else(|| holders::region(computed.keys()));
     // Whoever else contains what was computed reads it from now on; on another device only what has
     // data, and so can be nowhere else.
@@ -371,7 +369,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// The value of each request, over its buffers.
+/// The node of each request, over its buffers.
 fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> Result<Vec<UOp>> {
     let mut buffers = buffers.into_iter();
     let value = |(r, layout): (&Request, &Option<Layout>)| {
@@ -398,7 +396,7 @@ fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> R
 }
 
 impl Tensor {
-    /// Computes the tensor now and keeps the result. Returns another handle on it.
+    /// Computes the tensor now and keeps the result. Returns a handle on it.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -411,7 +409,7 @@ impl Tensor {
         Ok(self.clone())
     }
 
-    /// Exchanges the node if it is still the one that is expected.
+    /// Replaces the node if it is still the expected one.
     pub(super) fn exchange(&self, expected: &UOp, new: UOp) -> bool {
         let mut slot = self.0.uop.write().unwrap_or_else(|e| e.into_inner());
         let there = *slot == *expected;

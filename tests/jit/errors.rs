@@ -114,7 +114,9 @@ fn changed_arguments_are_errors() {
     let mut uses = Jit::new(|x: Tensor| Ok(&state * &x));
     (0..3).for_each(|_| drop(uses.call(square.shard(&devices, 0)).unwrap()));
     state.shard_(&devices, Some(1)).unwrap();
-    assert!(message(uses.call(square.shard(&devices, 0))).contains("call reset() to capture anew"));
+    assert!(
+        message(uses.call(square.shard(&devices, 0))).contains("call reset() to capture again")
+    );
     // Already the call that captures compares with the first.
     let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
     f.call(tensor(&[1.0])).unwrap();
@@ -246,7 +248,7 @@ fn a_tensor_that_moved_to_another_device() {
     let mut f = Jit::new(|x: Tensor| Ok(&x * w.to(x.device().as_str())));
     (0..3).for_each(|_| drop(f.call(tensor(&[1.0])).unwrap()));
     w.to_("interp").unwrap();
-    assert!(message(f.call(tensor(&[1.0]))).contains("call reset() to capture anew"));
+    assert!(message(f.call(tensor(&[1.0]))).contains("call reset() to capture again"));
     f.reset();
     for _ in 0..3 {
         assert_eq!(floats(&f.call(tensor(&[1.0])).unwrap()), [2.0]);

@@ -1,22 +1,22 @@
-//! What goes into a captured function and what comes out: tensors, alone or in tuples, arrays,
-//! lists and options; going in also plain numbers.
+//! Arguments and results of a captured function: tensors, alone or in tuples, arrays, lists and
+//! options; arguments also numbers.
 
 use crate::shape::SymInt;
 use crate::tensor::Tensor;
 
 /// An argument, or a part of one.
 pub enum Leaf {
-    /// A tensor: another one at each call.
+    /// A tensor, which may differ between calls.
     Tensor(Tensor),
-    /// A variable, or a sum of some: another value at each call.
+    /// A variable, or a sum of some, whose value may differ between calls.
     Variable(SymInt),
-    /// A value of the host, printed: the same at each call.
+    /// A host value, printed: the same at each call.
     Host(String),
-    /// How many follow of a list, or of an option.
+    /// Length of a list or an option.
     Length(usize),
 }
 
-/// What a [`Jit`](super::Jit) passes on to its function. Tensors and bound
+/// Arguments of the function of a [`Jit`](super::Jit). Tensors and bound
 /// [`Variable`](crate::Variable)s may change from call to call, numbers and `bool`s may not: they
 /// are part of what was captured.
 ///
@@ -42,7 +42,7 @@ pub trait JitArg {
     fn with_tensors(&self, next: &mut dyn FnMut() -> Tensor) -> Self;
 }
 
-/// What a function that is captured returns: tensors, which are other ones after each call.
+/// Results of a captured function: new tensors at each call.
 ///
 /// ```
 /// use picograd::{Jit, Tensor};

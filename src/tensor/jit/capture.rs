@@ -1,5 +1,5 @@
-//! From what was written down to a tape: every buffer becomes a slot, and it is decided where the
-//! memory of each slot comes from at a replay.
+//! From the record of a call to a replay plan: every buffer becomes a slot, and each slot gets an
+//! origin for its memory at a replay.
 
 use super::args::{JitOut, Leaf};
 use super::observe::{Observed, Owners};
@@ -22,34 +22,34 @@ use std::sync::{Arc, Weak};
 /// A captured function.
 pub(super) struct Captured<R> {
     pub plan: ReplayPlan,
-    /// What each argument has to be.
+    /// Expected arguments.
     pub signature: Vec<Signature>,
-    /// The memory of the given slots, in their order.
+    /// Origin of the given slots, in their order.
     pub sources: Vec<Source>,
-    /// Tensors around the function that it uses.
+    /// Tensors from outside the function that it uses.
     pub outside: Vec<Outside>,
-    /// The memory of variables' values: which, in their order.
+    /// Memory for the values of variables, and their names in order.
     pub variables: Vec<(Buffer, Vec<Arc<str>>)>,
-    /// The values of variables when it was captured, for those that no argument has.
+    /// Values at the capture, for variables that are no argument.
     pub values: Values,
-    /// The memory of each draw of random numbers, and how many it draws.
+    /// Memory of each RNG draw, and how many numbers it draws.
     pub draws: Vec<(Vec<Buffer>, u64)>,
-    /// Tensors that a replay gives another value.
+    /// Tensors that a replay changes.
     pub changed: Vec<(Tensor, Template)>,
     pub results: Vec<(Template, &'static DeviceName)>,
-    /// Tensors around the function that were made of literals alone, and are captured as those.
+    /// Tensors from outside that are literals, and are captured as such.
     pub literal: Vec<(Weak<Inner>, UOp)>,
-    /// The result with empty tensors in it.
+    /// The result with placeholder tensors.
     pub shape: R,
     pub copies: u64,
 }
 
-/// A tensor around the function.
+/// A tensor from outside the function.
 pub(super) struct Outside {
     pub tensor: Tensor,
-    /// The axis of its parts.
+    /// Axis of its shards.
     pub axis: Option<usize>,
-    /// Its parts: device, dtype and elements of each.
+    /// Device, dtype and elements of each shard.
     pub parts: Vec<(DeviceName, DType, usize)>,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Signature {
         device: &'static DeviceName,
         axis: Option<usize>,
         parts: Vec<(DeviceName, DType, usize)>,
-        /// How much of each axis is there, for all values of variables.
+        /// Symbolic sizes of the axes, unbound.
         extents: Vec<Option<SymInt>>,
         shown: String,
     },
@@ -72,20 +72,20 @@ pub(super) enum Signature {
     Host(String),
 }
 
-/// Where the memory of a given slot is from.
+/// Origin of the memory of a given slot.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Argument { leaf: usize, part: usize },
     Outside { tensor: usize, part: usize, written: bool },
 }
 
-/// A node in which memory is still to be filled in.
+/// A node with holes for memory.
 pub(super) struct Template {
     node: UOp,
     parts: Vec<Hole>,
 }
 
-/// The place of memory in a node.
+/// A hole for memory in a node.
 struct Hole {
     node: UOp,
     at: SlotRef,
@@ -94,7 +94,7 @@ struct Hole {
 }
 
 impl Template {
-    /// The node over the memory of slots.
+    /// The node with the memory of the slots filled in.
     pub(super) fn filled(&self, buffers: &[Buffer], values: &Values) -> Result<UOp> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
@@ -111,7 +111,7 @@ impl Template {
     }
 }
 
-/// The content of a buffer in memory of its own. Files are not written.
+/// A copy of a buffer. Files are read-only and are not copied.
 fn copied(buffer: &Buffer) -> Result<Buffer> {
     if matches!(buffer.place().memory, Memory::Disk(_)) {
         return Ok(buffer.clone());
@@ -121,16 +121,16 @@ fn copied(buffer: &Buffer) -> Result<Buffer> {
     Ok(copy)
 }
 
-/// Slots while they are found.
+/// The slots of a capture.
 struct Slots {
     slots: Vec<Slot>,
     /// The memory of each storage: slot and offset.
     by_id: FxHashMap<u64, (usize, usize)>,
     sources: Vec<Source>,
     outside: Vec<Outside>,
-    /// The tensors of storages from before that no step has named yet.
+    /// Tensors from outside, by storage.
     before: Owners,
-    /// The numbers of tensors from before.
+    /// Numbers of the tensors from outside.
     numbers: FxHashMap<*const Inner, usize>,
 }
 
@@ -139,8 +139,8 @@ impl Slots {
         self.slots.push(slot);
         self.slots.len() - 1
     }
-    /// Where a storage is. One that is not known is the function's own, made from numbers of the
-    /// host, and is copied.
+    /// Slot and offset of a storage. An unknown storage was made by the function from host data,
+    /// and is copied.
     fn of(
         &mut self,
         id: u64,
@@ -225,7 +225,7 @@ impl Slots {
         }
     }
 
-    /// The value of a tensor with holes in place of its memory. What was made for it is its own.
+    /// The value of a tensor with holes in place of its memory. Intermediates in it become results.
     fn template(&mut self, value: &UOp) -> Result<Template> {
         let mut found: Vec<(UOp, u64, Buffer)> = Vec::new();
         walk_values(std::slice::from_ref(value), |u| {
@@ -255,12 +255,12 @@ impl Slots {
     }
 }
 
-/// How much of each axis is there, for all values of variables.
+/// Symbolic sizes of the axes of a tensor, unbound.
 pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<SymInt>> {
     t.raw().extents().iter().map(|e| e.as_ref().map(SymInt::unbound)).collect()
 }
 
-/// The value of a tensor without what gradients would follow; a parameter stays one.
+/// The value of a tensor without its graph; a parameter stays one.
 fn without_history(node: &UOp) -> UOp {
     match node.as_leaf() {
         Some(leaf) => node.with_src([leaf.x.unmarked().clone()].to_src()),
@@ -450,7 +450,7 @@ impl<R: JitOut> Captured<R> {
         })
     }
 
-    /// Has a tensor that was captured as a literal become something else?
+    /// True if a tensor that was captured as a literal has changed.
     pub(super) fn is_stale(&self) -> bool {
         self.literal
             .iter()

@@ -1,5 +1,4 @@
-//! What makes two calls of a function the same: the graphs that they computed, what these read, and
-//! the numbers of the host in them.
+//! The fingerprint of a call: the graphs that it computed, their inputs, and the host data in them.
 
 use super::args::Leaf;
 use super::observe::{Observed, add_values, given_values};
@@ -12,33 +11,33 @@ use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// The print of a call.
+/// The fingerprint of a call.
 pub(super) struct Fingerprint {
     runs: Vec<(UOp, Vec<Input>)>,
     /// Variables that are no arguments, with their values.
     values: Vec<(Arc<str>, i64)>,
-    /// What results and the tensors that were assigned to hold in the end.
+    /// Contents of results and changed tensors at the end.
     ends: Vec<(usize, Vec<Input>)>,
     draws: Vec<u64>,
     given: Vec<String>,
 }
 
-/// Where a graph reads.
+/// An input of a graph.
 #[derive(Clone, PartialEq)]
 enum Input {
     Argument(usize, usize),
-    /// A tensor from before, by its place in memory: it is alive.
+    /// A tensor from outside, by address: it is alive.
     Outside(usize, usize),
     Draw(usize),
     /// The result of a run, by its number and that of the output.
     Made(usize, usize),
-    /// What is not there any more.
+    /// A storage that was freed.
     Gone,
-    /// What the function makes from numbers of the host: dtype, elements, and a hash of them.
+    /// Host data of the function: dtype, elements, and a hash.
     Host(String, u64),
 }
 
-/// How two calls differ.
+/// Difference of two calls.
 pub(super) enum Difference {
     None,
     /// The same operations with other numbers in them; the message says which.
@@ -47,8 +46,7 @@ pub(super) enum Difference {
     Other,
 }
 
-/// What a function makes itself. Files are not looked into, and where nothing is computed there is
-/// nothing to see.
+/// The fingerprint of host data. Files are not read, and `NULL` has no content.
 fn made_of_host(buffer: &Buffer) -> Result<Input> {
     let mut hasher = FxHasher::default();
     if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
@@ -82,7 +80,7 @@ fn compare_inputs(before: &[Input], now: &[Input]) -> Difference {
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Fingerprint {
-    /// Of a call that was observed, and the values of what it returned.
+    /// The fingerprint of an observed call and its results.
     pub(super) fn of(observed: &Observed, results: &[UOp]) -> Result<Fingerprint> {
         let mut known: FxHashMap<u64, Input> = FxHashMap::default();
         for (id, (tensor, part)) in &observed.outside {
@@ -124,7 +122,7 @@ impl Fingerprint {
             }
             runs.push((run.graph.clone(), inputs));
         }
-        // What tensors hold in the end: results, and those that were assigned to.
+        // Contents of changed tensors and results.
         let mut ends = Vec::new();
         let changed = observed.changed.iter().map(|t| (t.id(), t.raw()));
         for (tensor, node) in changed.chain(results.iter().map(|u| (0, u.clone()))) {
@@ -139,7 +137,7 @@ impl Fingerprint {
         }
         let passed = given_values(&observed.given)?;
         let mut all = passed.clone();
-        // What is in memory already is cut by variables without a run.
+        // Stored values are sliced by variables without a run.
         let held =
             observed.changed.iter().map(|t| t.raw()).chain(results.iter().cloned()).map(|node| {
                 let mut values = Values::default();

@@ -1,13 +1,13 @@
-//! Functions of tensors that are run once or twice and replayed from then on: without building
-//! graphs, without scheduling, with all memory planned over the whole call.
+//! Functions of tensors that run twice and are replayed from then on: without graph building and
+//! scheduling, with memory planned over the whole call.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `args` | what goes in and comes out |
-//! | `observe` | a call that is written down: what it ran, what it used of the tensors around it, what it changed |
-//! | `fingerprint` | what makes two calls the same |
-//! | `capture` | from what was written down to a tape with slots |
-//! | `replay` | the tape on the memory of another call |
+//! | `args` | arguments and results |
+//! | `observe` | an observed call: what it ran, and which tensors from outside it used and changed |
+//! | `fingerprint` | the fingerprint of a call |
+//! | `capture` | from a record to a replay plan |
+//! | `replay` | the plan on the memory of another call |
 
 mod args;
 mod capture;
@@ -29,9 +29,9 @@ use fingerprint::{Difference, Fingerprint};
 use observe::observe;
 use std::marker::PhantomData;
 
-/// A function that is captured. The first call runs it, the second runs it and writes down what it
-/// does, and from the third on that is replayed: one list of kernels over planned memory, and on
-/// CUDA one graph.
+/// A captured function. The first call runs it, the second runs it and captures what it does, and
+/// from the third on the capture is replayed: one list of kernels over planned memory, and on CUDA
+/// one graph launch.
 ///
 /// Training steps work as inference does: parameters, the state of optimizers, running statistics
 /// and all other tensors that the function assigns to are changed by a replay as by a call, and
@@ -101,23 +101,22 @@ pub struct Jit<A, R, F> {
 enum Phase<R> {
     /// Not called yet.
     New,
-    /// Called, and what that call did, and how often it did something else than the call before.
+    /// Called: the fingerprint of the call, and how often it differed from the call before.
     PoolWindows(Fingerprint, usize),
     Ready(Box<Captured<R>>),
 }
 
-/// A function that does something else so often is not going to settle.
+/// Differing calls after which a function is not captured.
 const MOST_TRIES: usize = 8;
 
-/// What a captured function runs and takes.
+/// Statistics of a captured function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JitStats {
     /// Kernels and copies of a replay.
     pub steps: usize,
-    /// What its values between kernels take.
+    /// Memory of its intermediates.
     pub memory: PlannedMemory,
-    /// How often a replay had to copy a tensor before it could write it in place, because somebody
-    /// else held it.
+    /// Tensors that replays copied before writing in place, because something else held them.
     pub copies: u64,
 }
 
@@ -157,8 +156,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         if Capture::is_active() {
             return (self.f)(args);
         }
-        // A tensor that was a literal when the function was captured may have been assigned to
-        // since.
+        // A tensor that was a literal at the capture may have been assigned to.
         if matches!(&self.phase, Phase::Ready(captured) if captured.is_stale()) {
             self.phase = Phase::New;
         }
@@ -188,8 +186,8 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     return Err(Error::Jit(what));
                 }
                 if matches!(difference, Difference::None) && !observed.lazy {
-                    // The call is done: where a replay cannot be had, for want of memory, the next
-                    // call is another one.
+                    // The call is done. If it cannot be captured, for example for lack of memory,
+                    // the next call tries again.
                     match Captured::new(observed, &result, jit == 1) {
                         Ok(captured) => self.phase = Phase::Ready(Box::new(captured)),
                         Err(e) => {
@@ -201,7 +199,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
                     }
                     return Ok(result);
                 }
-                // What had to be computed first is no fault of the function's.
+                // A call that had to realize tensors from outside does not count.
                 if observed.lazy { *tries } else { tries + 1 }
             }
             _ => 0,
@@ -216,7 +214,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         Ok(result)
     }
 
-    /// Is it replayed from now on?
+    /// True if the next call is a replay.
     ///
     /// ```
     /// use picograd::{Jit, Tensor};
@@ -231,7 +229,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         matches!(self.phase, Phase::Ready(_))
     }
 
-    /// What a replay runs and takes, once the function is captured.
+    /// Statistics of a replay, once the function is captured.
     ///
     /// ```
     /// use picograd::{Jit, Tensor};
@@ -250,7 +248,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
     }
 
-    /// Forgets what was captured: the next call is a first one again, and arguments may be others.
+    /// Drops the capture: the next call is a first call, and its arguments may differ.
     ///
     /// ```
     /// use picograd::{Jit, Tensor};
@@ -268,7 +266,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
     }
 }
 
-/// A tensor whatever the values of its variables are.
+/// A tensor in messages, with unbound sizes.
 fn described_for_all(t: &Tensor) -> String {
     let node = t.raw();
     let size = |(axis, n): (usize, &usize)| {
@@ -278,7 +276,7 @@ fn described_for_all(t: &Tensor) -> String {
     format!("{} [{}] on {}", t.dtype(), sizes.join(", "), t.device())
 }
 
-/// A tensor for messages.
+/// A tensor in messages.
 fn described(t: &Tensor) -> String {
     format!("{} {:?} on {}", t.dtype(), t.shape(), t.device())
 }

@@ -1,5 +1,5 @@
-//! A call that is written down. Before it every live tensor is looked at, so that it can be told
-//! afterwards which of them the function used and changed.
+//! An observed call. Live tensors are listed before it, to find afterwards which of them the
+//! function used and changed.
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::described;
@@ -16,35 +16,35 @@ use crate::tensor::{Inner, Tensor};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
-/// Storages with the tensor that has each, and the part of it.
+/// Tensor and shard of each storage.
 pub(super) type Owners = FxHashMap<u64, (Weak<Inner>, usize)>;
 
-/// What a call did.
+/// The observations of a call.
 pub(super) struct Observed {
     /// The arguments, with the tensors that the function got: the caller's memory under names of
     /// their own.
     pub given: Vec<Leaf>,
     pub capture: Capture,
-    /// The storages of tensors that were there before, with the tensor and the part of it.
+    /// Storages of tensors from outside, with the tensor and the shard.
     pub outside: Owners,
-    /// Tensors that were there before and were assigned to.
+    /// Tensors from outside that were assigned to.
     pub changed: Vec<Tensor>,
-    /// Tensors from before that are made of literals alone, which the function used: what it was
-    /// captured with, as long as they stay so.
+    /// Literal tensors from outside that the function used. The capture is valid while they stay
+    /// so.
     pub literal: Vec<(Weak<Inner>, UOp)>,
-    /// Were there tensors among those used that had data and had not been computed?
+    /// True if the function used lazy tensors with data.
     pub lazy: bool,
 }
 
-/// A tensor that is there before a call.
+/// A tensor before a call.
 struct Before {
     tensor: Weak<Inner>,
-    /// What it would have to be computed from; none for one in memory, which is not to be held.
+    /// Its graph if it is lazy; `None` for a stored one, which is not kept alive.
     lazy: Option<UOp>,
     grad: Option<usize>,
 }
 
-/// The variables that arguments have values for.
+/// Values of the variables in arguments.
 pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
     let mut values = Values::default();
     for g in given {
@@ -57,12 +57,12 @@ pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
     Ok(values)
 }
 
-/// Adds those of a tensor's axes.
+/// Adds the values of a tensor's symbolic dimensions.
 pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
     node.extents().iter().flatten().try_for_each(|bound| values.insert_symint(bound))
 }
 
-/// The arguments, computed, as tensors of their own over the same memory.
+/// The realized arguments, as new tensors over the same memory.
 fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     args.visit(&mut |leaf| leaves.push(leaf));
@@ -80,7 +80,7 @@ fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     Ok(leaves.into_iter().map(given).collect())
 }
 
-/// The value of a computed tensor over storages that no other tensor names.
+/// The value of a stored tensor over storage ids of its own.
 fn renamed(node: &UOp) -> UOp {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     walk_values(std::slice::from_ref(node), |u| {
@@ -91,12 +91,12 @@ fn renamed(node: &UOp) -> UOp {
     node.substitute(&map)
 }
 
-/// The numbers of a node's storages.
+/// Ids of a node's storages.
 fn ids(node: &UOp) -> Vec<u64> {
     storages(node).into_iter().flatten().map(|s| s.storage.id()).collect()
 }
 
-/// Calls a function and computes everything that it returns or assigns to.
+/// Calls a function and realizes its results and the tensors that it assigns to.
 pub(super) fn observe<A: JitArg, R: JitOut>(
     args: &A,
     f: &mut impl FnMut(A) -> Result<R>,
@@ -136,7 +136,7 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
         let mut values = values.into_iter();
         Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
     });
-    // Printing writes an error down as text and goes on.
+    // Printing turns an error into text and continues.
     if let Some(what) = &capture.read {
         return Err(Error::Jit(what.clone()));
     }
@@ -164,8 +164,8 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     Ok((result, Observed { given, capture, outside, changed, literal, lazy }))
 }
 
-/// Every live tensor as it is now, and whose storage is whose. Where several share one they get
-/// names of their own for it.
+/// Every live tensor, and the owner of each storage. Tensors that share a storage get ids of their
+/// own for it.
 fn looked_at(own: &[Tensor]) -> (Vec<Before>, Owners) {
     let own: FxHashSet<*const Inner> = own.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let mut outside: Owners = FxHashMap::default();
@@ -192,11 +192,11 @@ impl Before {
     fn now(&self) -> Option<Tensor> {
         self.tensor.upgrade().map(Tensor)
     }
-    /// Is it one of those whose numbers these are?
+    /// The tensor, if its id is in the set.
     fn among(&self, ids: &FxHashSet<usize>) -> Option<Tensor> {
         if ids.contains(&(self.tensor.as_ptr() as usize)) { self.now() } else { None }
     }
-    /// A gradient that is left would be that of one call for all.
+    /// Refuses a gradient that is left on a parameter: replays would not update it.
     fn check_gradient(&self) -> Result<()> {
         let Some(t) = self.now() else { return Ok(()) };
         if t.grad().map(|g| g.id()) == self.grad {

@@ -1,5 +1,5 @@
-//! A replay: the memory of this call is found, what is written in place is made sure to be nobody
-//! else's, the tape runs, and tensors get their new values.
+//! A replay: finds the memory of this call, copies shared tensors that are written in place, runs
+//! the plan, and sets the new values of tensors.
 
 use super::args::{JitArg, JitOut, Leaf};
 use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
@@ -53,7 +53,7 @@ impl Locked<'_> {
 }
 
 impl<R: JitOut> Captured<R> {
-    /// What a call with these arguments does.
+    /// Replays the capture with these arguments.
     pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
         let mut span = profile::span(|| "replay".into());
         span.note("steps", || self.plan.len().into());
@@ -84,7 +84,7 @@ impl<R: JitOut> Captured<R> {
                         .or_insert_with(|| t.0.uop.write().unwrap_or_else(|e| e.into_inner()));
                 }
             }
-            // Another thread may have assigned meanwhile.
+            // Another thread may have assigned in between.
             if tensors.iter().copied().chain(&outside).all(|t| is_stored(&locked.node(t))) {
                 break;
             }
@@ -130,10 +130,10 @@ impl<R: JitOut> Captured<R> {
             .zip(&given)
             .filter(|(s, _)| matches!(s, Source::Outside { written: true, .. }))
             .map(|(_, b)| b);
-        // All memory is there before anything is written.
+        // All memory is allocated before anything is written.
         let buffers = self.plan.memory_for(&given)?;
         let ran = self.plan.replay(&buffers, &values);
-        // The old content is gone, also where the run failed half way.
+        // The old content is lost even if the replay failed.
         written.for_each(Buffer::overwritten);
         ran?;
         for (t, template) in &self.changed {
@@ -242,8 +242,8 @@ impl<R: JitOut> Captured<R> {
         Ok(values)
     }
 
-    /// Makes sure that nobody else reads memory that is written in place: who does keeps it, and
-    /// the tensor gets a copy.
+    /// Gives a tensor that is written in place memory of its own: if something else reads the
+    /// memory, the tensor gets a copy.
     fn own(
         &mut self,
         i: usize,
@@ -280,7 +280,7 @@ impl<R: JitOut> Captured<R> {
 }
 
 impl Outside {
-    /// The memory of a part now.
+    /// The current memory of a shard.
     fn memory(&self, locked: &Locked<'_>, part: usize) -> Result<Buffer> {
         let (node, on) = (locked.node(&self.tensor), self.tensor.device());
         let buffer = memory_of(&node, part)?;
@@ -291,7 +291,7 @@ impl Outside {
         {
             return Err(Error::Jit(format!(
                 "a tensor that the function uses is {} {:?} on {on} now, and one part of it was \
-                 {dtype} × {len} on {device} when it was captured; call reset() to capture anew",
+                 {dtype} × {len} on {device} when it was captured; call reset() to capture again",
                 node.dtype(),
                 node.shape()
             )));
@@ -300,7 +300,7 @@ impl Outside {
     }
 }
 
-/// The storage of a part.
+/// The storage of a shard.
 fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
     let parts = storages(node).ok_or_else(|| {
         Error::Jit("a tensor was assigned to while a replay was about to read it".into())
@@ -308,7 +308,7 @@ fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
     parts.get(part).copied().ok_or_else(|| {
         Error::Jit(
             "a tensor is not over the devices that it was captured on; call reset() to capture \
-             anew"
+             again"
                 .into(),
         )
     })
