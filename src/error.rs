@@ -1,6 +1,6 @@
-//! What a user can get wrong, as values. Every message names the operation, what it was given and,
-//! where there is one, the way out. What is *our* fault is not here: a broken invariant panics with
-//! the pass, the rule and the printed node.
+//! Errors of users, as values. Every message names the operation, its arguments and, if there is
+//! one, the remedy. Bugs of picograd are not here: a broken invariant panics with the pass, the
+//! rule and the printed node.
 
 use std::path::PathBuf;
 
@@ -14,25 +14,25 @@ pub enum Error {
     /// Shapes that do not fit together, or a size that cannot be.
     #[error("{op}: {msg}")]
     Shape {
-        /// The operation that was asked for.
+        /// The operation.
         op: &'static str,
-        /// What is wrong, with the shapes.
+        /// The problem, with the shapes.
         msg: String,
     },
     /// An axis or index outside the tensor.
     #[error("{op}: {msg}")]
     Index {
-        /// The operation that was asked for.
+        /// The operation.
         op: &'static str,
-        /// What is wrong, with the index and the bound.
+        /// The problem, with the index and the bound.
         msg: String,
     },
     /// A dtype that the operation does not take.
     #[error("{op}: {msg}")]
     DType {
-        /// The operation that was asked for.
+        /// The operation.
         op: &'static str,
-        /// What is wrong, with the dtypes.
+        /// The problem, with the dtypes.
         msg: String,
     },
     /// A gradient that cannot be taken.
@@ -52,7 +52,7 @@ pub enum Error {
     Parse {
         /// Line of the text, from 1.
         line: usize,
-        /// What was expected.
+        /// The accepted values.
         msg: String,
     },
     /// An optimisation that does not apply to this kernel: an expected value during search.
@@ -66,9 +66,9 @@ pub enum Error {
     /// The compiler of a device refused a kernel, could not be run, or ran too long.
     #[error("compile: {msg}{}", .source_at.as_ref().map(|p| format!("\nthe source is kept at {}", p.display())).unwrap_or_default())]
     Compile {
-        /// What the compiler said.
+        /// The compiler's message.
         msg: String,
-        /// Where the source was kept for a look.
+        /// The file of the rejected source.
         source_at: Option<PathBuf>,
     },
     /// A file that cannot be read or written.
@@ -76,15 +76,15 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         msg: String,
     },
-    /// A file, or bytes, that are not what their format says.
+    /// A malformed file, or malformed bytes.
     #[error("{at}: {msg}")]
     Format {
-        /// The file, or what the bytes were taken for.
+        /// The file, or the format of the bytes.
         at: String,
-        /// What is wrong, and where.
+        /// The problem, and its position.
         msg: String,
     },
     /// A state that does not fit the tensors that it is put into.
@@ -98,7 +98,7 @@ pub enum Error {
     OutOfMemory {
         /// The device.
         device: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: usize,
         /// Bytes held by picograd on that device at the time.
         held: usize,
@@ -106,7 +106,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same error, said of the operation that the user called.
+    /// The same error, attributed to the operation that the user called.
     pub(crate) fn of_op(self, op: &'static str) -> Error {
         match self {
             Error::Shape { msg, .. } => Error::Shape { op, msg },

@@ -19,9 +19,9 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-/// A kernel that is ready to run, with what it was made from.
+/// A kernel that is ready to run, with its program and source.
 pub struct Compiled {
-    /// What was applied.
+    /// The applied Opts.
     pub opts: Vec<Opt>,
     /// The linear program.
     pub program: Program,
@@ -47,14 +47,14 @@ impl Compiled {
     }
 }
 
-/// How optimisations are chosen.
+/// How Opts are chosen.
 #[derive(Clone)]
 pub enum Choice {
-    /// As the settings say: the heuristic, a search under `BEAM=n`, or nothing under `NOOPT=1`.
+    /// By the settings: the heuristic, beam search under `BEAM=n`, or none under `NOOPT=1`.
     Default,
     /// None.
     Nothing,
-    /// By a function of the kernel and the target, which returns the kernel with what it applied.
+    /// By a function of the kernel and the target, which returns the kernel with its Opts.
     By(Rc<Chooser>),
 }
 
@@ -77,7 +77,7 @@ pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// More programs than this and the cache starts anew, as the schedule cache does.
+/// The number of programs at which the cache is cleared, as the schedule cache is.
 const MOST: usize = 16_384;
 
 type Key = (UOp, DeviceName, bool);
@@ -87,7 +87,7 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
     PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// How many compiled programs are kept.
+/// The number of cached programs.
 pub fn programs() -> usize {
     lock().len()
 }
@@ -102,15 +102,14 @@ pub fn clear_programs() {
     lock().clear();
 }
 
-/// A kernel that is to be compiled: what it is kept under, the kernel with its optimisations, and
-/// how long choosing them took.
+/// A kernel to compile: its cache key, the kernel with its Opts, and the time to choose them.
 struct Chosen {
     key: Key,
     kernel: Kernel,
     time: Duration,
 }
 
-/// A program that is there already, or what is to be compiled.
+/// A cached program, or a kernel to compile.
 enum Known {
     Ready(Arc<Compiled>),
     Not(Chosen),
@@ -132,9 +131,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     let kernel = Kernel::new(ast.clone());
     let kernel = match (&choice, plain) {
         (Choice::By(f), _) => {
-            // What runs is what the list of optimisations makes of this kernel, and nothing else.
-            // The chooser may use tensor cores that round, which the default target lists on
-            // request.
+            // The Opts alone determine the program. The chooser may use tensor cores that round,
+            // which the default target lists on request.
             let chosen = f(&kernel, device.target());
             let cores = device.target().clone().with_tensor_cores(true, true);
             let applied = [device.target(), &cores].map(|t| kernel.apply_all(&chosen.opts, t));
@@ -156,7 +154,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
         _ => heuristic::choose(&kernel, device.target()),
     };
     let time = start.elapsed();
-    // A kernel that was optimised by hand is its own key: the optimised graph says all.
+    // A kernel that was optimized by hand is its own key: its AST contains the Opts.
     let key = match plain {
         Some(noopt) => (ast.clone(), device.code(), noopt),
         None => (kernel.ast.clone(), device.code(), true),
@@ -177,9 +175,9 @@ fn keep(key: Key, c: &Arc<Compiled>) {
     programs.insert(key, c.clone());
 }
 
-/// The program of a kernel on a device, compiled now if it was not before. The kernel is any that a
-/// user has at hand: it is verified first, and one that is malformed, could leave its buffers or is
-/// given as source text is an error.
+/// The program of any kernel on a device, compiled if it is not cached. The kernel is verified
+/// first: one that is malformed, may access memory out of bounds or is given as source text is an
+/// error.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let refused =
         |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
@@ -213,7 +211,7 @@ pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     Ok(c)
 }
 
-/// The program of a text of the user's.
+/// The program of a user's kernel text.
 fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
     let key = (ast.clone(), device.code(), true);
     if let Some(c) = lock().get(&key) {
@@ -269,13 +267,13 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
     Ok(c)
 }
 
-/// Compiles kernels together where that takes less time than one after the other. What does not
-/// compile so is left to [`compiled`], which says why.
+/// Compiles kernels together, which takes less time than one by one. Kernels that fail here are
+/// left to [`compiled`], which returns the error.
 pub fn compile_together<'a>(
     kernels: impl Iterator<Item = (&'a UOp, &'a DeviceName)>,
 ) -> Result<()> {
     let config = env::config()?;
-    // Who wants to see the code wants to see that of one kernel.
+    // `DEBUG=4` prints the source of single kernels.
     if config.debug >= 4 {
         return Ok(());
     }
@@ -322,7 +320,7 @@ pub fn compile_together<'a>(
     Ok(())
 }
 
-/// Counts programs that were made ready for a device, in so much time.
+/// Counts compiled programs of a device, and their compile time.
 fn count_compiled(device: &Device, made: &[CompiledKernel], compile_time: Duration) {
     let from_cache = made.iter().filter(|k| k.from_cache).count() as u64;
     count(
@@ -368,7 +366,7 @@ fn compile(
     Ok(Compiled::new(kernel.opts.clone(), program, made, times))
 }
 
-/// Machine code through the system's `objdump`, or as bytes where there is none.
+/// Disassembles machine code by the system's `objdump`, or prints its bytes if there is none.
 fn disassembly(code: &[u8]) -> String {
     let run = || -> Option<String> {
         let path = std::env::temp_dir().join(format!(

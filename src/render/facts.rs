@@ -1,5 +1,5 @@
-//! What the renderers ask of programs and dtypes alike: how small floats are laid out and held,
-//! which integers cannot overflow, and what names functions can have.
+//! Facts that all renderers need: the layout of small floats, the integers that cannot overflow,
+//! and valid function names.
 
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub(super) fn storage(scalar: Scalar) -> Scalar {
     }
 }
 
-/// Is it a float that is held as bits and converted by integer arithmetic?
+/// True for a float that is held as its bits and converted by integer arithmetic.
 pub(super) fn is_small(scalar: Scalar) -> bool {
     matches!(scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2)
 }
@@ -32,8 +32,7 @@ pub(super) struct Layout {
     pub mantissa: u32,
     pub bias: u32,
     pub bits: u32,
-    /// The code that overflow goes to: infinity, or the NaN of a layout that has none. Larger
-    /// codes are NaNs.
+    /// The code of overflow: infinity, or NaN in a layout without infinity. Larger codes are NaNs.
     pub over: u64,
     pub has_inf: bool,
 }
@@ -49,8 +48,8 @@ pub(super) fn layout(scalar: Scalar) -> Layout {
     }
 }
 
-/// The ids of integers that only serve addresses and loop bounds, and come from launch positions
-/// and loop counters alone: they are known not to overflow.
+/// The ids of integers that only serve addresses and loop bounds, and are computed from launch
+/// positions and loop counters alone: they cannot overflow.
 pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     let mut pure: FxHashSet<u64> = FxHashSet::default();
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
@@ -73,8 +72,8 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     found
 }
 
-/// Can a sum or product of integers leave its dtype? The user's own arithmetic on counters may, and
-/// wraps then.
+/// True if a sum or product of integers can overflow its dtype. A user's arithmetic on counters
+/// may, and wraps then.
 fn wraps(u: &UOp) -> bool {
     let [x, y] = u.src() else { return false };
     if !u.dtype().is_int() {
@@ -94,8 +93,7 @@ fn wraps(u: &UOp) -> bool {
     }
 }
 
-/// What every renderer begins with: the name is looked at, and what refuses everything else in the
-/// name of the language comes back.
+/// Checks the kernel's name, and returns the function that makes the renderer's errors.
 pub(super) fn begin<'a>(
     target: &'a Target,
     name: &str,
@@ -111,7 +109,7 @@ pub(super) fn begin<'a>(
     }
 }
 
-/// Can it be the name of a function?
+/// True if it is a valid function name.
 fn is_identifier(name: &str) -> bool {
     !name.is_empty()
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -1,7 +1,7 @@
 //! Renderers: linear program to source text of one language.
 //!
 //! In: the list of UOps of a lowered kernel, or one built by hand. Out: [`Rendered`], the text of
-//! one kernel with its prelude kept apart, so that several kernels can share one module.
+//! one kernel with a separate prelude, so that several kernels can share one module.
 //!
 //! A renderer knows a language and no device: no driver or compiler is needed to read its text.
 //!
@@ -44,7 +44,7 @@ pub struct Rendered {
     /// Includes, macros, types and helper functions that the kernel needs, in order. Equal names
     /// mean equal items, so that a module of several kernels contains each item once.
     pub prelude: Vec<String>,
-    /// The kernel itself, with the wrapper that calls it where the language has one.
+    /// The kernel itself, with the wrapper that calls it if the language has one.
     pub body: String,
     /// The name of the kernel in `body`.
     pub entry: String,
@@ -114,8 +114,8 @@ fn lines<S: AsRef<str>>(items: &[S]) -> String {
 
 /// Turns a linear program into the source text of one language.
 pub trait Renderer: Send + Sync {
-    /// What the language and its usual device support, which lowering respects so that the program
-    /// can be rendered.
+    /// The capabilities of the language and its usual device, which lowering respects so that the
+    /// program can be rendered.
     fn target(&self) -> &Target;
 
     /// Renders a kernel called `name`. Every operand precedes its user in the list; only a `Const`

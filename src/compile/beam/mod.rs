@@ -1,15 +1,15 @@
 //! The search for optimisations: a kernel and a device in, the list of `Opt`s whose program was
 //! fastest on the device itself out.
 //!
-//! It is a beam search. It begins with the kernel as it is, with what the heuristic makes of it,
-//! and with parts of that list. In each round everything that is one `Opt` away from the
-//! best `width` kernels is lowered, compiled and timed on memory with random values, and the best
-//! of all go on, until a round brings nothing more or time is up.
+//! A beam search. It begins with the unoptimized kernel, the heuristic's choice, and prefixes of
+//! that list. In each round every kernel that is one `Opt` away from the best `width` kernels is
+//! lowered, compiled and timed on random values, and the best of all survive, until a round gains
+//! too little or time is up.
 //!
-//! What holds: a candidate that does not compile, never ends, faults, or computes other values than
-//! the kernel without optimisations is left out, and the search goes on. Programs that are the same
-//! are timed once. In the end the best and what the heuristic chose are timed in turns, so that it
-//! is not left to chance which of them comes out.
+//! **Invariant:** a candidate that does not compile, does not end, faults, or computes other values
+//! than the unoptimized kernel is dropped, and the search continues. Equal programs are timed once.
+//! In the end the best and the heuristic's choice are timed alternately, so that noise does not
+//! decide.
 
 mod scratch;
 mod trial;
@@ -32,43 +32,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A round that gains less than this is the last, and what is not faster than the heuristic's by
-/// this is not chosen.
+/// The gain below which a round is the last, and below which the heuristic's choice is kept.
 const WORTH: f64 = 0.985;
 /// Steps, for each second that there is, above which a kernel without optimisations is not run: it
 /// would take much of the time, or more.
 const MOST_PLAIN: f64 = 4e8;
-/// One that does so many times what the heuristic's does, such as each row anew for every element
-/// of it, is not even tried: on a GPU nothing stops a run.
+/// A candidate with this multiple of the heuristic's work, such as one that recomputes each row for
+/// every element, is not tried: nothing stops a run on a GPU.
 const MOST_STEPS: f64 = 32.0;
 /// Programs that are longer than this take long to compile and were never seen to win, unless the
 /// heuristic's own is as long.
 const MOST_UOPS: usize = 3000;
-/// A candidate that takes so many times as long as the best is not timed again.
+/// A candidate that takes this multiple of the best time is not timed again.
 const FAR_SLOWER: u32 = 2;
-/// How often a candidate is run at least and at most, and for how long where that is between the
-/// two.
+/// Runs of a candidate at least and at most, and the time limit between the two.
 const RUNS: (usize, usize) = (3, 40);
 const MEASURED: Duration = Duration::from_millis(6);
-/// A run that takes this long is not disturbed much by what it finds cold.
+/// A run of this length is hardly affected by cold caches.
 const LONG: Duration = Duration::from_millis(120);
-/// What the first run of a candidate may take at least: it touches its memory for the first time.
+/// The minimum time limit of a first run, which touches its memory for the first time.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How much of a first run may be due to that.
+/// The part of a first run that may be due to that.
 const COLD: Duration = Duration::from_millis(5);
-/// How often the best of all are timed in turns.
+/// Alternating timings of the best candidates.
 const TURNS: usize = 3;
 
-/// How far to search.
+/// The extent of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beam {
-    /// How many kernels go from a round to the next: `BEAM`.
+    /// The beam width: `BEAM`.
     pub width: usize,
-    /// How long to search for one kernel: `BEAM_SECONDS`.
+    /// The time limit of one kernel: `BEAM_SECONDS`.
     pub seconds: f64,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     /// The optimisations to apply.
@@ -77,17 +75,17 @@ pub struct Tuned {
     pub time: Duration,
     /// Its time with those that the heuristic chooses.
     pub heuristic: Duration,
-    /// How many different programs were compiled.
+    /// Compiled programs.
     pub tried: usize,
-    /// How long the search took.
+    /// The duration of the search.
     pub took: Duration,
 }
 
 /// A change to every executable before it is tried: for tests, which make bad ones.
 type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
 
-/// The kernel with what a search found for it, in this process or in an earlier one. Where nothing
-/// can be searched, with what the heuristic chooses.
+/// The kernel with the Opts that a search found, in this process or an earlier one; with the
+/// heuristic's choice if nothing can be timed.
 pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kernel> {
     let key = key(&kernel.ast, device);
     if let Some(known) = recall(disk_cache::global(), key, beam.width)
@@ -104,13 +102,13 @@ pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) ->
     }
 }
 
-/// Searches for a kernel, whatever was found before. `None` where there is nothing to time: the
-/// device runs nothing, or there is no memory for it.
+/// Searches for the Opts of a kernel, without the disk cache. `None` if nothing can be timed: the
+/// device runs nothing, or there is not enough memory.
 pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tuned>> {
     search(&Kernel::new(ast.clone()), device, beam, &|e| e)
 }
 
-/// What a tuned list depends on.
+/// The cache key of a tuned list.
 fn key(ast: &UOp, device: &Device) -> CacheKey {
     CacheKey::of(&[
         b"opts 1",
@@ -120,7 +118,7 @@ fn key(ast: &UOp, device: &Device) -> CacheKey {
     ])
 }
 
-/// A list that was kept, where the search for it was at least as wide.
+/// A cached list, if its search was at least as wide.
 fn recall(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
     let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
     let (searched, opts) = text.split_once('\n')?;
@@ -148,7 +146,7 @@ struct Timed {
     candidate: Candidate,
     executable: Arc<dyn Executable>,
     time: Duration,
-    /// Was everything tried that is one `Opt` away from it?
+    /// True if all its neighbours were tried.
     expanded: bool,
 }
 
@@ -157,7 +155,7 @@ struct Search<'a> {
     deadline: Instant,
     wrap: Wrap<'a>,
     scratch: Scratch,
-    /// What the kernel without optimisations computes.
+    /// The outputs of the unoptimized kernel.
     expected: Vec<Vec<u8>>,
     /// Programs that were tried, by the hash of their text.
     seen: FxHashSet<u128>,
@@ -199,8 +197,9 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         most_steps,
         best: None,
     };
-    // These two are trusted, and the first that runs says what is right. The plain one may be more
-    // than a driver has patience for; the other is what runs without a search.
+    // These two are trusted, and the first that runs defines the expected values. The unoptimized
+    // kernel may exceed a driver's time limit; the heuristic's choice is what runs without a
+    // search.
     let list = chosen.kernel.opts.clone();
     let plain = if plain.program.estimate.steps <= MOST_PLAIN * beam.seconds {
         s.trusted(plain).unwrap_or(None)
@@ -222,7 +221,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         kept.sort_by_key(|t| t.time);
         kept.truncate(beam.width.max(1));
         let mut next: Vec<Candidate> = Vec::new();
-        // What the heuristic chose is in the first beam, however many are faster.
+        // The heuristic's choice is in the first beam, however many are faster.
         for t in kept.iter_mut().chain([&mut by_heuristic]).filter(|t| !t.expanded) {
             t.expanded = true;
             for k in heuristic::actions(&t.candidate.kernel, device.target()) {
@@ -260,7 +259,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     Ok(Some(found))
 }
 
-/// Lowers a kernel. One that cannot be is a mistake of ours, and says so, but not a reason to stop.
+/// Lowers a kernel. A failure is a bug of ours: it is reported, and the search continues.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
     let lower = || {
@@ -277,7 +276,7 @@ fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     }
 }
 
-/// A line for whoever looks for mistakes in picograd.
+/// Prints a line for developers of picograd.
 fn report(kernel: &Kernel, why: &str) {
     eprintln!(
         "picograd: BEAM left out {} with {}: {why}; this is a bug in picograd",
@@ -287,7 +286,7 @@ fn report(kernel: &Kernel, why: &str) {
 }
 
 impl Search<'_> {
-    /// Was this program not tried before, and is it of a size that may win?
+    /// True if this program is new, and small enough to win.
     fn is_new(&mut self, c: &Candidate) -> bool {
         let small =
             c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
@@ -313,7 +312,7 @@ impl Search<'_> {
         Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
     }
 
-    /// The times of those that compile, come back and are right.
+    /// The times of the candidates that compile, return and compute the expected values.
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
         let _alone = buffer::writing();
@@ -330,8 +329,7 @@ impl Search<'_> {
                             timed.push(Timed { candidate, executable, time, expanded: false });
                         }
                         Ok(None) => {}
-                        // A launch that is refused is left out; of a device that is lost nothing
-                        // more is to be had.
+                        // A rejected launch drops the candidate; a lost device ends the search.
                         Err(e) => {
                             if self.device.synchronize().is_err() {
                                 let kernel = &candidate.kernel;
@@ -351,8 +349,8 @@ impl Search<'_> {
         Ok(timed)
     }
 
-    /// How the first runs end. What runs in this process as machine code could end it, and so runs
-    /// in a copy first.
+    /// The results of the first runs. Machine code could end this process, so that it first runs in
+    /// a forked one.
     fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
         let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
         let to_try: Vec<_> = compiled
@@ -370,14 +368,13 @@ impl Search<'_> {
             .collect()
     }
 
-    /// The time of a first run, on one thread in place of so many, after which a second is not
-    /// worth it.
+    /// The time of a first run on one thread, above which a second run is not worth it.
     fn hopeless(&self, threads: usize) -> Duration {
         self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
     }
 
-    /// Times the best and what the heuristic chose in turns. Returns the best, where it is faster
-    /// by more than chance.
+    /// Times the best and the heuristic's choice alternately. Returns the best if it is faster by
+    /// more than noise.
     fn final_turns<'t>(
         &mut self,
         by_heuristic: &mut Timed,
@@ -398,7 +395,7 @@ impl Search<'_> {
         Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time.as_secs_f64() < heuristic * WORTH))
     }
 
-    /// Compiles together, or one by one where somebody is refused.
+    /// Compiles candidates together, or one by one if one is rejected.
     fn compile(&self, candidates: Vec<Candidate>) -> Vec<(Candidate, Arc<dyn Executable>)> {
         let programs: Vec<&Program> = candidates.iter().map(|c| &c.program).collect();
         let compile = |programs: &[&Program]| -> Result<Vec<Arc<dyn Executable>>> {
@@ -431,7 +428,7 @@ impl Search<'_> {
         self.time(executable, &c.program).map(Some)
     }
 
-    /// The least of several times. Nobody else runs kernels meanwhile.
+    /// The minimum of several times, while no other kernels run.
     fn time(&self, executable: &dyn Executable, program: &Program) -> Result<Duration> {
         let places = self.scratch.places();
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
@@ -451,8 +448,7 @@ impl Search<'_> {
     }
 }
 
-/// What is shown meanwhile: a line that changes on a terminal, a line at the end elsewhere at
-/// `DEBUG=1`.
+/// Progress: a line that is rewritten on a terminal, a line at the end elsewhere under `DEBUG=1`.
 struct Progress {
     name: String,
     terminal: bool,

@@ -1,5 +1,5 @@
-//! Memory for trying kernels on: inputs with random values, outputs that can be put back as they
-//! were, and the comparison of what two kernels made.
+//! Memory to try kernels on: inputs with random values, outputs that can be restored, and the
+//! comparison of outputs.
 
 use crate::device::{Device, Memory, MemoryRef};
 use crate::dtype::{Const, DType, Scalar, read, write};
@@ -12,7 +12,8 @@ use crate::lower::Program;
 const DRAWN: usize = 65_521;
 /// Outputs up to this many bytes are compared whole.
 const WHOLE: usize = 4 << 20;
-/// Of longer ones so many pieces, of so many bytes each. A multiple of every element's size.
+/// Of longer buffers, the number of compared pieces and the bytes of each: a multiple of every
+/// element size.
 const PIECES: usize = 8;
 const PIECE: usize = 512 << 10;
 
@@ -21,10 +22,10 @@ struct Slot {
     memory: Memory,
     dtype: DType,
     bytes: usize,
-    /// What it held at first, where the kernel writes to it.
+    /// Its initial content, if the kernel writes to it.
     before: Option<Vec<u8>>,
-    /// Are its values steps of sums of floats, as in a cast or a comparison? Another order of the
-    /// sum may then make another integer of it.
+    /// True if its integers come from sums of floats, as by a cast or a comparison: another order
+    /// of the sum may give another integer.
     steps: bool,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// For a kernel's program. An error where there is not enough memory.
+    /// Allocates memory for a program. An error if there is not enough.
     pub(super) fn new(ast: &UOp, program: &Program, device: &Device) -> Result<Scratch> {
         let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
         let steps = |arg: &UOp| {
@@ -70,17 +71,17 @@ impl Scratch {
         Ok(Scratch { slots: program.args.iter().enumerate().map(slot).collect::<Result<_>>()? })
     }
 
-    /// Does anything happen on this device?
+    /// True if the device runs kernels.
     pub(super) fn is_real(&self) -> bool {
         !self.slots.iter().any(|s| matches!(s.memory, Memory::Null))
     }
 
-    /// What to give a kernel.
+    /// The arguments of a kernel.
     pub(super) fn places(&self) -> Vec<MemoryRef<'_>> {
         self.slots.iter().map(|s| MemoryRef { memory: &s.memory, offset: 0 }).collect()
     }
 
-    /// Puts back what kernels have written to.
+    /// Restores the buffers that kernels have written.
     pub(super) fn restore(&mut self) -> Result<()> {
         for slot in &mut self.slots {
             if let Some(values) = slot.before.take() {
@@ -91,12 +92,12 @@ impl Scratch {
         Ok(())
     }
 
-    /// What is in the outputs now, or in parts of them.
+    /// The outputs, or parts of them.
     pub(super) fn outputs(&self) -> Result<Vec<Vec<u8>>> {
         self.slots.iter().filter(|s| s.before.is_some()).map(Slot::contents).collect()
     }
 
-    /// Where two lists of outputs differ by more than another order of operations explains.
+    /// The difference between two lists of outputs, if the order of operations does not explain it.
     pub(super) fn difference(&self, expected: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
         let outputs = self.slots.iter().filter(|s| s.before.is_some()).zip(expected).zip(got);
         outputs.enumerate().find_map(|(i, ((slot, e), g))| {
@@ -151,7 +152,7 @@ fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
     let size = dtype.itemsize();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
-        // The xorshift of Marsaglia: enough for values that nobody looks at.
+        // Marsaglia's xorshift: good enough for test values.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -173,7 +174,7 @@ fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
     Ok(values)
 }
 
-/// How far apart two floats of a dtype may be that were summed in another order.
+/// The tolerance between two floats of a dtype that were summed in different orders.
 fn tolerance(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F64 => 1e-9,
@@ -182,7 +183,7 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Is there a sum or a product of floats, whose last digits depend on its order?
+/// True if there is a sum or a product of floats, whose last digits depend on its order.
 fn sums_floats(value: &UOp) -> bool {
     let rounds = |u: &UOp| {
         u.op() == Op::Reduce
@@ -195,11 +196,10 @@ fn sums_floats(value: &UOp) -> bool {
 /// The part of a value that may be lost to a quotient, at most.
 const LOST: f64 = 0.05;
 
-/// Of integers that are steps of sums, one in so many may be another. A wrong kernel has more that
-/// are.
+/// The fraction of integers from sums that may differ. A wrong kernel exceeds it.
 const STEPS: usize = 16;
 
-/// The middle one; 0 where there is none.
+/// The median; 0 if there is none.
 fn median(mut list: Vec<f64>) -> f64 {
     let middle = list.len() / 2;
     if list.is_empty() { 0.0 } else { *list.select_nth_unstable_by(middle, f64::total_cmp).1 }
@@ -214,10 +214,9 @@ fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<Stri
         bytes.chunks_exact(size).map(|b| read(b, dtype).as_f64(dtype)).collect()
     };
     let (expected, got) = (values(expected), values(got));
-    // A sum of terms of both signs may be near zero; what it lost is lost against the terms.
+    // A sum of terms of both signs may be near zero; its error is relative to the terms.
     let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-    // What was divided by such a sum is larger than the rest, and has lost as many digits as it is
-    // larger.
+    // A quotient by such a sum is larger than the rest, and has lost as many digits.
     let usual = median(expected.iter().filter(|x| x.is_finite()).map(|x| x.abs()).collect());
     let most = (LOST / tolerance(dtype)).max(1.0);
     let lost = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
@@ -234,8 +233,8 @@ fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<Stri
     };
     let mut wrong = apart(&close);
     if steps {
-        // The next integer is what the last digit of a sum can make of it; few are on the edge, and
-        // fewer choose between far ones.
+        // The last digit of a sum can change an integer by one; few are on the edge, and fewer
+        // choose between distant values.
         let next =
             |a: f64, b: f64| (a - b).abs() <= 1.0 + tolerance(DType::F32) * a.abs().max(b.abs());
         let far = apart(&next);

@@ -1,5 +1,5 @@
-//! Tests of the search: what comes out is valid, right and kept; candidates that hang, fault or
-//! compute something else are survived; time is kept to.
+//! Tests of the search: its result is valid, correct and cached; candidates that hang, fault or
+//! compute other values are dropped; the time limit is respected.
 
 use crate::compile::beam::*;
 use crate::device::testing::TempDir;
@@ -9,7 +9,7 @@ use crate::lower::Launch;
 use crate::{DType, Tensor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The CPU, where it compiles.
+/// The CPU, if it compiles.
 fn cpu() -> Option<Device> {
     Device::get("CPU").inspect_err(|e| eprintln!("skipped: {e}")).ok()
 }
@@ -26,7 +26,7 @@ fn stored(shape: [usize; 2], device: &Device) -> Tensor {
     Tensor::rand(shape).cast(DType::F32).to(device.name().as_str()).contiguous().realize().unwrap()
 }
 
-/// What a bad executable does.
+/// The behaviour of a bad executable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bad {
     Hangs,
@@ -66,7 +66,7 @@ impl Executable for Wrapped {
             // SAFETY: the first output of the kernels of these tests has more than four bytes.
             unsafe { h.ptr().cast::<f32>().write(1234.5) };
         }
-        // A liar would be chosen if nobody looked.
+        // Without the check of values, a wrong kernel would be chosen.
         Ok(if self.bad.is_some() { Duration::from_nanos(1) } else { time })
     }
     fn machine_code(&self) -> Option<&[u8]> {
@@ -100,7 +100,7 @@ fn runs_that_do_not_come_back_are_survived() {
         Some(Bad::Refuses | Bad::Panics) => Fate::Refused,
     });
     assert_eq!(fates, expected);
-    // Where time is up nobody is waited for.
+    // After the time limit nothing is waited for.
     let start = Instant::now();
     let fates = trial::fates(
         &candidates[3..6],
@@ -210,7 +210,7 @@ fn what_was_found_is_recalled_where_the_search_was_as_wide() {
     remember(&store, key, &device, 1, &Tuned { opts: Vec::new(), ..found });
     assert_eq!(recall(&store, key, 1), Some(Vec::new()), "nothing may be the best");
     assert_eq!(store.contents().unwrap().entries[&(EntryKind::Opts, "INTERP".to_string())].0, 1);
-    // What makes no sense is as good as nothing.
+    // An invalid entry is ignored.
     for text in ["", "4", "x\nUPCAST:0:4", "4\nUPCAST:0"] {
         store.put(&[CacheEntry {
             key,

@@ -1,10 +1,9 @@
-//! The first run of machine code that nobody has run before, in a process of its own: one that
-//! never ends is killed, and one that faults ends only that process.
+//! The first run of new machine code, in a forked process: one that does not end is killed, and one
+//! that faults ends only that process.
 //!
-//! The process is a copy of ours, with our memory as it is now; what a kernel writes there is gone
-//! with it. It runs candidate after candidate and says so after each, so that one copy is enough
-//! where all are well. Threads do not survive the copy, so the pool runs all shares of a kernel on
-//! the one that does.
+//! The fork has a copy of our memory; writes of a kernel end with it. It runs candidate after
+//! candidate and reports after each, so that one fork is enough if all succeed. Threads do not
+//! survive the fork, so that the pool runs all tasks on the one that does.
 
 use crate::device::{Executable, MemoryRef};
 use crate::lower::Launch;
@@ -13,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// How the first run of a candidate ended.
+/// The result of a candidate's first run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
     /// It came back after this time, on one thread.
@@ -26,11 +25,10 @@ pub(super) enum Fate {
     Died,
 }
 
-/// What a run that did not come back by itself says.
+/// The description of a run that did not return.
 const GAVE_UP: u64 = u64::MAX;
 
-/// How the first run of each ends, which may take so long. Where the deadline passes the rest is
-/// not tried.
+/// The results of the first runs within a time limit. After the deadline the rest is not tried.
 pub(super) fn fates(
     candidates: &[(&dyn Executable, Launch)],
     places: &[MemoryRef],
@@ -47,8 +45,8 @@ pub(super) fn fates(
     fates
 }
 
-/// Runs candidates until one does not come back, and says how each ended. `false` where nothing can
-/// be tried.
+/// Runs candidates until one does not return, and records each result. `false` if nothing can be
+/// tried.
 fn run_some(
     candidates: &[(&dyn Executable, Launch)],
     places: &[MemoryRef],
@@ -115,7 +113,7 @@ fn run_some(
     true
 }
 
-/// Is there something to read, or the end, within this time?
+/// True if there is data to read, or the end, within this time.
 fn readable(file: &impl AsRawFd, patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {

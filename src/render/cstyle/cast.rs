@@ -74,8 +74,7 @@ fn saturate(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     Ok(format!("{name}({x})"))
 }
 
-/// The least value of an integer type, and the first past its greatest: both are floats of either
-/// width exactly.
+/// The minimum of an integer type, and its maximum plus one: both are exact in either float width.
 pub(super) fn limits(to: Scalar) -> (f64, f64) {
     let dtype = DType { scalar: to, lanes: 1 };
     if dtype.is_unsigned() {
@@ -85,8 +84,9 @@ pub(super) fn limits(to: Scalar) -> (f64, f64) {
     }
 }
 
-/// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of
-/// more than 53 bits the low 11 are dropped, and the last bit kept is set if one of them was.
+/// A 64-bit integer as an f64 that rounds to any small float as the integer itself would: of more
+/// than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them was (round
+/// to odd).
 fn odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
     let name = format!("{}_to_odd_f64", storage(from));
     cx.helper(&name, DType::F64, |cx| {

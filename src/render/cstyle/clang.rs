@@ -63,8 +63,7 @@ fn typedef(cx: &mut Cx, dtype: DType) -> String {
     name
 }
 
-/// The same vector where it lies in memory among scalars: aligned as they are, and allowed to alias
-/// them.
+/// The same vector in memory among scalars: aligned as they are, and allowed to alias them.
 fn typedef_in_memory(cx: &mut Cx, dtype: DType) -> String {
     let dtype = in_memory(dtype);
     let name = format!("{}_u", typedef(cx, dtype));
@@ -93,7 +92,7 @@ impl Dialect for Clang {
     }
 
     fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String> {
-        // The size of a vector has to be a power of two; other numbers of lanes are structs.
+        // The size of a vector must be a power of two; other lane counts are structs.
         dtype.lanes.is_power_of_two().then(|| typedef(cx, dtype))
     }
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String {
@@ -166,7 +165,7 @@ impl Dialect for Clang {
                 if scalar == Scalar::F32 { "f" } else { "" }
             ));
         }
-        // The C library's own, declared by hand. They are native for f64 alone.
+        // Functions of the C library, declared by hand. They are native for f64 only.
         let params = vec!["double"; op.arity()].join(", ");
         cx.need(&name, || format!("double {name}({params});"));
         Some(name)

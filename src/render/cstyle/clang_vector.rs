@@ -17,7 +17,7 @@ pub(super) fn held(dtype: DType) -> DType {
     DType { scalar, lanes: dtype.lanes }
 }
 
-/// Signed integers of the width of another dtype: what a comparison of it gives.
+/// Signed integers of the width of another dtype: the result of its comparisons.
 fn mask_of(dtype: DType) -> DType {
     let scalar =
         [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64][width_index(held(dtype).bits())];
@@ -50,7 +50,7 @@ fn as_bools(cx: &mut Cx, mask: String, from: DType) -> Text {
     Ok(format!("__builtin_convertvector({mask},{})", cx.ty(DType::I32.vec(from.lanes))?))
 }
 
-/// A vector expression for an op, or none where it is done lane by lane.
+/// A vector expression for an op; `None` if it is computed lane by lane.
 pub(super) fn alu(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     let (op, dtype, from) = (alu.op, alu.dtype, alu.from);
     if is_small(from.scalar) && !matches!(op, Op::Cast | Op::Bitcast | Op::Where) {
@@ -160,7 +160,7 @@ fn shift(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     Ok(Operand::plain(format!("({x}{sign}{amount})")))
 }
 
-/// Small floats convert through f32, where that is exact, and otherwise lane by lane.
+/// Small floats convert through f32 if that is exact, and otherwise lane by lane.
 fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
     let (dtype, from) = (alu.dtype, alu.from);
     let f32s = DType::F32.vec(dtype.lanes);

@@ -1,5 +1,4 @@
-//! CUDA C. One rounding per op needs `--fmad=false`; everything else is what the compiler does by
-//! default.
+//! CUDA C. One rounding per op needs `--fmad=false`; all other options have their defaults.
 
 use super::dialect::{
     Address, Alu, Dialect, Element, KernelSource, KernelText, Words, XYZW, load_aligned, storage,
@@ -13,8 +12,8 @@ use crate::ir::{Op, SpecialKind, TensorCore, UOp};
 use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
-/// Renders CUDA C, for NVRTC: no header is needed. Buffers have to start at multiples of 16 bytes,
-/// unless it is told otherwise.
+/// Renders CUDA C for NVRTC, without headers. Buffers must start at multiples of 16 bytes, except
+/// after [`unaligned`](Cuda::unaligned).
 #[derive(Clone, Debug)]
 pub struct Cuda {
     target: Target,
@@ -34,8 +33,8 @@ impl Cuda {
             aligned: true,
         }
     }
-    /// Without tensor cores, or with those that round f32 as well, as [`Target::with_tensor_cores`]
-    /// says.
+    /// Disables tensor cores, or enables those that round f32 too; see
+    /// [`Target::with_tensor_cores`].
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
         Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
     }
@@ -83,8 +82,8 @@ const TENSOR_CORES: u32 = 80;
 /// Threads of a warp.
 const WARP: usize = Target::cuda().warp;
 
-/// Are vectors of the dtype held as words, two lanes in each? A tensor core takes words, and words
-/// are what memory gives.
+/// True if vectors of the dtype are held as words of two lanes, as tensor cores and memory accesses
+/// take them.
 fn in_words(dtype: DType) -> bool {
     matches!(dtype.scalar, Scalar::F16 | Scalar::BF16) && matches!(dtype.lanes, 4 | 8)
 }
@@ -94,7 +93,7 @@ fn word(lo: &str, hi: &str) -> String {
     format!("((unsigned int)({lo})|((unsigned int)({hi})<<16))")
 }
 
-/// The name that CUDA's vector types and their makers start with.
+/// The prefix of CUDA's vector types and of their constructors.
 fn vector_stem(scalar: Scalar) -> &'static str {
     match storage(scalar) {
         Scalar::I8 => "char",
@@ -168,9 +167,9 @@ impl Dialect for Cuda {
             _ => format!("__longlong_as_double({value})"),
         }
     }
-    /// The assembler of CUDA 13.0 makes a choice between -0.0 and a whole number one of integers,
-    /// and loses the sign. It does not where an instruction chooses bits; a choice of bits in C
-    /// becomes one of numbers again.
+    /// The assembler of CUDA 13.0 turns a choice between -0.0 and a whole number into one of
+    /// integers, and loses the sign. It does not if an instruction chooses bits; a choice of bits
+    /// in C becomes one of numbers again.
     fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         let (name, ty, width, letter) = match scalar {
             Scalar::F32 => ("choose_f32", "float", "b32", "f"),
@@ -308,10 +307,10 @@ impl Dialect for Cuda {
             prelude.push("#define NAN (__int_as_float(0x7fffffff))".to_string());
         }
         let threads: usize = k.local.iter().product();
-        // 512 threads at a time have 128 registers each. With more registers and fewer threads
-        // nothing hides what loads take.
+        // With 512 threads in flight each has 128 registers. With more registers per thread there
+        // are too few threads to hide the latency of loads.
         let bounds = match 512 / threads {
-            // A warp's tile of a product by tensor cores is most of what registers there are.
+            // The tile of a warp in a tensor-core product takes most registers.
             n @ 2..=4 if !k.tensor_cores => format!("{threads},{n}"),
             _ => threads.to_string(),
         };

@@ -1,5 +1,5 @@
-//! Where the languages of the family differ: a table of words, and a few hooks for what is more
-//! than a word.
+//! The differences between the languages of the C family: a table of keywords, and hooks for the
+//! rest.
 
 use super::prelude::Cx;
 use super::value::Operand;
@@ -13,7 +13,7 @@ pub(super) use crate::render::facts::{is_small, storage};
 /// [`Error`](crate::error::Error) of it.
 pub(super) type Text = Result<String, String>;
 
-/// The words of a language.
+/// The keywords of a language.
 pub(super) struct Words {
     /// Types of 8, 16, 32 and 64 bits, signed.
     pub signed: [&'static str; 4],
@@ -27,34 +27,34 @@ pub(super) struct Words {
     pub long: &'static str,
     /// Infinity and NaN of `float`.
     pub special32: [&'static str; 2],
-    /// Infinity and NaN of `double`; none where there is no `double`.
+    /// Infinity and NaN of `double`; `None` if there is no `double`.
     pub special64: Option<[&'static str; 2]>,
-    /// What stands before a helper function.
+    /// The qualifiers of a helper function.
     pub helper: &'static str,
     /// The address spaces of kernel arguments and of local memory, as a pointer type starts with
     /// them.
     pub global: &'static str,
     pub local: &'static str,
-    /// What a declaration of local memory starts with.
+    /// The qualifiers of an array in shared memory.
     pub local_array: &'static str,
-    /// The statement that makes a workgroup meet; none where a workgroup is one thread.
+    /// The barrier statement of a workgroup; `None` if a workgroup is one thread.
     pub barrier: Option<&'static str>,
-    /// Is signed overflow undefined, so that arithmetic on signed data goes through unsigned
-    /// types?
+    /// True if signed overflow is undefined, so that arithmetic on signed data uses unsigned types.
     pub wrap_by_cast: bool,
 }
 
-/// What a kernel is made of besides its statements.
+/// The parts of a kernel.
 pub(super) struct KernelText {
     /// The arguments by slot: slot, element dtype, whether it is stored to.
     pub args: Vec<(usize, DType, bool)>,
     /// Extents of the positions in a workgroup, by dimension.
     pub local: [usize; 3],
-    /// Does the program read its thread number?
+    /// True if the program reads its thread number.
     pub threaded: bool,
-    /// Has it products by tensor cores, which take many registers?
+    /// True if it uses tensor cores, which take many registers.
     pub tensor_cores: bool,
-    /// Does it multiply floats, so that a compiler could fuse a multiplication and an addition?
+    /// True if it multiplies floats, so that a compiler could contract a multiplication and an
+    /// addition.
     pub multiplies: bool,
     pub body: String,
 }
@@ -69,12 +69,12 @@ pub(super) struct KernelSource {
 
 /// A place in memory: `base+offset`.
 pub(super) struct Address<'a> {
-    /// The address space of the pointer, as a word before the type.
+    /// The address space of the pointer, as a qualifier before the type.
     pub space: &'static str,
     pub base: &'a str,
     pub offset: &'a str,
-    /// Is the place proven to be a multiple of the vector's size, given that the buffer's start is
-    /// one?
+    /// True if the offset is proven to be a multiple of the vector's size, given that the buffer is
+    /// aligned.
     pub aligned: bool,
 }
 
@@ -115,31 +115,29 @@ pub(super) trait Dialect: Send + Sync {
     fn target(&self) -> &Target;
     fn words(&self) -> &Words;
 
-    /// The name of the language's own type for a vector; none where it has none, and a struct
-    /// stands in.
+    /// The name of the language's vector type; `None` if it has none, and a struct is used.
     fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String>;
     /// A vector of that type from the text of its lanes.
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String;
     /// One lane of a named vector of that type.
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
 
-    /// A read of a whole vector of a type of its own; none where it is read lane by lane.
+    /// Reads a whole vector of a native type; `None` if it is read lane by lane.
     fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String>;
-    /// The statement that writes a whole vector; none where it is written lane by lane.
+    /// The statement that writes a whole vector; `None` if it is written lane by lane.
     fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String>;
-    /// A short form of an op on vectors of a type of their own; none where it is done lane by lane.
+    /// A short form of an op on native vectors; `None` if it is computed lane by lane.
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;
-    /// Are ops lane by lane put into helper functions? Otherwise they are written out where they
-    /// stand.
+    /// True if lane-by-lane ops are put into helper functions; otherwise they are written in place.
     fn lanes_in_helpers(&self) -> bool {
         false
     }
 
-    /// The bits of a scalar as another type of the same width, where one of the two is `float` or
-    /// `double`.
+    /// Reinterprets the bits of a scalar as another type of the same width, one of the two being
+    /// `float` or `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
-    /// The registers that hold what a thread has of a matrix for a tensor core; none where the
-    /// language has no tensor cores.
+    /// The registers of a thread's part of a tensor-core operand; `None` if the language has no
+    /// tensor cores.
     fn fragment(&self, _: &mut Cx, _: Scalar, _: &[Element]) -> Option<Vec<String>> {
         None
     }
@@ -147,8 +145,8 @@ pub(super) trait Dialect: Send + Sync {
     fn wmma(&self, _: &mut Cx, _: &TensorCore, _: [&[String]; 2], _: &str) -> Option<String> {
         None
     }
-    /// What the thread holds whose number in the workgroup, which has so many, differs in these
-    /// bits; none where the language cannot say it.
+    /// The value of the thread of the workgroup whose number differs in these bits; `None` if the
+    /// language has no shuffle.
     fn shuffle(&self, _value: &str, _bits: usize, _threads: usize) -> Option<String> {
         None
     }
@@ -156,8 +154,8 @@ pub(super) trait Dialect: Send + Sync {
     fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         format!("({condition}?{x}:{y})")
     }
-    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, where the language has something shorter
-    /// than integer arithmetic.
+    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, if the language has a shorter form than
+    /// integer arithmetic.
     fn half(&self) -> [Option<&'static str>; 2] {
         [None, None]
     }
@@ -166,7 +164,7 @@ pub(super) trait Dialect: Send + Sync {
     /// The expression for a position in the launch grid. `extents` are those of all dimensions of
     /// the kind.
     fn position(&self, kind: SpecialKind, dim: usize, extents: &[usize]) -> Option<String>;
-    /// The struct that stands in for a vector, from the text of its lanes.
+    /// The struct that replaces a vector, from the text of its lanes.
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("({name}){{{{{lanes}}}}}")
     }

@@ -9,7 +9,7 @@ use super::value::{Form, Operand, minus};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
 
-/// The result of an op on scalars. `index` says that its integers are known not to overflow.
+/// The result of an op on scalars. `index` is true if its integers cannot overflow.
 pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, String> {
     let (op, dtype, from) = (alu.op, alu.dtype.scalar(), alu.from.scalar());
     let x = &alu.args[0];
@@ -53,7 +53,7 @@ pub(super) fn comparison(op: Op, from: DType, x: &str, y: &str) -> Operand {
         Op::Eq => "==",
         _ => "!=",
     };
-    // `!(x<y)` is `x>=y` only where there is no NaN.
+    // `!(x<y)` is `x>=y` only without NaN.
     let form = if op == Op::Lt && from.is_float() {
         Form::Plain
     } else {
@@ -136,8 +136,8 @@ fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Oper
     Ok(Operand::plain(format!("{name}({},{})", args[0].text, args[1].text)))
 }
 
-/// What a language with operators writes for an op, before casts: `(x+y)`, `(x-y)`, `(-x)`.
-/// Operands of vectors may be scalars of the same type.
+/// The text of an op with operators, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of vectors
+/// may be scalars of the same type.
 pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
     let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
     fn text(o: &Operand) -> &str {
@@ -208,8 +208,7 @@ fn integer(
             ));
         }
     };
-    // Signed overflow is undefined where the compiler has no -fwrapv: such arithmetic goes through
-    // the unsigned type.
+    // Signed overflow is undefined without -fwrapv: such arithmetic uses the unsigned type.
     let wraps = matches!(op, Op::Add | Op::Mul | Op::Shl);
     let through_unsigned =
         cx.dialect.words().wrap_by_cast && wraps && dtype.is_signed_int() && bits >= 32 && !index;
@@ -245,7 +244,7 @@ fn integer(
         Operand::plain(format!("({}{shift}{})", args[0].text, count(cx, &args[1], through)?))
     };
     if through_unsigned {
-        // What is negated is remembered as it was before the casts.
+        // A negated value is remembered as it was before the casts.
         let form = match &result.form {
             Form::Negated(_) => {
                 Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone())
@@ -262,8 +261,8 @@ fn integer(
     Ok(result)
 }
 
-/// A shift count. One outside the width is undefined in C, even where the result is not used, so
-/// only its low bits are taken.
+/// A shift count. One outside the width is undefined in C, even if the result is not used, so that
+/// only its low bits are used.
 pub(super) fn count(cx: &Cx, y: &Operand, scalar: Scalar) -> Text {
     let mask = i64::from(scalar.bits()) - 1;
     match y.literal {

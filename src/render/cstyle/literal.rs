@@ -21,12 +21,12 @@ pub(super) fn literal(cx: &Cx, value: Const, dtype: DType) -> Result<Operand, St
     })
 }
 
-/// Has the literal all bits set; for floats, is it -1?
+/// True if the literal has all bits set, or is -1 as a float.
 pub(super) fn is_ones(x: &Operand, scalar: Scalar) -> bool {
     x.literal.is_some_and(|c| c == Const::Int(-1).normalize(DType { scalar, lanes: 1 }))
 }
 
-/// The absolute value of a literal below zero, where it has one that is a literal of the same type.
+/// The absolute value of a negative literal, if it is a literal of the same type.
 pub(super) fn below_zero(cx: &Cx, x: &Operand, scalar: Scalar) -> Option<String> {
     let dtype = DType { scalar, lanes: 1 };
     match x.literal? {
@@ -75,7 +75,7 @@ pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
     })
 }
 
-/// Whole numbers are written out: the shortest digits that give 2³² back are not those of 2³².
+/// Whole numbers have all digits: the shortest digits that give 2³² back are not those of 2³².
 fn digits(value: f64, shortest: String) -> String {
     if value.fract() == 0.0 && value.abs() < 1e12 { format!("{value:.1}") } else { shortest }
 }

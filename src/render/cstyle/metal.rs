@@ -14,8 +14,8 @@ use crate::ir::{Op, SpecialKind, UOp};
 use crate::render::{Rendered, Renderer};
 use crate::target::Target;
 
-/// Renders Metal's shading language. Buffers have to start at multiples of 16 bytes, unless it is
-/// told otherwise.
+/// Renders Metal Shading Language. Buffers must start at multiples of 16 bytes, except after
+/// [`unaligned`](Metal::unaligned).
 #[derive(Clone, Debug)]
 pub struct Metal {
     target: Target,

@@ -1,8 +1,8 @@
 //! The C family: one walker over the linear program, and a dialect for each language.
 //!
-//! In comes the list of UOps, out comes source text. A value with one use is written where it is
-//! used, if it stays short; every other value gets a name by its kind. Loads always get a name, so
-//! no read moves past a write.
+//! In: the list of UOps. Out: source text. A value with one use is written in place if it stays
+//! short; every other value gets a name by its kind. Loads always get a name, so that no read moves
+//! past a write.
 
 mod cast;
 mod clang;
@@ -59,7 +59,7 @@ fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<Rendered> {
 /// A value that has been met.
 struct Value {
     operand: Operand,
-    /// Is it a name or as short as one, so that it may be written any number of times?
+    /// True if it is a name or as short as one, so that it may be repeated.
     named: bool,
 }
 
@@ -67,7 +67,7 @@ struct Walker<'a> {
     cx: Cx<'a>,
     plan: Plan,
     values: FxHashMap<u64, Value>,
-    /// How many names of a kind are taken.
+    /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
     /// Extents of launch dimensions, by kind.
     extents: FxHashMap<SpecialKind, Vec<usize>>,
@@ -136,7 +136,7 @@ impl<'a> Walker<'a> {
         self.line_of(&[text]);
     }
 
-    /// A line that is put together from parts.
+    /// A line of several parts.
     fn line_of(&mut self, parts: &[&str]) {
         (0..=self.open.len()).for_each(|_| self.body.push_str("  "));
         parts.iter().for_each(|part| self.body.push_str(part));
@@ -234,7 +234,7 @@ impl<'a> Walker<'a> {
                     .ok_or("the language has no tensor cores")?;
                 self.declare(u, "wmma", Operand::plain(text))?;
             }
-            // It is a line of its own, so that all threads come to it.
+            // A statement of its own, so that all threads execute it.
             (Op::Shuffle, Arg::Shuffle(bits)) => {
                 let threads =
                     self.extents.get(&SpecialKind::Local).map_or(1, |e| e.iter().product());
@@ -303,12 +303,12 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Remembers a value under a name that stands in the text already.
+    /// Records a value under a name that is already in the text.
     fn name(&mut self, u: &UOp, name: String) {
         self.remember(u, Operand::plain(name));
     }
 
-    /// Remembers a value under names that stand in the text already.
+    /// Records a value under names that are already in the text.
     fn remember(&mut self, u: &UOp, operand: Operand) {
         if let Some((_, inside)) = self.open.last_mut() {
             inside.push(u.id());
@@ -323,7 +323,7 @@ impl<'a> Walker<'a> {
         kind.to_string() + &(*taken - 1).to_string()
     }
 
-    /// What a thread has of a matrix for a tensor core, as registers.
+    /// A thread's part of a tensor-core operand, as registers.
     fn registers(&mut self, dtype: DType, elements: &[Element]) -> Result<Vec<String>, String> {
         let dialect = self.cx.dialect;
         dialect
@@ -446,8 +446,8 @@ impl<'a> Walker<'a> {
             .map(Operand::from_lanes)
     }
 
-    /// The buffer and the offset of an index. The offset has to be a name where it is written more
-    /// than once.
+    /// The buffer and the offset of an index. The offset must be a name if it is written more than
+    /// once.
     fn place(
         &mut self,
         Index { buffer, index: offset, .. }: Index<'_>,

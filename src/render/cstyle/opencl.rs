@@ -68,7 +68,7 @@ impl Dialect for OpenCl {
     }
 
     fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String> {
-        // There are no vectors of bools: bytes of 0 and 1 stand in.
+        // OpenCL has no vectors of bools: bytes of 0 and 1 are used instead.
         let element = cx.element_type(dtype).ok()?;
         matches!(dtype.lanes, 2 | 3 | 4 | 8 | 16).then(|| format!("{element}{}", dtype.lanes))
     }
@@ -123,8 +123,8 @@ impl Dialect for OpenCl {
         let buffer = |(slot, dtype, _): &(usize, DType, bool)| {
             format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())
         };
-        // A buffer may begin anywhere in its memory, and OpenCL has no pointers on the host to say
-        // where: the place comes beside it, in elements.
+        // A buffer may begin anywhere in its memory, and OpenCL has no pointers on the host: the
+        // offset is another argument, in elements.
         let params: Vec<String> = k
             .args
             .iter()

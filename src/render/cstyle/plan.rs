@@ -1,5 +1,5 @@
-//! What is decided before a line is written: which values are written where they are used, which
-//! integers are index arithmetic, which arguments are stored to.
+//! Analysis before rendering: which values are written in place, which integers are index
+//! arithmetic, and which arguments are written.
 
 use crate::dtype::Const;
 use crate::ir::typed::Wmma;
@@ -16,8 +16,8 @@ pub(super) struct Plan {
     /// Single lanes and negations, which are as short as a name if their operand has one, and may
     /// then be written any number of times.
     pub short: FxHashSet<u64>,
-    /// Integers that only serve addresses and loop bounds, and come from launch positions and loop
-    /// counters alone: they are known not to overflow.
+    /// Integers that only serve addresses and loop bounds, and are computed from launch positions
+    /// and loop counters alone: they cannot overflow.
     pub index: FxHashSet<u64>,
     /// Vectors that a tensor core takes a matrix from.
     pub fragments: FxHashSet<u64>,
@@ -27,8 +27,8 @@ pub(super) struct Plan {
     pub reads_acc: FxHashSet<u64>,
 }
 
-/// The operands whose values a node writes into its text. An index is transparent: it stands in the
-/// text of its loads and stores.
+/// The operands whose values a node writes into its text. An index is transparent: it is part of
+/// the text of its loads and stores.
 pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let src = u.src();
     let (first, second): (&[UOp], &[UOp]) = match u.op() {
@@ -57,8 +57,8 @@ impl Plan {
         plan
     }
 
-    /// Two clocks run along the list: one ticks where the straight line of code ends, the other
-    /// where an accumulator changes.
+    /// Two clocks run along the list: one ticks at the end of each basic block, the other when an
+    /// accumulator changes.
     fn find_inline(&mut self, uops: &[UOp]) {
         let mut last_use: FxHashMap<u64, (usize, [usize; 2])> = FxHashMap::default();
         let mut defined: Vec<[usize; 2]> = Vec::with_capacity(uops.len());
@@ -101,15 +101,15 @@ impl Plan {
     }
 }
 
-/// Is it `x * -1`, which is written `-x`?
+/// True for `x * -1`, which is written `-x`.
 fn is_negation(u: &UOp) -> bool {
     let minus_one =
         |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
     u.as_mul().is_some_and(|m| !u.dtype().is_bool() && minus_one(m.y))
 }
 
-/// Is the integer a multiple of `n`, for every value of the counters in it? False where that is not
-/// seen at once.
+/// True if the integer is a multiple of `n` for every value of its counters; false if that is not
+/// obvious.
 pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
     is_multiple_within(u, n, 12)
 }

@@ -1,5 +1,5 @@
-//! What stands before a kernel: types and helper functions, each once and only if used, in the
-//! order in which they were first needed.
+//! The prelude of a kernel: types and helper functions, each once and only if used, in the order of
+//! their first use.
 
 use super::dialect::{Dialect, Text, storage, width_index};
 use crate::dtype::{DType, Scalar};
@@ -12,8 +12,7 @@ pub(super) struct Cx<'a> {
     pub items: Vec<String>,
     /// True once a vector is accessed through a pointer of its own type.
     pub aligned: bool,
-    /// The types that were asked for, so that their names are put together once; nothing for a
-    /// vector that the language has no type for.
+    /// The type names so far; `None` for a vector without a native type.
     types: FxHashMap<DType, Option<String>>,
 }
 
@@ -28,7 +27,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Adds a line of the prelude unless its name is there.
+    /// Adds a line to the prelude unless its name exists.
     pub fn need(&mut self, name: &str, line: impl FnOnce() -> String) {
         if !self.names.contains(name) {
             self.names.insert(name.to_string());
@@ -36,8 +35,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Adds a helper function unless it is there. `make` gives its parameters and body, and is free
-    /// to need others: they come before it.
+    /// Adds a helper function unless it exists. `make` returns its parameters and body, and may add
+    /// other helpers, which precede it.
     pub fn helper(
         &mut self,
         name: &str,
@@ -68,7 +67,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Has the language a vector type of its own for it?
+    /// True if the language has a native vector type for it.
     pub fn has_vector(&mut self, dtype: DType) -> bool {
         self.vector_type(dtype).is_some()
     }
@@ -104,7 +103,7 @@ impl<'a> Cx<'a> {
         self.scalar_type(if dtype.is_bool() { Scalar::U8 } else { dtype.scalar })
     }
 
-    /// A struct of lanes, where the language has no such vector.
+    /// A struct of lanes, for a vector without a native type.
     fn struct_type(&mut self, dtype: DType) -> Text {
         let held = storage(dtype.scalar);
         let name = format!("{held}x{}", dtype.lanes);
@@ -134,8 +133,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The lane that a loop has come to, in a dialect that puts ops lane by lane into helpers:
-    /// there brackets pick a lane.
+    /// The lane at a loop counter, in a dialect that puts lane-by-lane ops into helpers: brackets
+    /// select a lane there.
     pub fn lane_at(&mut self, dtype: DType, vector: &str, counter: &str) -> String {
         let place = if self.has_vector(dtype) { "" } else { ".v" };
         if dtype.is_bool() {

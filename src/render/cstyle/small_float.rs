@@ -7,7 +7,7 @@ use super::prelude::Cx;
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::layout;
 
-/// The words that differ between a function of scalars and the same function of vectors.
+/// The parts that differ between a function of scalars and the same function of vectors.
 struct Kit {
     lanes: u16,
     /// The float and the unsigned integer that the work is done in, and the type of the code.

@@ -1,11 +1,10 @@
-//! What the walker knows of a value: its text, and enough of its form to write `x-y` for `x +
-//! y*-1`.
+//! The renderer's view of a value: its text, and enough of its form to write `x-y` for `x + y*-1`.
 
 use crate::dtype::Const;
 use crate::ir::Op;
 use std::rc::Rc;
 
-/// How a text came about, where that allows a shorter one around it.
+/// The form of a text, if it allows a shorter one around it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
     Plain,
@@ -24,12 +23,12 @@ pub(super) enum Form {
 /// A value as text.
 #[derive(Clone, Debug)]
 pub(super) struct Operand {
-    /// Empty for a vector that is put together where it is used; then `lanes` has it.
+    /// Empty for a vector that is built where it is used, from `lanes`.
     pub text: String,
     pub form: Form,
     /// The value of a literal.
     pub literal: Option<Const>,
-    /// The text of each lane, of a literal vector or one put together from scalars.
+    /// The text of each lane of a literal vector, or of one built from scalars.
     pub lanes: Option<Rc<[String]>>,
 }
 
@@ -37,7 +36,7 @@ impl Operand {
     pub fn plain(text: impl Into<String>) -> Operand {
         Operand { text: text.into(), form: Form::Plain, literal: None, lanes: None }
     }
-    /// A vector that is put together from these.
+    /// A vector built from these lanes.
     pub fn from_lanes(lanes: Vec<String>) -> Operand {
         Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes.into()) }
     }
@@ -49,7 +48,7 @@ impl Operand {
         let lanes = self.lanes.as_ref()?;
         lanes.iter().all(|l| *l == lanes[0]).then(|| lanes[0].as_str())
     }
-    /// The characters that it takes where it is written.
+    /// The characters of its text.
     pub fn len(&self) -> usize {
         self.text.len()
             + self.lanes.as_ref().map_or(0, |l| {

@@ -8,7 +8,7 @@ use super::value::{Form, Operand};
 use crate::dtype::DType;
 use crate::ir::{Group, Op};
 
-/// The value as a whole vector; one that is put together is built here.
+/// The value as a whole vector, which is built here if it is a list of lanes.
 pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     match &x.lanes {
         Some(lanes) if x.text.is_empty() => cx.build(dtype, lanes),
@@ -16,13 +16,13 @@ pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     }
 }
 
-/// The same of a value that nobody else wants.
+/// The same for a value without other uses.
 pub(super) fn into_whole(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
     if x.lanes.is_some() && x.text.is_empty() { whole(cx, &x, dtype) } else { Ok(x.text) }
 }
 
-/// The operands as an operator takes them: one of the two may stay a scalar where its type is
-/// surely that of a lane.
+/// The operands of an operator: one of the two may stay a scalar if its type is surely that of a
+/// lane.
 pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<Operand>, String> {
     let mut free = dtype.bits() >= 32 && !dtype.is_bool() && !is_small(dtype.scalar);
     let all = args.iter().all(|a| a.splat().is_some());
@@ -116,8 +116,8 @@ pub(super) fn lanes(
         .collect()
 }
 
-/// Is the op long on each lane, so that a loop is better than each lane written out? Short ones are
-/// written out because compilers make one vector instruction of them then.
+/// True if the op is long on each lane, so that a loop is better than unrolled lanes. Short ones
+/// are unrolled, because compilers then make one vector instruction of them.
 fn is_heavy(alu: &Alu) -> bool {
     let long = alu.op == Op::Cast && (is_small(alu.dtype.scalar) || is_small(alu.from.scalar));
     !alu.dtype.is_bool()

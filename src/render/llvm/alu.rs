@@ -101,7 +101,8 @@ impl LlvmWriter<'_> {
             Op::Mul => self.two("fmul", dtype, &x[0], &x[1]),
             Op::Div => self.two("fdiv", dtype, &x[0], &x[1]),
             Op::Max | Op::Min => {
-                // A literal comes first: it is no NaN, or both are, so the test for NaN goes away.
+                // A literal comes first: it is not NaN, or both are, so that the NaN test is
+                // dropped.
                 let last = u.expect_binary().1.as_const();
                 let literal_last = last.is_some();
                 let (x, y) = if literal_last { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
@@ -163,8 +164,8 @@ impl LlvmWriter<'_> {
             Op::CMod => choose("srem", "urem").to_string(),
             Op::And | Op::Or | Op::Xor => op.name().to_lowercase(),
             Op::Shl | Op::Shr => {
-                // A count past the width has no result, even where that is not used, so only its
-                // low bits are taken.
+                // A count past the width is poison, even if the result is not used, so that only
+                // its low bits are used.
                 let mask = i64::from(dtype.bits()) - 1;
                 let count = match u.expect_binary().1.as_const() {
                     Some(Const::Int(v)) => literal(Const::Int(v & mask), dtype),

@@ -1,5 +1,5 @@
 //! Conversions, exactly as [`Const::cast`](crate::dtype::Const::cast) defines them. Small floats
-//! are converted by integer arithmetic, but for f16 from and to f32, which is one instruction.
+//! are converted by integer arithmetic, except f16 from and to f32, which is one instruction.
 
 use super::text::{literal, suffix, ty};
 use super::{LlvmWriter, Text};
@@ -235,8 +235,9 @@ impl LlvmWriter<'_> {
         self.convert("trunc", work, &code, to)
     }
 
-    /// A 64-bit integer as an f64 that rounds on to any small float as the integer itself would: of
-    /// more than 53 bits the low 11 are dropped, and the last bit kept is set if one of them was.
+    /// A 64-bit integer as an f64 that rounds to any small float as the integer itself would: of
+    /// more than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them
+    /// was (round to odd).
     fn odd(&mut self, from: DType, x: &str) -> String {
         let (u64s, f64s) = (like(from, Scalar::U64), like(from, Scalar::F64));
         let zero = int(0, u64s);

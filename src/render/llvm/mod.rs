@@ -1,8 +1,8 @@
-//! LLVM's language, as text. In comes the list of UOps, out comes a module with one kernel.
+//! LLVM IR as text. In: the list of UOps. Out: a module with one kernel.
 //!
-//! Every value is a name that is set once. Accumulators are no memory: a loop or a guarded region
-//! that changes one has a phi for it, so the text needs no optimisation before machine code is made
-//! of it. What comes out is for LLVM 15 and later, where pointers have no type.
+//! The text is in SSA form. Accumulators are not in memory: a loop or a masked region that changes
+//! one has a phi for it, so that the text needs no optimization before code generation. It is for
+//! LLVM 15 and later, with opaque pointers.
 //!
 //! No instruction has a fast-math flag: one rounding per op, as in C with `-ffp-contract=off`.
 
@@ -21,7 +21,7 @@ use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Text, or why there is none. The node is added to the reason where it becomes an [`Error`].
+/// Text, or why there is none. The caller adds the node and makes an [`Error`] of it.
 type Text = std::result::Result<String, String>;
 
 /// Renders LLVM's language: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that
@@ -55,7 +55,7 @@ impl Renderer for Llvm {
     }
 }
 
-/// What is known in a region, and ends with it.
+/// The values of a region, which end with it.
 #[derive(Default)]
 struct Scope {
     values: FxHashMap<u64, String>,
@@ -65,19 +65,19 @@ struct Scope {
     places: FxHashMap<(u64, u64), String>,
 }
 
-/// An open loop or guarded region.
+/// An open loop or masked region.
 struct Region {
     opened: UOp,
     scope: Scope,
-    /// The label of a loop's body, or of what follows a guarded region.
+    /// The label of a loop's body, or of the block after a masked region.
     label: String,
-    /// The block that the region was entered from, and what accumulators held there.
+    /// The block that the region was entered from, and the accumulators there.
     from: String,
     before: Vec<(u32, String)>,
     /// Of a loop: the lines of its phis, and the accumulator that each is of; none for the
     /// counter.
     phis: Vec<(usize, Option<u32>)>,
-    /// Is there a guarded region around a loop, because it may have no turn?
+    /// True if a masked region is around a loop, because its trip count may be zero.
     guarded: bool,
 }
 
@@ -94,7 +94,7 @@ struct LlvmWriter<'a> {
     open: Vec<Region>,
     /// The block that is being written.
     block: String,
-    /// What each accumulator holds now, by number, and its dtype.
+    /// The current value of each accumulator, by number, and its dtype.
     accs: BTreeMap<u32, (String, DType)>,
     /// The accumulators that each loop changes.
     changed: FxHashMap<u64, Vec<u32>>,
@@ -105,7 +105,7 @@ struct LlvmWriter<'a> {
     /// Offsets that addresses are not made from, because they are at a fixed distance from
     /// another, and that nothing else needs.
     folded: FxHashSet<u64>,
-    /// How many names of a kind are taken.
+    /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
 }
 
@@ -138,7 +138,7 @@ impl<'a> LlvmWriter<'a> {
             (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
         let mut threads = Vec::new();
         for u in uops {
-            // An index needs its condition and, below, what its offset comes from.
+            // An index uses its mask and, below, the base of its offset.
             used.extend(u.src().iter().skip(if u.op() == Op::Index { 2 } else { 0 }).map(UOp::id));
             match (u.op(), u.arg()) {
                 (Op::Range, _) => open.push(u.id()),
@@ -249,7 +249,7 @@ impl<'a> LlvmWriter<'a> {
         self.open.last_mut().map_or(&mut self.scope, |r| &mut r.scope)
     }
 
-    /// What some scope knows, the innermost first.
+    /// A value of some scope, the innermost first.
     fn known(&self, get: impl Fn(&Scope) -> Option<&String>) -> Option<String> {
         self.open.iter().rev().map(|r| &r.scope).chain([&self.scope]).find_map(get).cloned()
     }
@@ -370,7 +370,7 @@ impl<'a> LlvmWriter<'a> {
         self.value(u, text);
     }
 
-    /// A loop is tested at its end; one that may have no turn stands in a guarded region.
+    /// A loop is tested at its end; one whose trip count may be zero is in a masked region.
     fn open_loop(&mut self, u: &UOp) -> std::result::Result<(), String> {
         let Some(Range { extent, id, .. }) = u.as_range() else {
             return Err("it has no number".to_string());
@@ -388,7 +388,7 @@ impl<'a> LlvmWriter<'a> {
         let mut phis = vec![(self.lines.len(), None)];
         self.line(format!("{name} = phi {} [ 0, %{from} ]", ty(u.dtype())));
         for acc in self.changed.get(&u.id()).cloned().unwrap_or_default() {
-            // One that is defined inside is set anew in each turn.
+            // An accumulator that is defined inside is set again in each iteration.
             let Some((before, dtype)) = self.accs.get(&acc).cloned() else { continue };
             phis.push((self.lines.len(), Some(acc)));
             let inside = self.define("acc", &format!("phi {} [ {before}, %{from} ]", ty(dtype)));
@@ -496,8 +496,8 @@ impl<'a> LlvmWriter<'a> {
         })
     }
 
-    /// A guarded load reads the buffer's first elements where it is not valid, and drops them:
-    /// there is no branch, and memory is never left.
+    /// A masked load reads the buffer's first elements where the mask is false, and drops them:
+    /// there is no branch, and every access is in bounds.
     fn load(&mut self, u: &UOp) -> Text {
         let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
         let dtype = u.dtype();

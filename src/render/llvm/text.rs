@@ -61,8 +61,8 @@ fn scalar(value: Const, dtype: DType) -> String {
         Const::Float(_) if storage(dtype.scalar) != dtype.scalar => {
             value.to_bits(dtype).to_string()
         }
-        // A decimal has to be exactly the value, which short ones are; the rest is the bits of a
-        // double, also for a float.
+        // A decimal must be exact, which short ones are; all others are the bits of a double, also
+        // for a float.
         Const::Float(v) if (v * 16.0).fract() == 0.0 && v.abs() < 65536.0 => format!("{v:?}"),
         Const::Float(v) => format!("{:#018X}", v.to_bits()).replace("0X", "0x"),
     }

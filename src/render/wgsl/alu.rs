@@ -27,8 +27,8 @@ impl WgslWriter<'_> {
         if matches!(op, Op::Shl | Op::Shr) {
             args[1] = counts(&src[1], &args[1]);
         }
-        // What is made of literals alone is computed by the compiler, which takes what it calls an
-        // overflow for a mistake. A name hides a literal from it.
+        // The compiler computes expressions of literals itself, and rejects an overflow. A name
+        // hides a literal from it.
         if src.iter().all(|s| s.as_const().is_some()) {
             let hidden = self.define("lit", &args[0][0].clone());
             args[0] = vec![hidden; args[0].len()];
@@ -90,8 +90,8 @@ impl WgslWriter<'_> {
     }
 }
 
-/// Shift counts, which are unsigned. Only their low bits are taken: one past the width is a
-/// mistake, even where the result is not used.
+/// Shift counts, which are unsigned. Only their low bits are used: one past the width is an error,
+/// even if the result is not used.
 fn counts(u: &UOp, lanes: &[String]) -> Lanes {
     let mask = u.dtype().bits() - 1;
     match u.as_int() {

@@ -44,7 +44,7 @@ impl WgslWriter<'_> {
             _ if held == wanted => narrowed(to, x),
             _ if !is_wide(from) && !is_wide(to) => narrowed(to, &format!("bitcast<{wanted}>({x})")),
             _ if is_wide(from) && is_wide(to) => format!("{wanted}({x})"),
-            // To 64 bits the sign goes up first; from them the upper half is dropped first.
+            // A widening to 64 bits extends the sign first; a narrowing drops the upper half first.
             _ if is_wide(to) => {
                 let (grown, wide) =
                     if held == "i32" { ("to_i64", "i64") } else { ("to_u64", "u64") };

@@ -74,7 +74,7 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          { return 0lu; } if (u >= 0x5f800000u) { return 18446744073709551615lu; } return \
          whole(u); }",
     ),
-    // The upper 32 digits round as all do, if the last of them says whether there are more.
+    // The upper 32 bits round as all do, if the last of them is set for a nonzero remainder.
     (
         "u64_to_f32",
         &[],
@@ -97,7 +97,7 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          return vec2<u32>(v.y<<(n-32u), 0u); } return vec2<u32>((v.x<<n)|(v.y>>(32u-n)), v.y<<n); \
          }",
     ),
-    // What falls off leaves a one in the last place.
+    // Bits that are shifted out set the last place (sticky bit).
     (
         "down64",
         &[],
@@ -136,8 +136,7 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          add64(add64(vec2<u32>(mid>>20u, mid<<12u), vec2<u32>(high>>8u, high<<24u)), \
          vec2<u32>(0u, b*d)); }",
     ),
-    // The product has 48 digits, the sum 62 with what falls off below: it is rounded once, at the
-    // end.
+    // The product has 48 bits, the sum 62 with the sticky bit: it is rounded once, at the end.
     (
         "fused",
         &["hidden", "digits", "times24", "add64", "sub64", "up64", "down64"],

@@ -48,7 +48,7 @@ impl Argument {
     fn name(&self, piece: usize) -> String {
         if piece == 0 { format!("data{}", self.slot) } else { format!("data{}_{piece}", self.slot) }
     }
-    /// The type of what is bound.
+    /// The type of a binding.
     fn bound(&self) -> &'static str {
         match (self.is_packed(), self.stored) {
             (true, true) => "atomic<u32>",
@@ -56,8 +56,8 @@ impl Argument {
             _ => ty(self.dtype.scalar).expect("it was looked at before"),
         }
     }
-    /// A function's body that does `each` with the piece of the element `i`, given the piece and
-    /// the place in it.
+    /// A function body that applies `each` to the piece of the element `i`, by the piece and the
+    /// index in it.
     fn by_piece(&self, each: impl Fn(&str, &str) -> String) -> String {
         let place = if self.pieces == 1 {
             "i".to_string()
@@ -78,7 +78,7 @@ impl Argument {
             each(&self.name(0), &place)
         )
     }
-    /// Bits of an element, and the shift to its place in a word.
+    /// Bits of an element, and the shift to its position in a word.
     fn field(&self) -> (u32, String) {
         let bits = 32 >> self.packed;
         (bits, format!("u32(i&{})*{bits}u", (1 << self.packed) - 1))
@@ -172,7 +172,7 @@ fn field(scalar: Scalar, value: &str, mask: u32) -> String {
 }
 
 impl WgslWriter<'_> {
-    /// The declarations of all buffers, and of where they begin.
+    /// The declarations of all buffers, and of their start offsets.
     pub(super) fn bindings(&self) -> Vec<String> {
         let mut out = Vec::new();
         let mut number = 0;
@@ -198,7 +198,7 @@ impl WgslWriter<'_> {
         out
     }
 
-    /// Where the buffer of an index is: the argument, if it is one, and its name; and the index.
+    /// The buffer of an index: the argument, if it is one, and its name; and the offset.
     fn place(
         &mut self,
         Index { buffer, index: offset, .. }: Index<'_>,
@@ -254,7 +254,7 @@ impl WgslWriter<'_> {
         let Some((valid, alt)) = guard else {
             return Ok(reads.iter().map(|r| self.define("val", r)).collect());
         };
-        // Both sides of a `select` are computed, and what is not valid must not be read.
+        // Both sides of a `select` are evaluated, and a masked element must not be read.
         let ty = ty(dtype.scalar)?;
         let names: Lanes = reads.iter().map(|_| self.fresh("val")).collect();
         for (name, alt) in names.iter().zip(&alt) {

@@ -1,5 +1,4 @@
-//! WGSL, the shading language of WebGPU. In comes the list of UOps, out comes a module with one
-//! entry point.
+//! WGSL, the shading language of WebGPU. In: the list of UOps. Out: a module with one entry point.
 //!
 //! Every value is a name that is set once, and every lane of a vector has a name of its own: what
 //! runs the text makes vectors of threads, not of lanes. The language has neither pointers nor
@@ -23,7 +22,7 @@ use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Text, or why there is none. The node is added to the reason where it becomes an [`Error`].
+/// Text, or why there is none. The caller adds the node and makes an [`Error`] of it.
 type Text = std::result::Result<String, String>;
 /// The text of each lane.
 type Lanes = Vec<String>;
@@ -31,10 +30,10 @@ type Lanes = Vec<String>;
 /// Most workgroups in a dimension of a launch, on every device.
 const MOST_GROUPS: usize = 65_535;
 
-/// How a multiplication and an addition are made to round once.
+/// How a fused multiply-add is computed with one rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fma {
-    /// By `fma`, on an adapter where that does.
+    /// By `fma`, on an adapter whose `fma` rounds once.
     Native,
     /// In `f64`, which the adapter has.
     Doubles,
@@ -60,8 +59,8 @@ impl Wgsl {
     pub const fn new() -> Wgsl {
         Wgsl::with(Target::wgsl(), 128 << 20, Fma::Integers)
     }
-    /// For a device that was looked at: how many bytes a binding has at most, and what rounds a
-    /// fused multiplication and addition once.
+    /// For a device with this limit of bytes per binding, and this way to compute a fused
+    /// multiply-add.
     pub const fn with(target: Target, binding: usize, fma: Fma) -> Wgsl {
         Wgsl { target, binding, fma }
     }
@@ -69,13 +68,13 @@ impl Wgsl {
     pub const fn piece(&self) -> usize {
         1 << self.binding.ilog2()
     }
-    /// How many pieces a buffer is bound as. It may begin anywhere in its first 256 bytes.
+    /// The number of bindings of a buffer. It may begin anywhere in its first 256 bytes.
     pub const fn pieces(&self, bytes: usize) -> usize {
         let most = bytes.saturating_add(256);
         if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
     }
-    /// The workgroups of a launch: those of the program, folded where a dimension has more than the
-    /// device takes. The kernel does nothing in those that are too many.
+    /// The workgroups of a launch: those of the program, folded if a dimension exceeds the device's
+    /// limit. The kernel does nothing in excess workgroups.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
         folded(extents(uops, SpecialKind::Group))
     }
@@ -129,7 +128,7 @@ fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
     sizes
 }
 
-/// As many workgroups or a few more, in dimensions that are short enough.
+/// As many workgroups or a few more, with each dimension within the limit.
 fn folded(groups: [usize; 3]) -> [usize; 3] {
     if groups.iter().all(|n| *n <= MOST_GROUPS) {
         return groups;
@@ -154,9 +153,9 @@ struct WgslWriter<'a> {
     body: String,
     /// Loops and conditions that are open.
     open: Vec<UOp>,
-    /// What is known in each of them, and before them in the kernel.
+    /// The values of each scope, and of the kernel before them.
     scopes: Vec<FxHashMap<u64, Lanes>>,
-    /// How many names of a kind are taken.
+    /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
 }
 
@@ -197,7 +196,7 @@ impl<'a> WgslWriter<'a> {
         self.body += &format!("{:indent$}{text}\n", "");
     }
 
-    /// Adds a helper function, unless it is there.
+    /// Adds a helper function unless it exists.
     fn helper(&mut self, name: &str, text: impl FnOnce() -> String) {
         if !self.helpers.iter().any(|(n, _)| n == name) {
             self.helpers.push((name.to_string(), text()));

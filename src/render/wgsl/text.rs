@@ -18,8 +18,8 @@ pub(super) fn ty(scalar: Scalar) -> Result<&'static str, String> {
     })
 }
 
-/// A scalar literal. What WGSL refuses to write, because it counts as a mistake there, is made from
-/// its bits, and `bits` says so.
+/// A scalar literal. A value that WGSL cannot write, because it counts as an error there, is made
+/// from its bits, and `bits` is true.
 pub(super) fn literal(value: Const, scalar: Scalar) -> Text {
     let ty = ty(scalar)?;
     let dtype = DType { scalar, lanes: 1 };
@@ -29,7 +29,7 @@ pub(super) fn literal(value: Const, scalar: Scalar) -> Text {
     }
     Ok(match value {
         Const::Bool(b) => b.to_string(),
-        // A minus sign stands before a number, which the type would have to hold.
+        // A minus sign precedes a number that the type must hold.
         Const::Int(v) if v == i32::MIN as i64 && ty == "i32" => "i32(-2147483648)".to_string(),
         Const::Int(i64::MIN) if ty == "i64" => "(-9223372036854775807li-1li)".to_string(),
         Const::Int(v) => {

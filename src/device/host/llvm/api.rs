@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub(super) type Handle = *mut c_void;
 /// Called with the reason when LLVM cannot go on. It must not return.
 pub(super) type OnFatal = extern "C" fn(*const c_char);
-/// Called with each remark about a module, and with what was given for it.
+/// Called with each diagnostic of a module, and the registered context.
 pub(super) type OnDiagnostic = extern "C" fn(Handle, *mut c_void);
 
 functions! {
@@ -41,7 +41,7 @@ functions! {
 }
 
 impl Api {
-    /// Opens a library and says its version and file. One that is too old is refused with the
+    /// Opens a library, and returns its version and file. One that is too old is rejected with the
     /// reason.
     pub fn open(name: &str) -> Result<(Api, String, PathBuf), String> {
         let library = Library::open(name)?;
@@ -58,7 +58,7 @@ impl Api {
         if text.is_null() {
             return String::new();
         }
-        // SAFETY: LLVM gives texts that end in a null byte, to be given back to it.
+        // SAFETY: LLVM returns texts that end in a null byte and are freed by it.
         unsafe {
             let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
             (self.LLVMDisposeMessage)(text);
@@ -67,7 +67,7 @@ impl Api {
     }
 }
 
-/// The version. LLVM tells it from 16 on; what tells 15 from earlier ones is a function for its new
+/// The version. LLVM reports it from 16 on; 15 differs from earlier ones by a function for opaque
 /// pointers.
 fn version(library: &Library) -> Result<String, String> {
     let Ok(ask) = library.need("LLVMGetVersion") else {
@@ -78,7 +78,7 @@ fn version(library: &Library) -> Result<String, String> {
         };
     };
     let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
-    // SAFETY: the function writes three numbers, and is there.
+    // SAFETY: the function exists and writes three numbers.
     unsafe {
         let ask = std::mem::transmute::<
             Handle,
@@ -92,8 +92,7 @@ fn version(library: &Library) -> Result<String, String> {
 const NEWEST: u32 = 21;
 const OLDEST: u32 = 15;
 
-/// The names that the library of a version goes by. Those without a slash are looked for by the
-/// system.
+/// The file names of a version's library. Those without a slash are resolved by the system.
 fn names(version: u32) -> Vec<String> {
     let mut names = vec![
         format!("libLLVM.so.{version}.1"),
@@ -122,7 +121,7 @@ pub(super) fn candidates() -> impl Iterator<Item = String> {
     (OLDEST..=NEWEST).rev().flat_map(names).filter(there)
 }
 
-/// The newest library that is too old, to say so where no other is there.
+/// The newest library that is too old, for the error if no other is found.
 pub(super) fn too_old() -> Option<u32> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let there = |version: &u32| {

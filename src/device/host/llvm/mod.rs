@@ -1,10 +1,9 @@
-//! LLVM in this process, from a shared library that is found at run time. In comes a module as
-//! text; out come the bytes of an object, or an error with what LLVM said and a file that holds the
-//! text.
+//! LLVM in this process, from a shared library that is found at run time. In: a module as text.
+//! Out: the bytes of an object, or an error with LLVM's message and the file of the rejected text.
 //!
-//! What holds: compilations have contexts of their own and run beside each other. Each has a thread
-//! of its own: where LLVM cannot go on it would end the process, and there the thread sleeps
-//! instead, so that whoever waits gets an error.
+//! **Invariant:** compilations have separate contexts and run in parallel, each on its own thread:
+//! a fatal error of LLVM would end the process, so that the thread sleeps instead, and the caller
+//! gets an error.
 //!
 //! No optimisation runs before machine code is made: the text has its vectors, shared values and
 //! loops in order already, and passes cost as much as the rest.
@@ -28,7 +27,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// A kernel takes a few milliseconds; what takes a minute will not come back.
+/// Time limit of a compilation, which takes a few milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
 /// LLVM recurses by the depth of expressions. Memory is taken only as far as it is touched.
 const STACK: usize = 64 << 20;
@@ -46,7 +45,7 @@ const SEVERITY_ERROR: c_int = 0;
 /// An LLVM that was found to work.
 pub struct Llvm {
     api: Api,
-    /// Its version; of 15 no more than that is known.
+    /// Its version; for 15 only the major number is known.
     pub version: String,
     /// The CPU that code is made for, by LLVM's name.
     pub cpu: String,
@@ -54,18 +53,18 @@ pub struct Llvm {
     /// The file of the library as it is now, for the cache key.
     library: String,
     target: Handle,
-    /// Makers of machine code that nobody uses now. One serves one compilation at a time.
+    /// Idle target machines. One serves one compilation at a time.
     idle: Mutex<Vec<TargetMachine>>,
 }
 
 // SAFETY: the target is a table of LLVM's that does not change, and the functions are free of
 // threads.
 unsafe impl Send for Llvm {}
-// SAFETY: as above; what is not shared, `idle` hands out.
+// SAFETY: as above; `idle` is behind a lock.
 unsafe impl Sync for Llvm {}
 
 struct TargetMachine(Handle);
-// SAFETY: it belongs to no thread; whoever has it is the only one.
+// SAFETY: it belongs to no thread, and has one owner at a time.
 unsafe impl Send for TargetMachine {}
 
 /// A machine in use; it is idle again afterwards.
@@ -83,11 +82,12 @@ impl Drop for Lent<'_> {
 type Object = std::result::Result<Vec<u8>, String>;
 
 thread_local! {
-    /// Where to say that LLVM cannot go on.
+    /// The channel that reports a fatal error of LLVM.
     static REPORT: RefCell<Option<Sender<Object>>> = const { RefCell::new(None) };
 }
 
-/// LLVM ends the process when this returns, so it does not where somebody waits for the thread.
+/// LLVM ends the process when this returns, so that it does not return if a caller waits for the
+/// thread.
 extern "C" fn on_fatal(reason: *const c_char) {
     // SAFETY: LLVM gives a text that ends in a null byte.
     let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
@@ -100,14 +100,14 @@ extern "C" fn on_fatal(reason: *const c_char) {
     }
 }
 
-/// What LLVM says about a module, with the functions to read it.
+/// LLVM's diagnostics of a module, with the functions to read them.
 struct Said<'a> {
     api: &'a Api,
     errors: Vec<String>,
 }
 
 extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
-    // SAFETY: the context was given a `Said` that lives longer than it and that nobody else touches
+    // SAFETY: the context was given a `Said` that outlives it and that nothing else accesses
     // meanwhile.
     let said = unsafe { &mut *said.cast::<Said>() };
     // SAFETY: the remark is alive during the call.
@@ -132,14 +132,14 @@ impl Drop for Owned {
     }
 }
 
-/// Whether `PICO_LLVM` names a library.
+/// True if `PICO_LLVM` names a library.
 pub(in crate::device) fn is_named() -> bool {
     env::var("PICO_LLVM").is_some_and(|name| !matches!(name.trim(), "" | "0" | "off"))
 }
 
 impl Llvm {
-    /// The LLVM of this process: what `PICO_LLVM` names, else the newest from 21 to 15 that is
-    /// found. Looked for once.
+    /// The LLVM of this process: the library that `PICO_LLVM` names, else the newest from 21 to 15
+    /// that is found. Searched once.
     pub fn find() -> Result<&'static Llvm> {
         static FOUND: OnceLock<Result<Llvm>> = OnceLock::new();
         FOUND
@@ -162,8 +162,8 @@ impl Llvm {
         for name in api::candidates() {
             match Llvm::open(&name) {
                 Ok(found) => return Ok(found),
-                // There but of no use: the next one may do, and if none does the user wants to
-                // know. Most names are just not there.
+                // Exists but is unusable: the next one may work, and if none does, the error lists
+                // it. Most names do not exist.
                 Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
                 Err(_) => {}
             }
@@ -176,7 +176,7 @@ impl Llvm {
     fn open(name: &str) -> std::result::Result<Llvm, String> {
         let (api, version, path) = Api::open(name)?;
         // SAFETY: the functions are those of LLVM's headers; the texts end in null bytes, and the
-        // pointers are to variables of ours.
+        // pointers are to local variables.
         unsafe {
             (api.LLVMInstallFatalErrorHandler)(on_fatal);
             (api.LLVMInitializeX86TargetInfo)();
@@ -239,8 +239,8 @@ impl Llvm {
         self.compile_text(ir, name, true)
     }
 
-    /// The same of a text of the renderer's, which LLVM verifies where the settings say so, or of
-    /// another, which it always verifies.
+    /// Compiles a text of the renderer, which LLVM verifies if the settings ask for it, or of a
+    /// user, which it always verifies.
     pub(crate) fn compile_text(
         &'static self,
         ir: &str,
@@ -263,13 +263,13 @@ impl Llvm {
         })
     }
 
-    /// Makes the object on a thread of its own, which may never come back.
+    /// Compiles on a separate thread, which may never return.
     fn attempt(&'static self, ir: &str, verify: bool) -> Object {
         let (report, result) = mpsc::channel();
         let ir = ir.to_string();
         let work = move || {
             REPORT.set(Some(report.clone()));
-            // Nobody listens any more where it took too long.
+            // After a timeout nobody receives the result.
             let _ = report.send(self.emit(&ir, verify));
         };
         let thread = std::thread::Builder::new().name("llvm".into()).stack_size(STACK).spawn(work);
@@ -364,7 +364,7 @@ impl Llvm {
     }
 }
 
-/// A file, with what tells it from another of that name.
+/// A file, with its size and time.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let state = std::fs::metadata(&path)

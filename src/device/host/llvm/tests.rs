@@ -1,5 +1,5 @@
-//! Tests of LLVM in the process: which library is taken, what happens to text that it refuses, and
-//! that its errors do not end us.
+//! Tests of LLVM in the process: which library is chosen, rejected text, and errors that do not end
+//! the process.
 
 use crate::device::host::elf::Code;
 use crate::device::host::llvm::*;
