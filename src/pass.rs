@@ -2,8 +2,10 @@
 //! runs, and the function. [`run`] executes a list of them and reports each to an observer, which
 //! prints, verifies and traces; `compile::pipeline` has the list of all passes.
 
+use crate::env::Config;
 use crate::ir::{self, UOp};
 use crate::verify;
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 /// The form of the IR that a pass produces. It determines the verifier and the printer.
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 pub enum Stage {
     /// A tensor graph.
     Tensor,
+    /// Stored values over ranges, which the scheduler groups into kernels.
+    Ranged,
     /// A kernel: a `Sink` of stores over ranges.
     Kernel,
     /// A linear program.
@@ -26,14 +30,14 @@ impl Stage {
             Stage::Tensor => nodes.iter().try_for_each(verify::tensor),
             Stage::Kernel => nodes.iter().try_for_each(verify::kernel),
             Stage::Program => verify::program(nodes).and_then(|()| verify::in_bounds(nodes)),
-            Stage::Text => Ok(()),
+            Stage::Ranged | Stage::Text => Ok(()),
         }
     }
 
     /// Prints what a pass of this stage produced.
     pub fn print(self, nodes: &[UOp]) -> String {
         match self {
-            Stage::Tensor | Stage::Kernel => nodes.iter().map(ir::print).collect(),
+            Stage::Tensor | Stage::Ranged | Stage::Kernel => nodes.iter().map(ir::print).collect(),
             Stage::Program => ir::print_program(nodes),
             Stage::Text => String::new(),
         }
@@ -43,6 +47,7 @@ impl Stage {
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Tensor => "tensor graph",
+            Stage::Ranged => "stores over ranges",
             Stage::Kernel => "kernel",
             Stage::Program => "linear program",
             Stage::Text => "text",
@@ -87,11 +92,16 @@ impl<S> Pass<S> {
 /// A state that passes transform.
 pub trait State {
     /// Returns the IR in the form of a stage.
-    fn nodes(&self, stage: Stage) -> &[UOp];
+    fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]>;
+
+    /// Returns the state after a pass as text.
+    fn text(&self, pass: &PassInfo) -> String {
+        pass.stage.print(&self.nodes(pass.stage))
+    }
 }
 
-/// A function that sees the result of each pass that ran.
-pub type Observer<'a> = &'a mut dyn FnMut(&PassInfo, &[UOp]);
+/// A function that sees the state after each pass that ran.
+pub type Observer<'a> = &'a mut dyn FnMut(&PassInfo, &dyn State);
 
 /// The time of each pass that ran, by name. The observer's time is not counted.
 pub type PassTimes = Vec<(&'static str, Duration)>;
@@ -106,7 +116,23 @@ pub fn run<S: State>(passes: &[Pass<S>], state: &mut S, after: Observer) -> Pass
         }
         (pass.run)(state);
         times.push((pass.info.name, start.elapsed()));
-        after(&pass.info, state.nodes(pass.info.stage));
+        after(&pass.info, state);
     }
     times
+}
+
+/// Prints the state after a pass if `PRINT_AFTER` names it.
+pub fn print_after(config: &Config, pass: &PassInfo, state: &dyn State) {
+    if config.print_after.as_deref() == Some(pass.name) {
+        eprintln!("; after {}\n{}", pass.name, state.text(pass));
+    }
+}
+
+/// Panics if a pass produced invalid IR and verification is on.
+pub fn verify_after(config: &Config, pass: &PassInfo, state: &dyn State) {
+    if config.verify
+        && let Err(e) = pass.stage.verify(&state.nodes(pass.stage))
+    {
+        panic!("after {}: {e}\n{}", pass.name, state.text(pass));
+    }
 }

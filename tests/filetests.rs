@@ -2,21 +2,25 @@
 //! pass. `BLESS=1 cargo test --test filetests` writes the current results to the files; read the
 //! diff.
 //!
-//! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment with
-//! the rules that it tests (or `stays` for a graph that must not change), the graph, a line `=>`
-//! and the result. The test is its own process, so that every rule that fires, fires because of a
-//! case.
+//! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment, the
+//! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules that
+//! the case tests, or `stays` for a graph that must not change. In directories of passes, comments
+//! of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The test is
+//! its own process, so that every rule that fires, fires because of a case.
 
-use picograd::ir::{UOp, parse, print};
+use picograd::compile::pipeline;
+use picograd::ir::{DeviceName, Op, UOp, parse, parse_program, print};
+use picograd::opt::{self, Kernel, OptOp};
+use picograd::pass::Stage;
+use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::rewrite::{Rules, traced};
+use picograd::schedule::KernelLimits;
 use picograd::target::Target;
-use picograd::{autograd, lower, schedule, symbolic, tables};
+use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
 
-type Stage = fn(&UOp) -> UOp;
-
-/// The folders, and what is done to a graph in each.
-const STAGES: &[(&str, Stage)] = &[
+/// Directories of rule tables, and what is done to a graph in each.
+const TABLES: &[(&str, fn(&UOp) -> UOp)] = &[
     ("gradient", gradient),
     ("prepare", prepare),
     ("simplify_reduces", simplify_reduces),
@@ -55,8 +59,126 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// A case of a pass: the text before `=>`, and the settings in its comments.
+struct Case<'a> {
+    text: &'a str,
+}
+
+impl Case<'_> {
+    fn setting(&self, name: &str) -> Option<&str> {
+        let comments = self.text.lines().filter_map(|l| l.strip_prefix("; "));
+        comments.filter_map(|l| l.split_once(": ")).find(|(key, _)| *key == name).map(|(_, v)| v)
+    }
+
+    /// The target; without a setting C with vectors of 16 bytes.
+    fn target(&self) -> Target {
+        match self.setting("target").unwrap_or("c") {
+            "c" => Target::c(4, 16),
+            "cuda" => Target::cuda().with_tensor_cores(true, true),
+            "opencl" => Target::opencl(),
+            "metal" => Target::metal(),
+            "wgsl" => Target::wgsl(),
+            "interp" => Target::interp(),
+            other => panic!("there is no target {other}"),
+        }
+    }
+
+    fn graph(&self) -> UOp {
+        parse(self.text).unwrap_or_else(|e| panic!("{e} in\n{}", self.text))
+    }
+
+    fn program(&self) -> Vec<UOp> {
+        parse_program(self.text).unwrap_or_else(|e| panic!("{e} in\n{}", self.text))
+    }
+
+    /// The kernel with the Opts of the case.
+    fn kernel(&self) -> Kernel {
+        let opts = opt::parse(self.setting("opts").unwrap_or_default()).expect("a list of Opts");
+        let kernel = Kernel::new(self.graph()).apply_all(&opts, &self.target());
+        kernel.unwrap_or_else(|e| panic!("{e} in\n{}", self.text))
+    }
+
+    /// The result of a pass.
+    fn run(&self, pass: &str) -> String {
+        let target = self.target();
+        match pass {
+            "opt" => print(&self.kernel().ast),
+            "choose_opts" => {
+                let kernel = heuristic::choose(&Kernel::new(self.graph()), &target);
+                format!("; {}\n{}", opt::show(&kernel.opts), print(&kernel.ast))
+            }
+            "render" => {
+                let renderer: Box<dyn Renderer> = match self.setting("language").unwrap_or("c") {
+                    "c" => Box::new(Clang::new(target)),
+                    "llvm" => Box::new(Llvm::new(target)),
+                    "cuda" => Box::new(Cuda::new("sm_80")),
+                    "opencl" => Box::new(OpenCl::new()),
+                    "metal" => Box::new(Metal::new()),
+                    "wgsl" => Box::new(Wgsl::new()),
+                    other => panic!("there is no language {other}"),
+                };
+                renderer.render("kernel", &self.program()).expect("a renderable program").text()
+            }
+            _ if schedule::passes().iter().any(|p| p.info.name == pass) => self.scheduled(pass),
+            _ => self.lowered(pass, &target),
+        }
+    }
+
+    /// The state of the scheduler after a pass. The graph is that of one output or a `Sink` of
+    /// several; `; devices:` lists their devices, `; donated:` the input whose memory each may
+    /// overwrite, and `; limits:` most buffers of a kernel and the threads that a device needs.
+    fn scheduled(&self, pass: &str) -> String {
+        let root = self.graph();
+        let outputs = if root.op() == Op::Sink { root.src().to_vec() } else { vec![root.clone()] };
+        let list = |name: &str| -> Vec<&str> {
+            self.setting(name).map_or_else(Vec::new, |v| v.split(' ').collect())
+        };
+        let mut devices: Vec<DeviceName> =
+            list("devices").into_iter().map(DeviceName::new).collect();
+        devices.resize_with(outputs.len(), || DeviceName::new("CPU"));
+        let mut donated: Vec<Option<usize>> =
+            list("donated").iter().map(|v| v.parse().ok()).collect();
+        donated.resize(outputs.len().max(4), None);
+        let limits = match list("limits").as_slice() {
+            [buffers, wide] => KernelLimits {
+                buffers: buffers.parse().expect("a number of buffers"),
+                bytes: usize::MAX,
+                wide: wide.parse().expect("a number of threads"),
+            },
+            _ => KernelLimits::ANY,
+        };
+        let slots = root.toposort().iter().filter(|u| u.op() == Op::Param).count();
+        schedule::text_after(pass, &outputs, &devices, &donated, slots, &|_| limits)
+            .expect("a pass of the scheduler")
+    }
+
+    fn lowered(&self, name: &str, target: &Target) -> String {
+        let pass = lower::PASSES.iter().find(|p| p.info.name == name);
+        let stage = pass.unwrap_or_else(|| panic!("there is no pass {name}")).info.stage;
+        // The input of the passes behind `linearize` is a program.
+        let mut state = match stage {
+            Stage::Program if name != "linearize" => {
+                lower::Lowering::of_program(self.program(), target)
+            }
+            _ => lower::Lowering::new(&self.graph(), target),
+        };
+        state.run_pass(name).expect("a pass of lowering")
+    }
+}
+
+/// Runs the cases of a file of a pass and returns its text with the current results.
+fn run_pass(text: &str, pass: &str) -> String {
+    let mut parts = text.split("---\n");
+    let mut out = vec![parts.next().unwrap_or_default().to_string()];
+    for case in parts {
+        let input = case.split("=>\n").next().unwrap_or_default();
+        out.push(format!("{input}=>\n{}", Case { text: input }.run(pass)));
+    }
+    out.join("---\n")
+}
+
 /// Runs the cases of a file and returns its text as it should be.
-fn run(file: &Path, text: &str, stage: Stage) -> String {
+fn run_table(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
     let mut parts = text.split("---\n");
     let mut out = vec![parts.next().unwrap_or_default().to_string()];
     for case in parts {
@@ -77,30 +199,56 @@ fn run(file: &Path, text: &str, stage: Stage) -> String {
     out.join("---\n")
 }
 
-#[test]
-fn stages_make_what_the_files_say() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests")
+}
+
+/// Compares the files of a directory with the current results, or writes these to the files.
+fn compare(folder: &str, now: impl Fn(&Path, &str) -> String, wrong: &mut Vec<String>) {
     let bless = std::env::var_os("BLESS").is_some_and(|v| v == "1");
-    let mut wrong = Vec::new();
-    for &(name, stage) in STAGES {
-        for file in files(&root.join(name)) {
-            let text = std::fs::read_to_string(&file)
-                .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-            let now = run(&file, &text, stage);
-            if bless && now != text {
-                std::fs::write(&file, &now).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-            } else if now != text {
-                let line = now.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
-                wrong.push(format!(
-                    "{}:{}: {:?} came out",
-                    file.display(),
-                    line + 1,
-                    now.lines().nth(line).unwrap_or("the end")
-                ));
-            }
+    for file in files(&root().join(folder)) {
+        let text =
+            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let now = now(&file, &text);
+        if bless && now != text {
+            std::fs::write(&file, &now).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        } else if now != text {
+            let line = now.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
+            wrong.push(format!(
+                "{}:{}: the result is now {:?}",
+                file.display(),
+                line + 1,
+                now.lines().nth(line).unwrap_or("the end")
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{}\nBLESS=1 writes the files anew", wrong.join("\n"));
+}
+
+#[test]
+fn every_pass_has_cases() {
+    for pass in pipeline::passes() {
+        let folder = root().join(pass.name);
+        assert!(folder.is_dir(), "there is no tests/filetests/{}", pass.name);
+        let cases = |f: &PathBuf| std::fs::read_to_string(f).is_ok_and(|t| t.contains("\n=>\n"));
+        assert!(files(&folder).iter().any(cases), "tests/filetests/{} has no case", pass.name);
+    }
+    for op in OptOp::ALL {
+        let file = root().join("opt").join(format!("{}.uop", op.name().to_lowercase()));
+        assert!(file.exists(), "there is no {}", file.display());
+    }
+}
+
+#[test]
+fn results_are_those_of_the_files() {
+    let mut wrong = Vec::new();
+    for &(name, stage) in TABLES {
+        compare(name, |file, text| run_table(file, text, stage), &mut wrong);
+    }
+    let passes = pipeline::passes().into_iter().map(|p| p.name).chain(["opt"]);
+    for name in passes.filter(|name| TABLES.iter().all(|t| t.0 != *name)) {
+        compare(name, |_, text| run_pass(text, name), &mut wrong);
+    }
+    assert!(wrong.is_empty(), "{}\nBLESS=1 writes the current results", wrong.join("\n"));
     let idle: Vec<String> = tables::all_rules()
         .iter()
         .filter(|r| r.fired() == 0)

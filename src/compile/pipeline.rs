@@ -8,16 +8,11 @@ use crate::error::{Error, Result};
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel};
-use crate::pass::{PassInfo, Stage};
+use crate::pass::{self, PassInfo, Stage, State};
+use crate::schedule;
 use crate::target::Target;
+use std::borrow::Cow;
 use std::sync::OnceLock;
-
-/// The scheduler, from tensor graph to kernels.
-pub const SCHEDULE: PassInfo = PassInfo {
-    name: "schedule",
-    stage: Stage::Kernel,
-    doc: "Turns a tensor graph into kernels and copies, in order, with a memory plan.",
-};
 
 /// The optimizer.
 pub const CHOOSE_OPTS: PassInfo = PassInfo {
@@ -35,8 +30,9 @@ pub const RENDER: PassInfo = PassInfo {
 
 /// Returns all passes in the order in which they run.
 pub fn passes() -> Vec<PassInfo> {
+    let scheduling = schedule::passes().map(|p| p.info);
     let lowering = lower::PASSES.iter().map(|p| p.info);
-    [SCHEDULE, CHOOSE_OPTS].into_iter().chain(lowering).chain([RENDER]).collect()
+    scheduling.into_iter().chain([CHOOSE_OPTS]).chain(lowering).chain([RENDER]).collect()
 }
 
 /// Checks that `PRINT_AFTER` names a pass.
@@ -61,21 +57,19 @@ pub fn doc_table() -> String {
     text
 }
 
-/// Prints the result of a pass if `PRINT_AFTER` names it, and verifies it.
-pub(crate) fn observe(config: &Config, pass: &PassInfo, nodes: &[UOp]) {
-    if config.print_after.as_deref() == Some(pass.name) {
-        eprintln!("; after {}\n{}", pass.name, pass.stage.print(nodes));
+/// An optimized kernel, as the state of the pass `choose_opts`.
+struct Optimized<'a>(&'a UOp);
+
+impl State for Optimized<'_> {
+    fn nodes(&self, _: Stage) -> Cow<'_, [UOp]> {
+        Cow::Borrowed(std::slice::from_ref(self.0))
     }
-    verify_pass(config, pass, nodes);
 }
 
-/// Panics if a pass produced invalid IR and verification is on.
-pub(crate) fn verify_pass(config: &Config, pass: &PassInfo, nodes: &[UOp]) {
-    if config.verify
-        && let Err(e) = pass.stage.verify(nodes)
-    {
-        panic!("after {}: {e}\n{}", pass.name, pass.stage.print(nodes));
-    }
+/// Prints the state after a pass if `PRINT_AFTER` names it, and verifies it.
+fn observe(config: &Config, pass: &PassInfo, state: &dyn State) {
+    pass::print_after(config, pass, state);
+    pass::verify_after(config, pass, state);
 }
 
 /// Returns an error if the kernel computes in a dtype that the target lacks.
@@ -109,9 +103,9 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     if config.debug >= 5 {
         eprintln!("{}", ir::print(&kernel.ast));
     }
-    observe(config, &CHOOSE_OPTS, std::slice::from_ref(&kernel.ast));
+    observe(config, &CHOOSE_OPTS, &Optimized(&kernel.ast));
     let program =
-        lower::lower(&kernel.ast, target, &mut |pass, nodes| observe(config, pass, nodes));
+        lower::lower(&kernel.ast, target, &mut |pass, state| observe(config, pass, state));
     for (pass, time) in &program.times {
         span.note(pass, || format!("{:.1} us", time.as_secs_f64() * 1e6).into());
     }

@@ -130,11 +130,6 @@ fn print_plan(config: &Config, plan: &Plan, hit: bool, start: Instant) {
             if hit { "cache hit" } else { "cache miss" }
         );
     }
-    if config.print_after.as_deref() == Some("schedule") && !hit {
-        for (ast, _) in plan.kernels() {
-            eprintln!("; after schedule\n{}", ir::print(ast));
-        }
-    }
 }
 
 /// Memory for the slots of a plan.

@@ -34,6 +34,7 @@ use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel;
 use crate::pass::{self, Observer, Pass, Stage, State};
 use crate::target::Target;
+use std::borrow::Cow;
 
 /// The passes from an optimized kernel to its linear program, in order.
 pub const PASSES: &[Pass<Lowering>] = &[
@@ -182,11 +183,11 @@ pub struct Lowering {
 }
 
 impl State for Lowering {
-    fn nodes(&self, stage: Stage) -> &[UOp] {
-        match stage {
+    fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]> {
+        Cow::Borrowed(match stage {
             Stage::Program => &self.uops,
             _ => std::slice::from_ref(&self.ast),
-        }
+        })
     }
 }
 
@@ -230,7 +231,7 @@ impl Lowering {
         if (pass.runs_when)(self) {
             (pass.run)(self);
         }
-        Some(pass.info.stage.print(self.nodes(pass.info.stage)))
+        Some(self.text(&pass.info))
     }
 
     fn update(&mut self, f: fn(&UOp, &Target) -> UOp) {

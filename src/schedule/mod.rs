@@ -32,7 +32,7 @@ pub use fuse::MERGE_RANGES;
 pub use limits::KernelLimits;
 pub use loops::Repeat;
 pub use memory::PlannedMemory;
-pub use passes::{PASSES, plan};
+pub use passes::{passes, plan, text_after};
 pub use prepare::PREPARE;
 pub use reduce_simplify::SIMPLIFY_REDUCES;
 pub use shard::{Layout, even, layout};
@@ -41,11 +41,11 @@ pub use variables::Values;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, map_symints, unmarked};
+use crate::pass::PassTimes;
 use crate::shape::SymInt;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A buffer of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,8 +96,8 @@ pub struct Plan {
     pub arenas: Vec<(usize, DeviceName)>,
     /// Memory of the intermediates.
     pub memory: PlannedMemory,
-    /// Time of each pass.
-    pub times: Vec<Duration>,
+    /// Time of each pass that ran.
+    pub times: PassTimes,
 }
 
 impl Plan {

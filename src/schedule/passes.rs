@@ -1,5 +1,5 @@
 //! The passes of the scheduler, from an abstracted tensor graph to a plan, in the order of
-//! [`PASSES`]. Each is a function on [`State`], which holds the results of the passes before it.
+//! [`passes`]. Each is a function on [`State`], which holds the results of the passes before it.
 
 use super::fuse::{self, KernelGroup};
 use super::in_place::{self, InPlace};
@@ -13,30 +13,98 @@ use super::{
     limits, loops, prepare,
 };
 use crate::dtype::DType;
-use crate::ir::{Arg, DeviceName, UOp, toposort};
+use crate::env;
+use crate::ir::{self, Arg, DeviceName, Op, UOp, toposort};
+use crate::pass::{self, Pass, PassInfo, PassTimes, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
-/// A pass: its name and its function.
-pub type Pass = (&'static str, fn(&mut State<'_>));
-
-/// The passes in order.
-pub const PASSES: &[Pass] = &[
-    ("shard", shard),
-    ("prepare", prepare),
-    ("split_products", split_products),
-    ("lower_cats", lower_cats),
-    ("insert_copies", insert_copies),
-    ("assign_ranges", assign_ranges),
-    ("simplify_reduces", simplify_stores),
-    ("limit_buffers", limit_buffers),
-    ("fuse", fuse),
-    ("in_place", in_place),
-    ("plan_loops", plan_loops),
-    ("order", order),
-    ("plan_memory", plan_memory),
-];
+/// Returns the passes in order.
+pub fn passes<'a>() -> [Pass<State<'a>>; 13] {
+    use Stage::{Kernel, Ranged, Tensor};
+    [
+        Pass::new(
+            "shard",
+            Tensor,
+            |_| true,
+            shard,
+            "Splits graphs over several devices into one graph per device.",
+        ),
+        Pass::new("prepare", Tensor, |_| true, prepare, "Applies the rules on the tensor graph."),
+        Pass::new(
+            "split_products",
+            Tensor,
+            |s| s.wide() > 0,
+            split_products,
+            "Splits long sums of products for devices that need many threads.",
+        ),
+        Pass::new(
+            "lower_cats",
+            Tensor,
+            |_| true,
+            lower_cats,
+            "Decides for each concatenation whether it is stored or computed element by element.",
+        ),
+        Pass::new(
+            "insert_copies",
+            Tensor,
+            |_| true,
+            insert_copies,
+            "Finds the device of each node, and inserts copies between devices.",
+        ),
+        Pass::new(
+            "assign_ranges",
+            Ranged,
+            |_| true,
+            assign_ranges,
+            "Gives every node ranges, decides what is stored, and numbers the buffers.",
+        ),
+        Pass::new(
+            "simplify_reduces",
+            Ranged,
+            |_| true,
+            simplify_stores,
+            "Replaces reductions by loads or by shorter reductions.",
+        ),
+        Pass::new(
+            "limit_buffers",
+            Ranged,
+            |s| s.limits.iter().any(|l| l.1 != KernelLimits::ANY),
+            limit_buffers,
+            "Splits kernels that read more buffers than their device allows.",
+        ),
+        Pass::new("fuse", Ranged, |_| true, fuse, "Merges stores that can share a loop nest."),
+        Pass::new(
+            "in_place",
+            Ranged,
+            |_| true,
+            in_place,
+            "Writes outputs to the memory of donated inputs.",
+        ),
+        Pass::new(
+            "plan_loops",
+            Ranged,
+            |s| !s.ranged.customs.is_empty(),
+            plan_loops,
+            "Plans the bodies of loops.",
+        ),
+        Pass::new(
+            "order",
+            Kernel,
+            |_| true,
+            order,
+            "Orders kernels, copies and loops, and makes their commands.",
+        ),
+        Pass::new(
+            "plan_memory",
+            Kernel,
+            |_| true,
+            plan_memory,
+            "Places intermediates in arenas by their lifetimes.",
+        ),
+    ]
+}
 
 /// The state of a plan between passes.
 pub struct State<'a> {
@@ -75,36 +143,124 @@ pub fn plan(
     inputs: usize,
     limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> Plan {
-    let mut state = State {
-        inputs,
-        donated,
-        limits_of,
-        limits: Vec::new(),
-        outputs: outputs.to_vec(),
-        devices: devices.to_vec(),
-        layouts: Vec::new(),
-        nodes: Vec::new(),
-        device: FxHashMap::default(),
-        ranged: RangeAssignment::default(),
-        slots: Vec::new(),
-        parts: Vec::new(),
-        buffers: Vec::new(),
-        groups: Vec::new(),
-        in_place: Vec::new(),
-        loops: FxHashMap::default(),
-        commands: Vec::new(),
-        placement: Placement::default(),
-    };
-    let mut times = Vec::with_capacity(PASSES.len());
-    for (_, run) in PASSES {
-        let start = Instant::now();
-        run(&mut state);
-        times.push(start.elapsed());
-    }
+    let mut state = State::new(outputs, devices, donated, inputs, limits_of);
+    let config = env::config().ok();
+    let times = pass::run(&passes(), &mut state, &mut |pass, state| {
+        config.iter().for_each(|config| pass::print_after(config, pass, state))
+    });
     state.into_plan(times)
 }
 
-impl State<'_> {
+/// Runs the passes up to the named one on an abstracted graph, and returns the state after it as
+/// text; `None` if there is no such pass. Tests and documents show passes by it.
+pub fn text_after(
+    pass: &str,
+    outputs: &[UOp],
+    devices: &[DeviceName],
+    donated: &[Option<usize>],
+    inputs: usize,
+    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
+) -> Option<String> {
+    let passes = passes();
+    let last = passes.iter().position(|p| p.info.name == pass)?;
+    let mut state = State::new(outputs, devices, donated, inputs, limits_of);
+    pass::run(&passes[..=last], &mut state, &mut |_, _| {});
+    Some(pass::State::text(&state, &passes[last].info))
+}
+
+impl pass::State for State<'_> {
+    fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]> {
+        match stage {
+            Stage::Tensor => Cow::Borrowed(&self.outputs),
+            Stage::Ranged => Cow::Owned(self.stores()),
+            _ => {
+                let programs = self.commands.iter().flat_map(Command::programs);
+                Cow::Owned(programs.map(|p| p.0.clone()).filter(|p| p.op() == Op::Sink).collect())
+            }
+        }
+    }
+
+    fn text(&self, pass: &PassInfo) -> String {
+        match pass.stage {
+            Stage::Tensor => self.outputs.iter().map(ir::print).collect(),
+            Stage::Kernel => self.commands.iter().map(|c| self.command_text(c)).collect(),
+            _ => self.stores().iter().map(|s| format!("; kernel\n{}", ir::print(s))).collect(),
+        }
+    }
+}
+
+impl<'a> State<'a> {
+    fn new(
+        outputs: &[UOp],
+        devices: &[DeviceName],
+        donated: &'a [Option<usize>],
+        inputs: usize,
+        limits_of: &'a dyn Fn(&DeviceName) -> KernelLimits,
+    ) -> State<'a> {
+        State {
+            inputs,
+            donated,
+            limits_of,
+            limits: Vec::new(),
+            outputs: outputs.to_vec(),
+            devices: devices.to_vec(),
+            layouts: Vec::new(),
+            nodes: Vec::new(),
+            device: FxHashMap::default(),
+            ranged: RangeAssignment::default(),
+            slots: Vec::new(),
+            parts: Vec::new(),
+            buffers: Vec::new(),
+            groups: Vec::new(),
+            in_place: Vec::new(),
+            loops: FxHashMap::default(),
+            commands: Vec::new(),
+            placement: Placement::default(),
+        }
+    }
+
+    /// Threads that the devices of the outputs need; 0 if a few suffice.
+    fn wide(&self) -> usize {
+        self.devices.iter().map(|d| (self.limits_of)(d).wide).max().unwrap_or(0)
+    }
+
+    /// Stores by kernel: one `Sink` per stored value, and after `fuse` one per group.
+    fn stores(&self) -> Vec<UOp> {
+        let sink = |stores: Vec<(&UOp, &UOp)>| {
+            UOp::sink(
+                stores.iter().flat_map(|(i, v)| [(*i).clone(), (*v).clone()]).collect::<Vec<_>>(),
+            )
+        };
+        match self.groups.is_empty() {
+            true => self.ranged.stored.iter().map(|s| sink(vec![(&s.index, &s.value)])).collect(),
+            false => {
+                let of = |g: &KernelGroup| sink(g.stores.iter().map(|s| (&s.1, &s.2)).collect());
+                self.groups.iter().map(of).collect()
+            }
+        }
+    }
+
+    /// Returns a command as text: its kind, the buffers with their roles, and the kernel.
+    fn command_text(&self, command: &Command) -> String {
+        let slot = |n: usize| match &self.buffers[n] {
+            Some(b) => format!("{n}: {} of {} {:?}", b.len, b.dtype, b.role),
+            None => format!("{n}: unused"),
+        };
+        let slots: Vec<String> = command.slots().into_iter().map(slot).collect();
+        match command {
+            Command::Launch { program, device, .. } => {
+                format!(
+                    "; launch on {} [{}]\n{}",
+                    device.as_str(),
+                    slots.join(", "),
+                    ir::print(program)
+                )
+            }
+            Command::Copy { .. } => format!("; copy [{}]\n", slots.join(", ")),
+            Command::Repeat(_) => format!("; repeat [{}]\n", slots.join(", ")),
+        }
+    }
+
     fn limits(&self, device: &DeviceName) -> KernelLimits {
         self.limits.iter().find(|l| l.0 == *device).map_or(KernelLimits::ANY, |l| l.1)
     }
@@ -121,7 +277,7 @@ impl State<'_> {
         SlotRef { slot, offset: 0, dtype: info.dtype, len: info.len }
     }
 
-    fn into_plan(self, times: Vec<Duration>) -> Plan {
+    fn into_plan(self, times: PassTimes) -> Plan {
         let output = |(slot, part): (Option<usize>, Option<Range<usize>>)| {
             slot.map(|buffer| Output { buffer, part })
         };
@@ -156,10 +312,7 @@ fn prepare(s: &mut State) {
 
 /// Splits long sums of products for devices that need many threads.
 fn split_products(s: &mut State) {
-    let wide = s.devices.iter().map(|d| (s.limits_of)(d).wide).max().unwrap_or(0);
-    if wide > 0 {
-        s.outputs = prepare::split_products(&s.outputs, wide);
-    }
+    s.outputs = prepare::split_products(&s.outputs, s.wide());
 }
 
 /// Decides for each concatenation whether it is stored or computed element by element.
@@ -241,9 +394,6 @@ fn simplify_stores(s: &mut State) {
 
 /// Splits kernels that read more buffers than their device allows.
 fn limit_buffers(s: &mut State) {
-    if s.limits.iter().all(|l| l.1 == KernelLimits::ANY) {
-        return;
-    }
     let (mut ranged, mut buffers) = (std::mem::take(&mut s.ranged), std::mem::take(&mut s.buffers));
     let device_of = |u: &UOp| s.device[&u.id()].clone();
     limits::split(&mut ranged, &mut buffers, &device_of, &|d| s.limits(d));

@@ -91,7 +91,7 @@ fn settings_say_what_they_take() {
         says(read("THREADS", bad), &[&format!("THREADS={bad}"), "1 to 1024"]);
     }
     let print_after = read("PRINT_AFTER", "lunch").and_then(|c| pipeline::check_print_after(&c));
-    says(print_after, &["PRINT_AFTER=lunch", "schedule", "linearize"]);
+    says(print_after, &["PRINT_AFTER=lunch", "plan_memory", "linearize"]);
     assert!(read("UNKNOWN", "anything").is_ok());
 }
 

@@ -225,12 +225,15 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let after = device::counters();
     let (planned, made) =
         (after.schedule_hits == before.schedule_hits, after.compiled > before.compiled);
-    let of_plan = |i: usize| if planned { scheduled.plan.times[i] } else { Duration::ZERO };
+    let of_plan = |name: &str| {
+        let times = scheduled.plan.times.iter().filter(|t| planned && t.0 == name);
+        times.map(|t| t.1).sum::<Duration>()
+    };
     let of_programs = |f: &dyn Fn(&Compiled) -> Duration| {
         if made { unique.iter().map(|c| f(c)).sum() } else { Duration::ZERO }
     };
     let mut passes = vec![("build", building)];
-    passes.extend(schedule::PASSES.iter().enumerate().map(|(i, pass)| (pass.0, of_plan(i))));
+    passes.extend(schedule::passes().map(|p| (p.info.name, of_plan(p.info.name))));
     let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
     passes.push(("schedule_cache", rest));
     let from = passes.len();

@@ -17,7 +17,7 @@ mod trial;
 use self::scratch::Scratch;
 use self::trial::Fate;
 use super::build::{compile_program, compile_programs};
-use super::pipeline::{computable, verify_pass};
+use super::pipeline::computable;
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, profile};
 use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::env;
@@ -26,6 +26,7 @@ use crate::heuristic;
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel, Opt};
+use crate::pass::verify_after;
 use rustc_hash::FxHashSet;
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -263,8 +264,8 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
     let lower = || {
-        lower::lower(&kernel.ast, device.target(), &mut |pass, nodes| {
-            verify_pass(config, pass, nodes)
+        lower::lower(&kernel.ast, device.target(), &mut |pass, state| {
+            verify_after(config, pass, state)
         })
     };
     match catch_unwind(AssertUnwindSafe(lower)) {
