@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `args`, `broadcast` | argument types; promotion and broadcasting of operands |
 //! | `variable` | symbolic dimensions |
-//! | `realize`, `holders`, `in_place` | realization; tensors by node; locks of in-place writes |
+//! | `realize`, `read`, `assign` | realization, reading, assignment |
+//! | `holders`, `in_place` | tensors by node; locks of in-place writes |
 //! | `display` | formatting |
 //! | `autocast` | mixed precision |
 //! | `custom` | custom kernels |

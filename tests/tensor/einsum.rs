@@ -126,9 +126,9 @@ fn wrong_formulas() {
     );
     assert_eq!(
         says("ijk->i", 1),
-        "einsum: \"ijk->i\": \"ijk\" names 3 axes, and the tensor is [2, 3]"
+        "einsum: \"ijk->i\": \"ijk\" names 3 axes, but the tensor is [2, 3]"
     );
-    assert_eq!(says("i->i", 1), "einsum: \"i->i\": \"i\" names 1 axes, and the tensor is [2, 3]");
+    assert_eq!(says("i->i", 1), "einsum: \"i->i\": \"i\" names 1 axes, but the tensor is [2, 3]");
     assert_eq!(says("ij->ii", 1), "einsum: \"ij->ii\": axis i is repeated in the result");
     assert_eq!(says("ij->k", 1), "einsum: \"ij->k\": k of the result is in no term");
     assert_eq!(says("i1->i", 1), "einsum: \"i1->i\": '1' is not an axis name; expected letters");
@@ -166,7 +166,7 @@ fn rearranging() {
     let says = |f: &str, s: &[(&str, usize)]| x.try_rearrange(f, s).unwrap_err().to_string();
     assert_eq!(
         says("a b -> b a", &[]),
-        "rearrange: \"a b -> b a\": the left side has 2 axes, and the tensor is [2, 6, 3]"
+        "rearrange: \"a b -> b a\": the left side has 2 axes, but the tensor is [2, 6, 3]"
     );
     assert_eq!(
         says("a (b d) c -> a b c d", &[]),
@@ -183,7 +183,8 @@ fn rearranging() {
     );
     assert!(says("a a c -> a c", &[]).ends_with("axis a is repeated on the left"));
     assert!(
-        says("a b c -> a b c", &[("d", 1)]).ends_with("a size is given for d, which is no axis")
+        says("a b c -> a b c", &[("d", 1)])
+            .ends_with("a size is given for d, which is not an axis")
     );
     assert!(says("a (b c -> a b c", &[]).ends_with("a parenthesis is not closed"));
     assert!(says("a b c", &[]).ends_with("there is no `->`"));

@@ -238,14 +238,11 @@ fn ops_by_name() {
     assert_eq!(e(&x, Op::Add, &[]), "alu: Add expected 2 operands, got 1");
     assert_eq!(e(&y, Op::Sqrt, &[]), "alu: Sqrt expected floats, got i32");
     assert_eq!(e(&x, Op::IDiv, &[&y]), "alu: IDiv expected integers, got f32");
-    assert_eq!(
-        e(&x, Op::Where, &[&y, &y]),
-        "alu: the condition of Where is of bools, and this one is of f32"
-    );
+    assert_eq!(e(&x, Op::Where, &[&y, &y]), "alu: expected a bool condition of Where, got f32");
     for op in [Op::Detach, Op::Cast, Op::CDiv, Op::Load, Op::Reduce] {
         assert_eq!(
             e(&x, op, &[&y]),
-            format!("alu: {op:?} is no elementwise op of the tensor graph")
+            format!("alu: {op:?} is not an elementwise op of the tensor graph")
         );
     }
     assert!(e(&x, Op::Add, &[&Tensor::zeros([3, 3])]).contains("do not broadcast"));

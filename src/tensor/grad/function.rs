@@ -41,7 +41,7 @@ impl Tensor {
     /// let short = norm.call(&[&Tensor::zeros([2])]).unwrap_err();
     /// assert_eq!(
     ///     short.to_string(),
-    ///     "function: argument 0 has shape [2], and the function was made for [3]"
+    ///     "function: expected argument 0 of shape [3], got [2]"
     /// );
     /// # Ok::<(), picograd::Error>(())
     /// ```

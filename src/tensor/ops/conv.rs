@@ -341,6 +341,48 @@ impl Tensor {
     }
 }
 
+/// Dilates an axis by the stride of a window, and pads it by the reach of the window minus the
+/// padding, which may be negative. `None` if nothing is left.
+fn dilate_axis(
+    op: &'static str,
+    t: &Tensor,
+    axis: usize,
+    window: Window,
+    padding: (usize, usize),
+    extra: usize,
+) -> Result<Option<Tensor>> {
+    let dims = t.dims();
+    let size = dims[axis];
+    let (reach, taken) = (window.span() - 1, padding.0.saturating_add(padding.1));
+    let (spaced, around) = (size.checked_mul(window.stride), (reach, reach.saturating_add(extra)));
+    let Some(spaced) = spaced else {
+        return count_overflow(op, window, &t.dims());
+    };
+    let with = |sizes: &[usize]| {
+        Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied())
+    };
+    let dilated = t.movement(with(&[size, 1]))?.movement(Movement::pad(
+        (0..=dims.len()).map(|a| if a == axis + 1 { (0, window.stride - 1) } else { (0, 0) }),
+    ));
+    let dilated = for_op(op, dilated)?.movement(with(&[spaced]))?.slice_axis(
+        axis,
+        0,
+        (size - 1) * window.stride + 1,
+    )?;
+    let all = for_op(
+        op,
+        dilated.movement(Movement::pad(
+            (0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }),
+        )),
+    )?;
+    let length = all.dims()[axis];
+    let (before, after) = padding;
+    if taken.saturating_add(reach) >= length {
+        return Ok(None);
+    }
+    Ok(Some(all.slice_axis(axis, before, length - after)?))
+}
+
 /// Convolves the input, dilated and padded with zeros, with the flipped weight.
 fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor> {
     const OP: &str = "conv_transpose2d";
@@ -373,7 +415,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
     let padding = options.padding.resolve(OP, n)?;
     let mut t = x.clone();
     for i in 0..n {
-        let (axis, size) = (i + 2, xs[i + 2]);
+        let axis = i + 2;
         let window = Window { kernel: ws[axis], stride: stride[i], dilation: dilation[i] };
         if extra[i] > 0 && extra[i] >= stride[i].max(dilation[i]) {
             return wrong_shape(
@@ -384,35 +426,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
                 ),
             );
         }
-        let (reach, taken) = (window.span() - 1, padding[i].0.saturating_add(padding[i].1));
-        let (spaced, around) =
-            (size.checked_mul(stride[i]), (reach, reach.saturating_add(extra[i])));
-        let Some(spaced) = spaced else {
-            return count_overflow(OP, window, &xs);
-        };
-        // Dilates by the stride.
-        let dims = t.dims();
-        let with = |sizes: &[usize]| {
-            Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 1..]).copied())
-        };
-        let dilated = t.movement(with(&[size, 1]))?.movement(Movement::pad(
-            (0..=dims.len()).map(|a| if a == axis + 1 { (0, stride[i] - 1) } else { (0, 0) }),
-        ));
-        let dilated = for_op(OP, dilated)?.movement(with(&[spaced]))?.slice_axis(
-            axis,
-            0,
-            (size - 1) * stride[i] + 1,
-        )?;
-        // Pads by the reach of the kernel minus the padding, which may be negative.
-        let all = for_op(
-            OP,
-            dilated.movement(Movement::pad(
-                (0..dims.len()).map(|a| if a == axis { around } else { (0, 0) }),
-            )),
-        )?;
-        let length = all.dims()[axis];
-        let (before, after) = padding[i];
-        if taken.saturating_add(reach) >= length {
+        let Some(padded) = dilate_axis(OP, &t, axis, window, padding[i], extra[i])? else {
             return wrong_shape(
                 OP,
                 format!(
@@ -420,8 +434,8 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
                     padding[i]
                 ),
             );
-        }
-        t = all.slice_axis(axis, before, length - after)?;
+        };
+        t = padded;
     }
     // [groups, channels, outputs, …] to [groups · outputs, channels, …], with flipped kernels.
     let (channels, outputs) = (ws[0] / groups, ws[1]);

@@ -221,7 +221,7 @@ pub(in crate::tensor) fn check_classes(
         Some((i, t)) => Err(Error::Index {
             op,
             msg: format!(
-                "the target at {i} is {t}, and there are {classes} classes: 0 to {}",
+                "the target at {i} is {t}; expected a class from 0 to {}",
                 classes as i64 - 1
             ),
         }),

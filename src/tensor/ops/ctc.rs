@@ -142,6 +142,47 @@ fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor>
     Ok(last.remove(0))
 }
 
+/// Log likelihood of each target, from log probabilities `[frames, batch, classes]`, targets
+/// `[batch, labels]` and the lengths of both.
+fn log_likelihood(
+    x: &Tensor,
+    targets: &Tensor,
+    inputs: &Tensor,
+    labels: &Tensor,
+    blank: usize,
+) -> Result<Tensor> {
+    let [frames, batch, classes] = x.dims()[..] else { panic!("frames, batch and classes") };
+    let count = targets.dims()[1];
+    let states = checked_numel(OP, &[count.saturating_mul(2).saturating_add(1)])?;
+    checked_numel(OP, &[frames, batch, states])?;
+    // Blank, label, blank, label, …, blank.
+    let blank = blank as i64;
+    let pairs = targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
+    let path = pairs
+        .movement(Movement::reshape([batch, 2 * count]))?
+        .try_pad_with(&[(0, 0), (0, 1)], blank)?;
+    let past = if count > 0 {
+        path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
+    } else {
+        path.clone()
+    };
+    let skips = path.try_ne(blank)?.try_bitwise_and(path.try_ne(past)?)?;
+    let place = path
+        .try_clamp(0, classes as i64 - 1)?
+        .try_unsqueeze(0)?
+        .try_expand([frames, batch, states])?;
+    // A probability of 0 is impossible, and passes no gradient.
+    let emitted = x.try_gather(2, &place)?;
+    let emitted = emitted.try_lt(IMPOSSIBLE)?.try_where_(IMPOSSIBLE, emitted)?.contiguous();
+    let last = forward(&emitted, &skips, inputs)?;
+    // The last label, or the blank after it.
+    let end = (labels.try_unsqueeze(-1)? * 2).try_sub(iota(states).try_cast(DType::I64)?)?;
+    let ends = end.try_eq(0)?.try_bitwise_or(end.try_eq(1)?)?.try_where_(last, IMPOSSIBLE)?;
+    let max = ends.detach().try_max(crate::tensor::keepdim(-1))?;
+    let sum = ends.try_sub(&max)?.exp().reduce_axes(OP, Fold::Add, &Axes::from(-1))?;
+    sum.log().try_add(max.try_squeeze(-1)?)
+}
+
 /// Splits concatenated targets into rows.
 fn split_targets(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
     let total = targets.dims()[0];
@@ -173,7 +214,7 @@ fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()
         let read = values.iter().enumerate().take(end).skip(start);
         if let Some((i, t)) = read.into_iter().find(|(_, t)| !(0.0..classes as f64).contains(*t)) {
             let msg = format!(
-                "the label at {i} is {t}, and there are {classes} classes: 0 to {}",
+                "the label at {i} is {t}; expected a class from 0 to {}",
                 classes as i64 - 1
             );
             return Err(Error::Index { op: OP, msg });
@@ -240,7 +281,7 @@ impl Tensor {
                     Ok(loss)
                 };
             }
-            let [frames, batch, classes] = dims[..] else {
+            let [_, batch, classes] = dims[..] else {
                 return wrong_shape(
                     OP,
                     format!("expected [frames, batch, classes] or [frames, classes], got {dims:?}"),
@@ -285,39 +326,9 @@ impl Tensor {
                     );
                 }
             };
-            let count = targets.dims()[1];
-            let states = checked_numel(OP, &[count.saturating_mul(2).saturating_add(1)])?;
-            checked_numel(OP, &[frames, batch, states])?;
-            let labels = labels.try_clamp(0, count as i64)?;
-            // Blank, label, blank, label, …, blank.
-            let blank = options.blank as i64;
-            let pairs =
-                targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
-            let path = pairs
-                .movement(Movement::reshape([batch, 2 * count]))?
-                .try_pad_with(&[(0, 0), (0, 1)], blank)?;
-            let past = if count > 0 {
-                path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
-            } else {
-                path.clone()
-            };
-            let skips = path.try_ne(blank)?.try_bitwise_and(path.try_ne(past)?)?;
-            let place = path
-                .try_clamp(0, classes as i64 - 1)?
-                .try_unsqueeze(0)?
-                .try_expand([frames, batch, states])?;
-            // A probability of 0 is impossible, and passes no gradient.
-            let emitted = self.as_wide_float().try_gather(2, &place)?;
-            let emitted = emitted.try_lt(IMPOSSIBLE)?.try_where_(IMPOSSIBLE, emitted)?.contiguous();
-            let last = forward(&emitted, &skips, &inputs)?;
-            // The last label, or the blank after it.
-            let end =
-                (labels.try_unsqueeze(-1)? * 2).try_sub(iota(states).try_cast(DType::I64)?)?;
-            let ends =
-                end.try_eq(0)?.try_bitwise_or(end.try_eq(1)?)?.try_where_(last, IMPOSSIBLE)?;
-            let max = ends.detach().try_max(crate::tensor::keepdim(-1))?;
-            let sum = ends.try_sub(&max)?.exp().reduce_axes(OP, Fold::Add, &Axes::from(-1))?;
-            let likelihood = sum.log().try_add(max.try_squeeze(-1)?)?;
+            let labels = labels.try_clamp(0, targets.dims()[1] as i64)?;
+            let x = self.as_wide_float();
+            let likelihood = log_likelihood(&x, &targets, &inputs, &labels, options.blank)?;
             let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
             let worst = if options.zero_infinity { 0.0 } else { f64::INFINITY };
             let each = possible.try_where_(-likelihood, worst)?;

@@ -57,7 +57,7 @@ impl Labelled {
             return formula_error(
                 "einsum",
                 formula,
-                format_args!("{term:?} names {letters} axes, and the tensor is {dims:?}"),
+                format_args!("{term:?} names {letters} axes, but the tensor is {dims:?}"),
             );
         }
         let mut l = Labelled { x: x.clone(), labels: labels(formula, term, dims.len() - letters)? };
@@ -282,7 +282,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
     const OP: &str = "rearrange";
     let dims = x.dims();
     let Some((left, right)) = formula.split_once("->") else {
-        return formula_error(OP, formula, "there is no `->`");
+        return formula_error(OP, formula, "expected `->`");
     };
     if left.matches("...").count() > 1 || right.matches("...").count() > 1 {
         return formula_error(OP, formula, "`...` is repeated on one side");
@@ -293,7 +293,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         return formula_error(
             OP,
             formula,
-            format_args!("the left side has {without} axes, and the tensor is {dims:?}"),
+            format_args!("the left side has {without} axes, but the tensor is {dims:?}"),
         );
     }
     let rest: Vec<String> = if dotted {
@@ -315,7 +315,7 @@ fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tenso
         return formula_error(
             OP,
             formula,
-            format_args!("a size is given for {name}, which is no axis"),
+            format_args!("a size is given for {name}, which is not an axis"),
         );
     }
     // Size of each name: given, or inferred from its axis.

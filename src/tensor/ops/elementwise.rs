@@ -190,7 +190,7 @@ impl Tensor {
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
                 return wrong_dtype(
                     "alu",
-                    format!("{op:?} is no elementwise op of the tensor graph"),
+                    format!("{op:?} is not an elementwise op of the tensor graph"),
                 );
             }
             if others.len() + 1 != op.arity() {
@@ -203,10 +203,7 @@ impl Tensor {
                 if !self.dtype().is_bool() {
                     return wrong_dtype(
                         "alu",
-                        format!(
-                            "the condition of Where is of bools, and this one is of {}",
-                            self.dtype()
-                        ),
+                        format!("expected a bool condition of Where, got {}", self.dtype()),
                     );
                 }
                 return self.try_where_(others[0], others[1]);

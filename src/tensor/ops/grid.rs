@@ -164,6 +164,29 @@ fn gather_points(
     inside.try_unsqueeze(1)?.try_where_(for_op(op, x.try_gather(2, &index))?, x.literal(0))
 }
 
+/// Linear interpolation along each axis, from the elements around each position.
+fn linear(op: &'static str, x: &Tensor, sizes: &[usize], positions: &[Tensor]) -> Result<Tensor> {
+    let n = sizes.len();
+    let low: Vec<Tensor> = positions.iter().map(|p| p.detach().floor()).collect();
+    let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();
+    let mut sum: Option<Tensor> = None;
+    for corner in 0..1usize << n {
+        let upper = |i: usize| corner >> i & 1 == 1;
+        let at: Vec<&Tensor> = (0..n).map(|i| if upper(i) { &high[i] } else { &low[i] }).collect();
+        let value = gather_points(op, x, sizes, &at)?;
+        let share = |i: usize| {
+            if upper(i) { positions[i].try_sub(&low[i]) } else { high[i].try_sub(&positions[i]) }
+        };
+        let weight = (1..n).try_fold(share(0)?, |w, i| w.try_mul(share(i)?))?.try_unsqueeze(1)?;
+        let part = value.try_mul(&weight)?;
+        sum = Some(match sum {
+            None => part,
+            Some(s) => s.try_add(part)?,
+        });
+    }
+    Ok(sum.expect("a corner"))
+}
+
 /// Bicubic interpolation from the 16 elements around each position.
 fn cubic(
     op: &'static str,
@@ -490,30 +513,7 @@ impl Tensor {
                     .movement(out)?
                     .try_cast(self.as_float().dtype());
             }
-            let low: Vec<Tensor> = positions.iter().map(|p| p.detach().floor()).collect();
-            let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();
-            let mut sum: Option<Tensor> = None;
-            for corner in 0..1usize << n {
-                let upper = |i: usize| corner >> i & 1 == 1;
-                let at: Vec<&Tensor> =
-                    (0..n).map(|i| if upper(i) { &high[i] } else { &low[i] }).collect();
-                let value = gather_points(OP, &x, &dims[2..], &at)?;
-                let share = |i: usize| {
-                    if upper(i) {
-                        positions[i].try_sub(&low[i])
-                    } else {
-                        high[i].try_sub(&positions[i])
-                    }
-                };
-                let weight =
-                    (1..n).try_fold(share(0)?, |w, i| w.try_mul(share(i)?))?.try_unsqueeze(1)?;
-                let part = value.try_mul(&weight)?;
-                sum = Some(match sum {
-                    None => part,
-                    Some(s) => s.try_add(part)?,
-                });
-            }
-            sum.expect("a corner").movement(out)?.try_cast(self.as_float().dtype())
+            linear(OP, &x, &dims[2..], &positions)?.movement(out)?.try_cast(self.as_float().dtype())
         }
     }
 }
