@@ -1,5 +1,5 @@
-//! Functions as layers: activations, dropout, flattening. In a chain `Tensor::relu` does the same
-//! as [`ReLU`]; these are for fields and for lists.
+//! Layers without weights: activations, dropout, flattening. In a chain `Tensor::relu` is the same
+//! as [`ReLU`]; the types are for fields and lists.
 
 use super::{Layer, Mode, Module};
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ along_axis! {
     Softmin softmin try_softmin;
 }
 
-/// What comes in goes out.
+/// The identity.
 #[derive(Module, Clone, Copy, Default, Debug)]
 pub struct Identity;
 
@@ -88,8 +88,7 @@ impl Layer for Identity {
     }
 }
 
-/// A relu whose slope below zero is learned, one for all or one per channel (axis 1). It starts at
-/// 0.25.
+/// A relu with a learned slope for negative inputs, shared or per channel (axis 1), initially 0.25.
 #[derive(Module)]
 pub struct PReLU {
     /// The slopes, `[1]` or `[channels]`.
@@ -97,7 +96,7 @@ pub struct PReLU {
 }
 
 impl PReLU {
-    /// So many slopes: one for all channels, or as many as there are channels.
+    /// Creates `slopes` slopes: one for all channels, or one per channel.
     ///
     /// ```
     /// use picograd::{
@@ -125,15 +124,15 @@ impl Layer for PReLU {
         let shape: Vec<usize> = std::iter::once(slopes)
             .chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2)))
             .collect();
-        // PyTorch's autocast has it among the operations in narrow floats.
+        // PyTorch's autocast runs it in the narrow dtype.
         let (x, weight) =
             (autocast::narrow_layer(x), autocast::narrow_layer(&self.weight.try_reshape(shape)?));
         x.try_gt(0)?.try_where_(&x, x.try_mul(weight)?)
     }
 }
 
-/// In training, each element zero with a probability and the others scaled up, so that the mean
-/// stays (Srivastava and others, 2014). In evaluation it does nothing.
+/// Dropout (Srivastava et al., 2014): in training, zeroes each element with a probability and
+/// scales the others, so that the mean is preserved. In evaluation it is the identity.
 ///
 /// ```
 /// use picograd::{
@@ -154,7 +153,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Zeros with this probability. Panics if it is none.
+    /// Creates dropout with a probability. Panics if it is not between 0 and 1.
     ///
     /// ```
     /// use picograd::{
@@ -169,7 +168,7 @@ impl Dropout {
         assert!((0.0..=1.0).contains(&p), "Dropout: {p} is no probability");
         Dropout { p, mode: Mode::default() }
     }
-    /// The probability that applies now: none in evaluation.
+    /// The effective probability: 0 in evaluation.
     pub(super) fn rate(&self) -> f64 {
         if self.mode.is_training() { self.p } else { 0.0 }
     }
@@ -181,7 +180,7 @@ impl Layer for Dropout {
     }
 }
 
-/// All axes from `start` to `end`, both included, as one. By default all but the first.
+/// Flattens the axes from `start` to `end`, both included; by default all but the first.
 #[derive(Module, Clone, Copy, Debug)]
 pub struct Flatten {
     start: isize,
@@ -189,7 +188,7 @@ pub struct Flatten {
 }
 
 impl Flatten {
-    /// All axes but the first, which is the batch.
+    /// Flattens all axes but the first, which is the batch.
     ///
     /// ```
     /// use picograd::{
@@ -201,7 +200,7 @@ impl Flatten {
     pub fn new() -> Flatten {
         Flatten { start: 1, end: -1 }
     }
-    /// The axes that become one.
+    /// Sets the axes to flatten.
     ///
     /// ```
     /// use picograd::{

@@ -1,12 +1,11 @@
-//! Attention with several heads, and the block that transformers are stacks of.
+//! Multi-head attention, and the transformer block.
 
 use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unfit};
 use crate::error::{Error, Result};
 use crate::tensor::{Attention, Tensor, or_panic};
 
-/// Attention in several heads (Vaswani and others, 2017) over `[batch, length, size]`: queries,
-/// keys and values are projected, each head attends by itself, and their results are projected
-/// together.
+/// Multi-head attention (Vaswani et al., 2017) over `[batch, length, size]`: queries, keys and
+/// values are projected, each head attends separately, and the results are projected together.
 ///
 /// ```
 /// use picograd::{
@@ -22,12 +21,12 @@ use crate::tensor::{Attention, Tensor, or_panic};
 /// ```
 #[derive(Module)]
 pub struct MultiHeadAttention {
-    /// The projections of queries, keys and values, one below the other: `[size + 2·kv_size,
-    /// size]`, where `kv_size` is `size` unless there are fewer heads of keys and values.
+    /// Stacked projections of queries, keys and values: `[size + 2·kv_size, size]`. `kv_size` is
+    /// `size` unless there are fewer heads of keys and values.
     pub in_proj_weight: Tensor,
     /// `[size + 2·kv_size]`.
     pub in_proj_bias: Option<Tensor>,
-    /// The projection of the results.
+    /// The output projection.
     pub out_proj: Linear,
     size: usize,
     heads: usize,
@@ -37,7 +36,8 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// Vectors of a size in so many heads, with biases. Panics if the size does not divide.
+    /// Creates attention over vectors of `size` elements in `heads` heads, with biases. Panics if
+    /// the size does not divide.
     ///
     /// ```
     /// use picograd::nn::{Module, MultiHeadAttention};
@@ -70,12 +70,13 @@ impl MultiHeadAttention {
             ..self
         }
     }
-    /// The size of all heads of keys together.
+    /// Total size of all key heads.
     fn kv_size(&self) -> usize {
         self.size / self.heads * self.kv_heads
     }
-    /// Fewer heads of keys and values, each of which serves several heads of queries (Ainslie and
-    /// others, 2023); the projection starts anew. Panics if the heads do not divide.
+    /// Grouped-query attention (Ainslie et al., 2023): fewer heads of keys and values, each shared
+    /// by several query heads. Reinitializes the projection. Panics if the number of heads is not
+    /// divisible.
     ///
     /// ```
     /// use picograd::nn::MultiHeadAttention;
@@ -94,7 +95,7 @@ impl MultiHeadAttention {
         let bias = self.in_proj_bias.is_some();
         MultiHeadAttention { kv_heads: heads, ..self }.with_weights(bias)
     }
-    /// With or without biases.
+    /// Enables or disables the biases.
     ///
     /// ```
     /// use picograd::nn::MultiHeadAttention;
@@ -107,7 +108,7 @@ impl MultiHeadAttention {
             ..self
         }
     }
-    /// A place sees itself and what is before it.
+    /// Causal attention: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::{
@@ -124,7 +125,7 @@ impl MultiHeadAttention {
     pub fn causal(self) -> MultiHeadAttention {
         MultiHeadAttention { causal: true, ..self }
     }
-    /// In training, weights of attention are dropped with this probability.
+    /// Probability of dropout on the attention weights in training.
     ///
     /// ```
     /// use picograd::{
@@ -138,9 +139,9 @@ impl MultiHeadAttention {
         MultiHeadAttention { dropout: Dropout::new(p), ..self }
     }
 
-    /// Attention of queries `[batch, length, size]` to keys and values `[batch, places, size]`. A
-    /// mask of bools says what is seen, one of floats is added to the scores; it broadcasts to
-    /// `[batch, heads, length, places]`.
+    /// Computes attention of queries `[batch, length, size]` to keys and values `[batch, positions,
+    /// size]`. A bool mask selects the visible positions, a float mask is added to the scores; it
+    /// broadcasts to `[batch, heads, length, positions]`.
     ///
     /// ```
     /// use picograd::{Tensor, nn::MultiHeadAttention};
@@ -206,7 +207,7 @@ impl MultiHeadAttention {
         )?;
         self.out_proj.try_forward(&out.try_transpose(1, 2)?.try_reshape(query.max_shape())?)
     }
-    /// [`try_attend`](Self::try_attend), with misuse as a panic.
+    /// Calls [`try_attend`](Self::try_attend) and panics on an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::MultiHeadAttention};
@@ -228,15 +229,15 @@ impl MultiHeadAttention {
     }
 }
 
-/// Of a sequence to itself.
+/// Self-attention.
 impl Layer for MultiHeadAttention {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         self.try_attend(x, x, x, None)
     }
 }
 
-/// Attention of a sequence to itself, then two linear layers at each place, both with a residual
-/// and a norm.
+/// A transformer block: self-attention, then two linear layers at each position, both with a
+/// residual and a norm.
 ///
 /// ```
 /// use picograd::{
@@ -248,11 +249,11 @@ impl Layer for MultiHeadAttention {
 /// ```
 #[derive(Module)]
 pub struct TransformerBlock {
-    /// The attention.
+    /// The self-attention.
     pub self_attn: MultiHeadAttention,
-    /// From the size to the hidden size.
+    /// The linear layer from `size` to the hidden size.
     pub linear1: Linear,
-    /// From the hidden size back.
+    /// The linear layer from the hidden size back to `size`.
     pub linear2: Linear,
     /// The norm of the attention.
     pub norm1: LayerNorm,
@@ -264,8 +265,8 @@ pub struct TransformerBlock {
 }
 
 impl TransformerBlock {
-    /// Vectors of a size in so many heads, and a hidden size of the linear layers. Norms stand
-    /// before what they serve, and the activation is a gelu.
+    /// Creates attention over vectors of `size` elements in `heads` heads, and a hidden size of the
+    /// linear layers. Norms stand before what they serve, and the activation is a gelu.
     ///
     /// ```
     /// use picograd::{
@@ -290,7 +291,7 @@ impl TransformerBlock {
             activation: Tensor::gelu,
         }
     }
-    /// A place sees itself and what is before it.
+    /// Causal attention: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::{
@@ -303,7 +304,7 @@ impl TransformerBlock {
     pub fn causal(self) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.causal(), ..self }
     }
-    /// Fewer heads of keys and values; see [`MultiHeadAttention::kv_heads`].
+    /// Sets the number of key and value heads; see [`MultiHeadAttention::kv_heads`].
     ///
     /// ```
     /// use picograd::nn::TransformerBlock;
@@ -316,8 +317,8 @@ impl TransformerBlock {
     pub fn kv_heads(self, heads: usize) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
     }
-    /// In training, what attention and linear layers give is dropped with this probability, and so
-    /// are weights of attention.
+    /// Probability of dropout in training, on the results of attention and linear layers and on the
+    /// attention weights.
     ///
     /// ```
     /// use picograd::{
@@ -331,7 +332,7 @@ impl TransformerBlock {
     pub fn dropout(self, p: f64) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.dropout(p), drop: Dropout::new(p), ..self }
     }
-    /// Norms after the residuals, as in the first transformers.
+    /// Places the norms after the residuals, as in the original transformer.
     ///
     /// ```
     /// use picograd::{
@@ -344,7 +345,7 @@ impl TransformerBlock {
     pub fn post_norm(self) -> TransformerBlock {
         TransformerBlock { post_norm: true, ..self }
     }
-    /// Another activation, such as `Tensor::relu`.
+    /// Sets the activation, such as `Tensor::relu`.
     ///
     /// ```
     /// use picograd::{
@@ -358,7 +359,7 @@ impl TransformerBlock {
         TransformerBlock { activation, ..self }
     }
 
-    /// The output, with a mask of what is seen; see [`MultiHeadAttention::try_attend`].
+    /// Computes the output with an attention mask; see [`MultiHeadAttention::try_attend`].
     ///
     /// ```
     /// use picograd::{Tensor, nn::TransformerBlock};

@@ -1,10 +1,10 @@
-//! Convolutions and their transposes, as layers.
+//! Convolution and transposed-convolution layers.
 
 use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};
 
-/// What an input of so many spatial axes looks like.
+/// The expected input shape for a number of spatial axes.
 fn shape_of(channels: usize, axes: usize) -> String {
     format!(
         "[batch, {channels}, {}]",
@@ -12,8 +12,8 @@ fn shape_of(channels: usize, axes: usize) -> String {
     )
 }
 
-/// Weight and bias, evenly over ±1/√fan, where the fan is the second size of the weight times its
-/// window.
+/// Initializes weight and bias uniformly over ±1/√fan. The fan is the second size of the weight
+/// times its window.
 fn weights(
     first: usize,
     second: usize,
@@ -29,7 +29,7 @@ fn weights(
     )
 }
 
-/// The axis of a weight that holds the output channels, by what its first axis holds.
+/// The axis of a weight with the output channels, from the meaning of its first axis.
 macro_rules! output_axis {
     (outputs) => {
         0
@@ -39,8 +39,8 @@ macro_rules! output_axis {
     };
 }
 
-/// Layers of so many spatial axes. The sizes of a weight before its window are those after the
-/// name, the second of them divided by the groups.
+/// Generates the layers of a number of spatial axes. The sizes of a weight before its window are
+/// those after the name, the second of them divided by the groups.
 macro_rules! convolutions {
     ($($(#[$meta:meta])* $name:ident $axes:literal [$first:ident, $second:ident] $method:ident;)*) => { $(
         $(#[$meta])*
@@ -58,8 +58,9 @@ macro_rules! convolutions {
         }
 
         impl $name {
-            /// From `inputs` to `outputs` channels through windows of a size, one number for all spatial axes or one for each: stride 1, no
-            /// padding, one group, a bias. Panics if the kernel has a zero or another number of axes.
+            /// Creates a layer from `inputs` to `outputs` channels with a window of one size, or
+            /// one size per spatial axis: stride 1, no padding, one group, a bias. Panics if the
+            /// kernel has a zero or another number of axes.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -70,12 +71,12 @@ macro_rules! convolutions {
                 let kernel = or_panic(kernel.into().positive(stringify!($name), "kernel", $axes));
                 $name { weight: Tensor::zeros(()), bias: None, inputs, outputs, how: Conv::new(), groups: 1 }.started(&kernel, true)
             }
-            /// With new weights.
+            /// Reinitializes the weights.
             fn started(self, kernel: &[usize], bias: bool) -> $name {
                 let (weight, bias) = weights(self.$first, self.$second / self.groups, kernel, self.outputs, bias);
                 $name { weight, bias, ..self }
             }
-            /// The distance between windows.
+            /// Sets the stride between windows.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -84,7 +85,7 @@ macro_rules! convolutions {
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(stride), ..self }
             }
-            /// Zeros around what is convolved: one number, one per axis, or `(before, after)` per axis.
+            /// Sets the zero padding: one number, one per axis, or `(before, after)` per axis.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -93,7 +94,7 @@ macro_rules! convolutions {
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 $name { how: self.how.padding(padding), ..self }
             }
-            /// The distance between the elements of a window.
+            /// Sets the dilation between the elements of a window.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -102,7 +103,8 @@ macro_rules! convolutions {
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(dilation), ..self }
             }
-            /// The channels cut into groups that do not see each other; the weights start anew. Panics if the channels do not divide.
+            /// Splits the channels into independent groups and reinitializes the weights. Panics if
+            /// the channels are not divisible.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -116,7 +118,7 @@ macro_rules! convolutions {
                 let (shape, bias) = (self.weight.shape(), self.bias.is_some());
                 $name { how: self.how.groups(groups), groups, ..self }.started(&shape[2..], bias)
             }
-            /// With or without a bias.
+            /// Enables or disables the bias.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
@@ -139,7 +141,7 @@ macro_rules! convolutions {
                 &self.weight
             }
             fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
-                // A sample may come without a batch.
+                // A sample may have no batch axis.
                 let rank = x.ndim();
                 if !(rank == $axes + 1 || rank == $axes + 2) || x.size(rank as isize - $axes - 1) != self.inputs {
                     return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
@@ -151,7 +153,8 @@ macro_rules! convolutions {
 }
 
 convolutions! {
-    /// A convolution of `[batch, channels, length]`. Weight and bias start evenly over ±1/√(inputs / groups · window).
+    /// A convolution of `[batch, channels, length]`. Weight and bias are initialized uniformly over
+    /// ±1/√(inputs / groups · window).
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Conv1d, Layer}};
@@ -159,7 +162,8 @@ convolutions! {
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 2, 10])).shape(), [8, 4, 5]);
     /// ```
     Conv1d 1 [outputs, inputs] try_conv2d;
-    /// A convolution of `[batch, channels, height, width]`. Weight and bias start evenly over ±1/√(inputs / groups · window).
+    /// A convolution of `[batch, channels, height, width]`. Weight and bias are initialized
+    /// uniformly over ±1/√(inputs / groups · window).
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Conv2d, Layer}};
@@ -169,8 +173,8 @@ convolutions! {
     /// assert_eq!(wrong.to_string(), "Conv2d: takes [batch, 3, height, width], and was given [8, 1, 32, 32]");
     /// ```
     Conv2d 2 [outputs, inputs] try_conv2d;
-    /// A convolution of `[batch, channels, depth, height, width]`. Weight and bias start evenly over
-    /// ±1/√(inputs / groups · window).
+    /// A convolution of `[batch, channels, depth, height, width]`. Weight and bias are initialized
+    /// uniformly over ±1/√(inputs / groups · window).
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Conv3d, Layer}};
@@ -178,9 +182,11 @@ convolutions! {
     /// assert_eq!(layer.forward(&Tensor::zeros([1, 2, 5, 6, 7])).shape(), [1, 4, 5, 6, 7]);
     /// ```
     Conv3d 3 [outputs, inputs] try_conv2d;
-    /// The transpose of a [`Conv1d`] of `[batch, channels, length]`: what that makes shorter, this makes longer.
+    /// The transpose of a [`Conv1d`], over `[batch, channels, length]`; upsamples where the
+    /// convolution downsamples.
     ConvTranspose1d 1 [inputs, outputs] try_conv_transpose2d;
-    /// The transpose of a [`Conv2d`] of `[batch, channels, height, width]`: what that makes smaller, this makes larger.
+    /// The transpose of a [`Conv2d`], over `[batch, channels, height, width]`; upsamples where the
+    /// convolution downsamples.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{ConvTranspose2d, Layer}};
@@ -188,7 +194,7 @@ convolutions! {
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 16, 7, 7])).shape(), [8, 3, 14, 14]);
     /// ```
     ConvTranspose2d 2 [inputs, outputs] try_conv_transpose2d;
-    /// The transpose of a [`Conv3d`] of `[batch, channels, depth, height, width]`.
+    /// The transpose of a [`Conv3d`], over `[batch, channels, depth, height, width]`.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{ConvTranspose3d, Layer}};
@@ -201,7 +207,8 @@ convolutions! {
 macro_rules! output_padding {
     ($($name:ident)*) => { $(
         impl $name {
-            /// Elements more at the end of each axis: several sizes become one by a stride, and this says which of them to go back to.
+            /// Adds elements at the end of each axis. A strided convolution maps several input
+            /// sizes to one output size; this selects the input size.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::", stringify!($name), ";")]

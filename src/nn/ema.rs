@@ -1,13 +1,13 @@
-//! Running means of parameters, which often generalise better than the parameters themselves.
+//! Exponential moving averages of parameters, which often generalize better than the parameters.
 
 use super::Module;
 use crate::error::{Error, Result};
 use crate::io::StateDict;
 use crate::tensor::{Tensor, no_grad};
 
-/// An exponential moving average of the parameters of a module: after each step
-/// `average·decay + parameter·(1 - decay)`. The first update takes the parameters as they are.
-/// Buffers, such as running statistics, are taken as they are at each update.
+/// An exponential moving average of the parameters of a module: after each step `average·decay +
+/// parameter·(1 - decay)`. The first update copies the parameters. Buffers, such as running
+/// statistics, are copied at each update.
 ///
 /// ```
 /// use picograd::{
@@ -32,7 +32,7 @@ pub struct Ema {
 }
 
 impl Ema {
-    /// Averages that start as the parameters are now. The decay lies between 0 and 1.
+    /// Creates averages with the current parameters. The decay is between 0 and 1.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear};
@@ -47,15 +47,15 @@ impl Ema {
         Tensor::realize_many(&all.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
         let tensors: Vec<_> =
             all.into_iter().map(|(name, t)| (name, t.clone(), t.detach())).collect();
-        // Memory of their own, which updates are written to.
+        // Their own memory, which updates write to.
         let ema = Ema { tensors, decay, updates: Tensor::new([0i64]).reshape(()) };
         for (_, _, average) in &ema.tensors {
             average.assign(average.copy().contiguous())?;
         }
         Ok(ema)
     }
-    /// Moves the averages on, after a step of the optimizer. It can be captured by a
-    /// [`Jit`](crate::Jit).
+    /// Updates the averages; call it after a step of the optimizer. A [`Jit`](crate::Jit) can
+    /// capture it.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear, Module};
@@ -87,8 +87,8 @@ impl Ema {
             &self.tensors.iter().map(|t| &t.2).chain([&self.updates]).collect::<Vec<_>>(),
         )
     }
-    /// Runs a function while the averages are in the module, and puts the parameters and buffers
-    /// back after it, also if it panics.
+    /// Runs a function with the averages in the module, and restores the parameters and buffers
+    /// afterwards, also if it panics.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear, Module};
@@ -103,7 +103,7 @@ impl Ema {
         impl Drop for Restore {
             fn drop(&mut self) {
                 for (t, before) in &self.0 {
-                    // The same shape, dtype and device as before, which an assignment takes.
+                    // Shape, dtype and device are unchanged, so that the assignment succeeds.
                     let _ = t.assign(before);
                 }
             }
@@ -115,7 +115,7 @@ impl Ema {
         drop(restore);
         Ok(result)
     }
-    /// Puts the averages into the module for good.
+    /// Copies the averages into the module permanently.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear};
@@ -149,7 +149,7 @@ impl Ema {
     pub fn state_dict(&self) -> StateDict {
         self.named().into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
-    /// Takes up a state. If anything does not fit, an error names it and nothing has changed.
+    /// Loads a state. On a mismatch the error names it and nothing changes.
     ///
     /// ```
     /// use picograd::{io::StateDict, nn::{Ema, Linear}};

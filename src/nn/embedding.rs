@@ -1,11 +1,11 @@
-//! The table that indices look up.
+//! The embedding layer.
 
 use super::Module;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, or_panic};
 
-/// A row of a table for each index: `[…]` of integers becomes `[…, size]`. Rows start with the
-/// standard normal distribution.
+/// Looks up a row of a table for each index: integers `[…]` become `[…, size]`. Rows are
+/// initialized from the standard normal distribution.
 ///
 /// ```
 /// use picograd::{Tensor, nn::Embedding};
@@ -20,7 +20,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `rows` vectors of `size` numbers.
+    /// Creates a table of `rows` vectors of `size` elements.
     ///
     /// ```
     /// use picograd::nn::Embedding;
@@ -29,8 +29,8 @@ impl Embedding {
     pub fn new(rows: usize, size: usize) -> Embedding {
         Embedding { weight: Tensor::randn([rows, size]).as_param(), padding: None }
     }
-    /// A row that starts as zeros and is never trained, for indices that fill up. Panics if there
-    /// is no such row.
+    /// Sets a row that is zero initially and never trained, for padding indices. Panics if there is
+    /// no such row.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Embedding};
@@ -46,8 +46,7 @@ impl Embedding {
         Embedding { weight: is_padding.where_(0.0, &self.weight).as_param(), padding: Some(row) }
     }
 
-    /// The rows of the indices, which are integers from 0 to the number of rows. What is outside
-    /// gives zeros.
+    /// Looks up the rows of integer indices. An index out of range gives zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Embedding};
@@ -70,12 +69,12 @@ impl Embedding {
             .try_index_select(0, &indices.try_reshape([indices.max_numel()])?)?
             .try_reshape(shape)?;
         match self.padding {
-            // No gradient flows into the row of the padding, and its value stays.
+            // The padding row receives no gradient and keeps its value.
             Some(row) => indices.try_eq(row)?.try_unsqueeze(-1)?.try_where_(rows.detach(), rows),
             None => Ok(rows),
         }
     }
-    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    /// Calls [`try_forward`](Self::try_forward) and panics on an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Embedding};

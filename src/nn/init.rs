@@ -1,5 +1,5 @@
-//! What weights start with. Each function gives a new tensor of a shape, to be made a parameter, or
-//! assigned to one that is there:
+//! Weight initialization. Each function returns a new tensor of a shape, to be made a parameter or
+//! assigned to one:
 //!
 //! ```
 //! use picograd::{
@@ -12,27 +12,26 @@
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! The plain ones are methods of tensors: [`Tensor::zeros`], [`Tensor::ones`], [`Tensor::full`] (a
-//! constant), [`Tensor::uniform`], [`Tensor::normal`], [`Tensor::eye`].
+//! Simple distributions are tensor methods: [`Tensor::zeros`], [`Tensor::ones`], [`Tensor::full`]
+//! (a constant), [`Tensor::uniform`], [`Tensor::normal`], [`Tensor::eye`].
 //!
-//! "Inputs" of a weight of `[outputs, inputs, …]` are the products that are added up into one
-//! output, "outputs" the results that one input has a part in; both count the places of a window. A
-//! weight has two axes or more; the functions panic otherwise.
+//! The fan-in of a weight `[outputs, inputs, …]` is the number of products that are summed into one
+//! output, the fan-out the number of outputs that one input contributes to; both include the
+//! window. A weight has at least two axes; the functions panic otherwise.
 
 use crate::tensor::{Sizes, Tensor, fans, or_panic};
 
-/// Which side of a weight keeps its variance.
+/// The fan that preserves the variance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fan {
-    /// The inputs: values keep their variance on the way forward.
+    /// The fan-in: preserves the variance of activations in the forward pass.
     #[default]
     In,
-    /// The outputs: gradients keep theirs on the way back.
+    /// The fan-out: preserves the variance of gradients in the backward pass.
     Out,
 }
 
-/// The nonlinearity that follows a weight, for the factor that makes up for what it takes from the
-/// variance.
+/// The nonlinearity after a weight, which determines the gain.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Gain {
     /// None, or a sigmoid: 1.
@@ -59,13 +58,13 @@ impl From<Gain> for f64 {
     }
 }
 
-/// Evenly over ±1/√inputs, what most layers start with.
+/// Uniform over ±1/√fan-in, the default of most layers.
 pub(super) fn default_weight(shape: impl Into<Sizes>, inputs: usize) -> Tensor {
     let bound = if inputs == 0 { 0.0 } else { 1.0 / (inputs as f64).sqrt() };
     Tensor::uniform(shape.into(), -bound, bound)
 }
 
-/// Evenly over ±gain·√(6/(inputs + outputs)), after Glorot and Bengio (2010).
+/// Uniform over ±gain·√(6/(fan-in + fan-out)) (Glorot and Bengio, 2010).
 ///
 /// ```
 /// use picograd::nn::init;
@@ -79,7 +78,7 @@ pub fn xavier_uniform(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     Tensor::uniform(shape, -bound, bound)
 }
 
-/// From a normal distribution with the variance of [`xavier_uniform`].
+/// Normal with the variance of [`xavier_uniform`].
 ///
 /// ```
 /// use picograd::nn::init;
@@ -92,7 +91,7 @@ pub fn xavier_normal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     Tensor::normal(shape, 0.0, gain.into() * (2.0 / (inputs + outputs)).sqrt())
 }
 
-/// Evenly over ±gain·√(3/fan), after He and others (2015).
+/// Uniform over ±gain·√(3/fan) (He et al., 2015).
 ///
 /// ```
 /// use picograd::nn::init::{self, Fan, Gain};
@@ -105,7 +104,7 @@ pub fn kaiming_uniform(shape: impl Into<Sizes>, fan: Fan, gain: impl Into<f64>) 
     Tensor::uniform(shape, -bound, bound)
 }
 
-/// From a normal distribution with the standard deviation gain/√fan, after He and others (2015).
+/// Normal with the standard deviation gain/√fan (He et al., 2015).
 ///
 /// ```
 /// use picograd::nn::init::{self, Fan, Gain};
@@ -124,8 +123,8 @@ fn kaiming_std(op: &'static str, shape: &Sizes, fan: Fan, gain: f64) -> f64 {
     gain / if fan == Fan::In { inputs } else { outputs }.sqrt()
 }
 
-/// A matrix of orthonormal rows, or columns if there are fewer of those, times a gain (Saxe and
-/// others, 2013). Axes after the first count as one.
+/// A matrix with orthonormal rows, or columns if there are fewer columns, times a gain (Saxe et
+/// al., 2013). Axes after the first are flattened.
 ///
 /// ```
 /// use picograd::{Tensor, nn::init};
@@ -141,14 +140,14 @@ pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     let shape = or_panic(sizes.shape("orthogonal"));
     let (rows, cols) = (shape[0], shape[1..].iter().product::<usize>());
     let (q, r) = Tensor::randn([rows.max(cols), rows.min(cols)]).qr();
-    // With the signs of the diagonal taken over, every such matrix is as likely as any other
-    // (Mezzadri, 2007).
+    // Multiplying by the signs of the diagonal makes the distribution uniform over orthogonal
+    // matrices (Mezzadri, 2007).
     let q = q * r.diagonal(0, -2, -1).lt(0.0).where_(-1.0, 1.0);
     let q = if rows < cols { q.t() } else { q };
     q.reshape(&shape) * gain.into()
 }
 
-/// From a normal distribution, of which only what lies between `low` and `high` is taken.
+/// A normal distribution truncated to `low..high`.
 ///
 /// ```
 /// use picograd::nn::init;
@@ -162,15 +161,15 @@ pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high
         std > 0.0 && low < high,
         "trunc_normal: nothing lies between {low} and {high}, or {std} is no deviation"
     );
-    // Evenly over what the error function makes of the borders, then back by its inverse.
+    // Uniform between the error function of the bounds, then its inverse.
     let scale = std * std::f64::consts::SQRT_2;
     let border = |x: f64| Tensor::new(((x - mean) / scale) as f32).erf();
     let even = border(low).lerp(&border(high), Tensor::rand(shape.into()));
     (inverse_erf(&even) * scale + mean).clamp(low, high)
 }
 
-/// The inverse of the error function, to about 1e-6: the polynomials of Giles, "Approximating the
-/// erfinv function" (2011).
+/// The inverse of the error function, to about 1e-6, by the polynomials of Giles, "Approximating
+/// the erfinv function" (2011).
 fn inverse_erf(x: &Tensor) -> Tensor {
     const NEAR: [f64; 9] = [
         2.81022636e-8,
@@ -196,7 +195,7 @@ fn inverse_erf(x: &Tensor) -> Tensor {
     ];
     let horner =
         |w: &Tensor, c: &[f64; 9]| c[1..].iter().fold(w.full_like(c[0]), |p, &c| p * w + c);
-    // One step of an f32 away from ±1, where it is infinite.
+    // One ulp away from ±1, where the inverse is infinite.
     let x = x.clamp(-1.0 + 6e-8, 1.0 - 6e-8);
     let w = -((1.0 - &x) * (1.0 + &x)).log();
     let p = w.lt(5.0).where_(horner(&(&w - 2.5), &NEAR), horner(&(w.sqrt() - 3.0), &FAR));

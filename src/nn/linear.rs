@@ -4,8 +4,8 @@ use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias start
-/// evenly over ±1/√inputs.
+/// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias are
+/// initialized uniformly over ±1/√inputs.
 ///
 /// ```
 /// use picograd::{
@@ -26,7 +26,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias.
+    /// Creates a layer with a bias.
     ///
     /// ```
     /// use picograd::nn::Linear;
@@ -39,7 +39,7 @@ impl Linear {
             bias: Some(init::default_weight([outputs], inputs).as_param()),
         }
     }
-    /// With or without a bias.
+    /// Enables or disables the bias.
     ///
     /// ```
     /// use picograd::nn::Linear;

@@ -1,4 +1,4 @@
-//! What networks are made of and trained with.
+//! Neural networks: modules, layers, optimizers and data.
 //!
 //! ```
 //! use picograd::{
@@ -14,30 +14,31 @@
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! | part | what it holds |
+//! | item | contents |
 //! |---|---|
-//! | [`Module`], [`Layer`], [`Sequential`] | what has parameters; what takes one tensor to another; a chain of those |
-//! | [`Linear`], [`Embedding`] | tables that are multiplied and looked up |
-//! | [`Conv1d`], [`Conv2d`], [`Conv3d`] and their transposes | windows with weights |
-//! | [`Upsample`] | other sizes of pictures |
-//! | [`WeightNorm`], [`SpectralNorm`] | layers whose weights are normalised |
-//! | [`MaxPool2d`], [`AvgPool2d`] and their kin | windows without |
-//! | [`BatchNorm`], [`LayerNorm`], [`LayerNorm2d`], [`GroupNorm`], [`InstanceNorm`], [`RMSNorm`] | normalisation |
+//! | [`Module`], [`Layer`], [`Sequential`] | containers of parameters; maps from one tensor to another; chains of layers |
+//! | [`Linear`], [`Embedding`] | linear layer, embedding table |
+//! | [`Conv1d`], [`Conv2d`], [`Conv3d`] and their transposes | convolutions |
+//! | [`Upsample`] | interpolation |
+//! | [`WeightNorm`], [`SpectralNorm`] | weight normalization |
+//! | [`MaxPool2d`], [`AvgPool2d`] and others | pooling |
+//! | [`BatchNorm`], [`LayerNorm`], [`LayerNorm2d`], [`GroupNorm`], [`InstanceNorm`], [`RMSNorm`] | normalization |
 //! | [`MultiHeadAttention`], [`TransformerBlock`] | attention |
-//! | [`RNN`], [`GRU`], [`LSTM`] and their cells | recurrence |
-//! | [`ReLU`], [`GELU`], [`Dropout`], [`Flatten`] and their kin | functions as layers |
-//! | [`Ema`] | running means of parameters |
-//! | [`init`] | what weights start with |
-//! | [`optim`] | optimizers, clipping, schedules of the learning rate |
-//! | [`state`] | names with tensors, and files of them |
-//! | [`data`] | samples, and batches of them |
+//! | [`RNN`], [`GRU`], [`LSTM`] and their cells | recurrent layers |
+//! | [`ReLU`], [`GELU`], [`Dropout`], [`Flatten`] and others | functions as layers |
+//! | [`Ema`] | moving averages of parameters |
+//! | [`init`] | weight initialization |
+//! | [`optim`] | optimizers, gradient clipping, learning-rate schedules |
+//! | [`state`] | state dicts and files |
+//! | [`data`] | datasets and loaders |
 //!
-//! Parameters have PyTorch's names, shapes and starting distributions, so a state dict from there
-//! loads into the same architecture here. Losses are methods of tensors, such as
+//! Parameters have PyTorch's names, shapes and initialization, so that its state dicts load into
+//! the same architecture. Losses are tensor methods, such as
 //! [`Tensor::cross_entropy`](crate::Tensor::cross_entropy).
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod conv;
 pub mod data;
 mod ema;
@@ -56,12 +57,13 @@ mod upsample;
 
 pub use activation::*;
 pub use attention::{MultiHeadAttention, TransformerBlock};
+pub use batch_norm::BatchNorm;
 pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use ema::Ema;
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use module::{Mode, Module, Part, Visitor};
-pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNorm};
+pub use norm::{GroupNorm, InstanceNorm, LayerNorm, LayerNorm2d, RMSNorm};
 pub use parametrize::{SpectralNorm, WeightNorm, Weighted};
 pub use picograd_derive::Module;
 pub use pool::{
@@ -76,17 +78,17 @@ pub use upsample::{PerAxis, Upsample};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The error of an input that a layer does not take.
+/// The error of an input that a layer does not accept.
 fn unfit<T>(layer: &'static str, takes: impl std::fmt::Display, got: &Tensor) -> Result<T> {
     Err(Error::Shape { op: layer, msg: format!("takes {takes}, and was given {:?}", got.shape()) })
 }
 
-/// The examples of the page on data and state, run as tests.
+/// The examples of docs/data.md, run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/data.md")]
 pub struct DataPage;
 
-/// The examples of the page on networks, run as tests.
+/// The examples of docs/nn.md, run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/nn.md")]
 pub struct NetworksPage;

@@ -1,5 +1,5 @@
-//! What holds parameters. A module shows its parts to a visitor, and from that one method come its
-//! list of parameters, its state dict, and the switch between training and evaluation.
+//! Modules: containers of parameters. A module passes its fields to a visitor; the parameter list,
+//! the state dict and the training mode are derived from that one method.
 
 use super::summary::{Summary, short};
 use crate::dtype::DType;
@@ -13,12 +13,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whatever holds tensors: a layer, a network, a list of networks, a tensor itself.
+/// A container of tensors: a layer, a network, a list of networks, or a tensor.
 ///
-/// `#[derive(Module)]` is all that a struct needs. Each field is shown under its name; tensors that
-/// are [parameters](Tensor::as_param) are parameters of the module, other tensors are buffers,
-/// which are in the state dict but are not trained; numbers, bools and text are settings and are
-/// not shown. `#[module(skip)]` leaves a field out.
+/// `#[derive(Module)]` implements it for a struct. Each field is visited under its name. Tensors
+/// that are [parameters](Tensor::as_param) are parameters of the module; other tensors are buffers,
+/// which are in the state dict but not trained; numbers, bools and text are ignored.
+/// `#[module(skip)]` excludes a field.
 ///
 /// ```
 /// use picograd::{
@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// );
 /// ```
 ///
-/// A field that cannot be shown is a compile error, not a parameter that is silently never trained:
+/// A field of any other type is a compile error, not a parameter that is silently never trained:
 ///
 /// ```compile_fail
 /// struct NotAModule;
@@ -76,10 +76,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
             `#[module(skip)]` on the field"
 )]
 pub trait Module {
-    /// Shows every tensor, every part and every [`Mode`] to a visitor. The derive writes this.
+    /// Passes every tensor, submodule and [`Mode`] to a visitor. The derive generates this method.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// All parameters, each once even if it is in several places, in the order of the fields.
+    /// All parameters in field order, each once even if it is shared.
     fn parameters(&self) -> Vec<Tensor> {
         let mut seen = FxHashSet::default();
         self.named_parameters()
@@ -89,13 +89,13 @@ pub trait Module {
             .collect()
     }
 
-    /// All parameters with their dotted names. One that is in several places has several names.
+    /// All parameters with their dotted names. A shared parameter has several names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         named(self, Tensor::is_param)
     }
 
-    /// All tensors that belong to the state but are not trained, such as running means, with their
-    /// dotted names.
+    /// All buffers with their dotted names: tensors of the state that are not trained, such as
+    /// running means.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         named(self, |t| !t.is_param())
     }
@@ -105,32 +105,32 @@ pub trait Module {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
-    /// The values of all parameters and buffers as they are now, under dotted names. What is
-    /// trained afterwards does not change them.
+    /// A snapshot of all parameters and buffers under dotted names. Later training does not change
+    /// it.
     fn state_dict(&self) -> StateDict {
         named(self, |_| true).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
 
-    /// Puts values into all parameters and buffers. With `strict` every one of them needs a value
-    /// and every value a place; without, what has no counterpart is left alone. If anything does
-    /// not fit, an error names all of it and nothing has changed.
+    /// Loads values into all parameters and buffers. With `strict`, names must match exactly;
+    /// otherwise names without a counterpart are ignored. On a mismatch the error names every one
+    /// of them and nothing changes.
     fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<()> {
         state.load_into(&named(self, |_| true), strict)
     }
 
-    /// Turns on what is for training alone: dropout, and statistics of the batch in batch norms.
-    /// New modules are in this mode.
+    /// Sets the training mode: dropout is active, and batch norms use batch statistics. New modules
+    /// are in this mode.
     fn train(&self) {
         set_mode(self, true);
     }
 
-    /// Turns off what is for training alone.
+    /// Sets the evaluation mode.
     fn eval(&self) {
         set_mode(self, false);
     }
 
-    /// Converts all parameters and buffers of floats to a dtype, in place, and their gradients.
-    /// Integers stay. Optimizers are made after it: what they keep has the dtype from before.
+    /// Converts float parameters, buffers and gradients to a dtype in place. Integers are
+    /// unchanged. Create optimizers afterwards: their state has the dtype of its creation.
     ///
     /// ```
     /// use picograd::{
@@ -157,9 +157,9 @@ pub trait Module {
         Tensor::realize_many(&all.iter().collect::<Vec<_>>())
     }
 
-    /// Has no gradient go to the parameters in what is computed from now on, so that optimizers
-    /// leave them as they are. They stay parameters in [`parameters`](Self::parameters) and in
-    /// state dicts. What a [`Jit`](crate::Jit) has captured stays as it is.
+    /// Disables gradients of the parameters in later computations, so that optimizers do not update
+    /// them. They remain in [`parameters`](Self::parameters) and in state dicts. Functions that a
+    /// [`Jit`](crate::Jit) has captured are unchanged.
     ///
     /// ```
     /// use picograd::{
@@ -175,7 +175,7 @@ pub trait Module {
         self.named_parameters().iter().for_each(|(_, t)| t.set_frozen(true));
     }
 
-    /// Has gradients go to the parameters again.
+    /// Enables gradients of the parameters again.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module};
@@ -189,7 +189,7 @@ pub trait Module {
         self.named_parameters().iter().for_each(|(_, t)| t.set_frozen(false));
     }
 
-    /// The tree of parts, with shapes and counts of parameters, for printing.
+    /// The tree of submodules with shapes and parameter counts, for printing.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module};
@@ -200,7 +200,7 @@ pub trait Module {
         Summary::of(self)
     }
 
-    /// The name of the type in a [`summary`](Self::summary); empty for what is no part of the tree.
+    /// The type name in a [`summary`](Self::summary); empty if the type is not a node of the tree.
     fn module_name(&self) -> String {
         short(std::any::type_name::<Self>())
     }
@@ -231,19 +231,19 @@ fn set_mode<M: Module + ?Sized>(module: &M, training: bool) {
     module.visit(&mut Visitor::new(&mut see));
 }
 
-/// What a visitor is shown.
+/// An item that a visitor receives.
 #[non_exhaustive]
 pub enum Part<'a> {
     /// A parameter or a buffer.
     Tensor(&'a Tensor),
-    /// The switch of a layer that does something else in training.
+    /// The mode of a layer that differs between training and evaluation.
     Mode(&'a Mode),
-    /// A module whose parts come next, by the name of its type. A visitor of [`Visitor::new`] is
-    /// not shown these.
+    /// A submodule whose items follow, with its type name. A visitor of [`Visitor::new`] does not
+    /// receive these.
     Module(&'a str),
 }
 
-/// Goes through the parts of a module and knows the dotted name of the place where it is.
+/// Walks the items of a module and tracks the dotted name of the current one.
 pub struct Visitor<'a> {
     path: String,
     modules: bool,
@@ -251,7 +251,7 @@ pub struct Visitor<'a> {
 }
 
 impl<'a> Visitor<'a> {
-    /// A visitor that calls a function with the name and the part.
+    /// Creates a visitor that calls a function with each name and item.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, Part, Visitor};
@@ -263,11 +263,11 @@ impl<'a> Visitor<'a> {
     pub fn new(see: &'a mut dyn FnMut(&str, Part<'_>)) -> Visitor<'a> {
         Visitor { path: String::new(), modules: false, see }
     }
-    /// A visitor that is shown modules too.
+    /// Creates a visitor that also receives submodules.
     pub(super) fn of_modules(see: &'a mut dyn FnMut(&str, Part<'_>)) -> Visitor<'a> {
         Visitor { path: String::new(), modules: true, see }
     }
-    /// Goes into a part of this name and comes back.
+    /// Visits a field of this name.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, Part, Visitor};
@@ -291,7 +291,7 @@ impl<'a> Visitor<'a> {
         part.visit(self);
         self.path.truncate(before);
     }
-    /// Shows a part in the place where the visitor is.
+    /// Passes an item to the function under the current name.
     ///
     /// ```
     /// use picograd::{
@@ -307,20 +307,20 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Whether a layer is trained or used. Layers that do something else in training hold one;
-/// [`Module::train`] and [`Module::eval`] set it.
+/// Training or evaluation mode. Layers that differ between the two contain one; [`Module::train`]
+/// and [`Module::eval`] set it.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 
 impl Default for Mode {
-    /// Training.
+    /// Creates the training mode.
     fn default() -> Mode {
         Mode(AtomicBool::new(true))
     }
 }
 
 impl Mode {
-    /// Is the layer in training?
+    /// True in training mode.
     ///
     /// ```
     /// use picograd::nn::Mode;
@@ -329,7 +329,7 @@ impl Mode {
     pub fn is_training(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-    /// Switches.
+    /// Sets the mode: true for training.
     ///
     /// ```
     /// use picograd::nn::Mode;
@@ -360,12 +360,12 @@ impl Module for Tensor {
     }
 }
 
-/// The name of a list; none where it holds tensors or settings alone.
+/// The type name of a list; empty if it contains only tensors or settings.
 fn list_name<M: Module>(mut parts: impl Iterator<Item = M>) -> String {
     if parts.any(|p| !p.module_name().is_empty()) { "ModuleList".into() } else { String::new() }
 }
 
-/// Parts under their numbers.
+/// Elements are visited under their indices.
 impl<M: Module> Module for [M] {
     fn module_name(&self) -> String {
         list_name(self.iter())
@@ -390,7 +390,7 @@ impl<M: Module, const N: usize> Module for [M; N] {
         self.as_slice().visit(visitor);
     }
 }
-/// Parts under their keys.
+/// Values are visited under their keys.
 impl<K: fmt::Display, M: Module> Module for BTreeMap<K, M> {
     fn module_name(&self) -> String {
         if list_name(self.values()).is_empty() { String::new() } else { "ModuleDict".into() }
@@ -432,7 +432,7 @@ impl<M: Module + ?Sized> Module for &M {
     }
 }
 
-/// Settings, which have nothing to show.
+/// Settings have no items.
 macro_rules! settings {
     ($($t:ty)*) => { $(impl Module for $t {
         fn module_name(&self) -> String { String::new() }
@@ -450,7 +450,7 @@ impl<T: ?Sized> Module for PhantomData<T> {
 
 macro_rules! tuples {
     ($($($m:ident $i:tt)*;)*) => { $(
-        /// Parts under their numbers.
+        /// Elements are visited under their indices.
         impl<$($m: Module),*> Module for ($($m,)*) {
             fn module_name(&self) -> String { list_name([$(&self.$i as &dyn Module),*].into_iter()) }
             fn visit(&self, visitor: &mut Visitor<'_>) { $(visitor.field(stringify!($i), &self.$i);)* }

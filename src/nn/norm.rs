@@ -1,35 +1,35 @@
-//! Normalisation layers: statistics over some axes, then a scale and a shift that are learned.
+//! Normalization layers: statistics over some axes, then a learned scale and shift.
 
-use super::{Layer, Mode, Module, unfit};
+use super::{Layer, Module, unfit};
 use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
-use crate::tensor::{Sizes, Tensor, autocast, no_grad, or_panic, realize_with_step};
+use crate::tensor::{Sizes, Tensor, autocast, or_panic};
 
-fn ones(n: usize) -> Option<Tensor> {
+pub(super) fn ones(n: usize) -> Option<Tensor> {
     Some(Tensor::ones([n]).as_param())
 }
-fn zeros(n: usize) -> Option<Tensor> {
+pub(super) fn zeros(n: usize) -> Option<Tensor> {
     Some(Tensor::zeros([n]).as_param())
 }
 
-/// One number per channel, to go with `[batch, channels, …]`.
-fn per_channel(t: &Tensor, axes: usize) -> Result<Tensor> {
+/// Reshapes one value per channel to broadcast with `[batch, channels, …]`.
+pub(super) fn per_channel(t: &Tensor, axes: usize) -> Result<Tensor> {
     let shape: Vec<usize> =
         t.shape().into_iter().chain(std::iter::repeat_n(1, axes.saturating_sub(2))).collect();
     t.try_reshape(shape)
 }
 
-/// The dtype of a normalisation of narrow floats under autocast, as in PyTorch's lists.
+/// The dtype of a normalization of narrow floats under autocast, as in PyTorch's lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Autocast {
-    /// `f32`: `layer_norm`, `group_norm` and `rms_norm` are in the list of `f32`.
+    /// `f32`: `layer_norm`, `group_norm` and `rms_norm` are in PyTorch's `f32` list.
     Wide,
-    /// That of the input: `batch_norm`, which `instance_norm` is made of, is in no list.
+    /// The dtype of the input: `batch_norm`, which `instance_norm` uses, is in no list.
     Kept,
 }
 
-/// Runs a normalisation, and the scale and shift after it, in `f32` for narrower floats. The result
-/// is rounded once, to the dtype that the input and the parameters make, or to that of autocast.
+/// Runs a normalization with its scale and shift in `f32` for narrower floats. The result is
+/// rounded once, to the promoted dtype of input and parameters, or to that of autocast.
 fn rounded_once(
     x: &Tensor,
     params: [&Option<Tensor>; 2],
@@ -48,7 +48,7 @@ fn rounded_once(
     f(&x.try_cast(DType::F32)?)?.try_cast(out)
 }
 
-/// Scaled and shifted per channel, where there is a scale and a shift.
+/// Applies the scale and the shift per channel, if present.
 fn affine(x: &Tensor, weight: &Option<Tensor>, bias: &Option<Tensor>) -> Result<Tensor> {
     let mut x = x.clone();
     if let Some(w) = weight {
@@ -60,204 +60,7 @@ fn affine(x: &Tensor, weight: &Option<Tensor>, bias: &Option<Tensor>) -> Result<
     Ok(x)
 }
 
-/// Normalisation per channel over the batch and all places (Ioffe and Szegedy, 2015), for `[batch,
-/// channels]` and `[batch, channels, …]` of any rank. In training the statistics are those of the
-/// batch, and running means of them are kept, which take over in evaluation.
-///
-/// ```
-/// use picograd::{Tensor, nn::{BatchNorm, Layer, Module}};
-/// let norm = BatchNorm::new(2);
-/// let x = Tensor::new([[1.0f32, 10.0], [3.0, 30.0]]);
-/// let y = norm.forward(&x).to_vec::<f32>()?;
-/// assert!((y[0] + 1.0).abs() < 1e-4 && (y[3] - 1.0).abs() < 1e-4);
-/// norm.eval();
-/// let mean = norm.running_mean.as_ref().unwrap().to_vec::<f32>()?;
-/// assert!((mean[0] - 0.2).abs() < 1e-6 && (mean[1] - 2.0).abs() < 1e-6); // a tenth of the way from 0
-/// # Ok::<(), picograd::Error>(())
-/// ```
-#[derive(Module)]
-pub struct BatchNorm {
-    /// The scale of each channel.
-    pub weight: Option<Tensor>,
-    /// The shift of each channel.
-    pub bias: Option<Tensor>,
-    /// The running mean of each channel.
-    pub running_mean: Option<Tensor>,
-    /// The running variance of each channel, an estimate for the population.
-    pub running_var: Option<Tensor>,
-    /// How many batches the running statistics have seen.
-    pub num_batches_tracked: Option<Tensor>,
-    features: usize,
-    eps: f64,
-    momentum: Option<f64>,
-    mode: Mode,
-}
-
-impl BatchNorm {
-    /// Over so many channels, with scale and shift, an eps of 1e-5 and running statistics that go a
-    /// tenth of the way with each batch.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
-    /// assert_eq!(BatchNorm::new(2).forward(&Tensor::zeros([4, 2])).shape(), [4, 2]);
-    /// ```
-    pub fn new(features: usize) -> BatchNorm {
-        let mode = Mode::default();
-        let (weight, bias) = (ones(features), zeros(features));
-        let none = BatchNorm {
-            weight,
-            bias,
-            running_mean: None,
-            running_var: None,
-            num_batches_tracked: None,
-            features,
-            eps: 1e-5,
-            momentum: Some(0.1),
-            mode,
-        };
-        none.track_running_stats(true)
-    }
-    /// What is added to the variance.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
-    /// let y = BatchNorm::new(2).eps(1e-3).forward(&Tensor::zeros([4, 2]));
-    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn eps(self, eps: f64) -> BatchNorm {
-        BatchNorm { eps, ..self }
-    }
-    /// How far the running statistics go toward those of a batch; `None` makes them the plain mean
-    /// over all batches.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
-    /// let norm = BatchNorm::new(1).momentum(1.0);
-    /// norm.forward(&Tensor::new([[1.0f32], [3.0]])).realize()?;
-    /// assert_eq!(norm.running_mean.unwrap().to_vec::<f32>()?, [2.0]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn momentum(self, momentum: impl Into<Option<f64>>) -> BatchNorm {
-        BatchNorm { momentum: momentum.into(), ..self }
-    }
-    /// With or without scale and shift.
-    ///
-    /// ```
-    /// use picograd::nn::BatchNorm;
-    /// assert!(BatchNorm::new(2).affine(false).weight.is_none());
-    /// ```
-    pub fn affine(self, affine: bool) -> BatchNorm {
-        BatchNorm {
-            weight: self.weight.filter(|_| affine),
-            bias: self.bias.filter(|_| affine),
-            ..self
-        }
-    }
-    /// With or without running statistics. Without, evaluation takes those of the batch too.
-    ///
-    /// ```
-    /// use picograd::nn::BatchNorm;
-    /// assert!(BatchNorm::new(1).track_running_stats(false).running_mean.is_none());
-    /// ```
-    pub fn track_running_stats(self, track: bool) -> BatchNorm {
-        /// Features from which on memory is asked for when the numbers are, where there is an error
-        /// to return.
-        const MANY: usize = 1 << 20;
-        let n = self.features;
-        // Numbers in memory, not literals: the second step then runs the kernels of the first.
-        let made = |value: f32| {
-            if n < MANY {
-                Tensor::from_vec(vec![value; n], [n])
-            } else {
-                Tensor::full([n], value).contiguous()
-            }
-        };
-        let stored = |value: f32| track.then(|| made(value));
-        let count = track.then(|| Tensor::new([0i64]).reshape(()));
-        BatchNorm {
-            running_mean: stored(0.0),
-            running_var: stored(1.0),
-            num_batches_tracked: count,
-            ..self
-        }
-    }
-
-    /// Moves the running statistics toward those of a batch of `n` elements per channel.
-    fn track(&self, mean: &Tensor, var: &Tensor, n: usize) -> Result<()> {
-        let (Some(running_mean), Some(running_var), Some(count)) =
-            (&self.running_mean, &self.running_var, &self.num_batches_tracked)
-        else {
-            return Ok(());
-        };
-        // Without an optimizer's step between, the last batch's are computed now; otherwise every
-        // batch would be held.
-        Tensor::realize_many(&[running_mean, running_var, count])?;
-        no_grad(|| {
-            count.assign(count.try_add(1)?)?;
-            let population = var.detach() * (n as f64 / (n as f64 - 1.0));
-            for (running, batch) in [(running_mean, mean.detach()), (running_var, population)] {
-                let apart = batch.try_reshape([self.features])?.try_sub(running)?;
-                let step = match self.momentum {
-                    Some(m) => apart * m,
-                    None => apart.try_div(count)?,
-                };
-                running.assign(running.try_add(step)?)?;
-                realize_with_step(running);
-            }
-            realize_with_step(count);
-            Ok(())
-        })
-    }
-}
-
-impl Layer for BatchNorm {
-    fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
-        let n = self.features;
-        if x.ndim() < 2 || x.size(1) != n {
-            return unfit("BatchNorm", format_args!("[batch, {n}, …]"), x);
-        }
-        let (mean, var) = match (&self.running_mean, &self.running_var) {
-            (Some(mean), Some(var)) if !self.mode.is_training() => {
-                (per_channel(mean, x.ndim())?, per_channel(var, x.ndim())?)
-            }
-            _ => {
-                let (mean, var) = x.batch_stats()?;
-                if self.mode.is_training() {
-                    x.require_static("BatchNorm in training", 0..x.ndim())?;
-                    let each = x.numel() / n.max(1);
-                    if each < 2 {
-                        return unfit(
-                            "BatchNorm",
-                            "two elements or more per channel in training",
-                            x,
-                        );
-                    }
-                    self.track(&mean, &var, each)?;
-                }
-                (mean, var)
-            }
-        };
-        let y = x.try_batchnorm(
-            self.weight.as_ref(),
-            self.bias.as_ref(),
-            &mean,
-            &(var + self.eps).rsqrt(),
-        )?;
-        if autocast::is_on() { y.try_cast(x.dtype()) } else { Ok(y) }
-    }
-}
-
-/// Normalisation over the last axes (Ba and others, 2016).
+/// Layer normalization over the last axes (Ba et al., 2016).
 ///
 /// ```
 /// use picograd::{
@@ -279,8 +82,8 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over the last axes, which have these sizes; with scale and shift, and an eps of 1e-5. Panics
-    /// if a size is negative.
+    /// Creates a norm over last axes of these sizes, with scale and shift and an eps of 1e-5.
+    /// Panics if a size is negative.
     ///
     /// ```
     /// use picograd::{
@@ -299,7 +102,7 @@ impl LayerNorm {
             eps: 1e-5,
         }
     }
-    /// What is added to the variance.
+    /// Sets the number added to the variance.
     ///
     /// ```
     /// use picograd::{
@@ -313,7 +116,7 @@ impl LayerNorm {
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }
     }
-    /// With or without scale and shift.
+    /// Enables or disables scale and shift.
     ///
     /// ```
     /// use picograd::nn::LayerNorm;
@@ -322,7 +125,7 @@ impl LayerNorm {
     pub fn affine(self, affine: bool) -> LayerNorm {
         LayerNorm { weight: self.weight.filter(|_| affine), ..self }.bias(affine)
     }
-    /// With or without the shift alone.
+    /// Enables or disables the shift only.
     ///
     /// ```
     /// use picograd::nn::LayerNorm;
@@ -359,7 +162,7 @@ impl Layer for LayerNorm {
     }
 }
 
-/// [`LayerNorm`] over the channels of `[batch, channels, height, width]`, at each place by itself.
+/// [`LayerNorm`] over the channels of `[batch, channels, height, width]`, per position.
 ///
 /// ```
 /// use picograd::{
@@ -382,7 +185,7 @@ pub struct LayerNorm2d {
 }
 
 impl LayerNorm2d {
-    /// Over so many channels, with scale and shift, and an eps of 1e-5.
+    /// Creates a norm over `channels` channels, with scale and shift and an eps of 1e-5.
     ///
     /// ```
     /// use picograd::{
@@ -397,7 +200,7 @@ impl LayerNorm2d {
     pub fn new(channels: usize) -> LayerNorm2d {
         LayerNorm2d { weight: ones(channels), bias: zeros(channels), channels, eps: 1e-5 }
     }
-    /// What is added to the variance.
+    /// Sets the number added to the variance.
     ///
     /// ```
     /// use picograd::{
@@ -411,7 +214,7 @@ impl LayerNorm2d {
     pub fn eps(self, eps: f64) -> LayerNorm2d {
         LayerNorm2d { eps, ..self }
     }
-    /// With or without scale and shift.
+    /// Enables or disables scale and shift.
     ///
     /// ```
     /// use picograd::nn::LayerNorm2d;
@@ -441,7 +244,8 @@ impl Layer for LayerNorm2d {
     }
 }
 
-/// Normalisation of each sample over groups of channels and all places (Wu and He, 2018).
+/// Group normalization (Wu and He, 2018): normalizes each sample over groups of channels and all
+/// positions.
 ///
 /// ```
 /// use picograd::{
@@ -465,8 +269,8 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `channels` in so many groups, with scale and shift, and an eps of 1e-5. Panics if they do
-    /// not divide.
+    /// Creates a norm of `channels` channels in `groups` groups, with scale and shift and an eps of
+    /// 1e-5. Panics if the channels are not divisible.
     ///
     /// ```
     /// use picograd::{
@@ -483,7 +287,7 @@ impl GroupNorm {
         );
         GroupNorm { weight: ones(channels), bias: zeros(channels), groups, channels, eps: 1e-5 }
     }
-    /// What is added to the variance.
+    /// Sets the number added to the variance.
     ///
     /// ```
     /// use picograd::{
@@ -497,7 +301,7 @@ impl GroupNorm {
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }
     }
-    /// With or without scale and shift.
+    /// Enables or disables scale and shift.
     ///
     /// ```
     /// use picograd::nn::GroupNorm;
@@ -512,10 +316,10 @@ impl GroupNorm {
     }
 }
 
-/// Each sample normalised over groups of its channels and all places.
+/// Normalizes each sample over groups of its channels and all positions.
 fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
     let shape = x.max_shape();
-    // Without a channel there is nothing to divide among groups.
+    // Without channels there is nothing to group.
     let Some(inside) = shape[1..].iter().product::<usize>().checked_div(groups) else {
         return Ok(x.clone());
     };
@@ -533,8 +337,8 @@ impl Layer for GroupNorm {
     }
 }
 
-/// Normalisation of each channel of each sample over all places (Ulyanov and others, 2016), without
-/// scale and shift unless they are asked for.
+/// Instance normalization (Ulyanov et al., 2016): normalizes each channel of each sample over all
+/// positions, by default without scale and shift.
 ///
 /// ```
 /// use picograd::{
@@ -556,7 +360,7 @@ pub struct InstanceNorm {
 }
 
 impl InstanceNorm {
-    /// Over so many channels, with an eps of 1e-5.
+    /// Creates a norm over `channels` channels with an eps of 1e-5.
     ///
     /// ```
     /// use picograd::{
@@ -568,7 +372,7 @@ impl InstanceNorm {
     pub fn new(channels: usize) -> InstanceNorm {
         InstanceNorm { weight: None, bias: None, channels, eps: 1e-5 }
     }
-    /// What is added to the variance.
+    /// Sets the number added to the variance.
     ///
     /// ```
     /// use picograd::{
@@ -582,7 +386,7 @@ impl InstanceNorm {
     pub fn eps(self, eps: f64) -> InstanceNorm {
         InstanceNorm { eps, ..self }
     }
-    /// With or without scale and shift, which start anew.
+    /// Enables or disables scale and shift, and reinitializes them.
     ///
     /// ```
     /// use picograd::nn::InstanceNorm;
@@ -618,8 +422,7 @@ impl Layer for InstanceNorm {
     }
 }
 
-/// The elements over the root of their mean square along the last axis (Zhang and Sennrich, 2019),
-/// times a scale.
+/// Root-mean-square normalization over the last axis (Zhang and Sennrich, 2019), times a scale.
 ///
 /// ```
 /// use picograd::{
@@ -639,7 +442,7 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Over a last axis of this size, with a scale, and the eps of `f32`.
+    /// Creates a norm over a last axis of this size, with a scale and the machine epsilon of `f32`.
     ///
     /// ```
     /// use picograd::{
@@ -651,7 +454,7 @@ impl RMSNorm {
     pub fn new(size: usize) -> RMSNorm {
         RMSNorm { weight: ones(size), size, eps: f32::EPSILON as f64 }
     }
-    /// What is added to the mean square.
+    /// Sets the number added to the mean square.
     ///
     /// ```
     /// use picograd::{
@@ -665,7 +468,7 @@ impl RMSNorm {
     pub fn eps(self, eps: f64) -> RMSNorm {
         RMSNorm { eps, ..self }
     }
-    /// With or without the scale.
+    /// Enables or disables the scale.
     ///
     /// ```
     /// use picograd::nn::RMSNorm;

@@ -1,22 +1,22 @@
-//! Weights that are computed from other parameters at each call: weight norm and spectral norm.
-//! A wrapper takes a layer that is [`Weighted`] and shows the parameters of PyTorch's
+//! Weight norm and spectral norm: weights that are computed from other parameters at each call. A
+//! wrapper takes a layer that is [`Weighted`] and has the parameters of PyTorch's
 //! `torch.nn.utils.parametrizations`, under the same names.
 
 use super::{Layer, Mode, Module, Part, Visitor};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, keepdim, no_grad, or_panic, realize_with_step};
 
-/// A layer with one weight that can be exchanged for one call.
+/// A layer with one weight that can be replaced for a call.
 pub trait Weighted: Layer {
-    /// The axis of the weight that holds the outputs.
+    /// The axis of the weight with the outputs.
     const OUTPUT_AXIS: usize = 0;
-    /// The weight. It is shown under the name `weight`.
+    /// The weight, which is visited under the name `weight`.
     fn weight(&self) -> &Tensor;
     /// [`Layer::try_forward`] with another weight of the same shape.
     fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor>;
 }
 
-/// Shows everything of a layer but its weight.
+/// Visits all items of a layer but its weight.
 fn visit_rest(layer: &impl Module, visitor: &mut Visitor<'_>) {
     let mut see = |name: &str, part: Part<'_>| match part {
         Part::Tensor(t) if name != "weight" => visitor.field(name, t),
@@ -38,8 +38,8 @@ fn axis_of(op: &'static str, weight: &Tensor, axis: isize) -> Result<usize> {
     })
 }
 
-/// The length of the vectors along all axes but one, which stay with size 1. Without an axis it is
-/// the length of the whole, of rank 0.
+/// The L2 norm over all axes but one, kept with size 1. Without an axis it is the norm of the whole
+/// tensor, of rank 0.
 fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
     match axis {
         Some(axis) => {
@@ -54,8 +54,8 @@ fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
     }
 }
 
-/// A layer whose weight is a direction times a length (Salimans and Kingma, 2016): `g·v/‖v‖`, with
-/// one length for each output. Its parameters are `parametrizations.weight.original0` (`g`) and
+/// Weight normalization (Salimans and Kingma, 2016): the weight is `g·v/‖v‖`, with one norm `g` per
+/// output. Its parameters are `parametrizations.weight.original0` (`g`) and
 /// `parametrizations.weight.original1` (`v`).
 ///
 /// ```
@@ -80,7 +80,7 @@ pub struct WeightNorm<L> {
 }
 
 impl<L: Weighted> WeightNorm<L> {
-    /// One length for each index of the first axis of the weight, as PyTorch has it by default.
+    /// Creates the wrapper with one norm per index of the weight's first axis, PyTorch's default.
     ///
     /// ```
     /// use picograd::nn::{Conv2d, Module, WeightNorm};
@@ -91,8 +91,8 @@ impl<L: Weighted> WeightNorm<L> {
     pub fn new(layer: L) -> WeightNorm<L> {
         WeightNorm::started(layer, Some(0))
     }
-    /// One length for each index of another axis; `None` takes one length for the whole weight.
-    /// Panics if the weight has no such axis.
+    /// Sets the axis with one norm per index; `None` uses one norm for the whole weight. Panics if
+    /// the weight has no such axis.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, WeightNorm};
@@ -115,7 +115,7 @@ impl<L: Weighted> WeightNorm<L> {
         let length = or_panic(lengths(&direction.detach(), axis)).as_param();
         WeightNorm { inner, axis, length, direction }
     }
-    /// The weight as the layer uses it.
+    /// The normalized weight.
     ///
     /// ```
     /// use picograd::nn::{Linear, WeightNorm};
@@ -128,7 +128,7 @@ impl<L: Weighted> WeightNorm<L> {
     pub fn weight(&self) -> Result<Tensor> {
         self.direction.try_mul(self.length.try_div(lengths(&self.direction, self.axis)?)?)
     }
-    /// The plain layer, whose weight is the one that this computes now.
+    /// Returns the plain layer with the current normalized weight.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, WeightNorm};
@@ -159,8 +159,8 @@ impl<L: Weighted> Layer for WeightNorm<L> {
     }
 }
 
-/// A layer whose weight, as a matrix, is divided by its largest singular value (Miyato and others,
-/// 2018). In training each call makes a step of the power method, which estimates that value; its
+/// Spectral normalization (Miyato et al., 2018): the weight, as a matrix, is divided by its largest
+/// singular value. In training each call runs a power iteration, which estimates that value; its
 /// vectors are the buffers `parametrizations.weight.0._u` and `._v`, and the parameter is
 /// `parametrizations.weight.original`.
 ///
@@ -181,24 +181,23 @@ pub struct SpectralNorm<L> {
     axis: usize,
     steps: usize,
     eps: f64,
-    /// The vectors of the power method; none for a weight of one axis, which is divided by its
-    /// length.
+    /// The vectors of the power iteration; `None` for a weight of one axis, which is divided by its
+    /// norm.
     vectors: Option<(Tensor, Tensor)>,
     mode: Mode,
 }
 
-/// Steps of the power method when a layer is wrapped.
+/// Power iterations when a layer is wrapped.
 const FIRST_STEPS: usize = 15;
 
-/// A vector of length 1; lengths count as `eps` at least.
+/// Normalizes a vector; norms below `eps` count as `eps`.
 fn normalized(x: &Tensor, eps: f64) -> Result<Tensor> {
     x.try_div(x.square().try_sum(..)?.sqrt().try_maximum(eps)?)
 }
 
 impl<L: Weighted> SpectralNorm<L> {
-    /// One step of the power method for each call, an eps of 1e-12, and rows of the matrix along
-    /// the axis of the outputs: the second for transposed convolutions, the first for all other
-    /// layers.
+    /// Creates the wrapper with one power iteration per call and an eps of 1e-12. The rows of the
+    /// matrix are the outputs: axis 1 for transposed convolutions, axis 0 otherwise.
     ///
     /// ```
     /// use picograd::nn::{ConvTranspose2d, Module, SpectralNorm};
@@ -218,7 +217,7 @@ impl<L: Weighted> SpectralNorm<L> {
         };
         or_panic(norm.started())
     }
-    /// The axis of the weight that is the rows of the matrix. Panics if the weight has none such.
+    /// Sets the axis with the rows of the matrix. Panics if the weight has no such axis.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, SpectralNorm};
@@ -230,7 +229,7 @@ impl<L: Weighted> SpectralNorm<L> {
         let axis = or_panic(axis_of("SpectralNorm", self.inner.weight(), axis));
         or_panic(SpectralNorm { axis, ..self }.started())
     }
-    /// Steps of the power method for each call in training. Panics for 0.
+    /// Sets the power iterations per call in training. Panics for 0.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, SpectralNorm};
@@ -245,7 +244,7 @@ impl<L: Weighted> SpectralNorm<L> {
         );
         SpectralNorm { steps, ..self }
     }
-    /// The least length that a vector is divided by.
+    /// Sets the smallest norm that a vector is divided by.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, SpectralNorm};
@@ -255,14 +254,14 @@ impl<L: Weighted> SpectralNorm<L> {
         SpectralNorm { eps, ..self }
     }
 
-    /// With new vectors.
+    /// Initializes the vectors.
     fn started(self) -> Result<SpectralNorm<L>> {
         let weight = self.inner.weight();
         let norm = if weight.ndim() < 2 {
             SpectralNorm { vectors: None, ..self }
         } else {
             let matrix = self.matrix(&weight.detach())?;
-            // In memory: the second call then runs the kernels of the first.
+            // In memory, so that the second call runs the same kernels.
             let start = |n: usize| {
                 normalized(&Tensor::randn([n]), self.eps)?
                     .try_cast(matrix.dtype())?
@@ -278,7 +277,7 @@ impl<L: Weighted> SpectralNorm<L> {
         }
         Ok(norm)
     }
-    /// The weight with one axis first and the others as one.
+    /// The weight as a matrix with the rows on one axis.
     fn matrix(&self, weight: &Tensor) -> Result<Tensor> {
         let order: Vec<usize> = std::iter::once(self.axis)
             .chain((0..weight.ndim()).filter(|a| *a != self.axis))
@@ -293,7 +292,7 @@ impl<L: Weighted> SpectralNorm<L> {
             .product();
         weight.try_permute(order)?.try_reshape([rows, columns])
     }
-    /// Steps of the power method.
+    /// Runs power iterations.
     fn power(&self, matrix: &Tensor, steps: usize) -> Result<()> {
         let Some((u, v)) = &self.vectors else { return Ok(()) };
         no_grad(|| {
@@ -304,7 +303,7 @@ impl<L: Weighted> SpectralNorm<L> {
             Ok(())
         })
     }
-    /// The weight as the layer uses it. It makes no step of the power method.
+    /// The normalized weight, without a power iteration.
     ///
     /// ```
     /// use picograd::nn::{Linear, SpectralNorm};
@@ -320,7 +319,7 @@ impl<L: Weighted> SpectralNorm<L> {
         let sigma = u.try_mul(self.matrix(weight)?.try_matmul(&v)?)?.try_sum(..)?;
         weight.try_div(sigma)
     }
-    /// The plain layer, whose weight is the one that this computes now.
+    /// Returns the plain layer with the current normalized weight.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module, SpectralNorm};
@@ -352,8 +351,8 @@ impl<L: Weighted> Module for SpectralNorm<L> {
 impl<L: Weighted> Layer for SpectralNorm<L> {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if let (true, Some((u, v))) = (self.mode.is_training(), &self.vectors) {
-            // Without an optimizer's step between, the last call's are computed now; otherwise
-            // every weight of the past would be held.
+            // Without an optimizer step in between, earlier vectors are realized now; otherwise
+            // every past weight would stay alive.
             Tensor::realize_many(&[u, v])?;
             self.power(&self.matrix(&self.inner.weight().detach())?, self.steps)?;
             realize_with_step(u);

@@ -1,4 +1,4 @@
-//! Pooling as layers.
+//! Pooling layers.
 
 use super::{Layer, Module, unfit};
 use crate::error::Result;
@@ -15,7 +15,7 @@ macro_rules! pools {
         }
 
         impl $name {
-            /// Windows of a size, side by side, without padding.
+            /// Creates a pool with windows of a size, without overlap or padding.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -24,7 +24,7 @@ macro_rules! pools {
             pub fn new(kernel: impl Into<Spatial>) -> $name {
                 $name { how: Pool::new(), kernel: kernel.into() }
             }
-            /// The distance between windows.
+            /// Sets the stride between windows.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -33,7 +33,7 @@ macro_rules! pools {
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(stride), ..self }
             }
-            /// Padding around. It never wins a maximum, and counts as zeros in a mean.
+            /// Sets the padding. It never wins a maximum, and counts as zeros in a mean.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -42,7 +42,7 @@ macro_rules! pools {
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 $name { how: self.how.padding(padding), ..self }
             }
-            /// The distance between the elements of a window.
+            /// Sets the dilation between the elements of a window.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -51,7 +51,7 @@ macro_rules! pools {
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(dilation), ..self }
             }
-            /// Also a last window that hangs over the end.
+            /// Adds a last window that extends past the end.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -73,7 +73,7 @@ macro_rules! pools {
     )* };
 }
 
-/// What layers over one, two and three axes take.
+/// The expected inputs of layers over one, two and three axes.
 const LAYOUTS: [&str; 3] = [
     "[…, channels, length]",
     "[…, channels, height, width]",
@@ -81,7 +81,7 @@ const LAYOUTS: [&str; 3] = [
 ];
 
 pools! {
-    /// The greatest element of each window of the last axis.
+    /// Max pooling over the last axis.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Layer, MaxPool1d}};
@@ -90,32 +90,32 @@ pools! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     MaxPool1d 1 try_max_pool2d;
-    /// The greatest element of each window of the last two axes.
+    /// Max pooling over the last two axes.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Layer, MaxPool2d}};
     /// assert_eq!(MaxPool2d::new(3).stride(2).padding(1).forward(&Tensor::zeros([1, 4, 8, 8])).shape(), [1, 4, 4, 4]);
     /// ```
     MaxPool2d 2 try_max_pool2d;
-    /// The greatest element of each window of the last three axes.
+    /// Max pooling over the last three axes.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Layer, MaxPool3d}};
     /// assert_eq!(MaxPool3d::new(2).forward(&Tensor::zeros([1, 3, 4, 8, 8])).shape(), [1, 3, 2, 4, 4]);
     /// ```
     MaxPool3d 3 try_max_pool2d;
-    /// The mean of each window of the last axis.
+    /// Average pooling over the last axis.
     AvgPool1d 1 try_avg_pool2d;
-    /// The mean of each window of the last two axes.
+    /// Average pooling over the last two axes.
     AvgPool2d 2 try_avg_pool2d;
-    /// The mean of each window of the last three axes.
+    /// Average pooling over the last three axes.
     AvgPool3d 3 try_avg_pool2d;
 }
 
 macro_rules! averages {
     ($($name:ident)*) => { $(
         impl $name {
-            /// Leaves padding out of the mean, as `count_include_pad=False` does in PyTorch.
+            /// Excludes padding from the mean, as PyTorch's `count_include_pad=False`.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -127,7 +127,7 @@ macro_rules! averages {
             pub fn exclude_padding(self) -> $name {
                 $name { how: self.how.exclude_padding(), ..self }
             }
-            /// What the sum of a window is divided by, in place of the number of its elements.
+            /// Sets the divisor of a window's sum, instead of its number of elements.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -153,7 +153,7 @@ macro_rules! adaptive_pools {
         }
 
         impl $name {
-            /// The number of windows: one number for all axes, or one for each.
+            /// Sets the number of windows: one number for all axes, or one per axis.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
@@ -176,9 +176,9 @@ macro_rules! adaptive_pools {
 }
 
 adaptive_pools! {
-    /// The means of a fixed number of windows that together cover the last axis, whatever its size.
+    /// Adaptive average pooling: a fixed number of windows covers the last axis.
     AdaptiveAvgPool1d 1 try_adaptive_avg_pool2d;
-    /// The means of a fixed number of windows that together cover the last two axes, whatever their sizes.
+    /// Adaptive average pooling: a fixed number of windows covers the last two axes.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{AdaptiveAvgPool2d, Layer}};
@@ -188,12 +188,12 @@ adaptive_pools! {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     AdaptiveAvgPool2d 2 try_adaptive_avg_pool2d;
-    /// The means of a fixed number of windows that together cover the last three axes, whatever their sizes.
+    /// Adaptive average pooling: a fixed number of windows covers the last three axes.
     AdaptiveAvgPool3d 3 try_adaptive_avg_pool2d;
-    /// The greatest elements of a fixed number of windows that together cover the last axis, whatever its size.
+    /// Adaptive max pooling: a fixed number of windows covers the last axis.
     AdaptiveMaxPool1d 1 try_adaptive_max_pool2d;
-    /// The greatest elements of a fixed number of windows that together cover the last two axes, whatever their sizes.
+    /// Adaptive max pooling: a fixed number of windows covers the last two axes.
     AdaptiveMaxPool2d 2 try_adaptive_max_pool2d;
-    /// The greatest elements of a fixed number of windows that together cover the last three axes, whatever their sizes.
+    /// Adaptive max pooling: a fixed number of windows covers the last three axes.
     AdaptiveMaxPool3d 3 try_adaptive_max_pool2d;
 }

@@ -1,12 +1,12 @@
-//! Recurrent layers: cells that take one step, and layers that take a whole sequence through
-//! stacked cells, in one direction or both.
+//! Recurrent layers: cells, which compute one time step, and layers, which run stacked cells over a
+//! sequence in one or both directions.
 
 use super::{Dropout, Layer, Module, Visitor, init, unfit};
 use crate::dtype::promote;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, autocast, or_panic};
 
-/// What a step computes.
+/// The kind of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// One gate and a hyperbolic tangent, or a relu.
@@ -18,7 +18,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Rows of a weight per element of the state.
+    /// Rows of a weight per state element.
     fn gates(self) -> usize {
         match self {
             Kind::Plain { .. } => 1,
@@ -28,10 +28,10 @@ impl Kind {
     }
 }
 
-/// The state between two steps: what is given out, and for an LSTM its cell.
+/// The state between two time steps: the output, and the cell state of an LSTM.
 type State = (Tensor, Option<Tensor>);
 
-/// The weights of one cell. All start evenly over ±1/√hidden.
+/// The weights of one cell, initialized uniformly over ±1/√hidden.
 struct Weights {
     ih: Tensor,
     hh: Tensor,
@@ -56,8 +56,7 @@ impl Weights {
             visitor.field(&format!("bias_hh{suffix}"), hh);
         }
     }
-    /// The weights and a state in the narrow dtype, under autocast: PyTorch computes whole cells in
-    /// it.
+    /// Weights and state in autocast's narrow dtype: PyTorch computes whole cells in it.
     fn narrowed(&self, state: State) -> (Weights, State) {
         let narrow = autocast::narrow_layer;
         let bias = self.bias.as_ref().map(|(ih, hh)| (narrow(ih), narrow(hh)));
@@ -66,12 +65,12 @@ impl Weights {
             (narrow(&state.0), state.1.as_ref().map(narrow)),
         )
     }
-    /// What the input adds to the gates, for one step or for all of them.
+    /// The contribution of the input to the gates, for one step or for all steps.
     fn of_input(&self, x: &Tensor) -> Result<Tensor> {
         x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
     }
-    /// All steps over a sequence, in either direction: the outputs, and the last state. What the
-    /// input adds to the gates is one product for all steps.
+    /// Runs all steps over a sequence in either direction. Returns the outputs and the last state.
+    /// The contribution of the input to the gates is one product for all steps.
     fn run(
         &self,
         layer: &'static str,
@@ -82,7 +81,7 @@ impl Weights {
     ) -> Result<(Tensor, State)> {
         let (weights, first) = self.narrowed(first);
         let inputs = weights.of_input(&autocast::narrow_layer(x))?;
-        // A step may compute in a wider dtype than that of the first state.
+        // A step may compute in a wider dtype than that of the initial state.
         let first: Vec<Tensor> = std::iter::once(first.0).chain(first.1).collect();
         let dtype = first
             .iter()
@@ -104,10 +103,11 @@ impl Weights {
         let state = (last.next().expect("a state for each that was given"), last.next());
         Ok((outputs.remove(0), state))
     }
-    /// One step, from what the input adds to the gates and the state before.
+    /// One step, from the input's contribution to the gates and the previous state.
     fn step(&self, kind: Kind, input: &Tensor, state: &State) -> Result<State> {
         let (h, c) = state;
-        // Stored: a kernel that computes all gates of an element at once has no tiles.
+        // Materialized: a kernel that computes all gates of an element together has no register
+        // tiles.
         let recurrent = h.try_linear(&self.hh, self.bias.as_ref().map(|b| &b.1))?.contiguous();
         match (kind, c) {
             (Kind::Plain { relu }, _) => {
@@ -132,13 +132,13 @@ impl Weights {
     }
 }
 
-/// Zeros for a state that was not given.
+/// A state of zeros, if none was given.
 fn start(kind: Kind, given: Option<State>, shape: &[usize]) -> State {
     let zeros = || Tensor::zeros(shape);
     given.unwrap_or_else(|| (zeros(), (kind == Kind::Lstm).then(zeros)))
 }
 
-/// The state must have a shape.
+/// Checks the shape of a state.
 fn check_state(layer: &'static str, state: &Option<State>, shape: &[usize]) -> Result<()> {
     for t in state.iter().flat_map(|(h, c)| std::iter::once(h).chain(c)) {
         if t.shape() != shape {
@@ -286,14 +286,14 @@ impl Module for Recurrent {
     }
 }
 
-/// The parts that the three kinds share, for the cell and for the layer.
+/// Generates the code that the three kinds share, for the cell and for the layer.
 macro_rules! recurrent {
     ($($(#[$cell_doc:meta])* $cell:ident, $(#[$layer_doc:meta])* $layer:ident: $kind:expr;)*) => { $(
         $(#[$cell_doc])*
         pub struct $cell(Cell);
 
         impl $cell {
-            /// From so many inputs to a state of so many numbers, with biases.
+            /// Creates a cell from `inputs` elements to a state of `hidden` elements, with biases.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::{Module, ", stringify!($cell), "};")]
@@ -302,7 +302,7 @@ macro_rules! recurrent {
             pub fn new(inputs: usize, hidden: usize) -> $cell {
                 $cell(Cell::new(stringify!($cell), $kind, inputs, hidden))
             }
-            /// With or without biases.
+            /// Enables or disables the biases.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::{Module, ", stringify!($cell), "};")]
@@ -323,7 +323,8 @@ macro_rules! recurrent {
         pub struct $layer(Recurrent);
 
         impl $layer {
-            /// One layer from so many inputs to a state of so many numbers, with biases, forward in time.
+            /// Creates one layer from `inputs` elements to a state of `hidden` elements, with
+            /// biases, forward in time.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
@@ -332,7 +333,7 @@ macro_rules! recurrent {
             pub fn new(inputs: usize, hidden: usize) -> $layer {
                 $layer(Recurrent::new(stringify!($layer), $kind, inputs, hidden))
             }
-            /// Layers above each other; the weights start anew.
+            /// Sets the number of stacked layers and reinitializes the weights.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::{Module, ", stringify!($layer), "};")]
@@ -341,7 +342,8 @@ macro_rules! recurrent {
             pub fn num_layers(self, count: usize) -> $layer {
                 $layer(self.0.num_layers(count))
             }
-            /// Also backward in time, with both outputs side by side; the weights start anew.
+            /// Adds the backward direction; the outputs of both are concatenated. Reinitializes the
+            /// weights.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
@@ -350,7 +352,7 @@ macro_rules! recurrent {
             pub fn bidirectional(self) -> $layer {
                 $layer(self.0.bidirectional())
             }
-            /// Inputs and outputs are `[batch, length, …]`. States are not changed by this.
+            /// Makes inputs and outputs `[batch, length, …]`. States are unchanged.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
@@ -359,7 +361,7 @@ macro_rules! recurrent {
             pub fn batch_first(self) -> $layer {
                 $layer(Recurrent { batch_first: true, ..self.0 })
             }
-            /// With or without biases.
+            /// Enables or disables the biases.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::{Module, ", stringify!($layer), "};")]
@@ -368,7 +370,7 @@ macro_rules! recurrent {
             pub fn bias(self, bias: bool) -> $layer {
                 $layer(self.0.bias(bias))
             }
-            /// In training, what goes from one layer to the next is dropped with this probability.
+            /// Probability of dropout between layers in training.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($layer), "}};")]
@@ -383,7 +385,7 @@ macro_rules! recurrent {
                 self.0.visit(visitor);
             }
         }
-        /// The outputs of all steps, from a state of zeros.
+        /// The outputs of all steps from a state of zeros.
         impl Layer for $layer {
             fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
                 Ok(self.0.forward(x, None)?.0)
@@ -393,13 +395,13 @@ macro_rules! recurrent {
 }
 
 recurrent! {
-    /// One step of a plain recurrent network: tanh of the input and the state, each times a weight.
+    /// One step of an Elman network: tanh of the weighted input plus the weighted state.
     RNNCell,
-    /// A plain recurrent network over `[length, batch, inputs]`.
+    /// An Elman network over `[length, batch, inputs]`.
     RNN: Kind::Plain { relu: false };
-    /// One step of a gated recurrent unit (Cho and others, 2014).
+    /// One step of a gated recurrent unit (Cho et al., 2014).
     GRUCell,
-    /// Gated recurrent units (Cho and others, 2014) over `[length, batch, inputs]`.
+    /// Gated recurrent units (Cho et al., 2014) over `[length, batch, inputs]`.
     GRU: Kind::Gru;
     /// One step of a long short-term memory (Hochreiter and Schmidhuber, 1997).
     LSTMCell,
@@ -414,11 +416,12 @@ recurrent! {
     LSTM: Kind::Lstm;
 }
 
-/// What has one state, and a plain cell that can have a relu.
+/// Generates the methods of kinds with one state, and the relu option of the plain cell.
 macro_rules! one_state {
     ($($cell:ident $layer:ident;)*) => { $(
         impl $cell {
-            /// The state after `[batch, inputs]`, from a state of `[batch, hidden]`, or from zeros.
+            /// Computes the state after `[batch, inputs]`, from a state `[batch, hidden]` or from
+            /// zeros.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::", stringify!($cell), "};")]
@@ -428,7 +431,7 @@ macro_rules! one_state {
             pub fn try_forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
                 Ok(self.0.forward(x, state.map(|h| (h.clone(), None)))?.0)
             }
-            /// [`try_forward`](Self::try_forward), with misuse as a panic.
+            /// Calls [`try_forward`](Self::try_forward) and panics on an error.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::", stringify!($cell), "};")]
@@ -440,8 +443,8 @@ macro_rules! one_state {
             }
         }
         impl $layer {
-            /// The outputs of all steps and the last state of each layer and direction, `[layers · directions, batch, hidden]`, from such a state or
-            /// from zeros.
+            /// Returns the outputs of all steps and the last state of each layer and direction,
+            /// `[layers · directions, batch, hidden]`, from such a state or from zeros.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::", stringify!($layer), "};")]
@@ -453,7 +456,7 @@ macro_rules! one_state {
                 let (y, (h, _)) = self.0.forward(x, state.map(|h| (h.clone(), None)))?;
                 Ok((y, h))
             }
-            /// [`try_run`](Self::try_run), with misuse as a panic.
+            /// Calls [`try_run`](Self::try_run) and panics on an error.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::", stringify!($layer), "};")]
@@ -470,7 +473,7 @@ macro_rules! one_state {
 one_state! { RNNCell RNN; GRUCell GRU; }
 
 impl RNNCell {
-    /// A relu in place of the hyperbolic tangent.
+    /// Uses relu instead of tanh.
     ///
     /// ```
     /// use picograd::{Tensor, nn::RNNCell};
@@ -485,7 +488,7 @@ impl RNNCell {
 }
 
 impl RNN {
-    /// A relu in place of the hyperbolic tangent.
+    /// Uses relu instead of tanh.
     ///
     /// ```
     /// use picograd::{
@@ -502,7 +505,7 @@ impl RNN {
     }
 }
 
-/// State and cell, for an LSTM.
+/// The output and cell state of an LSTM.
 fn both((h, c): (&Tensor, &Tensor)) -> State {
     (h.clone(), Some(c.clone()))
 }
@@ -511,8 +514,8 @@ fn unwrap((h, c): State) -> (Tensor, Tensor) {
 }
 
 impl LSTMCell {
-    /// State and cell after `[batch, inputs]`, from those before, each `[batch, hidden]`, or from
-    /// zeros.
+    /// Computes output and cell state after `[batch, inputs]`, from those before, each `[batch,
+    /// hidden]`, or from zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTMCell};
@@ -527,7 +530,7 @@ impl LSTMCell {
     ) -> Result<(Tensor, Tensor)> {
         Ok(unwrap(self.0.forward(x, state.map(both))?))
     }
-    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    /// Calls [`try_forward`](Self::try_forward) and panics on an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTMCell};
@@ -542,8 +545,8 @@ impl LSTMCell {
 }
 
 impl LSTM {
-    /// The outputs of all steps, and the last state and cell of each layer and direction, `[layers
-    /// · directions, batch, hidden]`, from such a pair or from zeros.
+    /// Returns the outputs of all steps, and the last output and cell state of each layer and
+    /// direction, `[layers · directions, batch, hidden]`, from such a pair or from zeros.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTM};
@@ -562,7 +565,7 @@ impl LSTM {
         let (y, state) = self.0.forward(x, state.map(both))?;
         Ok((y, unwrap(state)))
     }
-    /// [`try_run`](Self::try_run), with misuse as a panic.
+    /// Calls [`try_run`](Self::try_run) and panics on an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::LSTM};

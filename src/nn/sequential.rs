@@ -1,10 +1,10 @@
-//! Layers, which take one tensor to another, and the chain of them.
+//! Layers, which map one tensor to another, and chains of layers.
 
 use super::module::{Module, Visitor};
 use crate::error::Result;
 use crate::tensor::{Tensor, or_panic};
 
-/// A module that takes one tensor to another. Whatever is a layer can stand in a [`Sequential`].
+/// A module that maps one tensor to another. A [`Sequential`] can contain it.
 ///
 /// ```
 /// use picograd::{
@@ -27,11 +27,11 @@ use crate::tensor::{Tensor, or_panic};
 /// assert!(net.try_forward(&Tensor::ones([2, 5])).is_err());
 /// ```
 pub trait Layer: Module + Send + Sync {
-    /// The output for an input; an input that does not fit is an error that names the layer, what
-    /// it takes and what it was given.
+    /// Computes the output. An invalid input is an error that names the layer, the expected and the
+    /// given shape.
     fn try_forward(&self, x: &Tensor) -> Result<Tensor>;
 
-    /// [`try_forward`](Self::try_forward), with misuse as a panic.
+    /// Calls [`try_forward`](Self::try_forward) and panics on an error.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         or_panic(self.try_forward(x))
@@ -44,7 +44,7 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
     }
 }
 
-/// A function as a layer without parameters. [`seq!`](crate::seq) makes it from what is a function.
+/// A function as a layer without parameters, created by [`seq!`](crate::seq).
 pub struct Func<F>(pub F);
 
 impl<F> Module for Func<F> {
@@ -62,16 +62,16 @@ impl<F: Fn(&Tensor) -> Tensor + Send + Sync> Layer for Func<F> {
     }
 }
 
-/// What can be put in a chain: a layer, or a function of a tensor. `Kind` tells the two apart and
-/// is always inferred.
+/// An element of a chain: a layer, or a function of a tensor. `Kind` distinguishes the two and is
+/// always inferred.
 pub trait ToLayer<Kind> {
-    /// As a layer.
+    /// Converts it to a layer.
     fn to_layer(self) -> Box<dyn Layer>;
 }
 
-/// The kind of what is a layer.
+/// Marker of layers.
 pub struct IsLayer;
-/// The kind of what is a function.
+/// Marker of functions.
 pub struct IsFunction;
 
 impl<L: Layer + 'static> ToLayer<IsLayer> for L {
@@ -85,15 +85,15 @@ impl<F: Fn(&Tensor) -> Tensor + Send + Sync + 'static> ToLayer<IsFunction> for F
     }
 }
 
-/// A chain of layers, each of which takes what the one before it gives. [`seq!`](crate::seq) writes
-/// one; its parameters are named by the places of the layers, functions counted.
+/// A chain of layers; each takes the output of the previous one. [`seq!`](crate::seq) creates one.
+/// Parameters are named by the index of their layer; functions count.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
 }
 
 impl Sequential {
-    /// No layer: what comes in goes out.
+    /// An empty chain, the identity.
     ///
     /// ```
     /// use picograd::{
@@ -106,7 +106,7 @@ impl Sequential {
     pub fn new() -> Sequential {
         Sequential::default()
     }
-    /// With one more layer, or a function of a tensor, at the end.
+    /// Appends a layer, or a function of a tensor.
     ///
     /// ```
     /// use picograd::{
@@ -129,7 +129,7 @@ impl Sequential {
     pub fn len(&self) -> usize {
         self.layers.len()
     }
-    /// Is there none?
+    /// True if there are no layers.
     ///
     /// ```
     /// use picograd::nn::Sequential;
@@ -159,8 +159,8 @@ impl Layer for Sequential {
     }
 }
 
-/// A [`Sequential`](crate::nn::Sequential) of layers and of functions, such as `Tensor::relu` or a
-/// closure.
+/// Creates a [`Sequential`](crate::nn::Sequential) of layers and functions, such as `Tensor::relu`
+/// or a closure.
 ///
 /// ```
 /// use picograd::{

@@ -1,4 +1,4 @@
-//! A module as text: a tree of its parts with the shapes of their tensors and counts of parameters.
+//! A module as text: the tree of submodules with tensor shapes and parameter counts.
 
 use super::{Module, Part, Visitor};
 use crate::dtype::DType;
@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use rustc_hash::FxHashSet;
 use std::fmt;
 
-/// The parts of a module, made by [`Module::summary`]; its `Display` is the tree.
+/// The tree of a module, from [`Module::summary`]; its `Display` prints it.
 ///
 /// ```
 /// use picograd::{
@@ -30,7 +30,7 @@ use std::fmt;
 pub struct Summary(Node);
 
 struct Node {
-    /// The name of the field, and the path of the part.
+    /// The field name, and the path of the submodule.
     field: String,
     path: String,
     kind: String,
@@ -39,12 +39,12 @@ struct Node {
 }
 
 impl Node {
-    /// Every tensor in it and below it.
+    /// All tensors in it and below it.
     fn each(&self, f: &mut impl FnMut(&Tensor)) {
         self.tensors.iter().for_each(|(_, t)| f(t));
         self.parts.iter().for_each(|p| p.each(f));
     }
-    /// The elements of all parameters and of those that are frozen, each parameter once.
+    /// Number of elements of all parameters and of the frozen ones, each parameter once.
     fn counts(&self) -> (usize, usize) {
         let (mut seen, mut all, mut frozen) = (FxHashSet::default(), 0, 0);
         self.each(&mut |t| {
@@ -92,7 +92,7 @@ impl Summary {
         let kind = module.module_name();
         let mut open = vec![node("", "", if kind.is_empty() { "Module".into() } else { kind })];
         let mut see = |path: &str, part: Part<'_>| {
-            // The part that this one is directly inside of, and the rest of the path.
+            // The direct parent, and the rest of the path.
             let inside = |n: &Node| {
                 path.strip_prefix(n.path.as_str())
                     .filter(|rest| n.path.is_empty() || rest.starts_with('.'))
@@ -122,7 +122,7 @@ impl Summary {
     }
 }
 
-/// Puts the last part into the one that it is inside of.
+/// Moves the last submodule into its parent.
 fn close(open: &mut Vec<Node>) {
     if let (Some(done), Some(parent)) = (open.pop(), open.last_mut()) {
         parent.parts.push(done);
@@ -153,7 +153,7 @@ impl fmt::Display for super::Sequential {
     }
 }
 
-/// The name of a type without the paths of its parts: `a::B<c::D>` is `B<D>`.
+/// The type name without module paths: `a::B<c::D>` is `B<D>`.
 pub(super) fn short(name: &str) -> String {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut out = String::new();

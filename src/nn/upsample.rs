@@ -1,11 +1,11 @@
-//! Larger or smaller pictures as a layer.
+//! Upsampling and downsampling of images as a layer.
 
 use super::{Layer, Module, unfit};
 use crate::error::{Error, Result};
 use crate::tensor::{Interpolate, Tensor};
 
-/// [`Tensor::interpolate`] as a layer, over all axes after batch and channels. Nearest neighbours
-/// unless another mode is set.
+/// [`Tensor::interpolate`] as a layer, over all axes after batch and channels; nearest-neighbour
+/// mode unless another is set.
 ///
 /// ```
 /// use picograd::{
@@ -35,9 +35,9 @@ enum To {
     Factors(Vec<f64>),
 }
 
-/// Sizes or factors: one for all spatial axes, or one for each.
+/// Sizes or factors: one for all spatial axes, or one per axis.
 pub trait PerAxis<T> {
-    /// As a list.
+    /// The values as a list.
     fn list(self) -> Vec<T>;
 }
 impl<T: Copy> PerAxis<T> for T {
@@ -55,7 +55,7 @@ impl Upsample {
     fn new(to: To) -> Upsample {
         Upsample { to, mode: Interpolate::Nearest, align_corners: false, recompute: false }
     }
-    /// To a size: one number for all spatial axes, or one for each.
+    /// Interpolates to a size: one number for all spatial axes, or one per axis.
     ///
     /// ```
     /// use picograd::{
@@ -67,9 +67,9 @@ impl Upsample {
     pub fn size(size: impl PerAxis<usize>) -> Upsample {
         Upsample::new(To::Sizes(size.list()))
     }
-    /// To a multiple of the input's size: one factor for all spatial axes, or one for each. A
-    /// factor that gives no whole size is an error;
-    /// [`recompute_scale_factor`](Self::recompute_scale_factor) allows it.
+    /// Scales the input's size: one factor for all spatial axes, or one per axis. A factor that
+    /// gives no integral size is an error; [`recompute_scale_factor`](Self::recompute_scale_factor)
+    /// allows it.
     ///
     /// ```
     /// use picograd::{
@@ -83,7 +83,7 @@ impl Upsample {
     pub fn scale(factor: impl PerAxis<f64>) -> Upsample {
         Upsample::new(To::Factors(factor.list()))
     }
-    /// How an element is made.
+    /// Sets the interpolation mode.
     ///
     /// ```
     /// use picograd::{
@@ -99,7 +99,7 @@ impl Upsample {
     pub fn mode(self, mode: Interpolate) -> Upsample {
         Upsample { mode, ..self }
     }
-    /// The first and last elements stay at the ends, in linear mode.
+    /// Aligns the corner elements of input and output, in linear mode.
     ///
     /// ```
     /// use picograd::{
@@ -115,7 +115,7 @@ impl Upsample {
     pub fn align_corners(self) -> Upsample {
         Upsample { align_corners: true, ..self }
     }
-    /// Rounds sizes down and takes the factors anew from the sizes, as PyTorch's option of this
+    /// Rounds sizes down and recomputes the factors from the sizes, as PyTorch's option of this
     /// name.
     ///
     /// ```

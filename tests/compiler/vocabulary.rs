@@ -61,7 +61,7 @@ const UNFINISHED: &[&str] = &[
     "src/lib.rs",
     "src/lower",
     "src/math",
-    "src/nn",
+    "src/nn/data",
     "src/opt",
     "src/render",
     "src/schedule",

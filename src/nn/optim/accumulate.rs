@@ -1,11 +1,11 @@
-//! Gradients of several small batches for one step.
+//! Gradient accumulation over several small batches.
 
 use super::Optimizer;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, take_step_list};
 
-/// Adds up the gradients of several batches, so that a step is that of one large batch, in the
-/// memory of a small one.
+/// Accumulates the gradients of several batches, so that a step equals that of one large batch with
+/// the memory of a small one.
 ///
 /// ```
 /// use picograd::{
@@ -30,7 +30,7 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// Batches that are accumulated for one step; 0 is an error.
+    /// Creates an accumulator of `batches` batches per step; 0 is an error.
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;
@@ -44,10 +44,9 @@ impl Accumulate {
         }
         Ok(Accumulate { batches, done: 0 })
     }
-    /// Adds the gradients of a loss, which is a mean over its batch, divided by the number of
-    /// batches, and computes them now, so that nothing of the batch is held. Returns whether it was
-    /// the last batch of a step. A loss that was scaled by a [`GradScaler`](super::GradScaler)
-    /// works as well.
+    /// Adds the gradients of a loss (a mean over its batch) divided by the number of batches, and
+    /// realizes them, so that nothing of the batch stays alive. Returns true for the last batch of
+    /// a step. A loss that a [`GradScaler`](super::GradScaler) scaled works too.
     ///
     /// ```
     /// use picograd::{
@@ -74,8 +73,8 @@ impl Accumulate {
         self.done = (self.done + 1) % self.batches;
         Ok(self.done == 0)
     }
-    /// Whether some batches of a step have been added, and some not: at the end of the data they
-    /// are stepped with, or dropped by [`Optimizer::zero_grad`] and [`reset`](Self::reset).
+    /// True if a step is incomplete. At the end of the data, step with these gradients or drop them
+    /// with [`Optimizer::zero_grad`] and [`reset`](Self::reset).
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;
@@ -85,7 +84,7 @@ impl Accumulate {
     pub fn is_pending(&self) -> bool {
         self.done > 0
     }
-    /// Begins a new step.
+    /// Starts a new step.
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;

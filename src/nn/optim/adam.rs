@@ -1,12 +1,11 @@
-//! Adam and what came of it: steps by the mean of the gradients over the root of the mean of their
-//! squares.
+//! Adam and its variants: steps by the first moment of the gradients over the root of the second.
 
 use super::sgd::{decayed, length};
 use super::{Rule, Update, maximize};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// What the three rules share.
+/// Settings that the three rules share.
 #[derive(Clone, Debug)]
 struct Moments {
     lr: f64,
@@ -18,15 +17,15 @@ struct Moments {
 }
 
 impl Moments {
-    /// The running means of gradients and of their squares, each as if it had not begun with zeros.
+    /// The first and second moments of the gradients, with bias correction.
     fn advance(&self, numbers: &[Tensor]) -> Result<()> {
-        // 1 - βᵗ from its last value, without the cancellation of that difference.
+        // 1 - βᵗ from its previous value, which avoids cancellation.
         for (c, beta) in numbers.iter().zip([self.betas.0, self.betas.1]) {
             c.assign(c * beta + (1.0 - beta))?;
         }
         Ok(())
     }
-    /// The direction of a step: one running mean over the root of the other.
+    /// The direction of a step: the first moment over the root of the second.
     fn direction(&self, now: &Update<'_>, grad: &Tensor) -> Result<Tensor> {
         let [mean, square, greatest @ ..] = now.state else {
             unreachable!("two tensors of state, or three")
@@ -50,7 +49,7 @@ const NUMBERS: &[&str] = &["exp_avg_part", "exp_avg_sq_part"];
 macro_rules! settings {
     ($($name:ident)*) => { $(
         impl $name {
-            /// How much stays of the running means of gradients and of their squares: 0.9 and 0.999 unless set.
+            /// Sets the decay of the first and second moments: 0.9 and 0.999 by default.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -60,7 +59,7 @@ macro_rules! settings {
                 self.0.betas = (mean, square);
                 self
             }
-            /// What is added to the root, so that nothing is divided by zero.
+            /// Sets the number added to the root, which avoids a division by zero.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -70,7 +69,7 @@ macro_rules! settings {
                 self.0.eps = eps;
                 self
             }
-            /// How fast parameters go to zero by themselves.
+            /// Sets the weight decay.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -88,7 +87,8 @@ settings! { Adam AdamW LAMB }
 macro_rules! amsgrad {
     ($($name:ident)*) => { $(
         impl $name {
-            /// Divides by the greatest running mean of squares so far (Reddi and others, 2018), so that no step grows because gradients have become small.
+            /// Divides by the maximum of the second moment so far (Reddi et al., 2018), so that a
+            /// step does not grow when gradients shrink.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -105,7 +105,7 @@ amsgrad! { Adam AdamW }
 
 maximize! { Adam: 0.maximize; AdamW: 0.maximize; LAMB: 0.maximize; }
 
-/// What all rules on moments answer alike.
+/// Generates the methods that these rules share.
 macro_rules! of_moments {
     () => {
         fn lr(&self) -> f64 {
@@ -165,8 +165,8 @@ impl Rule for Adam {
     }
 }
 
-/// Adam with a weight decay that is apart from the gradient (Loshchilov and Hutter, 2019): each
-/// step takes `lr·weight_decay` of the parameter off.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): each step subtracts
+/// `lr·weight_decay` of the parameter.
 #[derive(Clone, Debug)]
 pub struct AdamW(Moments);
 
@@ -205,7 +205,7 @@ impl Rule for AdamW {
     }
 }
 
-/// The parameter less `lr·weight_decay` of it.
+/// The parameter minus `lr·weight_decay` of it.
 pub(super) fn shrunk(now: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 {
         Ok(now.param.clone())
@@ -214,8 +214,8 @@ pub(super) fn shrunk(now: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     }
 }
 
-/// Adam with steps that are scaled by the ratio of a parameter's length to that of its step (You
-/// and others, 2020), for large batches.
+/// Adam with steps scaled by the ratio of the parameter's norm to the step's (You et al., 2020),
+/// for large batches.
 #[derive(Clone, Debug)]
 pub struct LAMB(Moments);
 
@@ -251,7 +251,7 @@ impl Rule for LAMB {
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let step = decayed(&self.0.direction(now, now.grad)?, now.param, self.0.weight_decay)?;
         let (param, size) = (length(now.param)?, length(&step)?);
-        // A parameter or a step of zeros has no direction to go by.
+        // The ratio is 1 if the parameter or the step is zero.
         let there = param.try_gt(0.0)?.try_bitwise_and(size.try_gt(0.0)?)?;
         let ratio = there.try_where_(param.try_div(size)?, 1.0)?;
         now.param.try_sub(step.try_mul(ratio.try_mul(now.lr)?)?)

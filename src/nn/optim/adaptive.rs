@@ -1,5 +1,5 @@
-//! Steps scaled by the size of past gradients: RMSprop, Adagrad, Adadelta. The formulas, defaults
-//! and names of state are PyTorch's.
+//! RMSprop, Adagrad and Adadelta: steps scaled by the magnitude of past gradients. Formulas,
+//! defaults and state names are PyTorch's.
 
 use super::sgd::decayed;
 use super::{Rule, Update, maximize};
@@ -24,7 +24,7 @@ macro_rules! number {
 }
 pub(super) use number;
 
-/// Divides by the root of a running mean of squared gradients (Hinton, 2012).
+/// RMSprop (Hinton, 2012): divides by the root of a moving average of squared gradients.
 #[derive(Clone, Debug)]
 pub struct RMSprop {
     lr: f64,
@@ -59,8 +59,8 @@ impl RMSprop {
             maximize: false,
         }
     }
-    /// Subtracts the square of the running mean of gradients, so that the division is by an
-    /// estimate of the standard deviation.
+    /// Subtracts the squared moving average of gradients, so that the divisor estimates the
+    /// standard deviation.
     ///
     /// ```
     /// use picograd::nn::optim::{RMSprop, Rule};
@@ -73,31 +73,32 @@ impl RMSprop {
 
 number! {
     RMSprop {
-        /// The part of the running means that stays.
+        /// Sets the decay of the moving averages.
         alpha "0.9";
-        /// The number added to the root.
+        /// Sets the number added to the root.
         eps "1e-6";
-        /// This part of the parameter is added to its gradient.
+        /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
         weight_decay "0.1";
-        /// The part of the last step's direction that stays.
+        /// Sets the momentum.
         momentum "0.9";
     }
     Adagrad {
-        /// How fast the learning rate falls: in step `t` it is divided by `1 + (t - 1)·lr_decay`.
+        /// Sets the decay of the learning rate: in step `t` it is divided by `1 + (t -
+        /// 1)·lr_decay`.
         lr_decay "0.01";
-        /// The number added to the root.
+        /// Sets the number added to the root.
         eps "1e-6";
-        /// This part of the parameter is added to its gradient.
+        /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
         weight_decay "0.1";
-        /// The value that the sums of squares start with.
+        /// Sets the initial value of the sums of squares.
         initial_accumulator_value "0.5";
     }
     Adadelta {
-        /// The part of the running means that stays.
+        /// Sets the decay of the moving averages.
         rho "0.95";
-        /// The number added under both roots.
+        /// Sets the number added under both roots.
         eps "1e-5";
-        /// This part of the parameter is added to its gradient.
+        /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
         weight_decay "0.1";
     }
 }
@@ -138,7 +139,7 @@ impl Rule for RMSprop {
     }
 }
 
-/// Divides by the root of the sum of all squared gradients (Duchi and others, 2011).
+/// Adagrad (Duchi et al., 2011): divides by the root of the sum of all squared gradients.
 #[derive(Clone, Debug)]
 pub struct Adagrad {
     lr: f64,
@@ -207,8 +208,8 @@ impl Rule for Adagrad {
     }
 }
 
-/// Steps in the units of the parameters: a root of the mean of squared steps over one of squared
-/// gradients (Zeiler, 2012).
+/// Adadelta (Zeiler, 2012): scales by the root mean square of past steps over that of past
+/// gradients.
 #[derive(Clone, Debug)]
 pub struct Adadelta {
     lr: f64,

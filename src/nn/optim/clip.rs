@@ -1,11 +1,10 @@
-//! Gradients kept small, between `backward` and the optimizer's step.
+//! Gradient clipping, between `backward` and the optimizer's step.
 
 use crate::error::Result;
 use crate::tensor::{Tensor, no_grad, realize_with_step};
 
-/// Scales all gradients by one factor, so that together, as one vector, they are no longer than
-/// `max`. Returns their length before; it is lazy, and the next step computes it along with its own
-/// results. Without any gradient it is 0.
+/// Scales all gradients by one factor, so that their joint L2 norm is at most `max`. Returns the
+/// norm before scaling; it is lazy, and the next step realizes it. Without gradients it is 0.
 ///
 /// ```
 /// use picograd::{Tensor, nn::optim::clip_grad_norm};
@@ -21,7 +20,10 @@ pub fn clip_grad_norm(params: &[Tensor], max: f64) -> Result<Tensor> {
     no_grad(|| {
         let mut squares: Option<Tensor> = None;
         for grad in params.iter().filter_map(Tensor::grad) {
-            let sum = grad.try_cast(super::wide(grad.dtype()))?.square().try_sum(..)?;
+            let sum = grad
+                .try_cast(super::optimizer::compute_dtype(grad.dtype()))?
+                .square()
+                .try_sum(..)?;
             squares = Some(match squares {
                 Some(s) => s.try_add(sum)?,
                 None => sum,
@@ -30,7 +32,7 @@ pub fn clip_grad_norm(params: &[Tensor], max: f64) -> Result<Tensor> {
         let Some(squares) = squares else { return Ok(Tensor::zeros(())) };
         let length = squares.sqrt();
         realize_with_step(&length);
-        // The small number keeps a length of zero from being divided by.
+        // The small number avoids a division by zero.
         let factor = ((&length + 1e-6).reciprocal() * max).try_minimum(1.0)?;
         for p in params {
             if let Some(grad) = p.grad() {
@@ -41,7 +43,7 @@ pub fn clip_grad_norm(params: &[Tensor], max: f64) -> Result<Tensor> {
     })
 }
 
-/// Keeps each element of each gradient between `-max` and `max`.
+/// Clamps each element of each gradient to `-max..max`.
 ///
 /// ```
 /// use picograd::{Tensor, nn::optim::clip_grad_value};

@@ -1,8 +1,8 @@
 //! L-BFGS: a quasi-Newton method that evaluates the loss several times in a step.
 //!
-//! Vectors of the method are kept on the host in `f64`; each evaluation reads the loss and the
-//! gradients. So it is for problems of up to some millions of parameters, and it cannot be captured
-//! by a [`Jit`](crate::Jit): how often the loss is evaluated depends on its values.
+//! The vectors of the method are on the host in `f64`; each evaluation reads the loss and the
+//! gradients. It therefore suits problems of up to a few million parameters, and a
+//! [`Jit`](crate::Jit) cannot capture it: the number of evaluations depends on the values.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,8 +10,8 @@ use crate::io::StateDict;
 use crate::tensor::Tensor;
 use std::collections::VecDeque;
 
-/// L-BFGS (Liu and Nocedal, 1989), for smooth losses that are evaluated on all data at once. A step
-/// is given a function that computes the loss.
+/// L-BFGS (Liu and Nocedal, 1989), for smooth losses that are evaluated on all data. `step` takes a
+/// function that computes the loss.
 ///
 /// ```
 /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -41,7 +41,7 @@ pub struct LBFGS {
     state: State,
 }
 
-/// What one step leaves for the next.
+/// State between steps.
 #[derive(Clone, Default)]
 struct State {
     iterations: u64,
@@ -50,7 +50,7 @@ struct State {
     t: f64,
     /// Differences of gradients and of parameters, the oldest first.
     history: VecDeque<Pair>,
-    /// The factor of the first guess of the inverse Hessian.
+    /// Scale of the initial inverse Hessian.
     scale: f64,
     last_grad: Vec<f64>,
     last_loss: f64,
@@ -62,7 +62,7 @@ struct Pair {
     of_params: Vec<f64>,
 }
 
-/// The loss at a distance along a direction.
+/// The loss at a distance along the direction.
 #[derive(Clone)]
 struct Point {
     t: f64,
@@ -133,21 +133,21 @@ impl LBFGS {
         })
     }
     settings! {
-        /// The length of a step along the direction, or the first that a line search tries.
+        /// Sets the step length along the direction, or the first one that a line search tries.
         lr: f64, "0.5";
-        /// Iterations in a step.
+        /// Sets the iterations per step.
         max_iter: usize, "4";
-        /// Evaluations of the loss in a step: 1.25 times the iterations unless set.
+        /// Sets the evaluations of the loss per step; 1.25 times the iterations by default.
         max_eval: usize, "10";
-        /// A step ends when no gradient is greater.
+        /// Sets the largest gradient at which a step ends.
         tolerance_grad: f64, "1e-5";
-        /// A step ends when no parameter and not the loss changes by more.
+        /// Sets the change of parameters and loss below which a step ends.
         tolerance_change: f64, "1e-6";
-        /// Pairs of differences that estimate the curvature.
+        /// Sets the number of difference pairs that estimate the curvature.
         history_size: usize, "10";
     }
-    /// Searches along each direction for a point that meets the strong Wolfe conditions: the loss
-    /// is less in proportion to the distance, and the slope flatter.
+    /// Uses a line search for the strong Wolfe conditions: sufficient decrease of the loss and of
+    /// the slope.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -247,7 +247,7 @@ impl LBFGS {
         Ok(reported)
     }
 
-    /// The loss and its gradient now.
+    /// The current loss and its gradient.
     fn evaluate(
         &mut self,
         closure: &mut impl FnMut() -> Result<Tensor>,
@@ -281,7 +281,7 @@ impl LBFGS {
         let parts = self.params.iter().map(|p| p.detach().try_cast(DType::F64)?.to_vec::<f64>());
         Ok(parts.collect::<Result<Vec<_>>>()?.concat())
     }
-    /// Puts the parameters at a distance along a direction.
+    /// Moves the parameters to a distance along a direction.
     fn write(&self, from: &[f64], t: f64, direction: &[f64]) -> Result<()> {
         let mut at = 0;
         for p in &self.params {
@@ -296,7 +296,7 @@ impl LBFGS {
         Tensor::realize_many(&self.params.iter().collect::<Vec<_>>())
     }
 
-    /// The next direction: the inverse Hessian that the history estimates, times the gradient.
+    /// The next direction: the estimated inverse Hessian times the gradient.
     fn turn(&mut self, grad: &[f64]) {
         let s = &mut self.state;
         let mut d: Vec<f64> = grad.iter().map(|g| -g).collect();
@@ -309,7 +309,7 @@ impl LBFGS {
         let of_grads: Vec<f64> = grad.iter().zip(&s.last_grad).map(|(a, b)| a - b).collect();
         let of_params: Vec<f64> = s.direction.iter().map(|d| d * s.t).collect();
         let curvature = dot(&of_grads, &of_params);
-        // Where the loss does not curve upward, the pair says nothing about its minimum.
+        // Without positive curvature the pair carries no information about the minimum.
         if curvature > 1e-10 {
             if s.history.len() >= self.history_size {
                 s.history.pop_front();
@@ -332,8 +332,8 @@ impl LBFGS {
         s.direction = d;
     }
 
-    /// A point along the direction that meets the strong Wolfe conditions, or the best that was
-    /// found in `most` evaluations after the first.
+    /// A point along the direction that meets the strong Wolfe conditions, or the best of at most
+    /// `most` further evaluations.
     fn search(
         &mut self,
         from: &[f64],
@@ -351,7 +351,7 @@ impl LBFGS {
         };
         let too_high = |p: &Point| p.loss > here.loss + 1e-4 * p.t * here.slope;
         let flat = |p: &Point| p.slope.abs() <= -0.9 * here.slope;
-        // Forward, until a minimum lies between two points.
+        // Bracketing: forward until two points enclose a minimum.
         let (mut last, mut now) = (here.clone(), at(self, self.state.t)?);
         let mut tries = 0;
         let (mut low, mut high) = loop {
@@ -375,7 +375,7 @@ impl LBFGS {
         if low.loss > high.loss {
             std::mem::swap(&mut low, &mut high);
         }
-        // Inward, by cubic interpolation that keeps a distance from the ends.
+        // Zoom: cubic interpolation that keeps a distance from the ends.
         let size = greatest(direction);
         let mut stuck = false;
         while tries < most && (high.t - low.t).abs() * size >= self.tolerance_change {
@@ -417,7 +417,7 @@ impl LBFGS {
         Ok(low)
     }
 
-    /// All that a step depends on beside the parameters and the settings.
+    /// The state of the optimizer besides parameters and settings.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -451,8 +451,7 @@ impl LBFGS {
         self.params.iter().map(Tensor::numel).sum()
     }
 
-    /// Takes up a state of an optimizer for as many parameters. If it does not fit, nothing has
-    /// changed.
+    /// Loads the state of an optimizer with as many parameters. On a mismatch nothing changes.
     ///
     /// ```
     /// use picograd::{Tensor, io::StateDict, nn::optim::LBFGS};
@@ -507,12 +506,12 @@ impl LBFGS {
     }
 }
 
-/// Where the cubic through two points with their slopes is least, kept inside bounds.
+/// The minimum of the cubic through two points with their slopes, clamped to bounds.
 fn cubic_minimum(a: &Point, b: &Point, bounds: (f64, f64)) -> f64 {
     let (a, b) = if a.t <= b.t { (a, b) } else { (b, a) };
     let d1 = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.t - b.t);
     let square = d1 * d1 - a.slope * b.slope;
-    // Not a comparison that is false for NaN: such goes to the middle too.
+    // Negated, so that NaN also selects the middle.
     if square.is_nan() || square < 0.0 {
         return (bounds.0 + bounds.1) / 2.0;
     }

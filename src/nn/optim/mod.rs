@@ -1,9 +1,9 @@
-//! Optimizers: how gradients become new parameters.
+//! Optimizers, update rules and learning-rate schedules.
 //!
 //! An [`Optimizer`] holds groups of parameters, each with a [`Rule`]: [`SGD`], [`Adam`], [`AdamW`],
 //! [`NAdam`], [`RAdam`], [`Adamax`], [`RMSprop`], [`Adagrad`], [`Adadelta`], [`LAMB`], [`LARS`],
-//! [`Muon`], or one of your own. A step is lazy until its end, then everything that it changes is
-//! computed together, so that parameters of one shape share a kernel.
+//! [`Muon`], or a custom one. A step realizes all updates together, so that parameters of one shape
+//! share a kernel.
 //!
 //! ```
 //! use picograd::{
@@ -28,13 +28,14 @@
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `sgd`, `adam`, `nadam`, `adaptive`, `muon` | the rules |
-//! | `lbfgs` | an optimizer that evaluates the loss itself |
-//! | `clip` | gradients kept small |
-//! | `accumulate`, `scaler` | gradients of several batches; losses scaled for narrow floats |
-//! | `schedule` | learning rates that change |
+//! | `sgd`, `adam`, `nadam`, `adaptive`, `muon` | update rules |
+//! | `lbfgs` | a quasi-Newton optimizer |
+//! | `clip` | gradient clipping |
+//! | `accumulate`, `scaler` | gradient accumulation and scaling |
+//! | `optimizer` | groups of parameters and their steps |
+//! | `schedule`, `plateau` | learning-rate schedules |
 
 mod accumulate;
 mod adam;
@@ -43,6 +44,8 @@ mod clip;
 mod lbfgs;
 mod muon;
 mod nadam;
+mod optimizer;
+mod plateau;
 mod scaler;
 mod schedule;
 mod sgd;
@@ -54,18 +57,19 @@ pub use clip::{clip_grad_norm, clip_grad_value};
 pub use lbfgs::LBFGS;
 pub use muon::Muon;
 pub use nadam::{Adamax, NAdam, RAdam};
+pub use optimizer::Optimizer;
+pub use plateau::Plateau;
 pub use scaler::GradScaler;
 pub use schedule::{
-    Constant, Cosine, Exponential, MultiStep, OneCycle, Plateau, Ramp, Schedule, Scheduler, Step,
-    Then,
+    Constant, Cosine, Exponential, MultiStep, OneCycle, Ramp, Schedule, Scheduler, Step, Then,
 };
 pub use sgd::{LARS, SGD};
 
-/// The option to go up the gradient. `$at` is the path of the field.
+/// Generates the option to ascend the gradient. `$at` is the path of the field.
 macro_rules! maximize {
     ($($name:ident: $($at:tt).+;)*) => { $(
         impl $name {
-            /// Steps go up the gradient: what is differentiated grows.
+            /// Maximizes the objective: steps ascend the gradient.
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::optim::{Optimizer, ", stringify!($name), "}};")]
@@ -85,16 +89,11 @@ macro_rules! maximize {
 }
 use maximize;
 
-use crate::device::{Device, limits};
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::io::StateDict;
-use crate::ir::DeviceName;
-use crate::tensor::{Tensor, no_grad, take_step_list};
-use rustc_hash::FxHashSet;
+use crate::error::Result;
+use crate::tensor::Tensor;
 
-/// How one parameter is updated. Settings are plain numbers that are the same in every step; what
-/// changes from step to step is a tensor, so that every step runs the same kernels.
+/// The update rule of a parameter. Settings are plain numbers that are the same in every step;
+/// values that change between steps are tensors, so that every step runs the same kernels.
 ///
 /// ```
 /// use picograd::{
@@ -125,617 +124,47 @@ use rustc_hash::FxHashSet;
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub trait Rule: Send + Sync {
-    /// The learning rate to begin with.
+    /// The initial learning rate.
     fn lr(&self) -> f64;
-    /// The names of the tensors that are kept for each parameter. They have its shape and start as
-    /// zeros, or as [`initial`](Self::initial) says.
+    /// Names of the state tensors of each parameter. They have its shape and start as zeros, or as
+    /// [`initial`](Self::initial) says.
     fn state(&self) -> &'static [&'static str];
-    /// The names of the numbers that depend on how often a parameter was updated, and on nothing
-    /// else. They start as zeros; parameters of a group that were updated equally often share them.
+    /// Names of the numbers that depend only on the number of updates of a parameter. They start as
+    /// zeros; parameters of a group with equally many updates share them.
     fn numbers(&self) -> &'static [&'static str] {
         &[]
     }
-    /// The value that a tensor of [`state`](Self::state) starts with, by its place in the list.
+    /// The initial value of a tensor of [`state`](Self::state), by its index.
     fn initial(&self, _place: usize) -> f64 {
         0.0
     }
-    /// Whether steps go up the gradient: each gradient is negated before the rule sees it.
+    /// True if steps ascend the gradient: each gradient is negated before the rule sees it.
     fn maximizes(&self) -> bool {
         false
     }
-    /// An error, where this rule is not made for a parameter.
+    /// Returns an error if the rule does not support a parameter.
     fn check(&self, _param: &Tensor) -> Result<()> {
         Ok(())
     }
-    /// Moves the numbers on, at the start of each update.
+    /// Updates the numbers at the start of each update.
     fn advance(&self, _numbers: &[Tensor]) -> Result<()> {
         Ok(())
     }
-    /// The new value of a parameter; its state is assigned to on the way.
+    /// Computes the new value of a parameter and assigns its state.
     fn update(&self, now: &Update<'_>) -> Result<Tensor>;
 }
 
-/// What a [`Rule`] has at hand for one parameter in one step. All of it is in `f32`, or `f64` for
-/// such parameters.
+/// The inputs of a [`Rule`] for one parameter in one step, in `f32`, or in `f64` for `f64`
+/// parameters.
 pub struct Update<'a> {
-    /// The parameter's value.
+    /// The value of the parameter.
     pub param: &'a Tensor,
     /// Its gradient.
     pub grad: &'a Tensor,
     /// The learning rate, of rank 0.
     pub lr: &'a Tensor,
-    /// What [`Rule::state`] names, in its order.
+    /// The tensors that [`Rule::state`] names, in order.
     pub state: &'a [Tensor],
-    /// What [`Rule::numbers`] names, in its order, already moved on.
+    /// The numbers that [`Rule::numbers`] names, in order, already updated.
     pub numbers: &'a [Tensor],
-}
-
-struct Group {
-    rule: Box<dyn Rule>,
-    params: Vec<Param>,
-    lr: f64,
-    /// The learning rate where kernels read it: a schedule changes memory, not code.
-    lr_now: Tensor,
-    /// One for each count of updates that a parameter of the group has.
-    numbers: Vec<Numbers>,
-}
-
-struct Param {
-    tensor: Tensor,
-    state: Vec<Tensor>,
-    updates: u64,
-}
-
-/// What [`Rule::numbers`] names, for the parameters that were updated so often.
-#[derive(Clone)]
-struct Numbers {
-    updates: u64,
-    tensors: Vec<Tensor>,
-}
-
-impl Group {
-    /// Counts one more update for each parameter that has a gradient, and has the numbers of these
-    /// counts at hand. Where all go together, as they mostly do, these are the tensors of the step
-    /// before, moved on. Returns those that have changed.
-    fn advance(&mut self) -> Result<Vec<Tensor>> {
-        let mut counts: Vec<u64> =
-            self.params.iter().filter(|p| p.tensor.grad().is_some()).map(|p| p.updates).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        let mut changed = Vec::new();
-        // From the highest on, so that a count that others come to has been left by then.
-        for count in counts.into_iter().rev() {
-            let of_count = |p: &&mut Param| p.updates == count;
-            let stays = self.params.iter().any(|p| p.updates == count && p.tensor.grad().is_none());
-            let at = self
-                .numbers
-                .iter()
-                .position(|n| n.updates == count)
-                .expect("numbers for every count");
-            if self.numbers.iter().all(|n| n.updates != count + 1) {
-                let tensors = if stays {
-                    self.numbers[at].copy().tensors
-                } else {
-                    self.numbers[at].tensors.clone()
-                };
-                self.rule.advance(&tensors)?;
-                changed.extend(tensors.iter().cloned());
-                self.numbers.push(Numbers { updates: count + 1, tensors });
-            }
-            if !stays {
-                self.numbers.remove(at);
-            }
-            self.params
-                .iter_mut()
-                .filter(of_count)
-                .filter(|p| p.tensor.grad().is_some())
-                .for_each(|p| p.updates += 1);
-        }
-        Ok(changed)
-    }
-    fn numbers_of(&self, p: &Param) -> &[Tensor] {
-        &self
-            .numbers
-            .iter()
-            .find(|n| n.updates == p.updates)
-            .expect("numbers for every count")
-            .tensors
-    }
-    /// The dtype of the learning rate and the numbers: the widest that a parameter's update is
-    /// computed in.
-    fn wide(&self) -> DType {
-        self.lr_now.dtype()
-    }
-}
-
-impl Numbers {
-    fn zeros(rule: &dyn Rule, updates: u64, dtype: DType, device: &DeviceName) -> Result<Numbers> {
-        Ok(Numbers {
-            updates,
-            tensors: rule
-                .numbers()
-                .iter()
-                .map(|_| number(0.0, dtype, device))
-                .collect::<Result<_>>()?,
-        })
-    }
-    /// The values in tensors of their own.
-    fn copy(&self) -> Numbers {
-        Numbers { updates: self.updates, tensors: self.tensors.iter().map(Tensor::copy).collect() }
-    }
-}
-
-/// Groups of parameters, each with the rule that updates it.
-///
-/// ```
-/// use picograd::nn::{
-///     Embedding, Linear, Module,
-///     optim::{AdamW, Muon, Optimizer},
-/// };
-/// let (table, body) = (Embedding::new(10, 4), Linear::new(4, 4));
-/// let mut optimizer = Optimizer::new([body.weight.clone()], Muon::new(0.02))?;
-/// optimizer.add_group(table.parameters(), AdamW::new(3e-4).weight_decay(0.0))?;
-/// optimizer.add_group(body.bias.clone(), AdamW::new(3e-4))?;
-/// assert_eq!(optimizer.lrs(), [0.02, 3e-4, 3e-4]);
-/// # Ok::<(), picograd::Error>(())
-/// ```
-pub struct Optimizer {
-    groups: Vec<Group>,
-}
-
-impl Optimizer {
-    /// One group of parameters under a rule. They are computed now, all together.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// assert_eq!(optimizer.parameters().len(), 1);
-    /// assert!(Optimizer::new([Tensor::ones([1])], SGD::new(0.25)).is_err());
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn new(
-        params: impl IntoIterator<Item = Tensor>,
-        rule: impl Rule + 'static,
-    ) -> Result<Optimizer> {
-        let mut optimizer = Optimizer { groups: Vec::new() };
-        optimizer.add_group(params, rule)?;
-        Ok(optimizer)
-    }
-
-    /// One more group, with a rule and settings of its own. A tensor that is no parameter, or that
-    /// is in a group already, is an error.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// optimizer.add_group([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
-    /// assert_eq!(optimizer.lrs(), [0.25, 0.5]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn add_group(
-        &mut self,
-        params: impl IntoIterator<Item = Tensor>,
-        rule: impl Rule + 'static,
-    ) -> Result<()> {
-        let params: Vec<Tensor> = params.into_iter().collect();
-        let mut known: FxHashSet<usize> = self.params().map(|p| p.tensor.id()).collect();
-        for (i, p) in params.iter().enumerate() {
-            let wrong = |why: &str| {
-                Err(Error::State(format!("optimizer: tensor {i} of shape {:?} {why}", p.shape())))
-            };
-            if !p.is_param() {
-                return wrong("is no parameter; make it one with as_param()");
-            }
-            if !known.insert(p.id()) {
-                return wrong("is there twice; a parameter belongs to one group, once");
-            }
-            if p.device() != params[0].device() {
-                return wrong(&format!(
-                    "is on {} and the first of its group on {}; give each device a group",
-                    p.device(),
-                    params[0].device()
-                ));
-            }
-            rule.check(p)?;
-        }
-        let device = params.first().map_or_else(Device::default_name, |p| p.device().clone());
-        let with_state = |tensor: Tensor| {
-            let state = (0..rule.state().len())
-                .map(|i| filled(&tensor, rule.initial(i)))
-                .collect::<Result<_>>()?;
-            Ok(Param { state, tensor, updates: 0 })
-        };
-        let params: Vec<Param> = params.into_iter().map(with_state).collect::<Result<_>>()?;
-        let dtype = if params.iter().any(|p| p.tensor.dtype() == DType::F64) {
-            DType::F64
-        } else {
-            DType::F32
-        };
-        let numbers = vec![Numbers::zeros(&rule, 0, dtype, &device)?];
-        let (lr, lr_now) = (rule.lr(), number(rule.lr(), dtype, &device)?);
-        let group = Group { rule: Box::new(rule), params, lr, lr_now, numbers };
-        let tensors = group.params.iter().flat_map(|p| p.state.iter().chain([&p.tensor]));
-        Tensor::realize_many(
-            &tensors.chain(&group.numbers[0].tensors).chain([&group.lr_now]).collect::<Vec<_>>(),
-        )?;
-        self.groups.push(group);
-        Ok(())
-    }
-
-    /// Updates every parameter that has a gradient, and computes it all together with the loss. The
-    /// gradients are used up: after the step there are none, so that they need no memory of their
-    /// own. Read them before, if they are wanted.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert_eq!(x.item::<f32>()?, 0.5);
-    /// assert!(x.grad().is_none());
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn step(&mut self) -> Result<()> {
-        self.step_unless(None)
-    }
-
-    /// A step that changes nothing where `skip`, a bool of rank 0, is true. Which of the two is
-    /// decided on the device.
-    pub(crate) fn step_unless(&mut self, skip: Option<&Tensor>) -> Result<()> {
-        // Counts of updates stand for the numbers that go with them, and a step that may be skipped
-        // moves counts alone. That is right for parameters that go together; where they do not, the
-        // host decides.
-        let apart = |g: &Group| {
-            !g.rule.numbers().is_empty()
-                && (g.numbers.len() > 1 || g.params.iter().any(|p| p.tensor.grad().is_none()))
-        };
-        if let Some(skip) = skip
-            && self.groups.iter().any(apart)
-        {
-            return if skip.item::<bool>()? { self.skip_step() } else { self.step_unless(None) };
-        }
-        let mut changed: Vec<Tensor> = Vec::new();
-        no_grad(|| {
-            let before: Vec<(Tensor, Tensor)> = match skip {
-                Some(_) => self.all_tensors().into_iter().map(|t| (t.clone(), t.copy())).collect(),
-                None => Vec::new(),
-            };
-            self.update_all(&mut changed)?;
-            if let Some(skip) = skip {
-                for (now, before) in
-                    before.iter().filter(|(now, _)| changed.iter().any(|c| c.id() == now.id()))
-                {
-                    now.assign(skip.try_to(now.device().as_str())?.try_where_(before, now)?)?;
-                }
-            }
-            Ok::<_, Error>(())
-        })?;
-        // Without a reader of the old values the new ones are written over them.
-        self.zero_grad();
-        changed.extend(take_step_list());
-        Tensor::realize_many(&changed.iter().collect::<Vec<_>>())
-    }
-
-    /// Uses the gradients up and computes what goes with a step, without one.
-    fn skip_step(&mut self) -> Result<()> {
-        self.zero_grad();
-        Tensor::realize_many(&take_step_list().iter().collect::<Vec<_>>())
-    }
-
-    /// Parameters, their state, and the numbers of all groups.
-    fn all_tensors(&self) -> Vec<Tensor> {
-        let numbers =
-            self.groups.iter().flat_map(|g| g.numbers.iter().flat_map(|n| n.tensors.iter()));
-        self.params()
-            .flat_map(|p| p.state.iter().chain([&p.tensor]))
-            .chain(numbers)
-            .cloned()
-            .collect()
-    }
-
-    /// Assigns the new values of a step, and lists the tensors that have changed.
-    fn update_all(&mut self, changed: &mut Vec<Tensor>) -> Result<()> {
-        for group in &mut self.groups {
-            changed.extend(group.advance()?);
-            for p in &group.params {
-                let Some(grad) = p.tensor.grad() else { continue };
-                let grad = if group.rule.maximizes() { -grad } else { grad };
-                let wide = wide(p.tensor.dtype());
-                let (param, grad, lr) =
-                    (p.tensor.try_cast(wide)?, grad.try_cast(wide)?, group.lr_now.try_cast(wide)?);
-                let numbers = group
-                    .numbers_of(p)
-                    .iter()
-                    .map(|n| n.try_cast(wide))
-                    .collect::<Result<Vec<_>>>()?;
-                let now = Update {
-                    param: &param,
-                    grad: &grad,
-                    lr: &lr,
-                    state: &p.state,
-                    numbers: &numbers,
-                };
-                p.tensor.assign(group.rule.update(&now)?)?;
-                changed.push(p.tensor.clone());
-                changed.extend(p.state.iter().cloned());
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets all gradients.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.zero_grad();
-    /// assert!(x.grad().is_none());
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn zero_grad(&self) {
-        self.params().for_each(|p| p.tensor.set_grad(None));
-    }
-
-    /// All parameters, group by group.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// assert_eq!(optimizer.parameters()[0].to_vec::<f32>()?, [1.0]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn parameters(&self) -> Vec<Tensor> {
-        self.params().map(|p| p.tensor.clone()).collect()
-    }
-    fn params(&self) -> impl Iterator<Item = &Param> {
-        self.groups.iter().flat_map(|g| &g.params)
-    }
-
-    /// The learning rate of the first group.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// assert_eq!(optimizer.lr(), 0.25);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn lr(&self) -> f64 {
-        self.groups[0].lr
-    }
-    /// The learning rate of each group.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// assert_eq!(optimizer.lrs(), [0.25]);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn lrs(&self) -> Vec<f64> {
-        self.groups.iter().map(|g| g.lr).collect()
-    }
-    /// Sets the learning rate of all groups.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// optimizer.set_lr(0.125)?;
-    /// assert_eq!(optimizer.lr(), 0.125);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn set_lr(&mut self, lr: f64) -> Result<()> {
-        self.set_lrs(&vec![lr; self.groups.len()])
-    }
-    /// Sets the learning rate of each group.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// optimizer.set_lrs(&[0.125])?;
-    /// assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
-        if lrs.len() != self.groups.len() {
-            return Err(Error::State(format!(
-                "optimizer: {} learning rates for {} groups",
-                lrs.len(),
-                self.groups.len()
-            )));
-        }
-        for (group, &lr) in self.groups.iter_mut().zip(lrs) {
-            group.lr = lr;
-            group.lr_now.assign(number(lr, group.wide(), group.lr_now.device())?)?;
-        }
-        Ok(())
-    }
-
-    /// All that a step depends on beside parameters, gradients and settings. With the state dict of
-    /// the module it continues a training bit for bit.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
-    /// let state = optimizer.state_dict();
-    /// assert!(
-    ///     state.get("groups.0.lr").is_some() && state.get("state.0.momentum_buffer").is_some()
-    /// );
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn state_dict(&self) -> StateDict {
-        let mut state = StateDict::new();
-        for (i, g) in self.groups.iter().enumerate() {
-            state.insert(format!("groups.{i}.lr"), exact(g.lr));
-            if g.numbers.len() > 1 && !g.rule.numbers().is_empty() {
-                state.insert(
-                    updates_of(i),
-                    Tensor::new(g.params.iter().map(|p| p.updates).collect::<Vec<_>>()),
-                );
-            }
-        }
-        let numbers = self
-            .groups
-            .iter()
-            .enumerate()
-            .flat_map(|(i, g)| named_numbers(i, g.rule.as_ref(), &g.numbers));
-        numbers
-            .chain(self.named_state())
-            .for_each(|(name, t)| drop(state.insert(name, t.detach())));
-        state
-    }
-
-    /// Takes up a state. The groups, their parameters and their rules have to be those that it is
-    /// from; an error names all that does not fit, and then nothing has changed.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
-    /// let mut other = Optimizer::new([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
-    /// other.load_state_dict(&optimizer.state_dict())?;
-    /// assert_eq!(other.lr(), 0.25);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        let lrs: Vec<Tensor> = self.groups.iter().map(|_| exact(0.0)).collect();
-        let mut targets: Vec<(String, Tensor)> =
-            lrs.iter().enumerate().map(|(i, t)| (format!("groups.{i}.lr"), t.clone())).collect();
-        targets.extend(self.named_state());
-        let mut taken: Vec<(Vec<u64>, Vec<Numbers>)> = Vec::new();
-        for (i, g) in self.groups.iter().enumerate() {
-            let updates = match state.get(&updates_of(i)) {
-                Some(t) if t.shape() == [g.params.len()] && t.dtype() == DType::U64 => {
-                    targets.push((updates_of(i), t.copy()));
-                    t.to_vec::<u64>()?
-                }
-                // All alike, and how often is not asked: or a misfit, which is found below.
-                _ => vec![0; g.params.len()],
-            };
-            let mut counts = updates.clone();
-            counts.sort_unstable();
-            counts.dedup();
-            let of =
-                |&count: &u64| Numbers::zeros(g.rule.as_ref(), count, g.wide(), g.lr_now.device());
-            let numbers = if counts.is_empty() {
-                vec![of(&0)?]
-            } else {
-                counts.iter().map(of).collect::<Result<Vec<_>>>()?
-            };
-            targets.extend(named_numbers(i, g.rule.as_ref(), &numbers));
-            taken.push((updates, numbers));
-        }
-        state.load_into(&targets, true)?;
-        for (g, (updates, numbers)) in self.groups.iter_mut().zip(taken) {
-            g.params.iter_mut().zip(updates).for_each(|(p, n)| p.updates = n);
-            g.numbers = numbers;
-        }
-        self.set_lrs(&lrs.iter().map(|t| t.item()).collect::<Result<Vec<f64>>>()?)
-    }
-
-    fn named_state(&self) -> Vec<(String, Tensor)> {
-        let params =
-            self.groups.iter().flat_map(|g| g.params.iter().map(move |p| (g.rule.state(), p)));
-        let named = params.enumerate().map(|(i, (names, p))| {
-            let name = move |(name, t): (&&str, &Tensor)| (format!("state.{i}.{name}"), t.clone());
-            names.iter().zip(&p.state).map(name)
-        });
-        named.flatten().collect()
-    }
-}
-
-/// The name of how often each parameter of a group was updated, where that is not one number.
-fn updates_of(group: usize) -> String {
-    format!("groups.{group}.updates")
-}
-
-/// The numbers of a group under their names, which tell the count of updates where there are
-/// several.
-fn named_numbers(group: usize, rule: &dyn Rule, numbers: &[Numbers]) -> Vec<(String, Tensor)> {
-    let named = |n: &Numbers| {
-        let end = if numbers.len() > 1 { format!(".{}", n.updates) } else { String::new() };
-        rule.numbers()
-            .iter()
-            .zip(&n.tensors)
-            .map(|(name, t)| (format!("groups.{group}.{name}{end}"), t.clone()))
-            .collect::<Vec<_>>()
-    };
-    numbers.iter().flat_map(named).collect()
-}
-
-/// The dtype that a parameter's update is computed in.
-fn wide(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// One value for all elements of a parameter, in memory: the first step runs the kernels of all
-/// others.
-fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
-    let dtype = wide(param.dtype());
-    let mut bytes = limits::zeroed(param.numel() * dtype.itemsize())?;
-    if value != 0.0 {
-        match dtype {
-            DType::F64 => {
-                bytes.chunks_exact_mut(8).for_each(|b| b.copy_from_slice(&value.to_le_bytes()))
-            }
-            _ => bytes
-                .chunks_exact_mut(4)
-                .for_each(|b| b.copy_from_slice(&(value as f32).to_le_bytes())),
-        }
-    }
-    Tensor::try_from_bytes(&bytes, dtype, param.shape())?.try_shard_like(param)
-}
-
-/// A number of rank 0, in memory and not in the code of a kernel.
-fn number(value: f64, dtype: DType, device: &DeviceName) -> Result<Tensor> {
-    let number =
-        if dtype == DType::F64 { Tensor::new([value]) } else { Tensor::new([value as f32]) };
-    number.reshape(()).try_to(device.as_str())
-}
-
-/// A number with all its digits, for a state dict.
-fn exact(value: f64) -> Tensor {
-    Tensor::new([value]).reshape(())
 }

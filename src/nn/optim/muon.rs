@@ -1,18 +1,17 @@
-//! Muon: momentum whose matrix is made orthogonal before it is a step.
+//! Muon: orthogonalized momentum.
 
 use super::adam::shrunk;
 use super::{Rule, Update, maximize};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Of the odd polynomial that brings singular values near to 1, chosen by its authors to be steep
-/// at zero.
+/// Coefficients of the odd polynomial that moves singular values toward 1, chosen by its authors to
+/// be steep at zero.
 const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
 
-/// Momentum made nearly orthogonal by a few Newton-Schulz iterations (Jordan and others, 2024). It
-/// is for the weights inside of a network, with two axes or more, where those after the first count
-/// as one; biases, embeddings and the last layer go to [`AdamW`](super::AdamW) in a group of their
-/// own.
+/// Momentum orthogonalized by Newton-Schulz iterations (Jordan et al., 2024). For hidden weights of
+/// rank 2 or higher, whose axes after the first are flattened; put biases, embeddings and the last
+/// layer in a group with [`AdamW`](super::AdamW).
 #[derive(Clone, Debug)]
 pub struct Muon {
     lr: f64,
@@ -24,7 +23,7 @@ pub struct Muon {
 }
 
 impl Muon {
-    /// Momentum 0.95 after Nesterov, weight decay 0.1, five iterations.
+    /// Nesterov momentum 0.95, weight decay 0.1, five iterations.
     ///
     /// ```
     /// use picograd::{
@@ -48,7 +47,7 @@ impl Muon {
             maximize: false,
         }
     }
-    /// How much of the last directions stays.
+    /// Sets the momentum.
     ///
     /// ```
     /// use picograd::{
@@ -65,7 +64,7 @@ impl Muon {
     pub fn momentum(self, momentum: f64) -> Muon {
         Muon { momentum, ..self }
     }
-    /// The gradient as it would be after the momentum's step, or as it is.
+    /// Enables or disables Nesterov momentum.
     ///
     /// ```
     /// use picograd::{
@@ -82,7 +81,7 @@ impl Muon {
     pub fn nesterov(self, nesterov: bool) -> Muon {
         Muon { nesterov, ..self }
     }
-    /// Each step takes `lr·weight_decay` of the parameter off.
+    /// Sets the decoupled weight decay: each step subtracts `lr·weight_decay` of the parameter.
     ///
     /// ```
     /// use picograd::{
@@ -99,7 +98,7 @@ impl Muon {
     pub fn weight_decay(self, weight_decay: f64) -> Muon {
         Muon { weight_decay, ..self }
     }
-    /// How often the direction is brought nearer to an orthogonal matrix.
+    /// Sets the number of Newton-Schulz iterations.
     ///
     /// ```
     /// use picograd::{
@@ -155,8 +154,7 @@ impl Rule for Muon {
         let step = matrix
             .try_newton_schulz(self.iterations, COEFFICIENTS, 1e-7)?
             .try_reshape(direction.shape())?;
-        // A tall matrix has fewer directions than rows, and its step is made as large as that of a
-        // square one.
+        // The step of a tall matrix is scaled to the size of that of a square one.
         let scale = (rows as f64 / cols as f64).max(1.0).sqrt();
         shrunk(now, self.weight_decay)?.try_sub(step.try_mul(now.lr * scale)?)
     }

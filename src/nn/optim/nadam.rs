@@ -1,4 +1,4 @@
-//! Variants of Adam: NAdam, RAdam, Adamax. The formulas, defaults and names of state are PyTorch's.
+//! NAdam, RAdam and Adamax. Formulas, defaults and state names are PyTorch's.
 
 use super::adam::shrunk;
 use super::adaptive::number;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 macro_rules! betas {
     ($($name:ident)*) => { $(
         impl $name {
-            /// The parts of the running means that stay: 0.9 and 0.999 unless set.
+            /// Sets the decay of the moments: 0.9 and 0.999 by default.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -27,8 +27,7 @@ betas! { NAdam RAdam Adamax }
 macro_rules! decoupled {
     ($($name:ident)*) => { $(
         impl $name {
-            /// Takes `lr·weight_decay` of the parameter off in each step, instead of adding the decay to the
-            /// gradient.
+            /// Uses decoupled weight decay: each step subtracts `lr·weight_decay` of the parameter.
             ///
             /// ```
             #[doc = concat!("use picograd::nn::optim::{", stringify!($name), ", Rule};")]
@@ -38,7 +37,7 @@ macro_rules! decoupled {
             pub fn decoupled_weight_decay(self) -> $name {
                 $name { decoupled: true, ..self }
             }
-            /// The parameter and the gradient after the weight decay.
+            /// The parameter and the gradient after weight decay.
             fn decay(&self, now: &Update<'_>) -> Result<(Tensor, Tensor)> {
                 match self.decoupled {
                     true => Ok((shrunk(now, self.weight_decay)?, now.grad.clone())),
@@ -52,29 +51,29 @@ decoupled! { NAdam RAdam }
 
 number! {
     NAdam {
-        /// The number added to the root.
+        /// Sets the number added to the root.
         eps "1e-6";
-        /// How fast parameters go to zero by themselves.
+        /// Sets the weight decay.
         weight_decay "0.1";
-        /// How fast the momentum comes to its full size.
+        /// Sets the decay of the momentum schedule.
         momentum_decay "0.01";
     }
     RAdam {
-        /// The number added to the root.
+        /// Sets the number added to the root.
         eps "1e-6";
-        /// How fast parameters go to zero by themselves.
+        /// Sets the weight decay.
         weight_decay "0.1";
     }
     Adamax {
-        /// The number added to the size of a gradient.
+        /// Sets the number added to the magnitude of a gradient.
         eps "1e-6";
-        /// This part of the parameter is added to its gradient.
+        /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
         weight_decay "0.1";
     }
 }
 maximize! { NAdam: maximize; RAdam: maximize; Adamax: maximize; }
 
-/// Moves the running means of gradients and of their squares on.
+/// Updates the first and second moments.
 fn moments(now: &Update<'_>, grad: &Tensor, betas: (f64, f64)) -> Result<(Tensor, Tensor)> {
     let [mean, square] = now.state else { unreachable!("two tensors of state") };
     mean.assign((mean * betas.0).try_add(grad * (1.0 - betas.0))?)?;
@@ -82,12 +81,12 @@ fn moments(now: &Update<'_>, grad: &Tensor, betas: (f64, f64)) -> Result<(Tensor
     Ok((mean.clone(), square.clone()))
 }
 
-/// `1 - βᵗ` from its last value, without the cancellation of that difference.
+/// `1 - βᵗ` from its previous value, which avoids cancellation.
 fn advance_part(part: &Tensor, beta: f64) -> Result<()> {
     part.assign(part * beta + (1.0 - beta))
 }
 
-/// Adam with Nesterov's momentum (Dozat, 2016).
+/// Adam with Nesterov momentum (Dozat, 2016).
 #[derive(Clone, Debug)]
 pub struct NAdam {
     lr: f64,
@@ -126,11 +125,11 @@ impl NAdam {
             maximize: false,
         }
     }
-    /// The factor by which the warm-up of the momentum nears its end in a step.
+    /// The factor of the momentum schedule per step.
     fn rate(&self) -> f64 {
         0.96f64.powf(self.momentum_decay)
     }
-    /// The momentum after the part `warm` of its warm-up.
+    /// The momentum after the fraction `warm` of its warm-up.
     fn momentum(&self, warm: &Tensor) -> Tensor {
         (warm + 1.0) * (0.5 * self.betas.0)
     }
@@ -173,8 +172,8 @@ impl Rule for NAdam {
     }
 }
 
-/// Adam whose first steps are plain momentum, until there are enough gradients to estimate their
-/// variance by (Liu and others, 2020).
+/// Rectified Adam (Liu et al., 2020): the first steps use momentum only, until the variance can be
+/// estimated.
 #[derive(Clone, Debug)]
 pub struct RAdam {
     lr: f64,
@@ -238,12 +237,12 @@ impl Rule for RAdam {
         let (mean, square) = moments(now, &grad, self.betas)?;
         let [mean_part, powers, weighted] = now.numbers else { unreachable!("three numbers") };
         let mean = mean.try_div(mean_part)?;
-        // ρₜ = ρ∞ - 2tβᵗ/(1 - βᵗ) is twice the quotient of the sums, less 1. The difference would
-        // lose all digits.
+        // ρₜ = ρ∞ - 2tβᵗ/(1 - βᵗ) is twice the quotient of the sums, minus 1; the difference would
+        // cancel.
         let rho = weighted.try_div(powers)? * 2.0 - 1.0;
         let most = 2.0 / (1.0 - self.betas.1) - 1.0;
         let enough = rho.try_gt(5.0)?;
-        // In place of a number that does not count, one whose root exists.
+        // Replaces an unused value by one with a real root.
         let rho = enough.try_where_(rho, 6.0)?;
         let rectified = ((&rho - 4.0) * (&rho - 2.0) * (most / ((most - 4.0) * (most - 2.0))))
             .try_div(&rho)?
@@ -255,8 +254,8 @@ impl Rule for RAdam {
     }
 }
 
-/// Adam with the greatest gradient of the recent past in place of the mean of squares (Kingma and
-/// Ba, 2015).
+/// Adamax (Kingma and Ba, 2015): Adam with the infinity norm of recent gradients instead of the
+/// second moment.
 #[derive(Clone, Debug)]
 pub struct Adamax {
     lr: f64,

@@ -1,16 +1,16 @@
-//! Losses scaled up, so that small gradients are not lost in `f16`.
+//! Gradient scaling, so that small gradients do not underflow in `f16`.
 
-use super::{Optimizer, exact, number};
+use super::Optimizer;
+use super::optimizer::{exact, number};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::StateDict;
 use crate::tensor::{Tensor, no_grad, realize_with_step};
 
-/// Scales a loss, so that gradients in narrow floats do not vanish, and undoes it before the step.
-/// A step whose gradients are not all finite is skipped, and the scale goes down; after enough
-/// steps without that, it goes up. Which of the two happens is decided on the device, and nothing
-/// is read.
+/// Scales a loss, so that gradients in narrow floats do not underflow, and unscales them before the
+/// step. A step with non-finite gradients is skipped and the scale is reduced; after enough other
+/// steps it grows. The device decides, and nothing is read on the host.
 ///
 /// ```
 /// use picograd::{
@@ -35,8 +35,8 @@ use crate::tensor::{Tensor, no_grad, realize_with_step};
 /// # Ok::<(), picograd::Error>(())
 /// ```
 ///
-/// Where parameters of a group have been updated unequally often, and the rule counts its updates,
-/// the decision is made on the host; inside a [`Jit`](crate::Jit) that is an error.
+/// If parameters of a group have different numbers of updates and the rule depends on them, the
+/// host decides; inside a [`Jit`](crate::Jit) that is an error.
 pub struct GradScaler {
     scale: Tensor,
     tracker: Tensor,
@@ -44,11 +44,11 @@ pub struct GradScaler {
     backoff_factor: f64,
     growth_interval: u64,
     enabled: bool,
-    /// What was found since the last update.
+    /// Findings since the last update.
     found: Vec<Found>,
 }
 
-/// Whether a gradient of an optimizer is infinite or NaN.
+/// For an optimizer, whether a gradient is infinite or NaN.
 struct Found {
     optimizer: usize,
     any: Tensor,
@@ -62,7 +62,7 @@ impl Default for GradScaler {
 }
 
 impl GradScaler {
-    /// A scale of 65536, which doubles after 2000 steps and is halved after a step that is skipped.
+    /// A scale of 65536, which doubles after 2000 steps and is halved after a skipped step.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -84,7 +84,7 @@ impl GradScaler {
             found: Vec::new(),
         }
     }
-    /// The scale to begin with.
+    /// Sets the initial scale.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -94,7 +94,7 @@ impl GradScaler {
     pub fn init_scale(self, scale: f64) -> GradScaler {
         GradScaler { scale: Tensor::new([scale as f32]).reshape(()), ..self }
     }
-    /// The factor by which the scale grows.
+    /// Sets the growth factor of the scale.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -111,7 +111,7 @@ impl GradScaler {
     pub fn growth_factor(self, factor: f64) -> GradScaler {
         GradScaler { growth_factor: factor, ..self }
     }
-    /// The factor of the scale after a step that was skipped.
+    /// Sets the factor of the scale after a skipped step.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -128,7 +128,7 @@ impl GradScaler {
     pub fn backoff_factor(self, factor: f64) -> GradScaler {
         GradScaler { backoff_factor: factor, ..self }
     }
-    /// Steps without a skipped one after which the scale grows.
+    /// Sets the number of steps without a skipped one after which the scale grows.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -145,7 +145,7 @@ impl GradScaler {
     pub fn growth_interval(self, steps: u64) -> GradScaler {
         GradScaler { growth_interval: steps, ..self }
     }
-    /// With or without effect: without, losses stay as they are and every step is made.
+    /// Enables or disables scaling. Disabled, losses are unchanged and every step is made.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::GradScaler};
@@ -157,7 +157,7 @@ impl GradScaler {
         GradScaler { enabled, ..self }
     }
 
-    /// The loss times the scale, in `f32` at least.
+    /// The loss times the scale, in `f32` or wider.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::GradScaler};
@@ -172,8 +172,8 @@ impl GradScaler {
         loss.try_mul(self.scale.detach().try_to(loss.device().as_str())?)
     }
 
-    /// Divides the gradients of an optimizer by the scale, so that they can be looked at or clipped
-    /// before [`step`](Self::step), which does it otherwise. A second time before an update is an
+    /// Divides the gradients of an optimizer by the scale, for reading or clipping before
+    /// [`step`](Self::step), which otherwise does it. Calling it twice before an update is an
     /// error.
     ///
     /// ```
@@ -203,7 +203,9 @@ impl GradScaler {
             for p in optimizer.parameters() {
                 let Some(grad) = p.grad() else { continue };
                 let inverse = self.scale.try_to(grad.device().as_str())?.reciprocal();
-                let wide = grad.try_cast(super::wide(grad.dtype()))?.try_mul(inverse)?;
+                let wide = grad
+                    .try_cast(super::optimizer::compute_dtype(grad.dtype()))?
+                    .try_mul(inverse)?;
                 let ok = wide.isfinite().try_all(..)?.try_to(self.scale.device().as_str())?;
                 finite = Some(match finite {
                     Some(f) => f.try_bitwise_and(ok)?,
@@ -220,8 +222,8 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The optimizer's step, unless a gradient is infinite or NaN: then nothing changes but that
-    /// the gradients are gone.
+    /// Runs the optimizer's step unless a gradient is infinite or NaN; then only the gradients are
+    /// cleared.
     ///
     /// ```
     /// use picograd::{
@@ -256,7 +258,7 @@ impl GradScaler {
         optimizer.step_unless(Some(&found.any))
     }
 
-    /// Moves the scale on, after the steps of all optimizers. Without any it is an error.
+    /// Updates the scale after the steps of all optimizers. Without any step it is an error.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -295,7 +297,8 @@ impl GradScaler {
         if self.enabled { Ok(self.scale.item::<f32>()? as f64) } else { Ok(1.0) }
     }
 
-    /// The scale, what it moves by, and how many steps it has stood, under PyTorch's names.
+    /// The scale, its factors, and the number of steps since its last change, under PyTorch's
+    /// names.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -314,7 +317,7 @@ impl GradScaler {
         ])
     }
 
-    /// Takes up a state. If it does not fit, nothing has changed.
+    /// Loads a state. On a mismatch nothing changes.
     ///
     /// ```
     /// use picograd::{io::StateDict, nn::optim::GradScaler};
@@ -342,7 +345,7 @@ impl GradScaler {
     }
 }
 
-/// What tells one optimizer from another: its first parameter, which belongs to no other.
+/// The identity of an optimizer: its first parameter, which no other one has.
 fn key(optimizer: &Optimizer) -> usize {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }

@@ -1,19 +1,17 @@
-//! Learning rates that change: schedules, which are functions of the step, and the plateau, which
-//! watches a figure.
+//! Learning-rate schedules: functions of the step, and the scheduler that applies them.
 
 use super::Optimizer;
 use crate::error::Result;
 use crate::io::StateDict;
 use crate::tensor::Tensor;
 
-/// A learning rate as a function of the one that an optimizer began with and of the step, so that
-/// any step can be reached at once. A function of the step alone is a schedule too: its result is
-/// the factor.
+/// A learning rate as a function of the initial rate and the step, so that any step can be computed
+/// directly. A function of the step alone is a schedule too: its result is the factor.
 pub trait Schedule: Send + Sync {
-    /// The learning rate after so many steps.
+    /// The learning rate after `step` steps.
     fn lr(&self, base: f64, step: usize) -> f64;
 
-    /// This schedule up to a step, and from there another one, which begins with its own step 0.
+    /// This schedule up to a step, then another one, which starts at its own step 0.
     ///
     /// ```
     /// use picograd::nn::optim::{Cosine, Ramp, Schedule};
@@ -54,7 +52,7 @@ impl<A: Schedule, B: Schedule> Schedule for Then<A, B> {
     }
 }
 
-/// The same factor at every step.
+/// A constant factor.
 #[derive(Clone, Debug)]
 pub struct Constant(/** The factor. */ pub f64);
 
@@ -64,7 +62,7 @@ impl Schedule for Constant {
     }
 }
 
-/// Times a factor after every so many steps.
+/// Multiplies by a factor at regular intervals.
 #[derive(Clone, Debug)]
 pub struct Step {
     every: usize,
@@ -72,7 +70,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Times `gamma` after every `every` steps; 0 counts as 1.
+    /// Multiplies by `gamma` after every `every` steps; 0 counts as 1.
     ///
     /// ```
     /// use picograd::nn::optim::{Schedule, Step};
@@ -90,7 +88,7 @@ impl Schedule for Step {
     }
 }
 
-/// Times a factor at certain steps.
+/// Multiplies by a factor at given steps.
 #[derive(Clone, Debug)]
 pub struct MultiStep {
     at: Vec<usize>,
@@ -98,7 +96,7 @@ pub struct MultiStep {
 }
 
 impl MultiStep {
-    /// Times `gamma` at each of these steps.
+    /// Multiplies by `gamma` at each of these steps.
     ///
     /// ```
     /// use picograd::nn::optim::{MultiStep, Schedule};
@@ -116,7 +114,7 @@ impl Schedule for MultiStep {
     }
 }
 
-/// Times a factor after every step.
+/// Multiplies by a factor after every step.
 #[derive(Clone, Debug)]
 pub struct Exponential(/** The factor. */ pub f64);
 
@@ -126,7 +124,7 @@ impl Schedule for Exponential {
     }
 }
 
-/// From one factor to another in even steps: with a small first factor and 1, a warm-up.
+/// A linear ramp between two factors; from a small factor to 1 it is a warm-up.
 #[derive(Clone, Debug)]
 pub struct Ramp {
     from: f64,
@@ -135,7 +133,8 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// From the factor `from` at step 0 to the factor `to` after so many steps, which then stays.
+    /// Creates a ramp from the factor `from` at step 0 to the factor `to` after `steps` steps,
+    /// constant afterwards.
     ///
     /// ```
     /// use picograd::nn::optim::{Ramp, Schedule};
@@ -156,8 +155,8 @@ impl Schedule for Ramp {
     }
 }
 
-/// Half a wave of a cosine, from the learning rate down to a least one (Loshchilov and Hutter,
-/// 2017). Afterwards the wave goes on.
+/// Cosine annealing from the initial rate to a minimum (Loshchilov and Hutter, 2017). The cosine
+/// continues afterwards.
 #[derive(Clone, Debug)]
 pub struct Cosine {
     steps: usize,
@@ -165,7 +164,7 @@ pub struct Cosine {
 }
 
 impl Cosine {
-    /// Down to zero in so many steps.
+    /// Creates a schedule down to zero in `steps` steps.
     ///
     /// ```
     /// use picograd::nn::optim::{Cosine, Schedule};
@@ -175,7 +174,7 @@ impl Cosine {
     pub fn new(steps: usize) -> Cosine {
         Cosine { steps: steps.max(1), min: 0.0 }
     }
-    /// Down to this learning rate.
+    /// Sets the minimum learning rate.
     ///
     /// ```
     /// use picograd::nn::optim::{Cosine, Schedule};
@@ -196,8 +195,8 @@ impl Schedule for Cosine {
     }
 }
 
-/// Up to the learning rate, then down to nearly nothing, in one go over the whole training (Smith
-/// and Topin, 2018).
+/// The one-cycle policy (Smith and Topin, 2018): up to the learning rate, then down to nearly zero,
+/// over the whole training.
 #[derive(Clone, Debug)]
 pub struct OneCycle {
     steps: usize,
@@ -208,8 +207,8 @@ pub struct OneCycle {
 }
 
 impl OneCycle {
-    /// So many steps in all, of which 30 % go up from 1/25 of the learning rate, and the others
-    /// down to 1/10,000 of where it began, by cosines.
+    /// Creates a cycle of `steps` steps: 30 % rise from 1/25 of the learning rate, the others fall
+    /// to 1/10,000 of the start, along cosines.
     ///
     /// ```
     /// use picograd::nn::optim::{OneCycle, Schedule};
@@ -219,7 +218,7 @@ impl OneCycle {
     pub fn new(steps: usize) -> OneCycle {
         OneCycle { steps, rise: 0.3, start: 25.0, end: 1e4, linear: false }
     }
-    /// The part of the steps that go up.
+    /// Sets the fraction of rising steps.
     ///
     /// ```
     /// use picograd::nn::optim::{OneCycle, Schedule};
@@ -229,7 +228,7 @@ impl OneCycle {
     pub fn rise(self, part: f64) -> OneCycle {
         OneCycle { rise: part, ..self }
     }
-    /// The first learning rate is the greatest over this.
+    /// Sets the quotient of the maximum and the initial learning rate.
     ///
     /// ```
     /// use picograd::nn::optim::{OneCycle, Schedule};
@@ -239,7 +238,7 @@ impl OneCycle {
     pub fn start_div(self, start: f64) -> OneCycle {
         OneCycle { start, ..self }
     }
-    /// The last learning rate is the first over this.
+    /// Sets the quotient of the initial and the final learning rate.
     ///
     /// ```
     /// use picograd::nn::optim::{OneCycle, Schedule};
@@ -249,7 +248,7 @@ impl OneCycle {
     pub fn end_div(self, end: f64) -> OneCycle {
         OneCycle { end, ..self }
     }
-    /// By straight lines in place of cosines.
+    /// Uses linear instead of cosine annealing.
     ///
     /// ```
     /// use picograd::nn::optim::{OneCycle, Schedule};
@@ -265,7 +264,7 @@ impl Schedule for OneCycle {
     fn lr(&self, base: f64, step: usize) -> f64 {
         let first = base / self.start;
         let last = first / self.end;
-        // A cycle of one step, or of none, is at its end.
+        // A cycle of at most one step is at its end.
         if self.steps < 2 {
             return last;
         }
@@ -283,7 +282,7 @@ impl Schedule for OneCycle {
     }
 }
 
-/// Moves the learning rates of an optimizer along a [`Schedule`].
+/// Applies a [`Schedule`] to the learning rates of an optimizer.
 ///
 /// ```
 /// use picograd::{
@@ -307,8 +306,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Begins at step 0, with the learning rates that the groups have now as those that the
-    /// schedule is of.
+    /// Creates a scheduler at step 0, with the current rates of the groups as initial rates.
     ///
     /// ```
     /// use picograd::{
@@ -326,7 +324,7 @@ impl Scheduler {
         scheduler.set_step(optimizer, 0)?;
         Ok(scheduler)
     }
-    /// One step on: call it after the optimizer's.
+    /// Advances by one step; call it after the optimizer's step.
     ///
     /// ```
     /// use picograd::{
@@ -343,7 +341,7 @@ impl Scheduler {
     pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<()> {
         self.set_step(optimizer, self.step.saturating_add(1))
     }
-    /// Goes to a step at once.
+    /// Jumps to a step.
     ///
     /// ```
     /// use picograd::{
@@ -361,7 +359,7 @@ impl Scheduler {
         let lrs: Vec<f64> = self.base.iter().map(|&base| self.schedule.lr(base, step)).collect();
         optimizer.set_lrs(&lrs)
     }
-    /// How many steps were taken.
+    /// The number of steps taken.
     ///
     /// ```
     /// use picograd::{
@@ -377,7 +375,7 @@ impl Scheduler {
     pub fn steps(&self) -> usize {
         self.step
     }
-    /// The step, and the learning rates at the beginning.
+    /// The step and the initial learning rates.
     ///
     /// ```
     /// use picograd::{
@@ -394,8 +392,7 @@ impl Scheduler {
             .into_iter()
             .collect()
     }
-    /// Takes up a state, and sets the learning rates of an optimizer of as many groups to where it
-    /// was.
+    /// Loads a state, and sets the learning rates of an optimizer with as many groups.
     ///
     /// ```
     /// use picograd::{
@@ -416,245 +413,5 @@ impl Scheduler {
             .load_into(&[("step".into(), step.clone()), ("base_lrs".into(), base.clone())], true)?;
         self.base = base.to_vec()?;
         self.set_step(optimizer, step.item::<i64>()?.max(0) as usize)
-    }
-}
-
-/// Lowers the learning rates when a figure has stopped getting better.
-///
-/// ```
-/// use picograd::{
-///     Tensor,
-///     nn::optim::{Optimizer, Plateau, SGD},
-/// };
-/// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-/// let mut plateau = Plateau::new().patience(1).factor(0.5);
-/// for loss in [3.0, 2.0, 2.0, 2.0] {
-///     plateau.step(&mut optimizer, loss)?;
-/// }
-/// assert_eq!(optimizer.lr(), 0.5);
-/// # Ok::<(), picograd::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Plateau {
-    higher: bool,
-    factor: f64,
-    patience: usize,
-    threshold: f64,
-    relative: bool,
-    cooldown: usize,
-    min: f64,
-    best: f64,
-    bad: usize,
-    cooling: usize,
-}
-
-impl Default for Plateau {
-    fn default() -> Plateau {
-        Plateau::new()
-    }
-}
-
-impl Plateau {
-    /// A tenth of the learning rate, after more than ten steps in a row in which a loss did not get
-    /// lower by a ten-thousandth of itself.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new();
-    /// for figure in [2.0; 12] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.1);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn new() -> Plateau {
-        Plateau {
-            higher: false,
-            factor: 0.1,
-            patience: 10,
-            threshold: 1e-4,
-            relative: true,
-            cooldown: 0,
-            min: 0.0,
-            best: f64::INFINITY,
-            bad: 0,
-            cooling: 0,
-        }
-    }
-    /// Higher is better, as for an accuracy.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().higher_is_better().patience(0);
-    /// for figure in [0.1, 0.2, 0.3] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn higher_is_better(self) -> Plateau {
-        Plateau { higher: true, best: f64::NEG_INFINITY, ..self }
-    }
-    /// What the learning rates are multiplied by.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn factor(self, factor: f64) -> Plateau {
-        Plateau { factor, ..self }
-    }
-    /// How many bad steps in a row are borne.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(1);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn patience(self, patience: usize) -> Plateau {
-        Plateau { patience, ..self }
-    }
-    /// How much better counts as better, as a part of the best figure.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5).threshold(0.5);
-    /// for figure in [2.0, 1.5] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn threshold(self, threshold: f64) -> Plateau {
-        Plateau { threshold, relative: true, ..self }
-    }
-    /// How much better counts as better, as it is.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5).absolute_threshold(1.0);
-    /// for figure in [2.0, 1.5] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn absolute_threshold(self, threshold: f64) -> Plateau {
-        Plateau { threshold, relative: false, ..self }
-    }
-    /// How many steps after a change are not counted.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5).cooldown(2);
-    /// for figure in [2.0, 2.0, 2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn cooldown(self, cooldown: usize) -> Plateau {
-        Plateau { cooldown, ..self }
-    }
-    /// No learning rate goes below this.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).min_lr(0.75);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.75);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn min_lr(self, min: f64) -> Plateau {
-        Plateau { min, ..self }
-    }
-
-    fn is_better(&self, figure: f64) -> bool {
-        let margin = if self.relative { self.best.abs() * self.threshold } else { self.threshold };
-        // Nothing is known yet: every figure is better, and infinity has no margin.
-        if self.best.is_infinite() {
-            return figure.is_finite();
-        }
-        if self.higher { figure > self.best + margin } else { figure < self.best - margin }
-    }
-
-    /// Takes a new figure, and lowers the learning rates of an optimizer if it is time. NaN is
-    /// never better.
-    ///
-    /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5);
-    /// for figure in [2.0, f64::NAN] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn step(&mut self, optimizer: &mut Optimizer, figure: f64) -> Result<()> {
-        if self.is_better(figure) {
-            self.best = figure;
-            self.bad = 0;
-        } else {
-            self.bad += 1;
-        }
-        if self.cooling > 0 {
-            self.cooling -= 1;
-            self.bad = 0;
-        }
-        if self.bad <= self.patience {
-            return Ok(());
-        }
-        self.cooling = self.cooldown;
-        self.bad = 0;
-        let lrs: Vec<f64> =
-            optimizer.lrs().iter().map(|lr| (lr * self.factor).max(self.min)).collect();
-        optimizer.set_lrs(&lrs)
     }
 }

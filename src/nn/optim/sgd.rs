@@ -1,10 +1,10 @@
-//! Stochastic gradient descent, and LARS, which scales its steps by layer.
+//! Stochastic gradient descent, and LARS.
 
 use super::{Rule, Update, maximize};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Gradient descent, with momentum if it is asked for.
+/// Stochastic gradient descent, optionally with momentum.
 ///
 /// ```
 /// use picograd::{
@@ -29,7 +29,7 @@ pub struct SGD {
 }
 
 impl SGD {
-    /// Plain descent at this learning rate.
+    /// Creates SGD without momentum at this learning rate.
     ///
     /// ```
     /// use picograd::{
@@ -53,7 +53,7 @@ impl SGD {
             maximize: false,
         }
     }
-    /// How much of the last step's direction stays.
+    /// Sets the momentum.
     ///
     /// ```
     /// use picograd::{
@@ -73,7 +73,7 @@ impl SGD {
     pub fn momentum(self, momentum: f64) -> SGD {
         SGD { momentum, ..self }
     }
-    /// How much less than whole a gradient enters the momentum, after the first.
+    /// Sets the dampening of gradients in the momentum, after the first step.
     ///
     /// ```
     /// use picograd::{
@@ -92,7 +92,7 @@ impl SGD {
     pub fn dampening(self, dampening: f64) -> SGD {
         SGD { dampening, ..self }
     }
-    /// The gradient as it would be after the momentum's step (Sutskever and others, 2013).
+    /// Enables Nesterov momentum (Sutskever et al., 2013).
     ///
     /// ```
     /// use picograd::{
@@ -110,7 +110,7 @@ impl SGD {
     pub fn nesterov(self) -> SGD {
         SGD { nesterov: true, ..self }
     }
-    /// This part of the parameter is added to its gradient.
+    /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
     ///
     /// ```
     /// use picograd::{
@@ -146,7 +146,7 @@ impl Rule for SGD {
     fn advance(&self, numbers: &[Tensor]) -> Result<()> {
         let [dampened, started] = numbers else { return Ok(()) };
         dampened.assign(started * self.dampening)?;
-        // Not a literal: it would be another kernel than that of the steps to come.
+        // Not a literal, which would need another kernel than later steps.
         started.assign(started.try_maximum(1.0)?)
     }
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
@@ -169,18 +169,18 @@ impl Rule for SGD {
 
 maximize! { SGD: maximize; LARS: maximize; }
 
-/// A gradient with a part of the parameter added.
+/// The gradient with the L2 penalty added.
 pub(super) fn decayed(grad: &Tensor, param: &Tensor, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 { Ok(grad.clone()) } else { grad.try_add(param * weight_decay) }
 }
 
-/// The length of all elements as one vector, of rank 0.
+/// The L2 norm of all elements, of rank 0.
 pub(super) fn length(x: &Tensor) -> Result<Tensor> {
     Ok(x.square().try_sum(..)?.sqrt())
 }
 
-/// Gradient descent with momentum, whose steps are scaled by the ratio of a parameter's length to
-/// that of its gradient (You and others, 2017), for large batches.
+/// LARS (You et al., 2017): SGD with momentum whose steps are scaled by the ratio of the
+/// parameter's norm to the gradient's, for large batches.
 #[derive(Clone, Debug)]
 pub struct LARS {
     lr: f64,
@@ -216,7 +216,7 @@ impl LARS {
             trust: 1e-3,
         }
     }
-    /// How much of the last step's direction stays.
+    /// Sets the momentum.
     ///
     /// ```
     /// use picograd::{
@@ -233,7 +233,7 @@ impl LARS {
     pub fn momentum(self, momentum: f64) -> LARS {
         LARS { momentum, ..self }
     }
-    /// The gradient as it would be after the momentum's step.
+    /// Enables Nesterov momentum.
     ///
     /// ```
     /// use picograd::{
@@ -250,7 +250,7 @@ impl LARS {
     pub fn nesterov(self) -> LARS {
         LARS { nesterov: true, ..self }
     }
-    /// This part of the parameter is added to its gradient.
+    /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
     ///
     /// ```
     /// use picograd::{
@@ -267,7 +267,7 @@ impl LARS {
     pub fn weight_decay(self, weight_decay: f64) -> LARS {
         LARS { weight_decay, ..self }
     }
-    /// The length of a step in lengths of its parameter, before the learning rate.
+    /// Sets the norm of a step relative to that of its parameter, before the learning rate.
     ///
     /// ```
     /// use picograd::{
@@ -301,7 +301,7 @@ impl Rule for LARS {
     fn update(&self, now: &Update<'_>) -> Result<Tensor> {
         let (param, grad) = (length(now.param)?, length(now.grad)?);
         let ratio = (&param * self.trust).try_div(grad.try_add(&param * self.weight_decay)?)?;
-        // A parameter or a gradient of zeros has no direction to go by.
+        // The ratio is 1 if the parameter or the gradient is zero.
         let ratio =
             param.try_gt(0.0)?.try_bitwise_and(grad.try_gt(0.0)?)?.try_where_(ratio, 1.0)?;
         let step =
