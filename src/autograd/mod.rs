@@ -114,7 +114,7 @@ fn followed(u: &UOp) -> &[UOp] {
     }
 }
 
-/// What each followed operand gets of the node's gradient; `None` where the derivative is zero.
+/// The gradients of the followed operands; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     if let Some(s) = std::iter::once(u)
         .chain(followed(u).iter().filter(|s| s.requires_grad()))

@@ -6,7 +6,7 @@ use super::spread;
 use crate::ir::{Arg, Op, Src, UOp};
 use crate::shape::{Dims, Movement};
 
-/// What `x` gets of the gradient `g` of its product `u`.
+/// The gradient of `x` from the gradient `g` of its product `u`.
 pub fn product(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let Arg::Reduce { axes, .. } = u.arg() else { panic!("not a reduce: {u:?}") };
     let shape = x.shape();

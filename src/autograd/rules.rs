@@ -1,6 +1,6 @@
-//! The table: for each op what its operands get of its gradient `g`. The right side is a `Sink`
-//! with one entry per operand; an empty `Sink` in it stands for a derivative that is zero wherever
-//! there is one.
+//! The VJP of each op: from its upstream gradient `g` to the gradients of its operands. The right
+//! side is a `Sink` with one entry per operand; an empty `Sink` in it is a derivative that is zero
+//! wherever it exists.
 
 use super::product::product;
 use super::{indexed, scan, spread};
@@ -142,7 +142,7 @@ fn pieces(u: &UOp, g: &UOp) -> UOp {
     UOp::sink(u.src().iter().map(piece).collect::<Src>())
 }
 
-/// Where a value is; nowhere, if it is made of nothing.
+/// The device of a value; none if it depends on no data.
 pub fn device_of(x: &UOp) -> Option<DeviceName> {
     x.toposort().iter().rev().find_map(|u| match u.arg() {
         Arg::Storage(s) => Some(s.storage.device().clone()),

@@ -54,13 +54,13 @@ impl Const {
         }
     }
 
-    /// Whether this is false, 0, 0.0 or -0.0.
+    /// True for false, 0, 0.0 and -0.0.
     #[inline]
     pub const fn is_zero(self) -> bool {
         !self.is_true()
     }
 
-    /// Whether this is true, 1 or 1.0.
+    /// True for true, 1 and 1.0.
     #[inline]
     pub const fn is_one(self) -> bool {
         match self {

@@ -14,7 +14,7 @@ const F64_QUIET: u64 = 1 << 51;
 const F64_INF: u64 = 0x7ff << F64_MANTISSA;
 const F64_FRACTION: u64 = (1 << F64_MANTISSA) - 1;
 
-/// How a binary float of at most 16 bits is laid out below its sign bit.
+/// The layout of a binary float of at most 16 bits below its sign bit.
 #[derive(Copy, Clone)]
 pub(super) struct Layout {
     /// Bits of exponent, and of mantissa.

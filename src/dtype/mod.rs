@@ -24,7 +24,7 @@ pub use element::{Element, F8E4M3, F8E5M2, as_bytes, from_bytes};
 pub use float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64};
 pub use promote::{Weak, promote, promote_weak, sum_acc};
 
-/// What sort of number a scalar is, from the weakest to the strongest in promotion.
+/// The kind of a scalar, from the weakest to the strongest in promotion.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Kind {
     Void,
@@ -104,7 +104,7 @@ scalars! {
 pub struct DType {
     /// The type of each lane.
     pub scalar: Scalar,
-    /// How many lanes; never 0.
+    /// The number of lanes; at least 1.
     pub lanes: u16,
 }
 
@@ -141,31 +141,31 @@ impl DType {
         DType { scalar: self.scalar, lanes: 1 }
     }
 
-    /// Whether a lane is a float of any width.
+    /// True if a lane is a float of any width.
     #[inline]
     pub const fn is_float(self) -> bool {
         matches!(self.scalar.kind(), Kind::Float)
     }
 
-    /// Whether a lane is an integer, signed or not, or an index. A bool is not an integer.
+    /// True if a lane is an integer, signed or unsigned, or an index. A bool is not an integer.
     #[inline]
     pub const fn is_int(self) -> bool {
         matches!(self.scalar.kind(), Kind::Signed | Kind::Unsigned | Kind::Index)
     }
 
-    /// Whether a lane is an unsigned integer.
+    /// True if a lane is an unsigned integer.
     #[inline]
     pub const fn is_unsigned(self) -> bool {
         matches!(self.scalar.kind(), Kind::Unsigned)
     }
 
-    /// Whether a lane is a signed integer; an index is one.
+    /// True if a lane is a signed integer; an index is one.
     #[inline]
     pub const fn is_signed_int(self) -> bool {
         matches!(self.scalar.kind(), Kind::Signed | Kind::Index)
     }
 
-    /// Whether a lane is a bool.
+    /// True if a lane is a bool.
     #[inline]
     pub const fn is_bool(self) -> bool {
         matches!(self.scalar.kind(), Kind::Bool)

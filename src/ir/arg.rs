@@ -1,5 +1,4 @@
-//! Payloads: what a node carries besides its operands. One variant per meaning, no payload is read
-//! by position.
+//! Payloads of nodes. Each meaning has a variant of its own, with named fields.
 
 use super::{Custom, Loop, Source, TensorCore, UOp};
 use crate::dtype::Const;
@@ -12,8 +11,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name of a device in the graph, such as `CPU` or `CUDA:1`; canonical, so that equal names are
-/// the same device.
+/// The canonical name of a device in the graph, such as `CPU` or `CUDA:1`: equal names are the same
+/// device.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceName(Arc<str>);
 
@@ -26,15 +25,15 @@ impl DeviceName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-    /// Several devices as one name: where a tensor in parts is, as in `CPU+CPU:1`.
+    /// The name of several devices, which hold a sharded or replicated tensor: `CPU+CPU:1`.
     pub fn joined(devices: &[DeviceName]) -> DeviceName {
         DeviceName(devices.iter().map(DeviceName::as_str).collect::<Vec<_>>().join("+").into())
     }
-    /// Is it several devices?
+    /// True if the name stands for several devices.
     pub fn is_several(&self) -> bool {
         self.0.contains('+')
     }
-    /// The devices of the name, in order: itself, unless it is several.
+    /// The devices that the name stands for, in order.
     pub fn each(&self) -> Vec<DeviceName> {
         if !self.is_several() {
             return vec![self.clone()];
@@ -66,47 +65,47 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// What the IR needs to know of storage. The runtime implements it, and nobody else can; the graph
-/// keeps the storage alive.
+/// Storage as the IR sees it. Only `device` implements the trait; the graph keeps the storage
+/// alive.
 pub trait Storage: sealed::Sealed + Send + Sync + 'static {
     /// Unique for the life of the process.
     fn id(&self) -> u64;
-    /// Where it lives.
+    /// The device that holds it.
     fn device(&self) -> &DeviceName;
     /// Its number of elements.
     fn len(&self) -> usize;
-    /// Has it no element?
+    /// True if it has no element.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The number of the memory that it is part of: two storages of one memory may overlap.
+    /// The number of the allocation that it is part of. Storages of one allocation may overlap.
     fn memory_id(&self) -> u64 {
         self.id()
     }
-    /// How often its content was exchanged in place. A node that names an older content is stale.
+    /// The number of times its content was replaced in place. A node of an older version is stale.
     fn version(&self) -> u64 {
         0
     }
-    /// For the runtime to find its own type again.
+    /// The concrete type, for downcasts.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A handle on one content of storage; equal when it is the same content of the same storage.
+/// One version of a storage. Handles are equal if storage and version are.
 #[derive(Clone)]
 pub struct StorageRef {
     /// The storage.
     pub storage: Arc<dyn Storage>,
-    /// Which of its contents.
+    /// The version of the content.
     pub version: u64,
 }
 
 impl StorageRef {
-    /// The storage with the content that it has now.
+    /// The storage with its current version.
     pub fn new(storage: Arc<dyn Storage>) -> StorageRef {
         let version = storage.version();
         StorageRef { storage, version }
     }
-    /// Has the content been overwritten since?
+    /// True if the content has been overwritten since.
     pub fn is_stale(&self) -> bool {
         self.version != self.storage.version()
     }
@@ -125,8 +124,8 @@ impl Hash for StorageRef {
     }
 }
 
-/// What a [`Gradient`] does: from the gradient of a value and the inputs that it was made of, the
-/// gradient of each input.
+/// The VJP of a [`Gradient`]: from the upstream gradient and the inputs to the gradient of each
+/// input.
 pub type GradientFn = dyn Fn(&UOp, &[UOp]) -> Result<Vec<UOp>> + Send + Sync;
 
 /// The gradient of a `Call`. The node holds the function, so it is freed with the last graph that
@@ -187,7 +186,7 @@ pub enum Fold {
     Min,
 }
 
-/// What a `Scatter` makes of a value and of what is at its place.
+/// How a `Scatter` combines a value with the element at its index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Combine {
     /// The value replaces what was there; of several at one place the last one stays.
@@ -227,8 +226,8 @@ impl Combine {
     }
 }
 
-/// What becomes of a loop axis. The letter is what kernel names and debug output show;
-/// `docs/debug.md` explains the colours.
+/// The kind of a loop axis, which decides how lowering realizes it. Debug output shows its letter;
+/// `docs/debug.md` lists the colours.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AxisKind {
     /// Independent work: a launch dimension on a GPU, a loop on a CPU.
@@ -279,7 +278,7 @@ impl AxisKind {
             AxisKind::Unroll => 'R',
         }
     }
-    /// Does the axis belong to a reduce?
+    /// True if the axis belongs to a reduction.
     pub const fn is_reduce(self) -> bool {
         matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
     }
@@ -289,7 +288,7 @@ impl AxisKind {
     }
 }
 
-/// Which launch dimension a `Special` reads.
+/// The grid that a `Special` reads a coordinate of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum SpecialKind {
     /// The workgroup's position.
@@ -318,13 +317,13 @@ pub struct Slice {
     pub axis: usize,
     /// The first place.
     pub start: SymInt,
-    /// How many.
+    /// The number of elements.
     pub len: SymInt,
 }
 
 impl Slice {
-    /// Does it stay inside an axis, whatever the values of variables are, and has it always an
-    /// element? An axis that is such a part already is not cut again.
+    /// Checks that the slice is within the axis and not empty for all values of variables, and that
+    /// the axis is not a slice already.
     pub fn check(&self, shape: &[usize], extents: &[Option<SymInt>]) -> Result<()> {
         let Slice { axis, start, len } = self;
         let wrong = |msg: String| Err(Error::Shape { op: "slice", msg });
@@ -352,7 +351,7 @@ impl Slice {
     }
 }
 
-/// What the optimizer decided for a `Load`; ranges are given by their numbers.
+/// The optimizer's decisions for a `Load`; ranges are given by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct LoadHint {
     /// The loop at which the tile of the load is staged.
@@ -377,7 +376,7 @@ pub enum Arg {
         slot: usize,
         /// Elements.
         len: usize,
-        /// Where the input lives.
+        /// The device of the input.
         device: DeviceName,
     },
     /// A named integer between `min` and `max`, both included.
@@ -400,7 +399,7 @@ pub enum Arg {
         /// The value.
         value: i64,
     },
-    /// What a `Slice` takes of an axis.
+    /// The interval of a `Slice`.
     Slice(Box<Slice>),
     /// Length and device of an `Iota`.
     Iota {
@@ -413,7 +412,7 @@ pub enum Arg {
     /// A reduce: over `axes` in the tensor graph; in a kernel the ranges are operands and `axes` is
     /// empty.
     Reduce {
-        /// How two values become one.
+        /// The operation that combines two values.
         fold: Fold,
         /// Axes, ascending.
         axes: SmallVec<[usize; 2]>,
@@ -430,7 +429,7 @@ pub enum Arg {
     },
     /// A `Scatter`: how values meet what is at their places, and the axis.
     Scatter {
-        /// What becomes of the old element and a value.
+        /// How an element and a value are combined.
         combine: Combine,
         /// The axis that indices are places along.
         axis: usize,
@@ -441,8 +440,8 @@ pub enum Arg {
     Gradient(Gradient),
     /// The target of a `Copy`, or where a `Contiguous` is stored.
     Device(DeviceName),
-    /// Where the operands of a `Shards` are, and which axis they are parts along; without one each
-    /// is the whole.
+    /// The devices of the operands of a `Shards`, and the axis that they are sharded along; without
+    /// an axis the value is replicated.
     Shards {
         /// The devices, one for each operand.
         devices: DeviceName,
@@ -473,7 +472,7 @@ pub enum Arg {
     },
     /// The number of an accumulator.
     Acc(u32),
-    /// What the optimizer decided for a `Load`. A linear program has none.
+    /// The optimizer's decisions for a `Load`. A linear program has none.
     LoadHint(LoadHint),
     /// A loop axis: its number in the kernel and what it becomes.
     Range {
@@ -484,11 +483,11 @@ pub enum Arg {
     },
     /// A launch dimension.
     Special {
-        /// Which grid.
+        /// The grid.
         kind: SpecialKind,
-        /// Which dimension of it.
+        /// The dimension of the grid.
         dim: u8,
-        /// How many positions there are.
+        /// The size of the dimension.
         extent: usize,
     },
     /// Picked lanes.

@@ -1,5 +1,5 @@
-//! Kernels of the user's: what the tensor graph holds of them. `Kernel` nodes carry a [`Custom`],
-//! whose body is a kernel of nodes (a `Sink` of stores) or a text for one device (a `Source`).
+//! Custom kernels in the tensor graph. A `Kernel` node carries a [`Custom`], whose body is a kernel
+//! of nodes (a `Sink` of stores) or source text for one device (a `Source`).
 
 use super::{DeviceName, UOp};
 use crate::dtype::DType;
@@ -33,10 +33,10 @@ pub struct Source {
     pub entry: Arc<str>,
     /// The text.
     pub text: Arc<str>,
-    /// Workgroups in each dimension; on a CPU the first is the number of shares.
+    /// Workgroups in each dimension; on a CPU the first is the number of parallel tasks.
     pub grid: [usize; 3],
     /// Threads of a workgroup in each dimension.
     pub local: [usize; 3],
-    /// How many of the arguments are written: the first ones.
+    /// The number of outputs, which are the first arguments.
     pub outputs: usize,
 }

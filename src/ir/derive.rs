@@ -3,7 +3,7 @@
 //! the next one O(1).
 
 use super::intern::Node;
-use super::{Arg, Combine, Fold, Group, Op, UOp};
+use super::{Arg, Combine, Fold, Group, Op, RangeSet, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::shape::{Dims, Extents, ShapeTracker, SymInt, moved_extents};
 use smallvec::SmallVec;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// products of two.
 pub type Bounds = (i128, i128);
 
-/// What is kept on a node.
+/// Facts cached on a node.
 #[derive(Default)]
 pub(super) struct Facts {
     /// In a box because it has many bytes and the nodes of a kernel have none.
@@ -26,7 +26,7 @@ pub(super) struct Facts {
     fixpoints: AtomicU32,
 }
 
-/// What is kept on a node of the tensor graph.
+/// Facts cached on a node of the tensor graph.
 #[derive(Default)]
 struct TensorFacts {
     shape: OnceLock<Dims>,
@@ -40,66 +40,13 @@ impl Facts {
     fn tensor(&self) -> &TensorFacts {
         self.tensor.get_or_init(Box::default)
     }
-    /// The node that the view is of, where it has been asked for.
+    /// The base of the node's view, if the view was computed.
     pub(super) fn view_of(&self) -> Option<&UOp> {
         self.tensor.get()?.view.get().map(|v| &v.0)
     }
-    /// Takes out the node that the view is of.
+    /// Removes the cached view and returns its base.
     pub(super) fn take_view(&mut self) -> Option<UOp> {
         self.tensor.get_mut()?.view.take().map(|v| v.0)
-    }
-}
-
-/// The numbers of the ranges that a value depends on.
-#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
-pub struct RangeSet(SmallVec<[u64; 2]>);
-
-impl RangeSet {
-    /// Is the range of this number in it?
-    pub fn has(&self, id: u32) -> bool {
-        self.0.get(id as usize / 64).is_some_and(|w| w >> (id % 64) & 1 == 1)
-    }
-    /// Puts a range in.
-    pub fn insert(&mut self, id: u32) {
-        let word = id as usize / 64;
-        if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << (id % 64);
-    }
-    /// Takes a range out.
-    pub fn remove(&mut self, id: u32) {
-        if let Some(w) = self.0.get_mut(id as usize / 64) {
-            *w &= !(1 << (id % 64));
-        }
-        while self.0.last() == Some(&0) {
-            self.0.pop();
-        }
-    }
-    /// Puts all of another set in.
-    pub fn union(&mut self, other: &RangeSet) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
-        }
-    }
-    /// Have the two a range in common?
-    pub fn meets(&self, other: &RangeSet) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
-    }
-    /// Is no range in it?
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|w| *w == 0)
-    }
-    /// The numbers, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let bits = |w: u64| {
-            std::iter::successors((w != 0).then_some(w), |w| Some(w & (w - 1)).filter(|w| *w != 0))
-                .map(u64::trailing_zeros)
-        };
-        self.0.iter().enumerate().flat_map(move |(i, w)| bits(*w).map(move |b| i as u32 * 64 + b))
     }
 }
 
@@ -142,13 +89,12 @@ impl UOp {
     pub fn shape(&self) -> &Dims {
         fill(self, |n| &n.facts.tensor().shape, make_shape)
     }
-    /// How much of each axis is there, where that is known at run time only: the sum of variables
-    /// that it is, or none for a whole axis. Empty where all are whole. The shape has the greatest
-    /// size of each.
+    /// The symbolic size of each axis, or `None` for an axis of constant size; empty if no axis is
+    /// symbolic. The shape has the upper bound of each.
     pub fn extents(&self) -> &[Option<SymInt>] {
         fill(self, |n| &n.facts.tensor().extents, make_extents)
     }
-    /// How much of an axis is there, if it is not the whole.
+    /// The symbolic size of an axis, if it has one.
     pub fn extent(&self, axis: usize) -> Option<&SymInt> {
         self.extents().get(axis)?.as_ref()
     }
@@ -209,7 +155,7 @@ impl UOp {
     pub fn ranges(&self) -> &RangeSet {
         fill(self, |n| &n.facts.ranges, make_ranges)
     }
-    /// Does a gradient reach a parameter from here?
+    /// True if a gradient of the node reaches a parameter.
     pub fn requires_grad(&self) -> bool {
         *fill(
             self,
@@ -226,20 +172,20 @@ impl UOp {
             },
         )
     }
-    /// Whether two kernels, or two plans, can round the value differently.
+    /// Whether two kernels, or two plans, may round the value differently.
     pub fn rounding(&self) -> super::Rounding {
         *fill(self, |n| &n.facts.tensor().rounding, super::materialize::make_rounding)
     }
-    /// Is the graph known to be a fixpoint of the rule set with this bit?
+    /// True if the graph is known to be a fixpoint of the rule set with this bit.
     #[inline]
     pub(crate) fn is_fixpoint(&self, bit: u32) -> bool {
         self.node().facts.fixpoints.load(Ordering::Relaxed) & bit != 0
     }
-    /// Remembers that it is. Nodes never change, so this stays true.
+    /// Records that the graph is a fixpoint of the rule set. Nodes never change, so this stays true.
     pub(crate) fn mark_fixpoint(&self, bit: u32) {
         self.node().facts.fixpoints.fetch_or(bit, Ordering::Relaxed);
     }
-    /// Does the value depend on the range of this number?
+    /// True if the value depends on the range of this number.
     pub fn uses_range(&self, id: u32) -> bool {
         self.ranges().has(id)
     }

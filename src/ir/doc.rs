@@ -1,7 +1,6 @@
-//! The table of `docs/ir.md`, made from the table of ops.
+//! The table of `docs/ir.md`, generated from the table of ops, and sample payloads.
 
 use super::Op;
-use super::parse::sample;
 
 /// Every op with its operands, payload, groups and meaning, as a Markdown table. A test holds
 /// `docs/ir.md` to it.
@@ -20,4 +19,46 @@ pub fn doc_table() -> String {
         ));
     }
     out
+}
+
+/// A payload of the op, for messages and the document; empty where it carries none.
+/// `Contiguous` and `Load` may have none.
+pub(super) fn sample(op: Op) -> &'static str {
+    match op {
+        Op::Const => "1.0",
+        Op::Buffer => "{buffer id=7 len=12 device=CPU}",
+        Op::Param => "{slot=0 len=12 device=CPU}",
+        Op::Var => "{name=\"n\" min=1 max=64}",
+        Op::Iota => "{len=12}",
+        Op::Slice => "{axis=0 start=\"0\" len=\"n[1..3]\"}",
+        Op::Reshape => "{reshape [3,4]}",
+        Op::Expand => "{expand [3,4]}",
+        Op::Permute => "{permute [1,0]}",
+        Op::Pad => "{pad [(1,0),(0,2)]}",
+        Op::Shrink => "{shrink [(0,2),(1,3)]}",
+        Op::Flip => "{flip [true,false]}",
+        Op::Reduce => "{fold=Add axes=[0,1]}",
+        Op::Scan => "{fold=Add axes=[0]}",
+        Op::Gather | Op::Cat => "{axis=0}",
+        Op::Scatter => "{combine=Add axis=0}",
+        Op::Contiguous => "{device=CPU}",
+        Op::Leaf => "{leaf=3}",
+        Op::Call => "{gradient=3}",
+        Op::Copy => "{device=CUDA:1}",
+        Op::Shards => "{devices=CPU+CPU:1 axis=0}",
+        Op::Kernel => "{kernel=00c0ffee00c0ffee outputs=[f32[3x4]]}",
+        Op::Loop => "{body=00c0ffee00c0ffee count=8 reverse=false carries=1 elements=1}",
+        Op::Output => "{output=0}",
+        Op::Source => "{device=CPU:CLANG entry=twice text=\"…\"}",
+        Op::DefineGlobal => "{slot=0 len=12}",
+        Op::DefineShared => "{id=0 len=64}",
+        Op::DefineAcc => "{acc=0}",
+        Op::Range => "{id=0 kind=Reduce}",
+        Op::Special => "{kind=Group dim=0 extent=16}",
+        Op::Load => "{prefetch_in=0}",
+        Op::Gep => "{lanes [0,2]}",
+        Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
+        Op::Shuffle => "{xor=16}",
+        _ => "",
+    }
 }

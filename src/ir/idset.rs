@@ -23,13 +23,13 @@ impl IdSet {
         at
     }
 
-    /// Is the id in it?
+    /// True if the id is a member.
     #[inline]
     pub(crate) fn has(&self, id: u64) -> bool {
         self.blocks > 0 && self.slots[self.slot(id / 64)].1 >> (id % 64) & 1 == 1
     }
 
-    /// Puts an id in. Was it not there before?
+    /// Adds an id; true if it was not a member.
     #[inline]
     pub(crate) fn insert(&mut self, id: u64) -> bool {
         if self.slots.len() < 2 * (self.blocks + 1) {

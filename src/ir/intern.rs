@@ -21,11 +21,11 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 /// Operands of a node. Three fit inline, which is the most an ALU op has.
 pub type Src = SmallVec<[UOp; 3]>;
 
-/// What a handle points at. The fields are in this order so that what a walk reads stands together.
+/// The node behind a handle. The field order keeps what a walk reads in one cache line.
 #[repr(C)]
 pub(super) struct Node {
-    /// How many handles there are. It goes from 1 to 0 under the lock of the node's part of the
-    /// table, and in no other place: whoever finds the node in the table finds it alive.
+    /// The number of handles. It goes from 1 to 0 only under the lock of the node's shard of the
+    /// table, so a node found in the table is alive.
     handles: AtomicU64,
     pub(super) op: Op,
     pub(super) dtype: DType,
@@ -149,8 +149,8 @@ impl UOp {
         unsafe { self.0.as_ref() }
     }
 
-    /// Is the graph under this handle held by it and nobody else? `handles` is how many of the
-    /// caller's are on the root. What nodes know of views does not count.
+    /// True if only this handle holds the graph under it. `handles` is the number of the caller's
+    /// handles on the root. Handles in cached views do not count.
     pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
         // Each node with its parents, all of which have been seen to be held alone.
         let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
@@ -166,7 +166,7 @@ impl UOp {
         true
     }
 
-    /// How many handles there are on the node, in all threads, with those of nodes over it.
+    /// The number of handles on the node in all threads, those of its users included.
     pub(crate) fn handles(&self) -> u64 {
         self.node().handles.load(Ordering::Acquire)
     }
@@ -177,12 +177,12 @@ impl UOp {
         self.src().iter().chain(self.node().facts.view_of())
     }
 
-    /// How many nodes are alive in the process.
+    /// The number of nodes that are alive in the process.
     pub fn live() -> usize {
         TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()
     }
 
-    /// Gives the handle up unless it is the last one. Was it the last?
+    /// Releases the handle unless it is the last one; true if it is the last.
     #[inline]
     fn is_last(&self) -> bool {
         let handles = &self.node().handles;
@@ -230,7 +230,7 @@ impl Drop for Walk {
 }
 
 /// Gives up what was the last handle on a node a moment ago, and frees the node if it still is.
-/// What only this node held goes here too, one after the other, instead of by nested drops.
+/// Nodes that only this node held are freed in the same loop instead of by nested drops.
 fn free(last: NonNull<Node>) {
     let under_way = WAITING.try_with(|w| {
         let mut waiting = w.borrow_mut();

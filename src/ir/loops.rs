@@ -25,14 +25,14 @@ pub struct Loop {
     /// A `Sink`: the carries after a run, then what is stacked of all runs. Its inputs are
     /// `Param`s, numbered as the operands of the node.
     pub body: UOp,
-    /// How many runs.
+    /// The number of iterations.
     pub count: usize,
-    /// Whether the last element comes first.
+    /// True if the loop runs over the elements from last to first.
     pub reverse: bool,
-    /// How many values go from one run to the next: the first operands.
+    /// The number of carries, which are the first operands.
     pub carries: usize,
-    /// How many operands after them are stacks with an element for each run. All others are the
-    /// same in each run.
+    /// The number of stacked operands after the carries, with an element per iteration. All other
+    /// operands are loop-invariant captures.
     pub elements: usize,
 }
 
@@ -55,7 +55,7 @@ impl Loop {
         let stacked = (i >= self.carries).then_some(self.count);
         Some((node.dtype(), stacked.into_iter().chain(node.shape().iter().copied()).collect()))
     }
-    /// Whether an operand has an element for each run.
+    /// True if an operand has an element per iteration.
     pub fn is_element(&self, operand: usize) -> bool {
         (self.carries..self.carries + self.elements).contains(&operand)
     }

@@ -6,7 +6,7 @@
 
 use super::{Arg, Fold, Group, Op, ToSrc, UOp};
 
-/// How reproducible the bits of a value are.
+/// The reproducibility of the bits of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rounding {
     /// The same in every kernel and every plan.

@@ -1,5 +1,5 @@
-//! The one IR: a node `UOp { op, dtype, src, arg }` serves the tensor graph, the kernel and the
-//! linear program. A verifier per stage (`verify/`) says which ops may stand where.
+//! The IR. A node `UOp { op, dtype, src, arg }` represents the tensor graph, the kernel and the
+//! linear program; the verifier of each stage (`verify/`) defines which ops are allowed in it.
 
 pub(crate) mod arg;
 mod custom;
@@ -14,6 +14,7 @@ mod materialize;
 mod op;
 mod parse;
 mod print;
+mod range_set;
 mod tensor_core;
 mod uop;
 mod walk;
@@ -26,7 +27,7 @@ pub use arg::{
     Storage, StorageRef,
 };
 pub use custom::{Custom, Source};
-pub use derive::{Bounds, RangeSet, dtype_bounds};
+pub use derive::{Bounds, dtype_bounds};
 pub use doc::doc_table;
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
@@ -37,6 +38,7 @@ pub use materialize::{Rounding, rectified};
 pub use op::{Group, Op, OpSet, typed};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};
+pub use range_set::RangeSet;
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
 pub(crate) use uop::{fit_along, fit_cat};

@@ -10,6 +10,7 @@
 //! out has the operands and the payload that each op needs, and movements and reduces that fit the
 //! shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
 
+use super::doc::sample;
 use super::print::word_char;
 use super::{
     Arg, AxisKind, Combine, DeviceName, Fold, Gradient, LoadHint, Op, Slice, SpecialKind, Src,
@@ -71,7 +72,7 @@ const MAX_RANGE: u32 = 65_535;
 /// A message; the line number is added by the caller.
 type Parsed<T> = Result<T, String>;
 
-/// What is left of a line.
+/// The rest of a line.
 struct Line<'a> {
     rest: &'a str,
 }
@@ -347,7 +348,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Skips blanks; is there nothing left but a comment?
+    /// Skips blanks; true if nothing or only a comment is left.
     fn at_end(&mut self) -> bool {
         self.rest = self.rest.trim_start_matches([' ', '\t']);
         self.rest.is_empty() || self.rest.starts_with(';')
@@ -357,7 +358,7 @@ impl<'a> Line<'a> {
         !self.at_end() && self.rest.starts_with(c)
     }
 
-    /// Does the next word begin so?
+    /// True if the next word begins with the text.
     fn starts(&mut self, word: &str) -> bool {
         !self.at_end() && self.rest.starts_with(word)
     }
@@ -564,47 +565,5 @@ fn show(text: &str) -> String {
         "" => "the end of the line".into(),
         _ if short.len() < text.len() => format!("{:?}", short + "…"),
         _ => format!("{short:?}"),
-    }
-}
-
-/// A payload of the op, for messages and the document; empty where it carries none. `Sink`,
-/// `Contiguous` and `Load` may go without theirs.
-pub(super) fn sample(op: Op) -> &'static str {
-    match op {
-        Op::Const => "1.0",
-        Op::Buffer => "{buffer id=7 len=12 device=CPU}",
-        Op::Param => "{slot=0 len=12 device=CPU}",
-        Op::Var => "{name=\"n\" min=1 max=64}",
-        Op::Iota => "{len=12}",
-        Op::Slice => "{axis=0 start=\"0\" len=\"n[1..3]\"}",
-        Op::Reshape => "{reshape [3,4]}",
-        Op::Expand => "{expand [3,4]}",
-        Op::Permute => "{permute [1,0]}",
-        Op::Pad => "{pad [(1,0),(0,2)]}",
-        Op::Shrink => "{shrink [(0,2),(1,3)]}",
-        Op::Flip => "{flip [true,false]}",
-        Op::Reduce => "{fold=Add axes=[0,1]}",
-        Op::Scan => "{fold=Add axes=[0]}",
-        Op::Gather | Op::Cat => "{axis=0}",
-        Op::Scatter => "{combine=Add axis=0}",
-        Op::Contiguous => "{device=CPU}",
-        Op::Leaf => "{leaf=3}",
-        Op::Call => "{gradient=3}",
-        Op::Copy => "{device=CUDA:1}",
-        Op::Shards => "{devices=CPU+CPU:1 axis=0}",
-        Op::Kernel => "{kernel=00c0ffee00c0ffee outputs=[f32[3x4]]}",
-        Op::Loop => "{body=00c0ffee00c0ffee count=8 reverse=false carries=1 elements=1}",
-        Op::Output => "{output=0}",
-        Op::Source => "{device=CPU:CLANG entry=twice text=\"…\"}",
-        Op::DefineGlobal => "{slot=0 len=12}",
-        Op::DefineShared => "{id=0 len=64}",
-        Op::DefineAcc => "{acc=0}",
-        Op::Range => "{id=0 kind=Reduce}",
-        Op::Special => "{kind=Group dim=0 extent=16}",
-        Op::Load => "{prefetch_in=0}",
-        Op::Gep => "{lanes [0,2]}",
-        Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
-        Op::Shuffle => "{xor=16}",
-        _ => "",
     }
 }

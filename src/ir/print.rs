@@ -116,7 +116,7 @@ fn closes(u: &UOp) -> bool {
     matches!(u.op(), super::Op::EndRange | super::Op::EndIf)
 }
 
-/// Does the node stand inside the lines of its users?
+/// True if the node is written inside the lines of its users.
 fn inline(u: &UOp) -> bool {
     u.as_const().is_some()
 }
@@ -278,7 +278,7 @@ fn list<T: Display>(f: &mut fmt::Formatter<'_>, items: impl IntoIterator<Item = 
     f.write_str("]")
 }
 
-/// May the character stand in a word of text IR?
+/// True if the character may be part of a word of text IR.
 pub(super) fn word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.+-:/".contains(c)
 }
@@ -315,7 +315,7 @@ impl Display for Bare<'_> {
     }
 }
 
-/// How deep, and how many bytes, a node prints in a message.
+/// The depth, and the number of bytes, to which a message prints a node.
 const BRIEF_DEPTH: usize = 3;
 const BRIEF_BYTES: usize = 200;
 
@@ -347,7 +347,7 @@ impl Write for Brief {
 }
 
 impl Brief {
-    /// What follows op and dtype. It calls itself `depth` deep at most.
+    /// Writes what follows op and dtype, recursing at most `depth` levels.
     fn rest(&mut self, u: &UOp, depth: usize) -> fmt::Result {
         if let Some(c) = u.as_const() {
             return write!(self, " {}", Literal(c, u.dtype()));

@@ -7,14 +7,15 @@ use crate::dtype::Scalar;
 /// thread's number and over the bits of the register's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinate {
-    /// What a step of each part of the thread's number adds; the parts are [`TensorCore::lanes`].
+    /// The increment per step of each part of the thread's number; the parts are
+    /// [`TensorCore::lanes`].
     pub lanes: [i64; 2],
-    /// What each bit of the register's number adds, the lowest first.
+    /// The increment per bit of the register's number, lowest first.
     pub registers: &'static [i64],
 }
 
 impl Coordinate {
-    /// What the register adds.
+    /// The contribution of the register.
     pub fn of_register(&self, register: usize) -> i64 {
         self.registers
             .iter()
@@ -22,7 +23,7 @@ impl Coordinate {
             .map(|(bit, step)| (register >> bit & 1) as i64 * step)
             .sum()
     }
-    /// Where registers go along the coordinate: by what steps, and how many there are.
+    /// The strides and counts of registers along the coordinate.
     pub fn run(&self) -> (i64, usize) {
         let steps = || self.registers.iter().copied().filter(|s| *s != 0);
         (steps().min().unwrap_or(1), 1 << steps().count())
@@ -44,7 +45,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// How many elements each thread holds.
+    /// The number of elements per thread.
     pub const fn registers(&self) -> usize {
         1 << self.row.registers.len()
     }
@@ -68,18 +69,18 @@ pub struct TensorCore {
     /// The two parts of a thread's number in its warp, the faster one first; their product is the
     /// number of threads.
     pub lanes: [usize; 2],
-    /// Where A is.
+    /// The fragment of A.
     pub a: Fragment,
-    /// Where B is.
+    /// The fragment of B.
     pub b: Fragment,
-    /// Where C is.
+    /// The fragment of C.
     pub c: Fragment,
     /// The instruction of CUDA's assembler, without its operands.
     pub instruction: &'static str,
-    /// How many of it there are, one after the other along k: each takes the next of equal parts
-    /// of the registers of A and B.
+    /// The number of instructions along k; each takes the next of equal parts of the registers of A
+    /// and B.
     pub steps: usize,
-    /// Do A and B lose digits of their dtype?
+    /// True if A and B are rounded to fewer bits than their dtype has.
     pub rounds: bool,
 }
 

@@ -7,27 +7,27 @@ use crate::shape::{Movement, SymInt, checked_numel};
 use smallvec::SmallVec;
 
 impl UOp {
-    /// What the node does.
+    /// The operation.
     #[inline]
     pub fn op(&self) -> Op {
         self.node().op
     }
-    /// The dtype of its value.
+    /// The dtype of the value.
     #[inline]
     pub fn dtype(&self) -> DType {
         self.node().dtype
     }
-    /// Its operands.
+    /// The operands.
     #[inline]
     pub fn src(&self) -> &[UOp] {
         &self.node().src
     }
-    /// Its payload.
+    /// The payload.
     #[inline]
     pub fn arg(&self) -> &Arg {
         &self.node().arg
     }
-    /// A number that is unique while the process lives; smaller for older nodes.
+    /// A number that is unique in the process; smaller for older nodes.
     #[inline]
     pub fn id(&self) -> u64 {
         self.node().id
@@ -59,7 +59,7 @@ pub(super) fn unexpected(u: &UOp, op: Op) -> ! {
     panic!("expected a node of the op {op:?}, found {u:?}")
 }
 
-/// What may stand for an operand beside a node: a node, or a number that takes the node's dtype.
+/// An operand beside a node: a node, or a number that takes the node's dtype.
 pub trait Like {
     /// As a node of the dtype of `u`.
     fn like(self, u: &UOp) -> UOp;
@@ -126,7 +126,7 @@ impl UOp {
             _ => None,
         }
     }
-    /// Is it this integer (or bool) literal?
+    /// True if the node is this integer or bool literal.
     #[inline]
     pub fn is_int(&self, v: i64) -> bool {
         self.as_int() == Some(v)
@@ -221,7 +221,7 @@ impl UOp {
     pub fn copied(&self, device: &super::DeviceName) -> UOp {
         UOp::new(Op::Copy, self.dtype(), [self.clone()].to_src(), Arg::Device(device.clone()))
     }
-    /// A copy of the value on a device, made once another value is computed.
+    /// A copy of the value on a device, made after another value is computed.
     pub fn copied_after(&self, device: &super::DeviceName, after: &UOp) -> UOp {
         UOp::new(
             Op::Copy,
@@ -230,7 +230,7 @@ impl UOp {
             Arg::Device(device.clone()),
         )
     }
-    /// One value over several devices: parts along an axis, or a copy on each.
+    /// One value on several devices: sharded along an axis, or replicated.
     pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
         let parts = parts.into();
         UOp::new(
@@ -240,7 +240,7 @@ impl UOp {
             Arg::Shards { devices: devices.clone(), axis },
         )
     }
-    /// The elements `start..end` of an axis; itself if that is all of them.
+    /// The elements `start..end` of an axis; the node itself if those are all.
     pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
         let shape = self.shape();
         if range == (0..shape[axis]) {
@@ -250,7 +250,7 @@ impl UOp {
             |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
     }
-    /// A part of an axis at a place and of a length that variables are in, which is known to fit.
+    /// An interval of an axis with symbolic start and length, which is known to fit.
     pub fn sliced(&self, axis: usize, start: SymInt, len: SymInt) -> UOp {
         UOp::new(
             Op::Slice,
@@ -259,7 +259,7 @@ impl UOp {
             Arg::Slice(Box::new(Slice { axis, start, len })),
         )
     }
-    /// A sum of variables as a node of an integer dtype.
+    /// A symbolic integer as a node of an integer dtype.
     pub fn from_symint(bound: &SymInt, dtype: DType) -> UOp {
         let mut sum = UOp::constant(bound.plus(), dtype);
         for t in bound.terms() {
@@ -274,7 +274,7 @@ impl UOp {
         }
         sum
     }
-    /// A fold over axes of the tensor graph, ascending; they stay with size one.
+    /// A reduction over axes of the tensor graph, ascending, which remain with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
         let axes: SmallVec<[usize; 2]> = axes.into_iter().collect();
         if axes.is_empty() {
@@ -282,7 +282,7 @@ impl UOp {
         }
         UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
     }
-    /// Running folds along an axis of the tensor graph: each element is the fold of all up to it.
+    /// An inclusive scan along an axis of the tensor graph.
     pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
         UOp::new(
             Op::Scan,
@@ -291,16 +291,14 @@ impl UOp {
             Arg::Reduce { fold, axes: smallvec::smallvec![axis] },
         )
     }
-    /// Tensors one after the other along an axis. There is one at least, and they have one shape
-    /// but for the axis.
+    /// Concatenates one or more tensors along an axis. Their shapes agree in all other axes.
     pub fn cat(parts: Src, axis: usize) -> UOp {
         if parts.len() == 1 {
             return parts[0].clone();
         }
         UOp::new(Op::Cat, parts[0].dtype(), parts, Arg::Cat { axis })
     }
-    /// The elements at places along an axis; the index has the shape of this tensor but for the
-    /// axis.
+    /// Gathers the elements at indices along an axis. The shapes agree in all other axes.
     pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
         UOp::new(
             Op::Gather,
@@ -309,8 +307,8 @@ impl UOp {
             Arg::Gather { axis },
         )
     }
-    /// This tensor with values combined into it at places along an axis, in order; index and value
-    /// have its shape but for the axis.
+    /// Combines values into this tensor at indices along an axis, in order. The shapes of index and
+    /// value agree with it in all other axes.
     pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
         UOp::new(
             Op::Scatter,

@@ -1,5 +1,5 @@
-//! Two ways to apply rules to a graph, both iterative and memoised: to a fixpoint, and in a single
-//! walk.
+//! Application of rules to a graph, to a fixpoint or in a single walk. Both are iterative and
+//! memoised.
 
 use super::Rule;
 use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, visit, walk};
@@ -14,14 +14,14 @@ pub struct Rules<C: 'static> {
     fixpoint_bit: u32,
 }
 
-/// A rule, and beside it what is read to pass it over.
+/// A rule, with the set of operand ops that it needs, which rejects most nodes early.
 struct Entry<C: 'static> {
     needs: OpSet,
     rule: &'static Rule<C>,
 }
 
 impl<C> Rules<C> {
-    /// All rules of the tables.
+    /// The rules of the tables.
     pub fn new(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         let mut by_op: Vec<Vec<Entry<C>>> = Op::ALL.iter().map(|_| Vec::new()).collect();
         for rule in tables.iter().flat_map(|t| t.iter()) {
@@ -37,12 +37,12 @@ impl<C> Rules<C> {
     /// it, so that simplifying what is simple takes no time.
     pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         static SETS: AtomicU32 = AtomicU32::new(0);
-        // There are few such sets. The ones past 32 do without the memory.
+        // Sets beyond the 32nd have no bit and are applied without the cache.
         let fixpoint_bit = 1u32.checked_shl(SETS.fetch_add(1, Ordering::Relaxed)).unwrap_or(0);
         Rules { fixpoint_bit, ..Rules::new(tables) }
     }
 
-    /// One step at the root, with the rule that made it.
+    /// Applies one rule at the root; returns the result and the rule.
     #[inline]
     pub fn step(&self, u: &UOp, cx: &mut C) -> Option<(UOp, &'static Rule<C>)> {
         let rules = &self.by_op[u.op() as usize];
@@ -145,7 +145,7 @@ impl<C> Rules<C> {
         roots.iter().map(|r| memo.result(r)).collect()
     }
 
-    /// One walk, operands first. What a rule returns is not looked at again.
+    /// Applies rules in one walk, operands first. Results of rules are not visited again.
     pub fn once(&self, root: &UOp, cx: &mut C) -> UOp {
         // Only what changed is kept.
         let mut memo = Memo::default();
@@ -164,12 +164,12 @@ impl<C> Rules<C> {
     }
 }
 
-/// A node on its way: its operands are looked at one after the other, then the node itself.
+/// A node in progress: its operands are visited in order, then the node itself.
 struct Frame {
     node: UOp,
     /// The next operand.
     operand: usize,
-    /// What a rule made of it. The node becomes whatever this becomes.
+    /// The result of a rule; its result is that of the node.
     becomes: Option<UOp>,
 }
 
@@ -179,14 +179,14 @@ impl Frame {
     }
 }
 
-/// What nodes became.
+/// The results of nodes.
 #[derive(Default)]
 struct Memo {
     /// Nodes whose result is known.
     done: IdSet,
-    /// Those that became another.
+    /// The results that differ from their node.
     moved: FxHashMap<u64, UOp>,
-    /// The bit of the rule set; nodes that have it stay and need no entry.
+    /// The bit of the rule set; nodes that have it are unchanged and need no entry.
     fixpoint_bit: u32,
 }
 
@@ -211,7 +211,7 @@ impl Memo {
     fn result(&self, u: &UOp) -> UOp {
         self.changed(u).unwrap_or(u).clone()
     }
-    /// The node with what its operands became, if that is another node.
+    /// The node over the results of its operands, if one of them changed.
     fn rebuilt(&self, u: &UOp) -> Option<UOp> {
         let operands = u.src();
         let first = operands.iter().position(|s| self.changed(s).is_some())?;
@@ -220,7 +220,7 @@ impl Memo {
             same.chain(operands[first..].iter().map(|s| self.result(s))).collect::<Src>(),
         ))
     }
-    /// The node stays.
+    /// Records that the node is its own result.
     fn keep(&mut self, u: &UOp) {
         if self.fixpoint_bit != 0 {
             u.mark_fixpoint(self.fixpoint_bit);

@@ -16,7 +16,7 @@ use crate::dtype::Const;
 use crate::ir::{OpSet, UOp};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a right-hand side may evaluate to.
+/// The types that a right-hand side may have.
 pub trait IntoRewrite {
     /// The node that takes the place of `root`, if any.
     fn rewrite(self, root: &UOp) -> Option<UOp>;
@@ -57,9 +57,9 @@ impl<T: IntoRewrite> IntoRewrite for Option<T> {
 pub struct RuleInfo {
     /// Unique in the crate.
     pub name: &'static str,
-    /// Where it is written.
+    /// The file of the rule.
     pub file: &'static str,
-    /// And on which line.
+    /// The line of the rule.
     pub line: u32,
     fired: AtomicU64,
 }
@@ -69,7 +69,7 @@ impl RuleInfo {
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> RuleInfo {
         RuleInfo { name, file, line, fired: AtomicU64::new(0) }
     }
-    /// How often the rule has changed a node in this process.
+    /// The number of times the rule has changed a node in this process.
     pub fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }

@@ -32,7 +32,7 @@ impl Axis {
     }
 }
 
-/// Which neighbouring axes are joined.
+/// The rule by which adjacent axes are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Join {
     /// None: each axis stands for itself.

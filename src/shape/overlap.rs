@@ -24,7 +24,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// What `view` touches; it must map something.
+    /// The elements that `view` accesses; it must map some.
     fn of(view: &View) -> Touched {
         let offset = view.offset() as i128;
         let (mut low, mut high, mut terms) = (offset, offset, SmallVec::new());
@@ -39,7 +39,7 @@ impl Touched {
         Touched { low, high, terms }
     }
 
-    /// Whether both touch some element, or `None` when the search is cut off.
+    /// True if both access a common element; `None` when the search is cut off.
     fn meets(&self, other: &Touched) -> Option<bool> {
         // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one
         // sign.

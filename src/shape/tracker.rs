@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use std::fmt;
 use std::ops::Range;
 
-/// Where each element of a moved tensor lies in its base.
+/// The position in its base of each element of a moved tensor.
 ///
 /// ```
 /// use picograd::shape::{Movement, ShapeTracker};
@@ -125,7 +125,7 @@ impl ShapeTracker {
         self
     }
 
-    /// Whether this is the whole base in order. A stack of several views is taken not to be.
+    /// True if this is the whole base in order. False for a stack of several views.
     pub fn is_contiguous(&self) -> bool {
         self.numel() == self.base && self.single().is_some_and(View::is_contiguous)
     }

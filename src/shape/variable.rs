@@ -123,7 +123,7 @@ pub(crate) struct Term {
     pub(crate) variable: Variable,
     /// Its value; none in a graph that is planned for all values.
     pub(crate) value: Option<i64>,
-    /// How often it counts; not zero.
+    /// The coefficient; not zero.
     pub(crate) times: i64,
 }
 
@@ -265,7 +265,7 @@ impl SymInt {
         }
         parts.join(" + ")
     }
-    /// What [`text`](Self::text) writes, read back.
+    /// Parses the output of [`text`](Self::text).
     pub(crate) fn from_text(text: &str) -> Option<SymInt> {
         let (mut terms, mut plus) = (Vec::new(), 0i64);
         for part in text.split(" + ") {

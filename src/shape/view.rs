@@ -103,19 +103,19 @@ impl View {
         self.shape.iter().product()
     }
 
-    /// Whether no index maps to anything: the view has no elements, or hides them all.
+    /// True if no index maps to an element: the view is empty, or masks all its elements.
     pub fn is_nothing(&self) -> bool {
         // On rank 0 an absent range hides everything: a mask is only there when it hides something.
         let hidden = |mask: &Ranges| mask.iter().all(|&(lo, hi)| lo >= hi);
         self.shape.contains(&0) || self.mask.as_ref().is_some_and(hidden)
     }
 
-    /// Whether elements lie in row-major order without gaps, from the start of the array below.
+    /// True if elements lie in row-major order without gaps, from the start of the array below.
     pub fn is_contiguous(&self) -> bool {
         self.offset == 0 && self.is_dense()
     }
 
-    /// Whether elements lie in row-major order without gaps, from the offset on.
+    /// True if elements lie in row-major order without gaps, from the offset on.
     pub(super) fn is_dense(&self) -> bool {
         self.mask.is_none() && self.strides == row_major(&self.shape)
     }

@@ -147,7 +147,7 @@ fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
     lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype())) && !by_way
 }
 
-/// Can every value of `from` be held by `to`?
+/// True if `to` can represent every value of `from`.
 pub fn lossless(from: DType, to: DType) -> bool {
     use crate::dtype::Scalar::*;
     let (f, t) = (from.scalar, to.scalar);

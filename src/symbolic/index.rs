@@ -34,13 +34,12 @@ fn is_index(u: &UOp) -> bool {
     u.dtype().scalar() == DType::INDEX && u.dtype().lanes == 1
 }
 
-/// Is the literal negative, and do both have a negation?
+/// True if the literal is negative and both have a negation.
 fn negates(x: &UOp, c: i64) -> bool {
     c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
 }
 
-/// Is the sum certainly as [`collect`] would write it? Most are, and this looks without making
-/// anything.
+/// True if the sum is certainly in the form of [`collect`]. Most are, and this test makes no node.
 fn collected(u: &UOp) -> bool {
     let (mut sum, mut after) = (u, None);
     loop {

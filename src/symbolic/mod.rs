@@ -1,5 +1,4 @@
-//! Simplification by exact rules, one topic a file. There are no fast-math rules here: a table of
-//! those would be another module.
+//! Simplification by exact rules, one topic per file. There are no fast-math rules.
 
 mod identities;
 mod index;
@@ -22,12 +21,12 @@ pub fn tables() -> [&'static [Rule<()>]; 3] {
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));
 
-/// The exact rules, composed.
+/// All exact rules.
 pub fn rules() -> &'static Rules<()> {
     &RULES
 }
 
-/// The expression after all exact rules.
+/// Simplifies an expression by the exact rules.
 pub fn simplify(u: &UOp) -> UOp {
     RULES.fixpoint(u, &mut ())
 }

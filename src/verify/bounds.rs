@@ -131,15 +131,15 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     }
 }
 
-/// Are so many lanes from an element on shown to lie in a buffer of `len` elements wherever the
-/// condition holds?
-pub fn shown_inside(index: &UOp, valid: &UOp, len: usize, lanes: u16) -> bool {
+/// True if `lanes` elements from `index` on are proven to lie in a buffer of `len` elements
+/// wherever the mask is true.
+pub fn shown_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
-    facts.learn(valid, true);
+    facts.learn(mask, true);
     prove(index, facts, len as i128, lanes as i128, CASES).is_none()
 }
 
-/// How many selects of an index are taken apart into cases.
+/// The number of nested selects in an index that are split into cases.
 const CASES: u32 = 6;
 
 /// Nothing if the index is shown to be inside, else the bounds that were found.
@@ -193,7 +193,7 @@ fn inside((lo, hi): Bounds, dtype: DType) -> bool {
     lo >= all.0 && hi <= all.1
 }
 
-/// Can the node's result be another than exact arithmetic gives?
+/// True if the node's result may differ from that of exact arithmetic.
 fn wraps(u: &UOp) -> bool {
     u.dtype().is_int() && exact(u).is_some_and(|b| !inside(b, u.dtype()))
 }
@@ -256,14 +256,14 @@ impl Sum {
     }
 }
 
-/// What holds where an access is made.
+/// Facts that hold where an access is made.
 #[derive(Clone, Default)]
 struct Facts {
     /// Sums without a constant, and their bounds.
     sums: Vec<(Sum, Bounds)>,
     /// Nodes that were compared with a literal, and terms of sums.
     nodes: FxHashMap<UOp, Bounds>,
-    /// Can it not happen at all?
+    /// True if the access never happens.
     impossible: bool,
 }
 

@@ -24,7 +24,7 @@ use crate::ir::{Arg, AxisKind, Fragment, Group, Op, OpSet, UOp};
 /// Threads of the widest warp that there is.
 const MOST_LANES: usize = 64;
 
-/// What a verifier answers: nothing, or the rule broken and the node.
+/// The result of a verifier; the error names the broken rule and the node.
 type Verdict = Result<(), String>;
 
 /// A rule, its node, and what is wrong.
@@ -32,12 +32,12 @@ fn broken(rule: &str, u: &UOp) -> String {
     format!("{rule}: {u:?}")
 }
 
-/// Does the rule hold?
+/// Fails with the rule and the node unless the rule holds.
 fn rule(holds: bool, text: &str, u: &UOp) -> Verdict {
     if holds { Ok(()) } else { Err(broken(text, u)) }
 }
 
-/// May memory hold elements of the dtype?
+/// True if memory can hold elements of the dtype.
 fn storable(dtype: DType) -> bool {
     dtype.lanes == 1 && !matches!(dtype.scalar, Scalar::Void | Scalar::Index)
 }

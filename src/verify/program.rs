@@ -21,7 +21,7 @@ pub fn program(uops: &[UOp]) -> Result<(), String> {
     uops.iter().try_for_each(lowered).map_err(|e| format!("program: {e}"))
 }
 
-/// What lowering must have taken away.
+/// Checks for ops and dtypes that lowering must have removed.
 fn lowered(u: &UOp) -> Verdict {
     let int = |d: DType| d.scalar == Scalar::Index;
     rule(
@@ -77,7 +77,7 @@ struct Scope {
 }
 
 impl Scope {
-    /// Is the region in which the node was defined still open?
+    /// True if the region in which the node was defined is still open.
     fn sees(&self, u: &UOp) -> bool {
         match self.home.get(&u.id()) {
             Some(Some(region)) => self.open.iter().any(|o| o.id() == *region),
@@ -186,8 +186,8 @@ fn values(u: &UOp) -> &[UOp] {
     }
 }
 
-/// Does an operand give what its user takes at that place: memory, an element of it, a region, or a
-/// value?
+/// True if an operand is of the kind that its user takes at that position: memory, an element of
+/// memory, a region or a value.
 fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
     match (user.op(), place) {
         (Op::Index, 0) => matches!(s.op(), Op::DefineGlobal | Op::DefineShared),

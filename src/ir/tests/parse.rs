@@ -136,7 +136,7 @@ fn every_sample_payload_is_one() {
     for &op in
         Op::ALL.iter().filter(|op| !matches!(op, Op::Buffer | Op::Kernel | Op::Loop | Op::Source))
     {
-        let sample = crate::ir::parse::sample(op);
+        let sample = crate::ir::doc::sample(op);
         let operands = vec!["%1"; op.arity()].join(", ");
         let text = format!(
             "%0 = Iota f32x4 {{len=12}}\n%1 = Reshape f32x4 %0 {{reshape [3,4]}}\n%2 = {op:?} f32 \
