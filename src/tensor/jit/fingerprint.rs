@@ -66,8 +66,8 @@ fn compare_inputs(before: &[Input], now: &[Input]) -> Difference {
             (x, y) if x == y => {}
             (Input::Host(what, _), Input::Host(same, _)) if what == same => {
                 let msg = format!(
-                    "the function makes {what} of numbers of the host, which are others than at \
-                     the call before; {PASS}"
+                    "the function creates {what} from host data that differs from the call \
+                     before; {PASS}"
                 );
                 found = Difference::Values(msg);
             }

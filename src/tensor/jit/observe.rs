@@ -205,7 +205,7 @@ impl Before {
         let what = if self.grad.is_none() {
             "leaves a gradient on"
         } else {
-            "takes up or changes a gradient from outside on"
+            "changes a gradient from outside on"
         };
         Err(Error::Jit(format!(
             "the function {what} the parameter {}; have backward and the optimizer's step inside \

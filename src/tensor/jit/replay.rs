@@ -196,8 +196,8 @@ impl<R: JitOut> Captured<R> {
                 }
                 _ => {
                     return Err(Error::Jit(format!(
-                        "argument {i} was a tensor, a variable, a number or a list and is another \
-                         of these now"
+                        "argument {i} is of another kind (tensor, variable, number or list) than \
+                         when the function was captured"
                     )));
                 }
             }
@@ -225,8 +225,8 @@ impl<R: JitOut> Captured<R> {
                 })
             {
                 let msg = format!(
-                    "the memory of an argument is {buffer:?} now, and was another when the \
-                     function was captured"
+                    "the memory of an argument, {buffer:?}, differs in device, dtype or length \
+                     from when the function was captured"
                 );
                 return Err(Error::Jit(format!("{msg}; have a Jit for each")));
             }
