@@ -464,7 +464,7 @@ fn invalid_requests_are_errors() {
     refused(x.copy().replace(&part).map(|_| x.clone()), &["f32 [8, 6] by f32 [n=5, 6]"]);
     refused(
         part.try_shard(&["CPU:0", "CPU:1"], 1),
-        &["shard: axis 0 of [n=5, 6] has the size n=5"],
+        &["shard: axis 0 of [n=5, 6] has the symbolic size n=5"],
     );
     refused(x.shard(&["CPU:0", "CPU:1"], 0).try_i(..&five), &["not cut where variables say"]);
     refused(

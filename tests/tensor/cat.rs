@@ -170,8 +170,8 @@ fn many_of_several_dtypes() {
 fn errors_name_the_op() {
     let (a, b) = (Tensor::zeros([2, 3]), Tensor::zeros([2, 4]));
     let says = |e: picograd::Error, what: &str| assert!(e.to_string().starts_with(what), "{e}");
-    says(Tensor::try_cat(&[], 0).unwrap_err(), "cat: takes one tensor or more");
-    says(Tensor::try_stack(&[], 0).unwrap_err(), "stack: takes one tensor or more");
+    says(Tensor::try_cat(&[], 0).unwrap_err(), "cat: expected one tensor or more");
+    says(Tensor::try_stack(&[], 0).unwrap_err(), "stack: expected one tensor or more");
     says(
         Tensor::try_cat(&[a.clone(), b.clone()], 0).unwrap_err(),
         "cat: [2, 3] and [2, 4] differ outside axis 0",

@@ -95,13 +95,11 @@ fn dtypes() {
     says(Tensor::from(true).try_neg(), "neg: expected numbers, got bool; `!x` negates a bool");
     says(
         ramp(&[2, 3]).try_bitcast(DType::I64),
-        "bitcast: f32 to i64 takes 2 elements for each, and the last axis of [2, 3] does not \
-         divide by 2",
+        "bitcast: f32 to i64 requires a multiple of 2 as the last size, got [2, 3]",
     );
     says(
         Tensor::from(1.0f32).try_bitcast(DType::I64),
-        "bitcast: f32 to i64 changes the size of the last axis, and a tensor of shape [] has \
-         none; reshape it to [1]",
+        "bitcast: f32 to i64 changes the size of the last axis, but the shape is []; reshape to [1]",
     );
     says(
         Tensor::from(1u8).try_bitcast(DType::BOOL),
