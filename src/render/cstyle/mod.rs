@@ -497,9 +497,9 @@ impl<'a> Walker<'a> {
         };
         match (index.mask, alt) {
             (None, _) => Ok(value),
-            (Some(_), None) => Err("its index is guarded, but there is no value for where it is \
-                                    not valid"
-                .to_string()),
+            (Some(_), None) => {
+                Err("its index is masked, but it has no alternative value".to_string())
+            }
             (Some(mask), Some(alt)) => {
                 Ok(format!("({}?{value}:{})", self.text(mask)?, self.text(alt)?))
             }

@@ -8,6 +8,7 @@
 
 mod alu;
 mod cast;
+mod regions;
 mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
@@ -15,7 +16,7 @@ use super::facts::{begin, counted, not_an_index};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::typed::{Index, Load, Range, Store};
+use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -78,7 +79,7 @@ struct Region {
     /// counter.
     phis: Vec<(usize, Option<u32>)>,
     /// True if a masked region is around a loop, because its trip count may be zero.
-    guarded: bool,
+    masked: bool,
 }
 
 struct LlvmWriter<'a> {
@@ -310,9 +311,9 @@ impl<'a> LlvmWriter<'a> {
             (Op::EndRange, _) => self.close_loop(&src[0])?,
             (Op::If, _) => {
                 let condition = self.text(&src[0])?;
-                self.open_guarded(u, &condition);
+                self.open_masked(u, &condition);
             }
-            (Op::EndIf, _) => self.close_guarded(&src[0])?,
+            (Op::EndIf, _) => self.close_masked(&src[0])?,
             (Op::DefineAcc, Arg::Acc(number)) => {
                 let init = self.text(&src[0])?;
                 self.accs.insert(*number, (init, u.dtype()));
@@ -370,102 +371,6 @@ impl<'a> LlvmWriter<'a> {
         self.value(u, text);
     }
 
-    /// A loop is tested at its end; one whose trip count may be zero is in a masked region.
-    fn open_loop(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let Some(Range { extent, id, .. }) = u.as_range() else {
-            return Err("it has no number".to_string());
-        };
-        let guarded = extent.vmin() < 1;
-        if guarded {
-            let extent = self.text(extent)?;
-            let any = self.define("alu", &format!("icmp sgt {} {extent}, 0", ty(u.dtype())));
-            self.open_guarded(u, &any);
-        }
-        let (label, from) = (self.fresh("loop"), self.block.clone());
-        self.line(format!("br label %{label}"));
-        self.begin(label.clone());
-        let name = format!("%ridx{id}");
-        let mut phis = vec![(self.lines.len(), None)];
-        self.line(format!("{name} = phi {} [ 0, %{from} ]", ty(u.dtype())));
-        for acc in self.changed.get(&u.id()).cloned().unwrap_or_default() {
-            // An accumulator that is defined inside is set again in each iteration.
-            let Some((before, dtype)) = self.accs.get(&acc).cloned() else { continue };
-            phis.push((self.lines.len(), Some(acc)));
-            let inside = self.define("acc", &format!("phi {} [ {before}, %{from} ]", ty(dtype)));
-            self.accs.insert(acc, (inside, dtype));
-        }
-        self.open.push(Region {
-            opened: u.clone(),
-            scope: Scope::default(),
-            label,
-            from,
-            before: Vec::new(),
-            phis,
-            guarded,
-        });
-        self.value(u, name);
-        Ok(())
-    }
-
-    fn close_loop(&mut self, range: &UOp) -> std::result::Result<(), String> {
-        let extent = self.text(range.operand())?;
-        let Some(region) = self.open.pop_if(|r| r.opened == *range && !r.phis.is_empty()) else {
-            return Err(format!("{range:?} is not what was opened last"));
-        };
-        let (ty, counter) = (ty(range.dtype()), region.scope.values[&range.id()].clone());
-        let next = self.define("next", &format!("add nsw {ty} {counter}, 1"));
-        let more = self.define("more", &format!("icmp slt {ty} {next}, {extent}"));
-        let after = self.fresh("end");
-        self.line(format!("br i1 {more}, label %{}, label %{after}", region.label));
-        for (line, acc) in region.phis {
-            let value = acc.map_or(&next, |acc| &self.accs[&acc].0);
-            self.lines[line] += &format!(", [ {value}, %{} ]", self.block);
-        }
-        self.begin(after);
-        if region.guarded { self.close_guarded(range) } else { Ok(()) }
-    }
-
-    fn open_guarded(&mut self, u: &UOp, condition: &str) {
-        let (inside, label) = (self.fresh("then"), self.fresh("endif"));
-        self.line(format!("br i1 {condition}, label %{inside}, label %{label}"));
-        let before = self.accs.iter().map(|(acc, (value, _))| (*acc, value.clone())).collect();
-        let from = std::mem::take(&mut self.block);
-        self.open.push(Region {
-            opened: u.clone(),
-            scope: Scope::default(),
-            label,
-            from,
-            before,
-            phis: Vec::new(),
-            guarded: false,
-        });
-        self.begin(inside);
-    }
-
-    fn close_guarded(&mut self, opened: &UOp) -> std::result::Result<(), String> {
-        let Some(region) = self.open.pop_if(|r| r.opened == *opened && r.phis.is_empty()) else {
-            return Err(format!("{opened:?} is not what was opened last"));
-        };
-        self.line(format!("br label %{}", region.label));
-        let inside = self.block.clone();
-        self.begin(region.label);
-        for (acc, before) in region.before {
-            let (value, dtype) = self.accs[&acc].clone();
-            if value != before {
-                let merged = self.define(
-                    "acc",
-                    &format!(
-                        "phi {} [ {before}, %{} ], [ {value}, %{inside} ]",
-                        ty(dtype),
-                        region.from
-                    ),
-                );
-                self.accs.insert(acc, (merged, dtype));
-            }
-        }
-        Ok(())
-    }
-
     /// The address of an element.
     fn address(&mut self, Index { buffer, index: idx, .. }: Index<'_>) -> Text {
         let (base, element) = (self.text(buffer)?, memory_type(buffer.dtype()));
@@ -505,9 +410,7 @@ impl<'a> LlvmWriter<'a> {
         let guard = match (index.mask, alt) {
             (None, _) => None,
             (Some(_), None) => {
-                return Err("its index is guarded, but there is no value for where it is not \
-                            valid"
-                    .to_string());
+                return Err("its index is masked, but it has no alternative value".to_string());
             }
             (Some(mask), Some(alt)) => Some((self.text(mask)?, self.text(alt)?)),
         };

@@ -231,9 +231,7 @@ impl WgslWriter<'_> {
         let guard = match (index.mask, alt) {
             (None, _) => None,
             (Some(_), None) => {
-                return Err("its index is guarded, but there is no value for where it is not \
-                            valid"
-                    .to_string());
+                return Err("its index is masked, but it has no alternative value".to_string());
             }
             (Some(mask), Some(alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
         };
