@@ -225,7 +225,7 @@ impl Layer for Flatten {
         if x.ndim() == 1 && self.start == 1 && self.end == -1 {
             return Err(Error::Shape {
                 op: "Flatten",
-                msg: format!("takes a batch axis and others, and was given {:?}", x.shape()),
+                msg: format!("expected a batch axis and others, got {:?}", x.shape()),
             });
         }
         x.try_flatten(self.start, self.end)

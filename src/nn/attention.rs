@@ -229,7 +229,7 @@ impl MultiHeadAttention {
     }
 }
 
-/// Self-attention.
+/// Self-attention over a sequence.
 impl Layer for MultiHeadAttention {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         self.try_attend(x, x, x, None)

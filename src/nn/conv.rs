@@ -170,7 +170,7 @@ convolutions! {
     /// let layer = Conv2d::new(3, 16, [3, 5]).padding([1, 2]).bias(false);
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 3, 32, 32])).shape(), [8, 16, 32, 32]);
     /// let wrong = layer.try_forward(&Tensor::zeros([8, 1, 32, 32])).unwrap_err();
-    /// assert_eq!(wrong.to_string(), "Conv2d: takes [batch, 3, height, width], and was given [8, 1, 32, 32]");
+    /// assert_eq!(wrong.to_string(), "Conv2d: expected [batch, 3, height, width], got [8, 1, 32, 32]");
     /// ```
     Conv2d 2 [outputs, inputs] try_conv2d;
     /// A convolution of `[batch, channels, depth, height, width]`. Weight and bias are initialized

@@ -59,7 +59,7 @@ impl Embedding {
         if !indices.dtype().is_int() {
             return Err(Error::DType {
                 op: "Embedding",
-                msg: format!("takes integers, and was given {}", indices.dtype()),
+                msg: format!("expected integers, got {}", indices.dtype()),
             });
         }
         let shape: Vec<usize> =

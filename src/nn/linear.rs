@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
 /// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();
-/// assert_eq!(wrong.to_string(), "Linear: takes […, 3], and was given [7, 4]");
+/// assert_eq!(wrong.to_string(), "Linear: expected […, 3], got [7, 4]");
 /// ```
 #[derive(Module)]
 pub struct Linear {

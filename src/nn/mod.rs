@@ -80,7 +80,7 @@ use crate::tensor::Tensor;
 
 /// The error of an input that a layer does not accept.
 fn unfit<T>(layer: &'static str, takes: impl std::fmt::Display, got: &Tensor) -> Result<T> {
-    Err(Error::Shape { op: layer, msg: format!("takes {takes}, and was given {:?}", got.shape()) })
+    Err(Error::Shape { op: layer, msg: format!("expected {takes}, got {:?}", got.shape()) })
 }
 
 /// The examples of docs/data.md, run as doctests.

@@ -238,10 +238,7 @@ impl<L: Weighted> SpectralNorm<L> {
     /// ```
     #[track_caller]
     pub fn n_power_iterations(self, steps: usize) -> SpectralNorm<L> {
-        assert!(
-            steps > 0,
-            "SpectralNorm: takes one step of the power method or more, and was given 0"
-        );
+        assert!(steps > 0, "SpectralNorm: expected one step of the power method or more, got 0");
         SpectralNorm { steps, ..self }
     }
     /// Sets the smallest norm that a vector is divided by.

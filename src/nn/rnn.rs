@@ -144,7 +144,7 @@ fn check_state(layer: &'static str, state: &Option<State>, shape: &[usize]) -> R
         if t.shape() != shape {
             return Err(Error::Shape {
                 op: layer,
-                msg: format!("takes a state of {shape:?}, and was given {:?}", t.shape()),
+                msg: format!("expected a state of {shape:?}, got {:?}", t.shape()),
             });
         }
     }

@@ -164,37 +164,34 @@ fn invalid_inputs_name_the_layer() {
     let e = |layer: &dyn Layer, shape: &[usize]| {
         layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string()
     };
-    assert_eq!(e(&Linear::new(3, 4), &[]), "Linear: takes […, 3], and was given []");
+    assert_eq!(e(&Linear::new(3, 4), &[]), "Linear: expected […, 3], got []");
     assert_eq!(
         e(&Conv1d::new(2, 3, 3), &[3, 9]),
-        "Conv1d: takes [batch, 2, length], and was given [3, 9]"
+        "Conv1d: expected [batch, 2, length], got [3, 9]"
     );
-    assert_eq!(
-        e(&BatchNorm::new(3), &[4, 2]),
-        "BatchNorm: takes [batch, 3, …], and was given [4, 2]"
-    );
+    assert_eq!(e(&BatchNorm::new(3), &[4, 2]), "BatchNorm: expected [batch, 3, …], got [4, 2]");
     assert_eq!(
         e(&BatchNorm::new(3), &[1, 3]),
-        "BatchNorm: takes two elements or more per channel in training, and was given [1, 3]"
+        "BatchNorm: expected two elements or more per channel in training, got [1, 3]"
     );
-    assert_eq!(e(&LayerNorm::new([3, 5]), &[5]), "LayerNorm: takes […, 3, 5], and was given [5]");
-    assert_eq!(e(&GroupNorm::new(2, 4), &[4]), "GroupNorm: takes [batch, 4, …], and was given [4]");
+    assert_eq!(e(&LayerNorm::new([3, 5]), &[5]), "LayerNorm: expected […, 3, 5], got [5]");
+    assert_eq!(e(&GroupNorm::new(2, 4), &[4]), "GroupNorm: expected [batch, 4, …], got [4]");
     assert_eq!(
         e(&InstanceNorm::new(4), &[1, 4]),
-        "InstanceNorm: takes [batch, 4, length, …], and was given [1, 4]"
+        "InstanceNorm: expected [batch, 4, length, …], got [1, 4]"
     );
     assert_eq!(
         e(&LayerNorm2d::new(4), &[1, 4, 2]),
-        "LayerNorm2d: takes [batch, 4, height, width], and was given [1, 4, 2]"
+        "LayerNorm2d: expected [batch, 4, height, width], got [1, 4, 2]"
     );
-    assert_eq!(e(&RMSNorm::new(4), &[]), "RMSNorm: takes […, 4], and was given []");
+    assert_eq!(e(&RMSNorm::new(4), &[]), "RMSNorm: expected […, 4], got []");
     assert_eq!(
         e(&MultiHeadAttention::new(4, 2), &[2, 4]),
-        "MultiHeadAttention: takes [batch, length, 4], and was given [2, 4]"
+        "MultiHeadAttention: expected [batch, length, 4], got [2, 4]"
     );
     assert_eq!(
         e(&GRU::new(3, 4).batch_first(), &[2, 3]),
-        "GRU: takes [batch, length, 3], and was given [2, 3]"
+        "GRU: expected [batch, length, 3], got [2, 3]"
     );
     assert_eq!(
         e(&LSTM::new(3, 4), &[0, 2, 3]),
@@ -202,18 +199,15 @@ fn invalid_inputs_name_the_layer() {
     );
     assert_eq!(
         e(&MaxPool2d::new(2), &[4]),
-        "MaxPool2d: takes […, channels, height, width], and was given [4]"
+        "MaxPool2d: expected […, channels, height, width], got [4]"
     );
-    assert_eq!(e(&Embedding::new(4, 2), &[4]), "Embedding: takes integers, and was given f32");
-    assert_eq!(
-        e(&Flatten::new(), &[4]),
-        "Flatten: takes a batch axis and others, and was given [4]"
-    );
-    assert_eq!(e(&PReLU::new(3), &[2, 4]), "PReLU: takes [batch, 3, …], and was given [2, 4]");
+    assert_eq!(e(&Embedding::new(4, 2), &[4]), "Embedding: expected integers, got f32");
+    assert_eq!(e(&Flatten::new(), &[4]), "Flatten: expected a batch axis and others, got [4]");
+    assert_eq!(e(&PReLU::new(3), &[2, 4]), "PReLU: expected [batch, 3, …], got [2, 4]");
     let wrong = GRUCell::new(3, 4)
         .try_forward(&Tensor::zeros([2, 3]), Some(&Tensor::zeros([3, 4])))
         .unwrap_err();
-    assert_eq!(wrong.to_string(), "GRUCell: takes a state of [2, 4], and was given [3, 4]");
+    assert_eq!(wrong.to_string(), "GRUCell: expected a state of [2, 4], got [3, 4]");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn convolutions_of_volumes() {
     layer("conv_transpose3d_pad", ConvTranspose3d::new(2, 2, 3).padding(1).dilation([2, 1, 1]));
     let wrong =
         Conv3d::new(2, 3, 2).try_forward(&Tensor::zeros([1, 2, 4, 4])).unwrap_err().to_string();
-    assert_eq!(wrong, "Conv3d: takes [batch, 2, depth, height, width], and was given [1, 2, 4, 4]");
+    assert_eq!(wrong, "Conv3d: expected [batch, 2, depth, height, width], got [1, 2, 4, 4]");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn upsampling() {
     let e = |layer: Upsample, shape: &[usize]| {
         layer.try_forward(&Tensor::zeros(shape)).unwrap_err().to_string()
     };
-    assert!(e(Upsample::scale(2.0), &[2, 3]).contains("takes [batch, channels, …]"));
+    assert!(e(Upsample::scale(2.0), &[2, 3]).contains("expected [batch, channels, …]"));
     assert!(
         e(Upsample::size([2, 3]), &[1, 1, 4]).contains("2 sizes or factors for 1 spatial axes")
     );

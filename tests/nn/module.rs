@@ -261,7 +261,7 @@ fn a_layer_of_ones_own_stands_in_a_chain() {
     assert_eq!(names(chain.named_parameters()), ["0.weight", "1.weight", "2.weight"]);
     assert_eq!(net.forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     let wrong = net.try_forward(&Tensor::zeros([1, 3])).unwrap_err().to_string();
-    assert_eq!(wrong, "Linear: takes […, 2], and was given [1, 3]");
+    assert_eq!(wrong, "Linear: expected […, 2], got [1, 3]");
 }
 
 /// The first forward computes fresh weights and keeps them; the second reads them.

@@ -191,7 +191,7 @@ fn muon() {
     let wrong = Optimizer::new(start(), Muon::new(0.1)).err().unwrap().to_string();
     assert_eq!(
         wrong,
-        "Muon: takes parameters of two axes or more, and was given [3]; put it in a group with \
+        "Muon: expected parameters of two axes or more, got [3]; put it in a group with \
          another rule"
     );
 }

@@ -134,7 +134,7 @@ impl Rule for Muon {
             return Ok(());
         }
         let msg = format!(
-            "takes parameters of two axes or more, and was given {:?}; put it in a group with \
+            "expected parameters of two axes or more, got {:?}; put it in a group with \
              another rule",
             param.shape()
         );
