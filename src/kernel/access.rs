@@ -1,5 +1,5 @@
-//! Loads and stores of a kernel: how often each runs, its stride along a range, and the accesses and
-//! operations that vector lanes along a range save.
+//! Loads and stores of a kernel: how often each runs, its stride along a range, and the accesses
+//! and operations that vector lanes along a range save.
 
 use super::extent;
 use crate::dtype::DType;
@@ -55,7 +55,8 @@ pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
 }
 
 impl Access {
-    /// Returns the number of machine accesses that an access of `lanes` lanes along the range takes.
+    /// Returns the number of machine accesses that an access of `lanes` lanes along the range
+    /// takes.
     pub fn parts(&self, r: &UOp, lanes: usize) -> usize {
         match step(&self.node.src()[0].src()[1], r) {
             Some(0 | 1) if !self.is_masked(r) => 1,

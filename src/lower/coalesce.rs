@@ -29,8 +29,8 @@ fn split_place(place: &UOp) -> Option<(UOp, Linear, i64)> {
     Some((buffer.clone(), linear, at))
 }
 
-/// Returns how many accesses from the front are adjacent and aligned to their number, which a vector
-/// access requires.
+/// Returns how many accesses from the front are adjacent and aligned to their number, which a
+/// vector access requires.
 fn adjacent(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
     let at = rest[0].0;
     let fits = |n: &usize| {

@@ -1,6 +1,6 @@
-//! Ops that a target lacks, in terms of ops that it has. After this pass there is no IDiv, Mod or
-//! unguarded shift, no arithmetic on floats narrower than f32, none on bools but logic, and no
-//! transcendental op that the target does not have.
+//! Expresses ops that a target lacks in ops that it has. After this pass there is no IDiv or Mod,
+//! no shift whose count may exceed the width, no arithmetic on floats that the target only stores,
+//! no arithmetic on bools but logic, and no transcendental op that the target lacks.
 
 use super::remainder::remainder;
 use super::transcendental::{integer_power, write_out};
@@ -43,7 +43,7 @@ rules! {
 
 static RULES: LazyLock<Rules<Target>> = LazyLock::new(|| Rules::new(&[&DECOMPOSE]));
 
-/// The pass.
+/// Decomposes the ops of a kernel.
 pub fn decompose(ast: &UOp, target: &Target) -> UOp {
     crate::symbolic::simplify(&RULES.fixpoint(ast, &mut target.clone()))
 }
@@ -52,13 +52,12 @@ fn zero(x: &UOp) -> UOp {
     x.const_like(0i64)
 }
 
-/// A float that the target stores but does not compute with. The node must be a value, not a place
-/// or a load.
+/// Returns true for a float that the target stores but does not compute in.
 fn is_small(u: &UOp, target: &Target) -> bool {
     u.dtype().is_float() && !target.computes(u.dtype())
 }
 
-/// Types with more digits than an f32 has.
+/// Returns true for dtypes with more significant bits than f32.
 fn is_wide(x: &UOp) -> bool {
     matches!(
         x.dtype().scalar,
@@ -74,8 +73,8 @@ fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
     Some(UOp::new(u.op(), DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype()))
 }
 
-/// A wide value as the f32 whose last digit is odd unless it is exact: rounding that once more
-/// gives what rounding the value once would.
+/// Rounds a wide value to f32 by round-to-odd: rounding the result once more gives what rounding
+/// the value once would.
 fn odd_f32(x: &UOp) -> UOp {
     let lanes = x.dtype().lanes;
     let near = x.cast(DType::F32);
@@ -83,7 +82,7 @@ fn odd_f32(x: &UOp) -> UOp {
     let bits = near.bitcast(DType::U32);
     let even = bits.and(1i64).equals(0i64);
     let magnitude = |v: &UOp| if v.dtype().is_float() { v.binary(Op::Max, -v) } else { v.clone() };
-    // For integers the sign says in which direction the bits grow.
+    // For integers the sign determines the direction in which the bits grow.
     let grew = if x.dtype().is_float() {
         magnitude(x).lt(magnitude(&back))
     } else {
@@ -102,8 +101,8 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     if x.vmin() >= 0 && y.vmin() > 0 {
         return machine(if quotient { Op::CDiv } else { Op::CMod }, y);
     }
-    // An index that can be negative is moved up by a multiple of the divisor, which moves the
-    // quotient and leaves the remainder.
+    // An index that can be negative is increased by a multiple of the divisor, which shifts the
+    // quotient and keeps the remainder.
     if let (true, Some(c)) = (x.dtype() == DType::INDEX, y.as_int().filter(|c| *c > 0)) {
         let steps = (-x.vmin() + c as i128 - 1) / c as i128;
         if let (Ok(steps), Ok(by), Ok(_)) = (
@@ -120,11 +119,13 @@ fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     let result = if x.dtype().is_unsigned() {
         machine(if quotient { Op::CDiv } else { Op::CMod }, &safe)
     } else {
-        // The least value by -1 overflows; by 1 it gives the same wrapped quotient and remainder.
+        // The minimum divided by -1 overflows; divided by 1 it has the same wrapped quotient and
+        // remainder.
         let least = x.const_like(x.dtype().scalar().min_value());
         safe = safe.equals(-1i64).and(x.equals(&least)).select(1i64, &safe);
         let remainder = machine(Op::CMod, &safe);
-        // By a positive divisor a negative remainder says it all, and bounds can be seen from that.
+        // With a positive divisor the sign of the remainder suffices, and the bounds proof follows
+        // it.
         let round_down = if y.vmin() > 0 {
             remainder.lt(0i64)
         } else {
@@ -149,7 +150,7 @@ fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let top = x.const_like(bits - 1);
     let inside =
         if u.dtype().is_unsigned() { y.lt(bits) } else { y.lt(0i64).not().and(y.lt(bits)) };
-    // Clamped by masking, so that the machine shift is always in range and its bounds say so.
+    // The count is reduced modulo the width, so that the machine shift is always in range.
     let count = y.and(bits - 1);
     let past = if u.op() == Op::Shr && !u.dtype().is_unsigned() {
         x.binary(Op::Shr, top)
@@ -159,7 +160,7 @@ fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     inside.select(x.binary(u.op(), count), &past)
 }
 
-/// Loads and stores through a guard keep a place without one for the inside: `Index(buf, idx)`.
+/// Returns the place without its mask: `Index(buffer, index)`.
 pub fn plain(place: &UOp) -> UOp {
     UOp::new(
         Op::Index,

@@ -15,11 +15,11 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Parts that a thread folds in one round. Few, because all threads of the workgroup read at the
-/// same time.
+/// Partial results that a thread reduces in one round. Few, because all threads of the workgroup
+/// read shared memory at the same time.
 const EACH_ROUND: usize = 8;
 
-/// The rounds in which so many parts become one: how many each thread folds at a time.
+/// Returns the number of partial results that each thread reduces in each round.
 fn rounds(mut parts: usize) -> Vec<usize> {
     let mut rounds = Vec::new();
     while parts > 2 * EACH_ROUND
@@ -32,8 +32,8 @@ fn rounds(mut parts: usize) -> Vec<usize> {
     rounds
 }
 
-/// Parts in local memory: where a thread puts its own, if it is one that does, how many there are,
-/// and the number of the memory.
+/// Partial results in shared memory: the index and mask of the thread's own, their number, and the
+/// number of the memory.
 struct Parts {
     at: UOp,
     valid: Option<UOp>,
@@ -42,8 +42,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Each thread puts its part down, and after a barrier folds the parts at `others` over
-    /// `ranges`, if there are any.
+    /// Stores the partial result of each thread, and after a barrier reduces those at `others`
+    /// over `ranges`; without ranges it loads one.
     fn fold(self, u: &UOp, part: &UOp, after: Option<UOp>, others: UOp, ranges: &[UOp]) -> UOp {
         let lanes = part.dtype().lanes as i64;
         let local = UOp::new(
@@ -74,27 +74,27 @@ impl Parts {
     }
 }
 
-/// Is the range a position in the launch, not a loop?
+/// Returns true if the range is a position in the launch, not a loop.
 fn is_position(r: &UOp) -> bool {
     matches!(r.range_kind(), AxisKind::Local | AxisKind::Group | AxisKind::Global | AxisKind::Loop)
 }
 
-/// How many threads of a group lie in one warp, and how far apart their numbers are. `order` is
-/// that of the numbers, which are closest for the last range.
+/// Returns the number of threads of a group in one warp, and the distance of their lane numbers.
+/// `order` has the range with adjacent numbers last.
 fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
     let place = order.iter().position(|r| r == g)?;
     let apart: usize = order[place + 1..].iter().map(extent).product();
     let count: usize = order.iter().map(extent).product();
-    // The last warp must not be one in which threads are missing, unless it is the only one.
+    // Every warp must be full, unless there is only one.
     let whole = count < warp || (warp > 0 && count.is_multiple_of(warp));
-    // Then positions in the group differ in one bit where the numbers do.
+    // Powers of two, so that an exchange by exclusive or of lane numbers stays in the group.
     let bits = extent(g).is_power_of_two() && apart.is_power_of_two();
     let lanes = extent(g).min(warp / apart);
     (whole && bits && lanes > 1).then_some((lanes, apart))
 }
 
-/// Folds what so many threads hold, whose numbers are so far apart: all of them have the result,
-/// and it is the same in each bit, since no fold cares for the order of two operands.
+/// Reduces the values of `lanes` threads whose lane numbers are `apart`, by warp shuffles. All of
+/// them get the same bits, since every fold is commutative.
 fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
     let mut bits = lanes * apart / 2;
     while bits >= apart {
@@ -106,9 +106,8 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
     value
 }
 
-/// The pass. The threads that copy together are in an order already, given by the numbers of their
-/// ranges; which threads are in one warp depends on the order too, so what is returned has to be
-/// kept.
+/// Builds the shared reductions of a kernel. `numbered` is the order of threads that `stage` relies
+/// on, if any. Warp shuffles rely on an order too; the result has the one to keep.
 pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
     let mut threads: Vec<UOp> = order
@@ -139,7 +138,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
     let count: usize = threads.iter().map(extent).product();
     let mut next_range = next_range(&order);
     let mut next_shared = next_shared(&order);
-    // Each thread has its own place, so no two write the same one.
+    // Each thread has its own element.
     let place = |map: &FxHashMap<u32, UOp>| -> UOp {
         let mut sum = UOp::int(0);
         for r in &threads {
@@ -148,8 +147,8 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
         sum
     };
     let written: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
-    // Every thread of a group has the result; one of them stores it, and so only that one may read
-    // what was there before.
+    // Every thread of a group has the result. One of them stores it, and only that one may read the
+    // buffer that is written.
     let by_first = |old: &UOp, index: &UOp| -> UOp {
         let mut valid: Option<UOp> = index.src().get(2).cloned();
         for g in groups.iter().filter(|g| !old.uses_range(g.range_id())) {
@@ -173,8 +172,8 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
                     next_range += 1;
                     UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
                 };
-                // In a loop a barrier keeps a new part from overwriting one that another thread has
-                // still to read in an earlier turn.
+                // In a loop, a barrier keeps a new partial result from overwriting one of the
+                // previous iteration that another thread has not read yet.
                 let turns =
                     |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
                 let ready = |part: &UOp| {
@@ -190,8 +189,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
                     value = fold_lanes(u, value, lanes, apart);
                     let warps = extent(g) / lanes;
                     if warps > 1 {
-                        // What is left of a group is side by side, after that of the threads
-                        // before.
+                        // The results of the warps of a group are adjacent.
                         let others: Vec<&UOp> = threads.iter().filter(|r| r != g).collect();
                         let before =
                             others.iter().fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + *r);
@@ -215,8 +213,8 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
                     }
                 } else if let [g] = shared.as_slice() {
                     let mut after = ready(&value);
-                    // After each round as many threads hold different values as there are parts
-                    // left; the others hold the same again.
+                    // After each round, `left` threads hold different values, and the others copies
+                    // of them.
                     let mut left = extent(g);
                     for n in rounds(left) {
                         left /= n;
@@ -264,7 +262,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
             Op::Store if ast.src().contains(u) => {
                 let mut src = src.clone();
                 src[0] = by_first(&u.src()[0], &src[0]);
-                // Thread positions are open to the end of the kernel.
+                // Thread positions stay open to the end of the kernel.
                 src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
                 u.with_src(src)
             }
@@ -276,9 +274,8 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
     (simplify(&done[&ast.id()]), numbered)
 }
 
-/// The value of a reduce of integers, with the bounds that are known of it: those of what is read
-/// from shared memory are those of its dtype, and an index that is computed from it would be inside
-/// its buffer by no proof.
+/// Clamps the value of an integer reduction to its known bounds. A load from shared memory has only
+/// the bounds of its dtype, and the bounds proof of an index computed from it would fail.
 fn within_bounds(reduce: &UOp, value: UOp) -> UOp {
     if !reduce.dtype().is_int() || reduce.dtype().lanes > 1 {
         return value;

@@ -16,7 +16,7 @@ pub struct Launch {
     pub grid: [usize; 3],
     /// Threads of a workgroup in each dimension.
     pub local: [usize; 3],
-    /// Shares for the CPU's threads.
+    /// Parts for the threads of the CPU pool.
     pub threads: usize,
 }
 
@@ -26,8 +26,8 @@ impl Default for Launch {
     }
 }
 
-/// The ranges that are threads of a workgroup, those last that are neighbours in memory: neighbours
-/// should load what lies side by side.
+/// Returns the ranges of workgroup threads, sorted by decreasing stride: adjacent threads should
+/// access adjacent addresses.
 pub fn thread_order(ast: &UOp) -> Vec<UOp> {
     let kinds = [AxisKind::Local, AxisKind::Group];
     let mut threads: Vec<UOp> =
@@ -38,10 +38,9 @@ pub fn thread_order(ast: &UOp) -> Vec<UOp> {
     threads
 }
 
-/// The pass. Threads that copy together are in an order already, given by the numbers of their
-/// ranges.
-///
-/// With them come the dimensions of the grid that end where variables say.
+/// Replaces ranges by launch dimensions, and returns the shape of the launch and the grid
+/// dimensions of symbolic size. `threads` is the order of thread ranges that an earlier pass relies
+/// on; without one they are sorted by stride.
 pub(super) fn launch_dims(
     ast: &UOp,
     threads: &[u32],
@@ -49,7 +48,7 @@ pub(super) fn launch_dims(
 ) -> (UOp, Launch, Vec<(usize, UOp)>) {
     let mut launch = Launch::default();
     if !target.grid {
-        // Threads of a CPU share outputs, and whatever stores them closes their range.
+        // The stores of a kernel close the range of CPU threads.
         let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
         launch.threads =
             ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
@@ -57,8 +56,7 @@ pub(super) fn launch_dims(
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let ranges: Vec<UOp> = kernel::axes(ast);
-    // The ranges of local reduces are not closed by anyone, so they are looked for in the whole
-    // graph.
+    // No node closes the ranges of shared reductions, so the whole graph is searched.
     let mut all: Vec<UOp> = ranges;
     let order = ast.toposort();
     let mut rest: Vec<UOp> =
@@ -81,7 +79,7 @@ pub(super) fn launch_dims(
         .filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group))
         .collect();
     if threads.is_empty() {
-        // Threads that are neighbours should load what lies side by side.
+        // Adjacent threads should access adjacent addresses.
         let (accesses, _) = kernel::accesses(ast);
         locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
     } else {
@@ -93,7 +91,7 @@ pub(super) fn launch_dims(
     if map.is_empty() {
         return (ast.clone(), launch, grid);
     }
-    // Stores do not close what the launch opens.
+    // Stores do not close launch dimensions.
     let ends = |s: &UOp| {
         s.with_src(s.src().iter().filter(|r| !map.contains_key(r)).cloned().collect::<Src>())
     };
@@ -101,8 +99,7 @@ pub(super) fn launch_dims(
     (simplify(&ast.substitute(&map)), launch, grid)
 }
 
-/// Puts the ranges of the threads of a warp last, where they compute something together: those
-/// threads are the ones whose numbers are closest.
+/// Moves the thread ranges of a tensor-core warp last: the threads of a warp have adjacent numbers.
 fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R]) {
     let warp = |u: &UOp| if let Arg::Wmma { lanes, .. } = u.arg() { Some(*lanes) } else { None };
     if let Some(lanes) = order.iter().find_map(warp) {
@@ -112,7 +109,7 @@ fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R])
     }
 }
 
-/// How far apart in memory neighbours of a range are, in the accesses that happen most often.
+/// Returns the smallest stride along a range in the most frequent accesses.
 fn stride(accesses: &[Access], r: &UOp) -> i64 {
     let using = || {
         accesses.iter().filter(|a| {
@@ -131,8 +128,8 @@ fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
     UOp::new(Op::Special, DType::INDEX, Src::new(), Arg::Special { kind, dim, extent })
 }
 
-/// Gives each range a dimension, the last range the first one, since neighbours in it are
-/// neighbours in memory. Past three they share one.
+/// Assigns a dimension to each range, the first to the last range, whose neighbours are adjacent in
+/// memory. From the third on, ranges share a dimension.
 fn dims(
     ranges: &[&UOp],
     kind: SpecialKind,
@@ -143,15 +140,15 @@ fn dims(
     let mut place: Vec<Vec<&UOp>> = vec![Vec::new(); 3];
     let mut dim = 0;
     for r in ranges.iter().rev() {
-        // The last dimension takes whatever is left.
+        // The last dimension takes all remaining ranges.
         if dim < 2 && !place[dim].is_empty() {
             dim += 1;
         }
         place[dim].push(r);
         sizes[dim] *= extent(r);
     }
-    // A dimension that is too long for the device goes into the first, which is the longest on all
-    // of them.
+    // If a dimension is too long for the device, all ranges share the first, whose limit is the
+    // largest on all devices.
     if sizes.iter().zip(&most).any(|(n, m)| n > m) {
         place = vec![ranges.iter().rev().copied().collect(), Vec::new(), Vec::new()];
         sizes = [sizes.iter().product(), 1, 1];
@@ -160,7 +157,7 @@ fn dims(
         let whole = special(kind, d as u8, sizes[d]);
         let mut stride = 1usize;
         for r in list {
-            // The first in the list changes fastest.
+            // The first range of the list varies fastest.
             let mut value = whole.clone();
             if stride > 1 {
                 value = &value / stride as i64;

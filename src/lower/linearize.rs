@@ -1,11 +1,10 @@
-//! From a graph to a list: the linear program. A value is placed in the innermost loop of the
-//! ranges that it depends on, so whatever does not change inside a loop is computed outside it, and
-//! several reduces over one row become loops that follow each other.
+//! Orders a kernel graph as a linear program. Input: a kernel whose ranges are loops or the parts
+//! of CPU threads. Output: a list in which operands precede users, loops are opened and closed in
+//! order, reductions are accumulators, masked stores are inside an `If`, and index integers have a
+//! width: 32 bits if every one of them fits, else 64.
 //!
-//! In comes a kernel whose ranges are loops, or the share of a thread; out comes a list in which
-//! operands precede users, loops are opened and closed in order, reduces are accumulators, guarded
-//! stores stand in `If`s, and index integers have a width: 32 bits where every one of them fits,
-//! else 64.
+//! A value is placed in the innermost loop of the ranges that it depends on, so loop-invariant
+//! values are hoisted, and several reductions over one row become consecutive loops.
 
 use super::decompose::plain;
 use super::fma::{add_product, is_product};
@@ -19,7 +18,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// A loop, by its place in the order of nesting. The whole program is the place 0.
+/// A loop, by its number in nesting order. Block 0 is the whole program.
 pub(super) type Block = usize;
 
 pub(super) struct Loops {
@@ -37,7 +36,7 @@ impl Loops {
         for s in sink.src() {
             ranges.extend(closed(s).cloned());
         }
-        // Stores inside a kernel fill local memory.
+        // Stores inside a kernel fill shared memory.
         for u in order.iter().rev().filter(|u| matches!(u.op(), Op::Reduce | Op::Store)) {
             ranges.extend(closed(u).cloned());
         }
@@ -45,8 +44,8 @@ impl Loops {
         ranges.retain(|r| seen.insert(r.range_id()));
         let place: FxHashMap<u32, Block> =
             ranges.iter().enumerate().map(|(i, r)| (r.range_id(), i + 1)).collect();
-        // What each loop must be inside of: the other loops of every value that depends on it, and
-        // of whatever closes it.
+        // The loops that each loop must be inside of: the other loops of every value that depends
+        // on it, and of the node that closes it.
         let mut inside: Vec<BTreeSet<Block>> = vec![BTreeSet::new(); ranges.len() + 1];
         let mut relate = |blocks: &BTreeSet<Block>| {
             let list: Vec<Block> = blocks.iter().copied().collect();
@@ -54,7 +53,7 @@ impl Loops {
                 inside[w[1]].insert(w[0]);
             }
         };
-        // Many nodes have and close the same ranges.
+        // Many nodes use and close the same ranges.
         let mut known: FxHashSet<(&RangeSet, SmallVec<[Block; 8]>)> = FxHashSet::default();
         for u in order {
             let closed: SmallVec<[Block; 8]> = closed(u).map(|r| place[&r.range_id()]).collect();
@@ -68,8 +67,7 @@ impl Loops {
             }
         }
         let mut parent = vec![0; ranges.len() + 1];
-        // A loop that must be inside two others has them inside each other; the nearest is its
-        // parent.
+        // Two loops that enclose a third enclose each other; the innermost is its parent.
         for b in (1..=ranges.len()).rev() {
             let list: Vec<Block> = inside[b].iter().copied().collect();
             for w in list.windows(2) {
@@ -77,7 +75,7 @@ impl Loops {
             }
             parent[b] = list.last().copied().unwrap_or(0);
         }
-        // Parents come before what is inside them.
+        // Parents have smaller numbers than their children.
         let mut depth = vec![0; parent.len()];
         for b in 1..parent.len() {
             depth[b] = depth[parent[b]] + 1;
@@ -85,7 +83,7 @@ impl Loops {
         Loops { ranges, place, parent, depth }
     }
 
-    /// The deeper of two blocks, one of which must be inside the other.
+    /// Returns the deeper of two blocks, one of which is inside the other.
     fn deeper(&self, a: Block, b: Block) -> Block {
         if self.depth[a] >= self.depth[b] { a } else { b }
     }
@@ -95,13 +93,13 @@ impl Loops {
     }
 }
 
-/// What a reduce folds at each step: one value, or after expansion several, which stand behind its
-/// ranges.
+/// Returns the terms that a reduction combines per iteration: one, or after `unroll` several, which
+/// follow its ranges.
 pub(super) fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
     std::iter::once(&u.src()[0]).chain(u.src()[1..].iter().filter(|s| s.op() != Op::Range))
 }
 
-/// The loops that a node closes.
+/// Returns the loops that a node closes.
 fn closed(u: &UOp) -> impl Iterator<Item = &UOp> {
     let list = match u.op() {
         Op::Reduce => &u.src()[1..],
@@ -111,25 +109,25 @@ fn closed(u: &UOp) -> impl Iterator<Item = &UOp> {
     list.iter().filter(|r| r.op() == Op::Range && r.range_kind() != AxisKind::Thread)
 }
 
-/// Something to put down in a block.
+/// An entry of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Item {
-    /// A value or effect, by its place in the graph's order.
+    /// A value or effect, by its position in the topological order.
     Node(usize),
-    /// The accumulator of the reduce at that place, set to its start.
+    /// The initialization of the accumulator of the reduction at that position.
     Start(usize),
-    /// A step of the reduce at that place.
+    /// The update of the accumulator of the reduction at that position.
     Step(usize),
     /// A loop.
     Loop(Block),
 }
 
-/// What is put down where, and which item must come before which.
+/// The items of each block, and their dependencies.
 struct Items {
-    /// How many nodes the graph has.
+    /// Number of nodes of the graph.
     nodes: usize,
     members: Vec<Vec<Item>>,
-    /// Pairs of items of one block, by number.
+    /// Dependencies between items of one block, by number: the first precedes the second.
     edges: Vec<(u32, u32)>,
 }
 
@@ -151,11 +149,11 @@ impl Items {
             _ => Item::Loop(number - 3 * self.nodes),
         }
     }
-    /// Puts an item into a block.
+    /// Adds an item to a block.
     fn place(&mut self, item: Item, b: Block) {
         self.members[b].push(item);
     }
-    /// The first before the second, in the block where the ways to them part.
+    /// Orders the first item before the second, in the innermost block that contains both.
     fn edge(
         &mut self,
         loops: &Loops,
@@ -175,15 +173,15 @@ impl Items {
     }
 }
 
-/// The pass. The arguments are those of the kernel: one that simplification has left without a use
-/// keeps its slot.
+/// Orders a kernel as a linear program. `args` are the arguments of the kernel: one that
+/// simplification removed from the graph keeps its slot.
 pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     let order = ast.toposort();
     let loops = Loops::of(&order);
     let number: FxHashMap<u64, usize> =
         order.iter().enumerate().map(|(i, u)| (u.id(), i)).collect();
 
-    // Stores in a loop that runs in order.
+    // Stores in an ordered loop.
     let in_order = |s: &&UOp| {
         s.op() == Op::Store
             && s.src()[2..]
@@ -197,9 +195,9 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
     for (i, u) in order.iter().enumerate() {
         let mut b = loops.of_node(u);
         for s in u.src() {
-            // A reduce leaves the loops that it closes.
+            // The result of a reduction is outside the loops that it closes.
             if u.op() != Op::Reduce && s.op() != Op::Range {
-                // What waits for a store is outside the loops that the store closes.
+                // A barrier after a store is outside the loops that the store closes.
                 let from = if u.op() == Op::Barrier {
                     closed(s).map(|r| loops.place[&r.range_id()]).min()
                 } else {
@@ -217,7 +215,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
                 let outermost = closed(u).map(|r| loops.place[&r.range_id()]).min().unwrap_or(0);
                 b = loops.deeper(b, loops.parent[outermost]);
             }
-            // A store is in all the loops that it closes.
+            // A store is inside all the loops that it closes.
             Op::Store => {
                 for r in closed(u) {
                     b = loops.deeper(b, loops.place[&r.range_id()]);
@@ -247,7 +245,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         bodies(&order[i]).fold(closing, |b, body| loops.deeper(b, block[number[&body.id()]]))
     };
 
-    // Loops that need not run where a condition does not hold, and the reduces in them.
+    // Loops that run only where a mask holds, and the reductions in them.
     let reduces: Vec<(&UOp, Block)> = order
         .iter()
         .enumerate()
@@ -268,8 +266,8 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         gated.get(&b)
     };
 
-    // Products that nothing but a sum wants are not computed on their own, nor are choices between
-    // a value and nothing where that is known.
+    // Products that only a sum uses are fused into its update; inside a loop that runs only where a
+    // mask holds, a masked term is its value.
     let mut users = vec![0; order.len()];
     for s in order.iter().flat_map(|u| u.src()) {
         users[number[&s.id()]] += 1;
@@ -312,7 +310,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
         };
         if matches!(u.op(), Op::Reduce | Op::Scan) {
             let step = step_block(i);
-            // The accumulator of a scan is set before its loop.
+            // The accumulator of a scan is initialized before its loop.
             let start = if u.op() == Op::Scan {
                 loops.parent[loops.place[&u.src()[1].range_id()]]
             } else {
@@ -341,7 +339,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             }
         }
     }
-    // A loop begins after what says where it ends.
+    // A loop begins after its extent is computed.
     for b in 1..loops.parent.len() {
         let end = &loops.ranges[b - 1].src()[0];
         if end.op() != Op::Const {
@@ -349,7 +347,7 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
             items.edge(&loops, (Item::Node(n), block[n]), (Item::Loop(b), loops.parent[b]));
         }
     }
-    // The loops that something is in, each in its parent. Parents have smaller numbers.
+    // Loops that are not empty, each in its parent. Parents have smaller numbers.
     for b in (1..loops.parent.len()).rev() {
         if !items.members[b].is_empty() {
             items.place(Item::Loop(b), loops.parent[b]);
@@ -388,20 +386,20 @@ struct Emit<'a> {
     order: &'a [UOp],
     loops: &'a Loops,
     number: &'a FxHashMap<u64, usize>,
-    /// What index integers are.
+    /// The dtype of index integers.
     width: DType,
-    /// Products that are part of a sum.
+    /// Products that are fused into the update of a sum.
     fused: FxHashSet<u64>,
-    /// What is folded in place of a choice that is known.
+    /// The values of masked terms inside loops that run only where the mask holds.
     terms: FxHashMap<u64, UOp>,
-    /// Loops that run where a condition holds, and the condition of the one that is open.
+    /// Loops that run only where a mask holds, and the mask of the open one.
     gated: FxHashMap<Block, UOp>,
     gate: Option<UOp>,
-    /// Places that loads use.
+    /// Places of loads.
     loaded: FxHashSet<u64>,
-    /// Is this needed by no loop, where that is asked?
+    /// True for nodes that no loop uses; empty if the target does not place them last.
     late: Vec<bool>,
-    /// What each node has become in the list.
+    /// The instruction of each node.
     new: Vec<Option<UOp>>,
     list: Vec<UOp>,
     listed: IdSet,
@@ -413,7 +411,7 @@ impl Emit<'_> {
         self.list.push(u);
     }
 
-    /// Kernel arguments come first, then the share of a thread. Literals are not put down.
+    /// Emits the kernel arguments, then the part of the CPU thread. Constants are not listed.
     fn arguments(&mut self, args: &[UOp]) {
         for a in args {
             if let Some(&i) = self.number.get(&a.id()) {
@@ -442,18 +440,17 @@ impl Emit<'_> {
         }
     }
 
-    /// The dtype, with the width of index integers.
+    /// Replaces the index dtype by the width of index integers.
     fn sized(&self, dtype: DType) -> DType {
         if dtype.scalar() == DType::INDEX { self.width.vec(dtype.lanes) } else { dtype }
     }
 
-    /// Puts down the whole program.
+    /// Emits the whole program.
     fn all(&mut self, items: &mut Items, target: &Target) {
         items.edges.sort_unstable();
         items.edges.dedup();
-        // A thread of a GPU has all its registers for the loop where what is computed before it is
-        // nothing but what it needs. Threads that wait for each other have loads
-        // under way meanwhile.
+        // On a GPU, values that no loop uses are computed after the loops, so that they occupy no
+        // registers there. With barriers, loads are issued early to overlap with the waiting.
         if target.grid && !self.order.iter().any(|u| u.op() == Op::Barrier) {
             self.late = vec![true; items.nodes];
             for &(from, to) in items.edges.iter().rev() {
@@ -472,18 +469,17 @@ impl Emit<'_> {
         self.block(0, items, &mut waits);
     }
 
-    /// Puts down a block. Loops nest as deep as a kernel has axes, so recursion is bounded.
+    /// Emits a block. Loops nest as deep as a kernel has axes, so recursion is bounded.
     fn block(&mut self, b: Block, items: &Items, waits: &mut [u32]) {
-        // Among items that are ready: the order of the graph, what no loop needs after the loops,
-        // effects on memory last.
+        // Priority of ready items: topological order, then values that no loop uses, then stores.
         let urgency = |i: Item| -> (u8, usize, Item) {
             match i {
                 Item::Node(n) if self.order[n].op() == Op::Store => (2, n, i),
-                // Loads are under way while threads wait for each other.
+                // Loads are issued before threads wait for each other.
                 Item::Node(n) if self.order[n].op() == Op::Barrier => (1, n, i),
                 Item::Node(n) if self.late.get(n) == Some(&true) => (1, usize::MAX / 4 * 3 + n, i),
                 Item::Node(n) | Item::Step(n) => (0, n, i),
-                // An accumulator is set right before its loop.
+                // An accumulator is initialized right before its loop.
                 Item::Start(n) => (1, n, i),
                 Item::Loop(b) => (1, usize::MAX / 2 + b, i),
             }
@@ -508,7 +504,7 @@ impl Emit<'_> {
         }
         assert!(
             sequence.len() == members.len(),
-            "loops wait for each other in {:?}",
+            "linearize: loops depend on each other in {:?}",
             self.order.last()
         );
         for item in sequence {
@@ -525,7 +521,7 @@ impl Emit<'_> {
                         open
                     });
                     let old = &self.loops.ranges[l - 1];
-                    // Without workgroups, independent work is a loop.
+                    // Without workgroups, an output axis is a loop.
                     let kind = if old.range_kind() == AxisKind::Global {
                         AxisKind::Loop
                     } else {
@@ -565,9 +561,9 @@ impl Emit<'_> {
         }
         let u = self.order[i].clone();
         match u.op() {
-            // The value of a reduce is what its accumulator holds after the last step. The bounds
-            // of a reduce are not those of an accumulator, of which nothing is known; where a place
-            // depends on them they are put down, so that it can be seen to lie inside its buffer.
+            // The value of a reduction is that of its accumulator after the loop. An accumulator
+            // has no known bounds, so those of the reduction are emitted as a clamp where an index
+            // depends on it; the bounds proof needs them.
             Op::Reduce if u.dtype().is_int() && self.is_place(&u) => {
                 let (lo, hi) = u.bounds();
                 let bound = |b: i128| UOp::constant(b as i64, self.sized(u.dtype()));
@@ -585,7 +581,7 @@ impl Emit<'_> {
                 let at = plain(&place);
                 if let Some(open) = &open {
                     self.push(open.clone());
-                    // A load without a guard may be of the same place.
+                    // An unmasked load may have listed the same place.
                     if !self.listed.has(at.id()) {
                         self.push(at.clone());
                     }
@@ -597,7 +593,7 @@ impl Emit<'_> {
                 }
                 self.new[i] = Some(store);
             }
-            // What the open condition says need not be asked again.
+            // The mask of the open conditional is not tested again.
             Op::Load
                 if u.src()[0].src().get(2).is_some_and(|v| {
                     self.gate.as_ref().is_some_and(|g| loop_masks::follows(v, g))
@@ -623,11 +619,10 @@ impl Emit<'_> {
                 } else {
                     UOp::new(u.op(), dtype, src, u.arg().clone())
                 };
-                // The place of a guarded store is put down inside its `If`.
+                // The place of a masked store is emitted inside its `If`.
                 let guarded =
                     new.op() == Op::Index && new.src().len() > 2 && !self.loaded.contains(&u.id());
-                // Index integers of a width and others of it may have been told apart by nothing
-                // else.
+                // Two nodes may become equal when index integers get their width.
                 if !guarded && self.listed.insert(new.id()) {
                     self.push(new.clone());
                 }
@@ -636,7 +631,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Does a place in memory depend on this node?
+    /// Returns true if an index depends on this node.
     fn is_place(&self, u: &UOp) -> bool {
         self.order.iter().filter(|n| n.op() == Op::Index).any(|n| n.src()[1].toposort().contains(u))
     }

@@ -3,8 +3,8 @@
 //! loaded, so that every index stays inside its buffer whatever that memory contains, and the
 //! bounds proof is the same as for constants.
 //!
-//! The values are a buffer and not parameters of the source language, so that renderers, devices and
-//! replays need no further mechanism, and a run writes them once, not once per kernel.
+//! The values are a buffer and not parameters of the source language, so that renderers, devices
+//! and replays need no further mechanism, and a run writes them once, not once per kernel.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, UOp};

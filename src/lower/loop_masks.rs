@@ -1,30 +1,30 @@
-//! Steps of a reduce that change nothing. Where a condition does not hold, a fold of
-//! `Where(condition, x, neutral element)` gets its neutral element; if the condition
-//! is known before a loop, the loop need not run. So the taps of a convolution that fall on padding
-//! cost nothing, and inside the loop loads need no guard.
+//! Loops that run only where a mask holds. A reduction of `Where(mask, x, identity)` does not
+//! change its accumulator where the mask is false; if the mask is known before the loop, the loop
+//! is skipped. So the taps of a convolution that fall on padding cost nothing, and loads inside the
+//! loop need no mask.
 
 use super::linearize::{Block, Loops, bodies, fold_of};
 use crate::ir::{Op, UOp};
 use crate::kernel::masked_term;
 use rustc_hash::FxHashMap;
 
-/// The condition that all values of a reduce are folded under.
+/// Returns the mask that all terms of a reduction have in common.
 fn common(u: &UOp) -> Option<UOp> {
     let mut gates = bodies(u).map(|b| masked_term(fold_of(u), b).map(|g| g.0));
     let first = gates.next()??;
     gates.all(|g| g.as_ref() == Some(&first)).then_some(first)
 }
 
-/// Is a condition a part of another, so that it holds where that does?
+/// Returns true if `condition` is a conjunct of `from`, so that it holds where `from` does.
 pub(super) fn follows(condition: &UOp, from: &UOp) -> bool {
     condition == from
         || (from.op() == Op::And && from.src().iter().any(|s| follows(condition, s)))
         || (condition.op() == Op::And && condition.src().iter().all(|s| follows(s, from)))
 }
 
-/// The loops that need not run where a condition does not hold, outermost ones alone. `steps` are
-/// the reduces, each with the block of its steps; `effects` the blocks that change memory, wait for
-/// others or read what they hold.
+/// Returns the outermost loops that run only where a mask holds. `steps` are the reductions, each
+/// with the block of its update; `effects` are the blocks with stores, barriers, warp shuffles and
+/// tensor-core products.
 pub(super) fn of_loops(
     loops: &Loops,
     steps: &[(&UOp, Block)],
@@ -34,7 +34,7 @@ pub(super) fn of_loops(
     let up = |b: Block| {
         std::iter::successors(Some(b), |b| (*b > 0).then(|| loops.parent[*b])).filter(|b| *b > 0)
     };
-    // What is known of each loop so far: the condition of everything in it, or that there is none.
+    // The mask of everything in a loop so far; `None` if there is no common one.
     let mut known: FxHashMap<Block, Option<UOp>> = FxHashMap::default();
     for (reduce, step) in steps {
         let condition = common(reduce);
@@ -48,7 +48,7 @@ pub(super) fn of_loops(
     for b in effects.iter().flat_map(|b| up(*b)) {
         known.insert(b, None);
     }
-    // The condition is computed outside the loop.
+    // The mask is computed outside the loop.
     let before = |b: Block, condition: &UOp| !up(block_of(condition)).any(|c| c == b);
     let mut gated: FxHashMap<Block, UOp> = known
         .into_iter()

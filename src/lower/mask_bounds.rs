@@ -1,7 +1,7 @@
-//! Adds the bounds of the buffer to the mask of a load, where the mask does not imply them in a form
-//! that the bounds proof understands. Splitting axes can bring a mask into such a form. After this
-//! pass every masked load is proven to stay inside its buffer. Loads without a mask are left to the
-//! verifier: a mask would hide a defect there.
+//! Adds the bounds of the buffer to the mask of a load, where the mask does not imply them in a
+//! form that the bounds proof understands. Splitting axes can bring a mask into such a form. After
+//! this pass every masked load is proven to stay inside its buffer. Loads without a mask are left
+//! to the verifier: a mask would hide a defect there.
 //!
 //! ```text
 //! x[i] where m  =>  x[i] where m and 0 <= i and i < len(x)

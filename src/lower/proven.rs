@@ -17,8 +17,8 @@ use crate::ir::{AxisKind, IdSet, Op, UOp};
 use crate::target::Target;
 use crate::verify;
 
-/// The kernel with the bounds of each buffer in the masks of its loads, or why it could fault or
-/// leave its buffers.
+/// Adds the bounds of each buffer to the masks of its loads, or returns the reason why the kernel
+/// could fault or leave its buffers.
 pub fn proven(ast: &UOp) -> Result<UOp, String> {
     unoptimised(ast)?;
     ast.toposort().iter().filter(|u| u.op() == Op::Range).try_for_each(range)?;

@@ -1,9 +1,9 @@
-//! Staged loads: the tile that a load uses below its loop is copied there, into local memory or on
-//! a CPU into memory of the thread, and the load is of the copy.
+//! Copies the tiles of staged loads to shared memory, or on a CPU to memory of the thread, at the
+//! loop that the load names; the load then reads the copy.
 //!
-//! Threads of a workgroup copy together, side by side along the input, and wait for each other
-//! before the copy and after it. A guard goes with the copy, so the tile holds what the load gives
-//! where it is not valid.
+//! The threads of a workgroup copy together, adjacent threads adjacent addresses, with barriers
+//! before and after the copy. The mask of the load moves to the copy, so the tile holds the
+//! alternative value where the mask is false.
 
 use super::launch_dims::thread_order;
 use crate::dtype::DType;
@@ -13,13 +13,15 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Steps of a copy that are written out, so that their loads are on their way together.
+/// Iterations of a copy that are unrolled, so that their loads overlap.
 const TOGETHER: usize = 8;
 
-/// The pass, and the numbers of the ranges that are threads, in the order in which they copy.
+/// Builds the tiles of a kernel, and returns the ranges of its threads by number, in the order in
+/// which they copy.
 pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
-    let tiles =
-        tiles(ast, target).unwrap_or_else(|e| panic!("the optimizer stages only what can be: {e}"));
+    let tiles = tiles(ast, target).unwrap_or_else(|e| {
+        panic!("stage: the optimizer marked a load that cannot be staged: {e}")
+    });
     let threads = if target.grid { thread_order(ast) } else { Vec::new() };
     let mut next = next_range(&ast.toposort());
     let mut copies: Vec<(Vec<UOp>, UOp)> = Vec::new();
@@ -40,7 +42,7 @@ pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (tile, local) in tiles.iter().zip(&locals) {
-        // One wait for all that is copied in the same loops.
+        // One barrier for all copies in the same loops.
         let stores: Src =
             copies.iter().filter(|c| c.0 == tile.loops).map(|c| c.1.clone()).collect();
         let ready = UOp::new(Op::Barrier, DType::VOID, stores, Arg::None);

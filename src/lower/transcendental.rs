@@ -83,11 +83,11 @@ impl Val for UOp {
     }
 }
 
-/// A transcendental op written out.
+/// Expresses a transcendental op in simple ops.
 pub fn write_out(u: &UOp) -> Option<UOp> {
     let x = &u.src()[0];
     if u.dtype().scalar() == DType::F64 {
-        // The two that no language has; the others are native wherever there are doubles.
+        // No language has these two; the others are native wherever there is f64.
         return match u.op() {
             Op::Rsqrt => Some(x.const_like(1.0).binary(Op::Div, x.unary(Op::Sqrt))),
             Op::Sigmoid => Some(x.const_like(1.0).binary(Op::Div, (-x).unary(Op::Exp) + 1.0)),
@@ -114,8 +114,8 @@ pub fn write_out(u: &UOp) -> Option<UOp> {
     })
 }
 
-/// Integer power by squaring: one step for each bit of the exponent. A negative exponent gives what
-/// 1/x is toward zero.
+/// Computes an integer power by squaring, one step per bit of the exponent. A negative exponent
+/// gives 1/x rounded toward zero.
 pub fn integer_power(u: &UOp) -> UOp {
     let (x, y) = (&u.src()[0], &u.src()[1]);
     let bits = u.dtype().bits();

@@ -1,6 +1,6 @@
-//! Turns ranges of kind Upcast or Unroll into vector lanes: whatever depends on such a range becomes
-//! a vector of all its iterations. At most one range of a loop nest becomes lanes, because no value
-//! can be a vector along two ranges; `unroll` handles the others.
+//! Turns ranges of kind Upcast or Unroll into vector lanes: whatever depends on such a range
+//! becomes a vector of all its iterations. At most one range of a loop nest becomes lanes, because
+//! no value can be a vector along two ranges; `unroll` handles the others.
 //!
 //! ```text
 //! store(out[4*g + u], x[4*g + u] * 2)  closes u:Upcast of 4
