@@ -1,10 +1,10 @@
-//! DISK: a file as memory. Its bytes are read by positioned reads when they are copied to a device;
-//! until then a tensor of a file takes no memory. Kernels cannot run here.
+//! DISK: the device of tensors in files. Copying one to another device reads its bytes by
+//! positioned reads; until then it takes no memory. Kernels cannot run on `DISK`.
 //!
-//! The file is not mapped: a mapped page that its file no longer has is a signal that ends the
-//! process. A file that was cut off since it was opened is an error instead. A file that is
-//! overwritten in place gives the new bytes; one that is replaced by a rename, as `safe_save` does,
-//! keeps the old ones, because the open file is the old one.
+//! Files are not mapped: access to a mapped page that a truncated file no longer has kills the
+//! process by a signal. With positioned reads, a file that was truncated after it was opened is an
+//! error. A file that is overwritten in place yields the new bytes. A file that is replaced by a
+//! rename, as by `safe_save`, yields the old bytes, because the old file is still open.
 
 use super::buffer::as_bools;
 use super::limits;
@@ -17,10 +17,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read before a driver is given them. A multiple of every element's size.
+/// Bytes that are read per call of a driver. A multiple of every element size.
 const PIECE: usize = 16 << 20;
 
-/// The name of the device that tensors of files are on.
+/// Name of the device of tensors in files.
 pub fn device() -> DeviceName {
     DeviceName::new("DISK")
 }
@@ -41,13 +41,13 @@ impl DiskFile {
         Ok(DiskFile { path: path.to_path_buf(), file, len })
     }
 
-    /// Bytes of the file when it was opened.
+    /// Length of the file when it was opened.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Reads the bytes from `at` on. A bool is 0 or 1 for every kernel, so any other byte of one
-    /// becomes 1.
+    /// Fills `out` with the bytes from `at` on. Kernels expect bools to be 0 or 1, so any other
+    /// byte of a bool becomes 1.
     pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
         self.inside(at, out.len())?;
         self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
@@ -57,9 +57,8 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Hands `bytes` bytes from `at` on to a driver, a piece after the other with its distance from
-    /// `at`.
-    pub(crate) fn hand_over(
+    /// Passes `bytes` bytes from `at` on to a driver, in pieces with their offsets from `at`.
+    pub(crate) fn read_pieces(
         &self,
         at: usize,
         dtype: DType,
@@ -81,7 +80,7 @@ impl DiskFile {
             Some(end) if end <= self.len => Ok(()),
             _ => Err(Error::Io {
                 path: self.path.clone(),
-                msg: format!("{bytes} bytes at {at} leave a file of {}", self.len),
+                msg: format!("{bytes} bytes at {at} are outside a file of {} bytes", self.len),
             }),
         }
     }
@@ -89,7 +88,7 @@ impl DiskFile {
     fn failed(&self, e: std::io::Error) -> Error {
         let now = self.file.metadata().map_or(0, |m| m.len());
         let msg = if e.kind() == ErrorKind::UnexpectedEof {
-            format!("the file has been cut to {now} bytes since it was opened with {}", self.len)
+            format!("the file was truncated to {now} bytes after it was opened with {}", self.len)
         } else {
             e.to_string()
         };
@@ -103,7 +102,7 @@ mod tests {
     use crate::device::testing::TempDir;
 
     #[test]
-    fn a_file_is_read_and_that_it_shrinks_is_an_error() {
+    fn truncation_after_open_is_an_error() {
         let dir = TempDir::new("disk");
         let path = dir.path().join("a");
         let content: Vec<u8> = (0..PIECE + 5).map(|i| (i * 7 % 251) as u8).collect();
@@ -117,7 +116,7 @@ mod tests {
         assert_eq!(flags, [1; 4]);
         let handed = |at: usize, dtype: DType, bytes: usize| {
             let mut out = Vec::new();
-            let taken = m.hand_over(at, dtype, bytes, &mut |from, piece| {
+            let taken = m.read_pieces(at, dtype, bytes, &mut |from, piece| {
                 assert_eq!(from, out.len());
                 out.extend_from_slice(piece);
                 Ok(())
@@ -133,14 +132,14 @@ mod tests {
         );
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         let e = m.read(0, DType::U8, &mut all).unwrap_err().to_string();
-        assert!(e.contains("cut to 10 bytes"), "{e}");
+        assert!(e.contains("truncated to 10 bytes"), "{e}");
         assert_eq!(handed(0, DType::U8, 20).unwrap_err().to_string(), e);
     }
 
-    /// A file that another thread cuts and fills again while it is read: an error or old and new
-    /// bytes, and no signal.
+    /// Another thread truncates and rewrites the file during reads: an error or valid bytes, and no
+    /// signal.
     #[test]
-    fn a_file_that_is_cut_while_it_is_read_is_no_signal() {
+    fn truncation_during_a_read_is_no_signal() {
         let dir = TempDir::new("disk-cut");
         let path = dir.path().join("a");
         let content = vec![7u8; 1 << 20];
@@ -164,7 +163,7 @@ mod tests {
                 match m.read(0, DType::U8, &mut out) {
                     Ok(()) => whole += 1,
                     Err(e) => {
-                        assert!(e.to_string().contains("has been cut"), "{e}");
+                        assert!(e.to_string().contains("was truncated"), "{e}");
                         errors += 1;
                     }
                 }
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_an_error() {
+    fn only_regular_files_are_opened() {
         let dir = TempDir::new("disk-bad");
         assert!(
             DiskFile::open(dir.path())

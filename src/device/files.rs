@@ -1,9 +1,9 @@
 //! Atomic file writes: the content goes to a temporary file beside the target, which a rename then
 //! replaces.
 //!
-//! Whenever the process is killed, the target holds the old or the new content. A kill can leave the
-//! temporary file behind, whose name is `.NAME.PROCESS.RANDOM.tmp`. A process holds a lock on its
-//! temporary file, which the system releases when the process ends; the next write to the same
+//! Whenever the process is killed, the target holds the old or the new content. A kill can leave
+//! the temporary file behind, whose name is `.NAME.PROCESS.RANDOM.tmp`. A process holds a lock on
+//! its temporary file, which the system releases when the process ends; the next write to the same
 //! target removes temporary files without a lock.
 
 use crate::error::{Error, Result};

@@ -1,11 +1,11 @@
-//! What memory is left, and allocations that fail instead of ending the process. In comes a size
-//! that a user, a file or a header named; out comes memory, or `Error::OutOfMemory` that names the
-//! limit.
+//! Memory limits, and host allocations that fail with an error instead of aborting. The input is a
+//! size from a user, a file or a header; the output is memory, or `Error::OutOfMemory` that names
+//! the limit.
 //!
-//! The system promises more than it has, so an allocation that succeeds may end in a kill when it
-//! is written. A large one is therefore compared with what is left first: of `RLIMIT_AS`, of the
-//! memory limit of each cgroup (v1 and v2) that the process is in, and of the machine. Small ones
-//! are counted until they make up a large one.
+//! The system overcommits, so a process can be killed when it writes to memory that was allocated
+//! successfully. Therefore a large allocation is first compared with what `RLIMIT_AS`, the memory
+//! limit of each cgroup (v1 and v2) of the process, and the machine leave. Small allocations are
+//! added up and checked together.
 
 use crate::dtype::{self, Element};
 use crate::error::{Error, Result};
@@ -14,23 +14,22 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of allocations between two looks at the limits. Reading them takes some 50 µs, and writing
-/// 16 MiB some 5 ms.
+/// Bytes of allocations between two reads of the limits. Reading them takes about 50 µs, writing
+/// 16 MiB about 5 ms.
 pub(in crate::device) const STEP: usize = 16 << 20;
 
-/// Bytes that a large allocation leaves to everything else: small allocations of the compiler
-/// cannot fail.
+/// Bytes that large allocations leave free: small allocations of the compiler cannot fail.
 const RESERVE: u64 = 96 << 20;
 
-/// Bytes that may still be taken, and what says so.
+/// Bytes available under a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) bytes: u64,
-    /// The limit, for people: its name and how much it is.
+    /// Name and value of the limit, for error messages.
     pub(crate) limit: String,
 }
 
-/// Checks that so many bytes more are within every limit.
+/// Checks that an allocation is within every limit.
 pub(crate) fn check(bytes: usize) -> Result<()> {
     static SINCE: AtomicUsize = AtomicUsize::new(0);
     let since = SINCE.fetch_add(bytes.min(STEP), Ordering::Relaxed).saturating_add(bytes);
@@ -44,28 +43,28 @@ pub(crate) fn check(bytes: usize) -> Result<()> {
 fn fits(bytes: usize, left: Option<Left>) -> Result<()> {
     match left {
         Some(left) if (bytes as u64).saturating_add(RESERVE) > left.bytes => {
-            Err(refused(bytes, &format!("{}, {} bytes of it are left", left.limit, left.bytes)))
+            Err(refused(bytes, &format!("{}, {} bytes are available", left.limit, left.bytes)))
         }
         _ => Ok(()),
     }
 }
 
-/// The error of an allocation, with the limit that it does not fit in.
+/// The error of an allocation that exceeds a limit.
 fn refused(asked: usize, why: &str) -> Error {
     Error::OutOfMemory { device: format!("CPU ({why})"), asked, held: super::memory::held_bytes() }
 }
 
-/// The error of an allocation that the system refused: with the limit if there is one.
+/// The error of an allocation that the system refused, with the limit if there is one.
 pub(crate) fn out_of_memory(asked: usize) -> Error {
     match left() {
         Some(left) if asked as u64 > left.bytes => {
-            refused(asked, &format!("{}, {} bytes of it are left", left.limit, left.bytes))
+            refused(asked, &format!("{}, {} bytes are available", left.limit, left.bytes))
         }
         _ => Error::OutOfMemory { device: "CPU".into(), asked, held: super::memory::held_bytes() },
     }
 }
 
-/// A vector with room for so many elements.
+/// Allocates an empty vector of a capacity.
 pub(crate) fn vec<T>(len: usize) -> Result<Vec<T>> {
     let bytes = len.saturating_mul(size_of::<T>());
     check(bytes)?;
@@ -74,34 +73,34 @@ pub(crate) fn vec<T>(len: usize) -> Result<Vec<T>> {
     Ok(out)
 }
 
-/// Bytes to be filled.
+/// Allocates zeroed bytes.
 pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
     let mut out = vec(bytes)?;
     out.resize(bytes, 0);
     Ok(out)
 }
 
-/// A copy of a slice.
+/// Copies a slice.
 pub(crate) fn copied<T: Copy>(from: &[T]) -> Result<Vec<T>> {
     let mut out = vec(from.len())?;
     out.extend_from_slice(from);
     Ok(out)
 }
 
-/// The elements that bytes store, as by [`dtype::from_bytes`].
+/// Converts bytes to elements, as [`dtype::from_bytes`] does.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     check(bytes.len())?;
     dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))
 }
 
-/// Heap bytes of a vector of `bytes` bytes, without its header. `malloc` adds 8 bytes, rounds up to
-/// a multiple of 16 and gives 32 at least.
+/// Heap bytes of an allocation: `malloc` adds 8 bytes, rounds up to a multiple of 16, and allocates
+/// at least 32.
 pub(crate) fn heap_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes.saturating_add(8 + 15).max(32) / 16 * 16 }
 }
 
-/// Bytes that are written one after the other, where how many is not known before. Memory that does
-/// not fit is an error of the writer, from which [`io_error`] takes the error that names the limit.
+/// A growing byte buffer. Exceeding a memory limit is an error of the writer, from which
+/// [`io_error`] recovers the `Error::OutOfMemory`.
 #[derive(Default)]
 pub(crate) struct Growing(pub(crate) Vec<u8>);
 
@@ -109,7 +108,7 @@ impl Write for Growing {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let needed = self.0.len().saturating_add(bytes.len());
         if needed > self.0.capacity() {
-            // The old memory is there until the new one is filled.
+            // Old and new memory exist together while the bytes are copied.
             let capacity = needed.max(self.0.capacity().saturating_mul(2));
             check(capacity).map_err(std::io::Error::other)?;
             let more = capacity - self.0.len();
@@ -125,17 +124,17 @@ impl Write for Growing {
     }
 }
 
-/// The error of reading or writing a file.
+/// Converts an error of reading or writing a file.
 pub(crate) fn io_error(path: &Path, e: std::io::Error) -> Error {
     e.downcast::<Error>()
         .unwrap_or_else(|e| Error::Io { path: path.to_path_buf(), msg: e.to_string() })
 }
 
-/// Opens a regular file, with its length. A pipe could be waited for without end, and `/dev/zero`
-/// be read without end.
+/// Opens a regular file and returns its length. Opening a pipe could block forever, and reading
+/// `/dev/zero` would not end.
 pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
     let io = |e: std::io::Error| io_error(path, e);
-    // Looked at before it is opened: opening a pipe waits for a writer.
+    // Checked before opening: opening a pipe waits for a writer.
     if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Err(Error::Io { path: path.to_path_buf(), msg: "is not a regular file".into() });
     }
@@ -144,24 +143,24 @@ pub(crate) fn open_file(path: &Path) -> Result<(File, u64)> {
     Ok((file, len))
 }
 
-/// The content of a file.
+/// Reads a file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     let io = |e: std::io::Error| io_error(path, e);
     let (file, len) = open_file(path)?;
     let mut out =
         vec(usize::try_from(len).map_err(|_| io(std::io::ErrorKind::FileTooLarge.into()))?)?;
-    // What is appended meanwhile is not read.
+    // Bytes that are appended meanwhile are not read.
     file.take(len).read_to_end(&mut out).map_err(io)?;
     Ok(out)
 }
 
-/// The tightest limit of the process.
+/// The limit that leaves the fewest bytes.
 pub(crate) fn left() -> Option<Left> {
     let cgroups = cgroups(&|path: &Path| std::fs::read_to_string(path).ok());
     address_space().into_iter().chain(cgroups).chain(machine()).min_by_key(|l| l.bytes)
 }
 
-/// The address space that `ulimit -v` leaves.
+/// Address space that `ulimit -v` leaves.
 fn address_space() -> Option<Left> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a struct of the right type, which the call fills.
@@ -185,7 +184,7 @@ fn address_space() -> Option<Left> {
     })
 }
 
-/// What the machine has available, with what it could free and swap.
+/// Memory that the machine has available, with reclaimable memory and swap.
 fn machine() -> Option<Left> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let field = |name: &str| -> Option<u64> {
@@ -196,7 +195,7 @@ fn machine() -> Option<Left> {
     Some(Left { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
 }
 
-/// What the cgroups of the process leave, innermost first. `read` gives the text of a file.
+/// Bytes that the cgroups of the process leave, innermost first. `read` returns the text of a file.
 fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
     let Some(list) = read(Path::new("/proc/self/cgroup")) else { return Vec::new() };
     let mut found = Vec::new();
@@ -216,8 +215,7 @@ fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
         } else {
             continue;
         };
-        // Inside a container the path may be that of the host, while the root is the container's
-        // own.
+        // In a container, the path may be the host's while the root is the container's.
         let full = PathBuf::from(root).join(path.trim_start_matches('/'));
         let groups = full.ancestors().take_while(|p| p.starts_with(root));
         found.extend(groups.filter_map(|group| of_group(group, names, read)));
@@ -225,14 +223,14 @@ fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
     found
 }
 
-/// What one cgroup leaves, where it has a limit.
+/// Bytes that one cgroup leaves, if it has a limit.
 fn of_group(
     group: &Path,
     [limit, usage, reclaimable]: [&str; 3],
     read: &dyn Fn(&Path) -> Option<String>,
 ) -> Option<Left> {
     let number = |name: &str| read(&group.join(name))?.trim().parse::<u64>().ok();
-    // `max`, and on v1 a number near 2^63, mean that there is none.
+    // `max`, or on v1 a number near 2^63, means no limit.
     let all = number(limit).filter(|n| *n < 1 << 60)?;
     let used = number(usage)?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
@@ -277,7 +275,7 @@ mod tests {
             v1,
             [(0, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes is 800 bytes".to_string())]
         );
-        // A path of the host inside a container: the root is the container's.
+        // In a container: the path is the host's, the root the container's.
         let inside = found(&[
             ("/proc/self/cgroup", "0::/host/path\n"),
             ("/sys/fs/cgroup/memory.max", "700"),

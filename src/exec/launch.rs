@@ -126,7 +126,7 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
             Ok(())
         }
         (Memory::Remote(r), Memory::Disk(file)) => {
-            file.hand_over(f.offset, to.dtype(), bytes, &mut |at, piece| {
+            file.read_pieces(f.offset, to.dtype(), bytes, &mut |at, piece| {
                 r.write(t.offset + at, piece)
             })
         }

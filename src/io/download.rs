@@ -17,8 +17,9 @@ impl Tensor {
     /// Downloads a file once and returns its bytes on `DISK`, as [`from_file`](Self::from_file)
     /// does. The file stays in the folder that `PICO_DATA` names and is not downloaded again.
     ///
-    /// The scheme is `https`, `http` or `file`. A redirect from `https` to `http` is refused, and so
-    /// is a file of more than 16 GiB. `https` and `http` need the feature `download` of this crate.
+    /// The scheme is `https`, `http` or `file`. A redirect from `https` to `http` is refused, and
+    /// so is a file of more than 16 GiB. `https` and `http` need the feature `download` of this
+    /// crate.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -1,13 +1,14 @@
-//! State: names with tensors, and the files that keep them.
+//! State dicts, file formats and downloads.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `dict` | [`StateDict`]: tensors under dotted names, and how they are put into a model |
-//! | `safetensors` | [`safe_load`] (nothing read before it is used) and [`safe_save`] |
+//! | `state_dict` | [`StateDict`]: tensors by dotted name, and loading them into a model |
+//! | `safetensors`, `json` | [`safe_load`] (lazy) and [`safe_save`] |
 //! | `npy`, `zip` | NumPy's [`npy_load`], [`npy_save`], [`npz_load`] and [`npz_save`] |
+//! | `download` | [`Tensor::from_url`](crate::Tensor::from_url), the folder of downloads |
 //!
-//! Every loader takes any bytes whatever: what is not valid is an [`Error`](crate::Error) that says
-//! what is wrong and where, and nothing is allocated on the word of a header alone.
+//! Loaders trust no file: malformed input is an [`Error`](crate::Error) that says what is wrong and
+//! where, and allocations are limited by the bytes of the file, not by what its header declares.
 
 pub(crate) mod download;
 mod json;
@@ -26,23 +27,21 @@ pub use npy::{
 pub use safetensors::{safe_load, safe_load_bytes, safe_load_metadata, safe_save, safe_to_bytes};
 pub use state_dict::StateDict;
 
-/// No array of a file has more axes: NumPy's limit, and far past any use.
+/// Axes of an array in a file at most: NumPy's limit.
 const MOST_AXES: usize = 64;
 
-/// How many elements a shape has, if they take exactly so many bytes.
+/// The number of elements of a shape. An error unless they take exactly `bytes` bytes.
 pub(crate) fn elements(
     dtype: DType,
     shape: &[usize],
     bytes: usize,
 ) -> crate::Result<usize, String> {
     if shape.len() > MOST_AXES {
-        return Err(format!("it has {} axes, and at most {MOST_AXES} are read", shape.len()));
+        return Err(format!("{} axes; at most {MOST_AXES} are supported", shape.len()));
     }
     let len = checked_numel("shape", shape).map_err(|e| e.to_string())?;
     if len.checked_mul(dtype.itemsize()) != Some(bytes) {
-        return Err(format!(
-            "{dtype} of shape {shape:?} does not take the {bytes} bytes that are there"
-        ));
+        return Err(format!("{dtype} of shape {shape:?} does not take the {bytes} bytes given"));
     }
     Ok(len)
 }

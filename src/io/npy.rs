@@ -1,7 +1,7 @@
-//! NumPy's files: `.npy` is one array, `.npz` a zip archive of them.
+//! NumPy's files: `.npy` is one array, `.npz` a zip archive of arrays.
 //!
-//! Numbers and bools of either byte order, in C or Fortran order, are read. Arrays of Python
-//! objects are refused: they are pickles, and reading a pickle runs whatever code it names.
+//! Numbers and bools of either byte order are read, in C or Fortran order. Arrays of Python objects
+//! are refused: reading a pickle can run arbitrary code.
 
 use super::zip::Writer;
 use super::{StateDict, elements, zip};
@@ -14,10 +14,10 @@ use std::path::Path;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// No header of numbers is longer: the longest shape takes some 1,400 bytes.
+/// Bytes of a header at most. The header of the longest shape has about 1,400 bytes.
 const MOST_HEADER: u64 = 1 << 20;
 
-/// What the format calls each dtype, without the byte order.
+/// The format's name of each dtype, without the byte order.
 const NAMES: [(&str, DType); 12] = [
     ("b1", DType::BOOL),
     ("i1", DType::I8),
@@ -33,13 +33,11 @@ const NAMES: [(&str, DType); 12] = [
     ("f8", DType::F64),
 ];
 
-/// The array of a `.npy` file, on the default device.
+/// Loads the array of a `.npy` file, on the default device.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{npy_load, npy_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{npy_load, npy_save};
 /// let path = std::env::temp_dir().join(format!("doc-{}.npy", std::process::id()));
 /// npy_save(&path, &Tensor::new([[1i16, 2], [3, 4]]))?;
 /// assert_eq!(npy_load(&path)?.to_vec::<i16>()?, [1, 2, 3, 4]);
@@ -52,13 +50,11 @@ pub fn npy_load(path: impl AsRef<Path>) -> Result<Tensor> {
     parse(&path.display().to_string(), &mut BufReader::new(file), len)
 }
 
-/// The array of a `.npy` file that is in memory.
+/// Loads the array of a `.npy` file that is in memory.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{npy_load_bytes, npy_to_bytes},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{npy_load_bytes, npy_to_bytes};
 /// let file = npy_to_bytes(&Tensor::new([1i16, 2]))?;
 /// assert_eq!(npy_load_bytes(&file)?.to_vec::<i16>()?, [1, 2]);
 /// # Ok::<(), picograd::Error>(())
@@ -67,14 +63,12 @@ pub fn npy_load_bytes(bytes: &[u8]) -> Result<Tensor> {
     parse("npy", &mut &*bytes, bytes.len() as u64)
 }
 
-/// Computes a tensor and writes it to a `.npy` file. An old file is exchanged whole, as by
+/// Computes a tensor and writes it to a `.npy` file, which is replaced atomically, as by
 /// [`safe_save`](super::safe_save).
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{npy_load, npy_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{npy_load, npy_save};
 /// let path = std::env::temp_dir().join(format!("doc-save-{}.npy", std::process::id()));
 /// npy_save(&path, &Tensor::new([1i16, 2]))?;
 /// assert_eq!(npy_load(&path)?.shape(), [2]);
@@ -90,10 +84,11 @@ pub fn npy_save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     })
 }
 
-/// What [`npy_save`] writes, in memory.
+/// Returns the bytes that [`npy_save`] writes.
 ///
 /// ```
-/// use picograd::{Tensor, io::npy_to_bytes};
+/// use picograd::Tensor;
+/// use picograd::io::npy_to_bytes;
 /// assert_eq!(npy_to_bytes(&Tensor::new([1i16, 2]))?[..6], *b"\x93NUMPY");
 /// # Ok::<(), picograd::Error>(())
 /// ```
@@ -105,22 +100,22 @@ pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What a `.npy` file has before the elements of a tensor.
+/// The header of a `.npy` file, up to the elements.
 fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let Some((name, _)) = NAMES.iter().find(|(_, d)| *d == dtype) else {
-        let msg = format!("NumPy has no {dtype}; cast to f32 first, or write safetensors");
+        let msg = format!("NumPy has no {dtype}; cast to f32 first, or use safe_save");
         return Err(Error::DType { op: "npy_save", msg });
     };
     let order = if dtype.itemsize() == 1 { '|' } else { '<' };
     let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
-    // A tuple of one element has a comma in it.
+    // Python writes a tuple of one element with a comma.
     let comma = if sizes.len() == 1 { "," } else { "" };
     let text = format!(
         "{{'descr': '{order}{name}', 'fortran_order': False, 'shape': ({}{comma}), }}",
         sizes.join(", ")
     );
-    // With its end of line the header fills whole lines of 64 bytes, so that the data is aligned.
+    // Header and newline fill a multiple of 64 bytes, which aligns the data.
     let wide = text.len() + 11 > usize::from(u16::MAX);
     let before = if wide { 12 } else { 10 };
     let len = (before + text.len() + 1).next_multiple_of(64) - before;
@@ -136,13 +131,11 @@ fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The arrays of a `.npz` file by name, on the default device.
+/// Loads the arrays of a `.npz` file by name, on the default device.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, npz_load, npz_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, npz_load, npz_save};
 /// let path = std::env::temp_dir().join(format!("doc-load-{}.npz", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// npz_save(&path, &state, false)?;
@@ -154,13 +147,11 @@ pub fn npz_load(path: impl AsRef<Path>) -> Result<StateDict> {
     unpack(&path.as_ref().display().to_string(), &limits::read_file(path.as_ref())?)
 }
 
-/// The arrays of a `.npz` file that is in memory.
+/// Loads the arrays of a `.npz` file that is in memory.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, npz_load_bytes, npz_to_bytes},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, npz_load_bytes, npz_to_bytes};
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// let file = npz_to_bytes(&state, true)?;
 /// assert_eq!(npz_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
@@ -170,14 +161,12 @@ pub fn npz_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     unpack("npz", bytes)
 }
 
-/// Computes tensors and writes them to a `.npz` file, deflated if asked. An old file is exchanged
-/// whole.
+/// Computes tensors and writes them to a `.npz` file, which is replaced atomically. `compress`
+/// deflates the arrays.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, npz_load, npz_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, npz_load, npz_save};
 /// let path = std::env::temp_dir().join(format!("doc-save-{}.npz", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// npz_save(&path, &state, true)?;
@@ -190,13 +179,11 @@ pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Re
     files::write(path.as_ref(), |out| pack(path.as_ref(), state, compress, out))
 }
 
-/// What [`npz_save`] writes, in memory.
+/// Returns the bytes that [`npz_save`] writes.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, npz_to_bytes},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, npz_to_bytes};
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// assert_eq!(npz_to_bytes(&state, false)?[..2], *b"PK");
 /// # Ok::<(), picograd::Error>(())
@@ -221,27 +208,27 @@ fn pack(path: &Path, state: &StateDict, compress: bool, out: &mut dyn Write) -> 
 fn unpack(at: &str, bytes: &[u8]) -> Result<StateDict> {
     let mut state = StateDict::new();
     let entries = zip::entries(at, bytes)?;
-    // All of what the directory declares fits into memory before anything is inflated.
+    // The sum of the declared sizes is checked against the memory limits before inflating.
     limits::check(entries.iter().map(|e| e.size).fold(0, usize::saturating_add))?;
     for entry in entries {
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_string();
         let mut content = entry.content();
         let array = parse(&format!("{at}: {}", entry.name), &mut content, entry.size as u64);
-        // An archive that lies about an entry is the cause of an array that cannot be read.
+        // A wrong size or checksum of the entry is the better explanation of a malformed array.
         if matches!(array, Ok(_) | Err(Error::Format { .. })) {
             content.finish(at)?;
         }
         if state.insert(name, array?).is_some() {
             return Err(Error::Format {
                 at: at.to_string(),
-                msg: format!("{} is there twice", entry.name),
+                msg: format!("{} appears twice", entry.name),
             });
         }
     }
     Ok(state)
 }
 
-/// Reads an array from a file of the given length directly into the memory of its tensor.
+/// Reads an array from a file of `size` bytes directly into the memory of its tensor.
 fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
     let wrong = |msg: String| Error::Format {
         at: at.to_string(),
@@ -251,7 +238,6 @@ fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
     let head = header(&text).map_err(wrong)?;
     let bytes = usize::try_from(left).map_err(|e| wrong(e.to_string()))?;
     let len = elements(head.dtype, &head.shape, bytes).map_err(wrong)?;
-    // Tensors that nothing else names are on the default device.
     let device = Device::default_name();
     let buffer = Buffer::filled(&device, head.dtype, len, |out| {
         from.read_exact(out).map_err(|e| wrong(format!("its elements: {e}")))?;
@@ -264,17 +250,17 @@ fn parse(at: &str, from: &mut dyn Read, size: u64) -> Result<Tensor> {
     if !head.fortran {
         return flat.try_reshape(head.shape);
     }
-    // The first axis runs fastest: these are the elements of the array with its axes in reverse.
+    // In Fortran order the first axis has unit stride: the elements are those of the transpose.
     let axes: Vec<isize> = (0..head.shape.len() as isize).rev().collect();
     let reversed: Vec<usize> = head.shape.iter().rev().copied().collect();
     flat.try_reshape(reversed)?.try_permute(axes)
 }
 
-/// The header's text, and how many bytes follow it.
+/// Returns the text of the header and the number of bytes after it.
 fn split(from: &mut dyn Read, size: u64) -> Result<(String, u64), String> {
     fn take<const N: usize>(from: &mut dyn Read) -> Result<[u8; N], String> {
         let mut out = [0; N];
-        from.read_exact(&mut out).map_err(|_| "it ends in the middle of the header".to_string())?;
+        from.read_exact(&mut out).map_err(|_| "it ends inside the header".to_string())?;
         Ok(out)
     }
     let magic: [u8; 6] = take(from).map_err(|_| "it does not begin with \\x93NUMPY")?;
@@ -285,14 +271,14 @@ fn split(from: &mut dyn Read, size: u64) -> Result<(String, u64), String> {
     let (len, before) = match version[0] {
         1 => (u64::from(u16::from_le_bytes(take(from)?)), 10),
         2 | 3 => (u64::from(u32::from_le_bytes(take(from)?)), 12),
-        other => return Err(format!("its version is {other}, and 1 to 3 are known")),
+        other => return Err(format!("version {other}; versions 1 to 3 are supported")),
     };
-    let left = size.checked_sub(before + len).ok_or("it ends in the middle of the header")?;
+    let left = size.checked_sub(before + len).ok_or("it ends inside the header")?;
     if len > MOST_HEADER {
-        return Err(format!("its header has {len} bytes, and at most {MOST_HEADER} are read"));
+        return Err(format!("its header has {len} bytes, more than the limit of {MOST_HEADER}"));
     }
     let mut text = vec![0; len as usize];
-    from.read_exact(&mut text).map_err(|_| "it ends in the middle of the header")?;
+    from.read_exact(&mut text).map_err(|_| "it ends inside the header")?;
     Ok((String::from_utf8(text).map_err(|_| "its header is not text")?, left))
 }
 
@@ -317,7 +303,7 @@ fn header(text: &str) -> Result<Head, String> {
         rest = after
             .trim_start()
             .strip_prefix(':')
-            .ok_or_else(|| format!("there is no value for {key:?}"))?
+            .ok_or_else(|| format!("no value for {key:?}"))?
             .trim_start();
         let twice = match key {
             "descr" => {
@@ -343,7 +329,7 @@ fn header(text: &str) -> Result<Head, String> {
                     .and_then(|r| r.split_once(')'))
                     .ok_or("its shape is not a tuple")?;
                 rest = after;
-                // Old versions of Python wrote a long as 3L.
+                // Python 2 wrote a long as 3L.
                 let size = |s: &str| {
                     s.trim()
                         .trim_end_matches('L')
@@ -376,13 +362,13 @@ fn header(text: &str) -> Result<Head, String> {
     Ok(Head { dtype, big, fortran, shape: shape.ok_or("its header has no shape")? })
 }
 
-/// A string in either quotes, without escapes, and what follows it.
+/// Splits off a string in single or double quotes, without escapes.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split_once(quote)
 }
 
-/// The dtype of a descr such as `<f4`, and whether its bytes are in reverse.
+/// Returns the dtype of a descr such as `<f4`, and whether it is big-endian.
 fn dtype(kind: &str) -> Result<(DType, bool), String> {
     let (big, name) = match kind.split_at_checked(1) {
         Some(("<" | "|" | "=", name)) => (false, name),

@@ -1,8 +1,8 @@
-//! safetensors: eight bytes of length, a JSON header, then the bytes of all tensors without a gap.
+//! safetensors: an eight-byte length, a JSON header, then the bytes of all tensors without gaps.
 //!
-//! Loading reads the header alone. The tensors are on the `DISK` device: parts of the open file
-//! that take no memory until they are brought to a device. Whatever a hostile file says, sizes are
-//! checked without overflow before anything is allocated.
+//! Loading reads only the header. The tensors are on the device `DISK`: parts of the open file that
+//! take no memory until they are copied to another device. Sizes of a malformed file are checked
+//! without overflow before any allocation.
 
 use super::json::{Fields, Ignored, Object};
 use super::{StateDict, elements};
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// The format allows no longer header.
+/// Bytes of a header at most, by the format.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// What the format calls each dtype.
+/// The format's name of each dtype.
 const NAMES: [(&str, DType); 15] = [
     ("F64", DType::F64),
     ("F32", DType::F32),
@@ -38,21 +38,19 @@ const NAMES: [(&str, DType); 15] = [
     ("BOOL", DType::BOOL),
 ];
 
-/// The tensors of a file, in the order of its header, on `DISK`. The file stays open as long as one
-/// of them lives.
+/// Loads the tensors of a file, in the order of its header, on `DISK`. The file stays open while
+/// one of them is alive.
 ///
-/// A bool is true where its byte is not zero.
+/// A bool is true if its byte is not zero.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, safe_load, safe_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, safe_load, safe_save};
 /// let path = std::env::temp_dir().join(format!("doc-{}.safetensors", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// safe_save(&path, &state, &[("epoch", "3")])?;
 ///
-/// let loaded = safe_load(&path)?; // reads the header alone
+/// let loaded = safe_load(&path)?; // reads only the header
 /// let weight = loaded.require("weight")?;
 /// assert_eq!(weight.device().as_str(), "DISK");
 /// assert_eq!((weight.to("CPU") * 2.0).to_vec::<f32>()?, [2.0, 4.0]);
@@ -68,13 +66,11 @@ pub fn safe_load(path: impl AsRef<Path>) -> Result<StateDict> {
     header.entries.into_iter().map(tensor).collect()
 }
 
-/// The texts that a file carries beside its tensors.
+/// Loads the metadata of a file.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, safe_load_metadata, safe_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, safe_load_metadata, safe_save};
 /// let path =
 ///     std::env::temp_dir().join(format!("doc-texts-{}.safetensors", std::process::id()));
 /// safe_save(&path, &StateDict::new(), &[("epoch", "3")])?;
@@ -86,13 +82,11 @@ pub fn safe_load_metadata(path: impl AsRef<Path>) -> Result<BTreeMap<String, Str
     Ok(open(path.as_ref())?.1.metadata)
 }
 
-/// The tensors of a file that is in memory, on the default device.
+/// Loads the tensors of a file that is in memory, on the default device.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, safe_load_bytes, safe_to_bytes},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, safe_load_bytes, safe_to_bytes};
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// let file = safe_to_bytes(&state, &[])?;
 /// assert_eq!(safe_load_bytes(&file)?.require("weight")?.to_vec::<f32>()?, [1.0, 2.0]);
@@ -109,15 +103,13 @@ pub fn safe_load_bytes(bytes: &[u8]) -> Result<StateDict> {
     parse(at, header, data.len())?.entries.into_iter().map(tensor).collect()
 }
 
-/// Computes the tensors and writes them to a file, with texts beside them. The file is exchanged
-/// whole: after an error or a kill at any moment it is the old one or the new one. Tensors of the
-/// old file keep its bytes.
+/// Computes the tensors and writes them to a file, with metadata. The file is replaced atomically:
+/// after an error or a kill it is the old or the new one. Tensors on `DISK` of the old file keep
+/// its bytes.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::state::{StateDict, safe_load, safe_save},
-/// };
+/// use picograd::Tensor;
+/// use picograd::io::{StateDict, safe_load, safe_save};
 /// let path =
 ///     std::env::temp_dir().join(format!("doc-save-{}.safetensors", std::process::id()));
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
@@ -135,13 +127,13 @@ pub fn safe_save(
     files::write(path.as_ref(), |out| plan.write(path.as_ref(), out))
 }
 
-/// What [`safe_save`] writes, in memory.
+/// Returns the bytes that [`safe_save`] writes.
 ///
 /// ```
-/// use picograd::{Tensor, nn::state::{StateDict, safe_to_bytes}};
+/// use picograd::{Tensor, io::{StateDict, safe_to_bytes}};
 /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
 /// let file = safe_to_bytes(&state, &[])?;
-/// assert_eq!(file.len() as u64 - 8 - 8, u64::from_le_bytes(file[..8].try_into().unwrap())); // a length, the header, two numbers
+/// assert_eq!(file.len() as u64 - 8 - 8, u64::from_le_bytes(file[..8].try_into().unwrap()));
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn safe_to_bytes(state: &StateDict, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
@@ -152,14 +144,14 @@ pub fn safe_to_bytes(state: &StateDict, metadata: &[(&str, &str)]) -> Result<Vec
     Ok(bytes)
 }
 
-/// A tensor of the header, checked: its elements lie inside the data.
+/// A validated tensor of the header: its bytes lie inside the data.
 struct Entry {
     name: String,
     dtype: DType,
     shape: Vec<usize>,
-    /// Bytes from the start of the data.
+    /// Byte offset from the start of the data.
     at: usize,
-    /// Elements.
+    /// Number of elements.
     len: usize,
 }
 
@@ -187,7 +179,7 @@ fn wrong<T>(at: &str, msg: impl std::fmt::Display) -> Result<T> {
     Err(Error::Format { at: at.to_string(), msg: format!("not a valid safetensors file: {msg}") })
 }
 
-/// The length of the header, which leaves room for itself in a file of `len` bytes.
+/// Returns the length of the header, which fits in a file of `len` bytes.
 fn header_len(at: &str, first: Option<&[u8]>, len: usize) -> Result<usize> {
     let Some(first) = first.and_then(|b| b.first_chunk::<8>()) else {
         return wrong(at, format!("{len} bytes are too few"));
@@ -204,7 +196,7 @@ fn header_len(at: &str, first: Option<&[u8]>, len: usize) -> Result<usize> {
     Ok(header as usize)
 }
 
-/// The file, its header, and where its data starts.
+/// Opens a file. Returns it with its header and the offset of its data.
 fn open(path: &Path) -> Result<(Buffer, Header, usize)> {
     let at = path.display().to_string();
     let file = Buffer::of_file(path)?;
@@ -225,18 +217,17 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
         return wrong(at, format!("its header: {e}"));
     }
     let entries = &read.entries;
-    // In the order of their bytes each begins where the one before it ends.
+    // In the order of offsets, each tensor begins where the previous one ends.
     let mut order: Vec<&Entry> = entries.iter().collect();
     order.sort_by_key(|e| (e.at, e.len));
     let mut end = 0;
     for e in order {
         if e.at != end {
-            let what =
-                if e.at < end { "overlaps the tensor before it" } else { "leaves a gap before it" };
+            let what = if e.at < end { "overlaps the previous tensor" } else { "leaves a gap" };
             return wrong(
                 at,
                 format!(
-                    "tensor {:?} {what}: it begins at byte {}, and the last one ends at {end}",
+                    "tensor {:?} {what}: it begins at byte {}, the previous one ends at {end}",
                     e.name, e.at
                 ),
             );
@@ -250,19 +241,19 @@ fn parse(at: &str, header: &[u8], data: usize) -> Result<Header> {
 }
 
 fn entry(name: String, info: Info, data: usize) -> Result<Entry, String> {
-    let dtype = info.dtype.ok_or("it has no dtype")?;
+    let dtype = info.dtype.ok_or("no dtype")?;
     let (_, dtype) = *NAMES
         .iter()
         .find(|(n, _)| *n == dtype)
         .ok_or_else(|| format!("the dtype {dtype} is not supported"))?;
-    let shape = info.shape.ok_or("it has no shape")?;
+    let shape = info.shape.ok_or("no shape")?;
     let shape: Vec<usize> = shape
         .iter()
         .map(|&n| usize::try_from(n))
         .collect::<Result<_, _>>()
         .map_err(|e| e.to_string())?;
     let Some([start, end]) = info.offsets.as_deref() else {
-        return Err("it has no data_offsets of two numbers".into());
+        return Err("no data_offsets of two numbers".into());
     };
     let (start, end) = (*start, *end);
     if start > end || end > data as u64 {
@@ -272,7 +263,7 @@ fn entry(name: String, info: Info, data: usize) -> Result<Entry, String> {
     Ok(Entry { name, dtype, shape, at: start as usize, len })
 }
 
-/// What the header says of one tensor.
+/// The header's description of one tensor.
 #[derive(Default)]
 struct Info {
     dtype: Option<String>,
@@ -293,7 +284,7 @@ impl<'de> Fields<'de> for Info {
     }
 }
 
-/// A file to be: the header, and the tensors in the order of their bytes.
+/// A file to write: the header, and the tensors in the order of their bytes.
 struct Layout<'a> {
     header: Vec<u8>,
     tensors: Vec<(&'a str, &'a Tensor, usize)>,
@@ -303,14 +294,13 @@ impl<'a> Layout<'a> {
     fn new(state: &'a StateDict, metadata: &[(&str, &str)]) -> Result<Layout<'a>> {
         let refused = |msg: String| Error::State(format!("safe_save: {msg}"));
         if state.get("__metadata__").is_some() {
-            return Err(refused("the name __metadata__ is taken by the format".into()));
+            return Err(refused("the name __metadata__ is reserved by the format".into()));
         }
-        // What is computed is computed together, and what cannot be is found out before a file is
-        // touched.
+        // One realization for all tensors. Errors occur before the file is created.
         Tensor::realize_many(&state.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
         let mut tensors: Vec<(&str, &Tensor, usize)> =
             state.iter().map(|(n, t)| (n.as_str(), t, 0)).collect();
-        // Wide elements first: then each tensor is aligned for its dtype.
+        // Larger elements come first, which aligns each tensor to its element size.
         tensors.sort_by_key(|(_, t, _)| std::cmp::Reverse(t.element_size()));
         let mut offsets = BTreeMap::new();
         let mut end = 0;
@@ -321,7 +311,7 @@ impl<'a> Layout<'a> {
         }
         let texts: BTreeMap<&str, &str> = metadata.iter().copied().collect();
         if texts.len() != metadata.len() {
-            return Err(refused("a name stands twice in the metadata".into()));
+            return Err(refused("a name appears twice in the metadata".into()));
         }
         let mut parts = Vec::new();
         if !texts.is_empty() {
@@ -331,14 +321,14 @@ impl<'a> Layout<'a> {
             let dtype = NAMES
                 .iter()
                 .find(|(_, d)| *d == t.dtype())
-                .ok_or_else(|| refused(format!("{name} is {}", t.dtype())))?
+                .ok_or_else(|| refused(format!("{name} has the unsupported dtype {}", t.dtype())))?
                 .0;
             let (from, to) = offsets[name.as_str()];
             let info = json!({"dtype": dtype, "shape": t.shape(), "data_offsets": [from, to]});
             parts.push(format!("{}:{info}", Value::from(name.as_str())));
         }
         let mut header = format!("{{{}}}", parts.join(",")).into_bytes();
-        // The data begins at a multiple of eight.
+        // Pads the header so that the data is aligned to eight bytes.
         header.resize(header.len().next_multiple_of(8), b' ');
         if header.len() as u64 > MOST_HEADER {
             return Err(refused(format!(
@@ -356,9 +346,7 @@ impl<'a> Layout<'a> {
         for (name, tensor, bytes) in &self.tensors {
             let data = tensor.to_bytes()?;
             if data.len() != *bytes {
-                return Err(Error::State(format!(
-                    "safe_save: {name} changed while it was written"
-                )));
+                return Err(Error::State(format!("safe_save: {name} changed during the save")));
             }
             out.write_all(&data).map_err(failed)?;
         }

@@ -1,15 +1,15 @@
-//! The state of a model: tensors under dotted names, in order, and how they are put into a model
-//! that is already there.
+//! The state of a model: tensors by dotted name, in order, and loading them into an existing model.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 
-/// Tensors under dotted names (`layers.0.weight`), in the order in which they were added.
+/// Tensors by dotted name (`layers.0.weight`), in insertion order.
 ///
 /// ```
-/// use picograd::{Tensor, io::StateDict};
+/// use picograd::Tensor;
+/// use picograd::io::StateDict;
 /// let mut state = StateDict::new();
 /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
 /// let weight = Tensor::zeros([2]);
@@ -24,7 +24,7 @@ pub struct StateDict {
 }
 
 impl StateDict {
-    /// No tensors.
+    /// Creates an empty state.
     ///
     /// ```
     /// use picograd::io::StateDict;
@@ -34,11 +34,11 @@ impl StateDict {
         StateDict::default()
     }
 
-    /// Puts a tensor under a name. If the name is taken, the tensor takes that place, and the one
-    /// that was there is returned.
+    /// Inserts a tensor. A tensor of the same name is replaced, in its position, and returned.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// assert!(state.insert("weight", Tensor::zeros([2])).is_none());
     /// assert_eq!(state.insert("weight", Tensor::zeros([3])).unwrap().shape(), [2]);
@@ -53,10 +53,11 @@ impl StateDict {
         None
     }
 
-    /// The tensor of a name.
+    /// Returns the tensor of a name.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert!(state.get("weight").is_some() && state.get("bias").is_none());
@@ -65,15 +66,16 @@ impl StateDict {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
 
-    /// The tensor of a name, or an error that says which names there are.
+    /// Returns the tensor of a name, or an error that lists the names.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(
     ///     state.require("bias").unwrap_err().to_string(),
-    ///     "state: there is no tensor \"bias\" among the 1: weight"
+    ///     "state: no tensor \"bias\"; the 1 tensors are weight"
     /// );
     /// ```
     pub fn require(&self, name: &str) -> Result<&Tensor> {
@@ -81,17 +83,18 @@ impl StateDict {
             let names: Vec<&str> = self.entries.iter().take(8).map(|(n, _)| n.as_str()).collect();
             let more = if self.len() > names.len() { ", …" } else { "" };
             Error::State(format!(
-                "there is no tensor {name:?} among the {}: {}{more}",
+                "no tensor {name:?}; the {} tensors are {}{more}",
                 self.len(),
                 names.join(", ")
             ))
         })
     }
 
-    /// Names with tensors, in order.
+    /// Iterates over names and tensors, in order.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["weight"]);
@@ -100,10 +103,11 @@ impl StateDict {
         self.entries.iter()
     }
 
-    /// The number of tensors.
+    /// Number of tensors.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert_eq!(state.len(), 1);
@@ -112,10 +116,11 @@ impl StateDict {
         self.entries.len()
     }
 
-    /// Is there none?
+    /// True if there are no tensors.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// assert!(!state.is_empty());
@@ -124,11 +129,11 @@ impl StateDict {
         self.entries.is_empty()
     }
 
-    /// Adds all tensors of another under `prefix.name`; an empty prefix adds them under their own
-    /// names.
+    /// Inserts all tensors of another state as `prefix.name`, or as `name` if the prefix is empty.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let mut all = StateDict::new();
@@ -144,10 +149,11 @@ impl StateDict {
         }
     }
 
-    /// The tensors whose names begin with `prefix.`, without it.
+    /// Returns the tensors whose names begin with `prefix.`, with the prefix removed.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("body.weight", Tensor::zeros([2]));
     /// state.insert("head.weight", Tensor::zeros([3]));
@@ -159,12 +165,13 @@ impl StateDict {
         self.iter().filter_map(|(name, t)| Some((inside(name)?, t.clone()))).collect()
     }
 
-    /// The values as they are now, which no later assignment changes. A state of a model holds its
-    /// tensors themselves, so that training goes on in it; this keeps the best so far. Nothing is
-    /// copied before an assignment makes it necessary.
+    /// Returns the current values, which later assignments do not change. The state of a model
+    /// holds the model's own tensors, so training changes it; a snapshot keeps the best values so
+    /// far. Values are copied only when an assignment makes it necessary.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let best = state.snapshot();
@@ -176,16 +183,16 @@ impl StateDict {
         self.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
 
-    /// Puts the values of this state into tensors that are already there, on their devices.
-    /// Everything is checked and read before the first of them changes, and the error names every
-    /// tensor that does not fit.
+    /// Assigns the values of this state to existing tensors, on their devices. All values are
+    /// checked and read before the first assignment; the error names every mismatch.
     ///
-    /// A tensor of another shape never fits. With `strict` the names have to be the same on both
-    /// sides and the dtypes equal; without it, targets that have no value here keep theirs, values
-    /// without a target are left out, and dtypes are cast.
+    /// Shapes must be equal. With `strict`, both sides must have the same names and dtypes. Without
+    /// it, targets without a value keep theirs, values without a target are ignored, and dtypes are
+    /// cast.
     ///
     /// ```
-    /// use picograd::{Tensor, io::StateDict};
+    /// use picograd::Tensor;
+    /// use picograd::io::StateDict;
     /// let mut state = StateDict::new();
     /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
     /// let target = Tensor::zeros([2]);
@@ -203,14 +210,14 @@ impl StateDict {
                 None => {}
                 Some(value) if value.shape() != target.shape() => {
                     wrong.shapes.push(format!(
-                        "{name} is {:?} and should be {:?}",
+                        "{name} is {:?}, expected {:?}",
                         value.shape(),
                         target.shape()
                     ));
                 }
                 Some(value) if strict && value.dtype() != target.dtype() => {
                     wrong.dtypes.push(format!(
-                        "{name} is {} and should be {}",
+                        "{name} is {}, expected {}",
                         value.dtype(),
                         target.dtype()
                     ));
@@ -225,18 +232,18 @@ impl StateDict {
             );
         }
         wrong.into_result()?;
-        // What is loaded is a value, with no gradient back to where it came from.
+        // Loaded values carry no gradient to their source.
         let bring = |(target, value): &(&Tensor, &Tensor)| {
             value.detach().try_to(target.device().as_str())?.try_cast(target.dtype())
         };
         let values: Vec<Tensor> = pairs.iter().map(bring).collect::<Result<_>>()?;
-        // A file that cannot be read is found out here, while the targets are still what they were.
+        // An unreadable file is an error here, before any target has changed.
         Tensor::realize_many(&values.iter().collect::<Vec<_>>())?;
         pairs.iter().zip(&values).try_for_each(|((target, _), value)| target.assign(value))
     }
 }
 
-/// What does not fit, by name.
+/// Mismatches between values and targets, by name.
 #[derive(Default)]
 struct Mismatch {
     missing: Vec<String>,
@@ -250,8 +257,8 @@ impl Mismatch {
         let parts = [
             ("missing", self.missing),
             ("extra", self.extra),
-            ("of another shape", self.shapes),
-            ("of another dtype", self.dtypes),
+            ("with another shape", self.shapes),
+            ("with another dtype", self.dtypes),
         ];
         let lines: Vec<String> = parts
             .iter()
@@ -286,7 +293,7 @@ impl<N: Into<String>> FromIterator<(N, Tensor)> for StateDict {
     }
 }
 
-/// A line for each tensor: its name, dtype, shape and device. Nothing is computed.
+/// One line per tensor: name, dtype, shape and device. Nothing is computed.
 impl fmt::Debug for StateDict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.iter().try_for_each(|(name, t)| {

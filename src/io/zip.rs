@@ -1,9 +1,8 @@
-//! As much of zip as npz needs: entries that are stored or deflated, also past 4 GiB; no
-//! encryption, no parts on several disks.
+//! The subset of zip that npz needs: stored and deflated entries, with 64-bit sizes. Encryption and
+//! multi-disk archives are not supported.
 //!
-//! Reading trusts no length: an entry lies inside the file, entries take no more bytes together
-//! than the file has, and what is inflated grows with the bytes that are really there, up to the
-//! size that is declared.
+//! Reading trusts no length: entries lie inside the file and together take no more bytes than it
+//! has, the directory hides none of them, and inflated data is limited by the declared size.
 
 use crate::device::limits::Growing;
 use crate::error::{Error, Result};
@@ -20,21 +19,21 @@ const LOCAL: u32 = 0x0403_4b50;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 
-/// Deflate makes at most 1032 bytes of one.
+/// Largest compression ratio of deflate.
 pub(crate) const MOST_RATIO: u64 = 1032;
 
 /// One file of an archive.
 pub(super) struct Entry<'a> {
     pub name: String,
-    /// As it is in the archive.
+    /// Bytes in the archive, possibly deflated.
     data: &'a [u8],
     method: u16,
     crc: u32,
-    /// Bytes, as they are declared.
+    /// Declared size of the content.
     pub size: usize,
 }
 
-/// A reader of little-endian numbers that runs out instead of panicking.
+/// Reads little-endian numbers; `None` at the end of the bytes.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -54,19 +53,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Part of the archive from a position on.
+/// The archive from an offset on.
 fn from(bytes: &[u8], at: u64) -> Option<Fields<'_>> {
     Some(Fields(bytes.get(usize::try_from(at).ok()?..)?))
 }
 
-/// The entries of an archive, in the order of its directory.
+/// Reads the entries of an archive, in the order of its directory.
 pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
     let wrong = |msg: &str| Error::Format {
         at: at.to_string(),
         msg: format!("not a valid zip archive: {msg}"),
     };
-    let (count, start, end) =
-        directory(bytes).ok_or_else(|| wrong("its directory is not found"))?;
+    let (count, start, end) = directory(bytes).ok_or_else(|| wrong("no directory"))?;
     let inside = || bytes.get(usize::try_from(start).ok()?..end);
     let mut fields = Fields(inside().ok_or_else(|| wrong("its directory lies outside the file"))?);
     let mut out: Vec<Entry> = Vec::new();
@@ -78,23 +76,23 @@ pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
         room = room.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
         out.push(e);
     }
-    // A directory with fewer entries than it has room for would hide some of the archive.
+    // A directory that declares fewer entries than it contains would hide the others.
     if !fields.0.is_empty() || (count == 0 && end != 0) {
-        return Err(wrong(&format!("its directory declares {count} entries, and there are more")));
+        return Err(wrong(&format!("its directory declares {count} entries and contains more")));
     }
     Ok(out)
 }
 
-/// The number of entries, and the start and end of their descriptions.
+/// Returns the number of entries, and the start and end of the directory.
 fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
-    // The end record is followed by a comment of at most 64 KiB.
+    // A comment of at most 64 KiB follows the end record.
     let first = bytes.len().checked_sub(22)?;
     let end = (first.saturating_sub(0xffff)..=first)
         .rev()
         .find(|&i| bytes[i..].starts_with(&END.to_le_bytes()))?;
     let mut f = Fields(&bytes[end + 10..]);
     let (count, _size, start) = (f.u16()?, f.u32()?, f.u32()?);
-    // Python writes a 64-bit record also where the numbers of the short one fit.
+    // Python writes a 64-bit record even if the numbers fit in 32 bits.
     let locator =
         end.checked_sub(20).filter(|&at| bytes[at..].starts_with(&END64_AT.to_le_bytes()));
     let Some(locator) = locator else { return Some((count.into(), start.into(), end)) };
@@ -103,7 +101,7 @@ fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     if f.u32()? != END64 {
         return None;
     }
-    // The record ends at its locator, so that no entry lies between the two.
+    // The record ends at its locator; no entry can hide between them.
     if end.checked_add(12)?.checked_add(f.u64()?)? != locator as u64 {
         return None;
     }
@@ -112,7 +110,7 @@ fn directory(bytes: &[u8]) -> Option<(u64, u64, usize)> {
     Some((count, start, usize::try_from(end).ok()?))
 }
 
-/// The next entry of the directory: `None` if it leaves the file, else what it is or why it cannot
+/// Reads the next entry of the directory: `None` if it lies outside the file, an error if it cannot
 /// be read.
 fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, String>> {
     if f.u32()? != ENTRY {
@@ -131,7 +129,7 @@ fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, St
     while let (Some(kind), Some(len)) = (extra.u16(), extra.u16()) {
         let mut field = Fields(extra.take(len.into())?);
         if kind == 1 {
-            // The 64-bit record has those numbers, in this order, that did not fit.
+            // The 64-bit record has the numbers that do not fit in 32 bits, in this order.
             for n in [&mut size, &mut packed, &mut local] {
                 if *n == u64::from(u32::MAX) {
                     *n = field.u64()?;
@@ -167,13 +165,14 @@ fn checked<'a>(
         DEFLATED => size <= (data.len() as u64).saturating_mul(MOST_RATIO),
         other => {
             return Err(format!(
-                "{name} is packed by method {other}; only stored and deflated entries are read"
+                "{name} uses compression method {other}; only stored and deflated entries are \
+                 supported"
             ));
         }
     };
     if !fits {
         return Err(format!(
-            "{name} cannot be {size} bytes: the archive has {} for it",
+            "{name} cannot have {size} bytes: it takes {} in the archive",
             data.len()
         ));
     }
@@ -181,7 +180,7 @@ fn checked<'a>(
 }
 
 impl<'a> Entry<'a> {
-    /// The content as a stream. [`Content::finish`] tells whether it was what is declared.
+    /// The content as a stream. [`Content::finish`] checks its size and checksum.
     pub(super) fn content(&self) -> Content<'_> {
         let from: Box<dyn Read + 'a> = if self.method == STORED {
             Box::new(self.data)
@@ -192,7 +191,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The content of an entry while it is read. At most as many bytes come out as are declared.
+/// A stream of the content of an entry, limited to the declared size.
 pub(super) struct Content<'e> {
     entry: &'e Entry<'e>,
     from: Box<dyn Read + 'e>,
@@ -214,16 +213,16 @@ impl Read for Content<'_> {
 }
 
 impl Content<'_> {
-    /// Reads the rest, then checks that the size and the checksum are as declared.
+    /// Reads the rest, then checks size and checksum.
     pub(super) fn finish(mut self, at: &str) -> Result<()> {
         let Entry { name, size, crc, .. } = self.entry;
         let wrong =
             |msg: String| Err(Error::Format { at: at.to_string(), msg: format!("{name}: {msg}") });
         let rest = std::io::copy(&mut self, &mut std::io::sink());
         match rest.and_then(|_| self.from.read(&mut [0])) {
-            Err(e) => return wrong(format!("cannot be inflated: {e}")),
+            Err(e) => return wrong(format!("invalid deflate stream: {e}")),
             Ok(more) if self.read != *size || more != 0 => {
-                return wrong(format!("is not the {size} bytes that the archive declares"));
+                return wrong(format!("its content does not have the declared {size} bytes"));
             }
             Ok(_) => {}
         }
@@ -240,18 +239,18 @@ fn crc(parts: [&[u8]; 2]) -> u32 {
     crc.sum()
 }
 
-/// Writes an archive, entry by entry. The date of every entry is the first that zip knows, so that
-/// equal contents give equal archives.
+/// Writes an archive, entry by entry. All entries have the same date, so that equal contents give
+/// equal archives.
 pub(super) struct Writer<'a> {
     out: &'a mut dyn Write,
     at: u64,
     count: u64,
     directory: Vec<u8>,
-    /// Numbers from here on are written in 64 bits.
+    /// Numbers from this value on are written as 64-bit fields. Tests lower it.
     long: u64,
 }
 
-/// 1 January 1980, midnight.
+/// 1 January 1980, the first date of the format.
 const DATE: u32 = 0x0021_0000;
 
 impl Writer<'_> {
@@ -264,12 +263,12 @@ impl Writer<'_> {
         self.out.write_all(bytes)
     }
 
-    /// What a 32-bit field says of a number: itself, or that a 64-bit one follows.
+    /// The 32-bit field of a number: the number, or the mark that a 64-bit field follows.
     fn short(&self, n: u64) -> [u8; 4] {
         if n >= self.long { [0xff; 4] } else { (n as u32).to_le_bytes() }
     }
 
-    /// The 64-bit record of those numbers that do not fit.
+    /// The 64-bit record of the numbers that do not fit.
     fn extra(&self, numbers: &[u64]) -> Vec<u8> {
         let long: Vec<u8> =
             numbers.iter().filter(|n| **n >= self.long).flat_map(|n| n.to_le_bytes()).collect();
@@ -277,7 +276,7 @@ impl Writer<'_> {
         if long.is_empty() { long } else { [head, long].concat() }
     }
 
-    /// Adds a file, whose content is given in two parts.
+    /// Adds a file with the concatenation of two slices as content.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -296,10 +295,10 @@ impl Writer<'_> {
             .map_err(|_| std::io::Error::other("a name of more than 65535 bytes"))?;
         let len = |parts: [&[u8]; 2]| (parts[0].len() + parts[1].len()) as u64;
         let (size, packed_size, local) = (len(content), len(data), self.at);
-        // The local header has both sizes in its 64-bit record, or neither.
+        // By the format, the 64-bit record of a local header has both sizes.
         let both = size.max(packed_size) >= self.long;
         let version: u16 = if both || local >= self.long { 45 } else { 20 };
-        // Names are UTF-8: bit 11.
+        // Flag 11: the name is UTF-8.
         let mut common =
             [version.to_le_bytes(), 0x0800u16.to_le_bytes(), method.to_le_bytes()].concat();
         common.extend(DATE.to_le_bytes());
@@ -325,7 +324,7 @@ impl Writer<'_> {
         d.extend([self.short(packed_size), self.short(size)].concat());
         d.extend(name_len.to_le_bytes());
         d.extend((extra.len() as u16).to_le_bytes());
-        // No comment, first disk, no attributes.
+        // Comment length, disk number, attributes.
         d.extend([0; 10]);
         d.extend(self.short(local));
         d.extend(name.as_bytes());
@@ -373,7 +372,7 @@ mod tests {
         out
     }
 
-    /// With a low limit the 64-bit records of large archives are written for small ones.
+    /// A low limit writes 64-bit records for small archives.
     #[test]
     fn archives_with_64_bit_records_are_written_and_read() {
         for long in [0, 40, 150, u64::from(u32::MAX)] {
@@ -394,7 +393,7 @@ mod tests {
             assert_eq!(
                 read,
                 files.map(|(n, c)| (n.to_string(), c)),
-                "numbers from {long} on in 64 bits"
+                "64-bit fields from {long} on"
             );
             if let Some(out) = std::env::var_os("KEEP_STATE") {
                 std::fs::write(std::path::Path::new(&out).join(format!("{long}.zip")), &bytes)

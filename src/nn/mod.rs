@@ -29,7 +29,7 @@
 //! | [`Ema`] | moving averages of parameters |
 //! | [`init`] | weight initialization |
 //! | [`optim`] | optimizers, gradient clipping, learning-rate schedules |
-//! | [`state`] | state dicts and files |
+//! | [`io`](crate::io) | state dicts and files |
 //! | [`data`] | datasets and loaders |
 //!
 //! Parameters have PyTorch's names, shapes and initialization, so that its state dicts load into

@@ -8,7 +8,7 @@ fn targets(pairs: &[(&str, &Tensor)]) -> Vec<(String, Tensor)> {
 }
 
 #[test]
-fn names_keep_their_order_and_their_place() {
+fn names_keep_insertion_order() {
     let mut s = StateDict::new();
     for name in ["z", "a", "m"] {
         assert!(s.insert(name, Tensor::zeros([1])).is_none());
@@ -50,13 +50,13 @@ fn strict_load_reports_all_errors_and_changes_nothing() {
     let e = state.load_into(&to, true).unwrap_err().to_string();
     assert_eq!(
         e,
-        "state: 1 missing: gone; 2 extra: more, even.more; 1 of another shape: shape is [4] and \
-         should be [2, 2]; 1 of another dtype: dtype is i32 and should be f32"
+        "state: 1 missing: gone; 2 extra: more, even.more; 1 with another shape: shape is [4], \
+         expected [2, 2]; 1 with another dtype: dtype is i32, expected f32"
     );
     assert_eq!(fine.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    // Names may differ and dtypes are cast where that is asked for; another shape never fits.
+    // Without `strict`, names may differ and dtypes are cast; shapes must be equal.
     let e = state.load_into(&to, false).unwrap_err().to_string();
-    assert_eq!(e, "state: 1 of another shape: shape is [4] and should be [2, 2]");
+    assert_eq!(e, "state: 1 with another shape: shape is [4], expected [2, 2]");
     assert_eq!(fine.to_vec::<f32>().unwrap(), [1.0, 2.0]);
     state
         .load_into(&targets(&[("fine", &fine), ("dtype", &dtype), ("gone", &gone)]), false)
@@ -74,14 +74,14 @@ fn loaded_values_move_to_the_target_device() {
     let target = Tensor::zeros([2]).to(other);
     state.load_into(&targets(&[("w", &target)]), true).unwrap();
     assert_eq!(target.device().as_str(), other);
-    // On the same device the two share memory until one of them is assigned to.
+    // On the same device, the two share memory until an assignment.
     let near = Tensor::zeros([2]);
     state.load_into(&targets(&[("w", &near)]), true).unwrap();
     near.assign(&near + 10.0).unwrap();
     near.realize().unwrap();
     assert_eq!(near.to_vec::<f32>().unwrap(), [11.0, 12.0]);
     assert_eq!(source.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    // Its own values are a valid state of a model.
+    // Loading a model's own state is valid.
     StateDict::from_iter([("w", near.clone())]).load_into(&targets(&[("w", &near)]), true).unwrap();
     assert_eq!(near.to_vec::<f32>().unwrap(), [11.0, 12.0]);
 }
@@ -99,7 +99,7 @@ fn loaded_state_is_detached() {
 }
 
 #[test]
-fn a_snapshot_keeps_the_values_of_its_moment() {
+fn snapshot_keeps_values() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let state = StateDict::from_iter([("w", w.clone())]);
     let best = state.snapshot();

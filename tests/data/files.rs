@@ -8,7 +8,7 @@ use picograd::nn::data::{
 };
 use std::io::Write;
 
-/// An IDX file of bytes.
+/// An IDX file of u8.
 pub fn idx(sizes: &[u32], data: &[u8]) -> Vec<u8> {
     let mut out = vec![0, 0, 8, sizes.len() as u8];
     sizes.iter().for_each(|s| out.extend(s.to_be_bytes()));
@@ -23,7 +23,7 @@ pub fn gz(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn idx_files_of_every_type_are_read() {
+fn idx_files_of_every_dtype_are_read() {
     let folder = Folder::new();
     for (name, bytes) in
         [("a", idx(&[2, 3], &[1, 2, 3, 4, 5, 6])), ("a.gz", gz(&idx(&[2, 3], &[1, 2, 3, 4, 5, 6])))]
@@ -49,11 +49,11 @@ fn idx_files_of_every_type_are_read() {
     );
     let doubles: Vec<u8> = [1.5f64, -3.0].iter().flat_map(|v| v.to_be_bytes()).collect();
     assert_eq!(of(0x0e, &doubles).unwrap().to_vec::<f64>().unwrap(), [1.5, -3.0]);
-    assert!(of(0x0a, &[0, 0]).unwrap_err().to_string().contains("0x0a is not known"));
+    assert!(of(0x0a, &[0, 0]).unwrap_err().to_string().contains("unknown dtype 0x0a"));
 }
 
 #[test]
-fn idx_files_that_lie_are_refused() {
+fn malformed_idx_files_are_refused() {
     let good = idx(&[2, 3], &[1, 2, 3, 4, 5, 6]);
     let huge = idx(&[u32::MAX, u32::MAX, u32::MAX], &[1]);
     let large = idx(&[40_000, 1_000], &[1]);
@@ -91,7 +91,7 @@ fn mnist_is_read_from_a_directory() {
     }
     let e = fashion_mnist(Some(&folder.0), Split::Train).unwrap_err().to_string();
     assert!(e.contains("fashion-mnist") && e.contains("zalandoresearch"), "{e}");
-    // Unpacked files of the right sizes are taken as they are.
+    // Unpacked files are accepted by their shape.
     let images: Vec<u8> = (0..10_000 * 784).map(|i| (i % 255) as u8).collect();
     let labels: Vec<u8> = (0..10_000).map(|i| (i % 10) as u8).collect();
     std::fs::write(folder.file("t10k-images-idx3-ubyte"), idx(&[10_000, 28, 28], &images)).unwrap();
@@ -104,7 +104,7 @@ fn mnist_is_read_from_a_directory() {
     assert!(
         mnist(Some(&folder.0), Split::Test).unwrap_err().to_string().contains("<Array u8 [9]>")
     );
-    // Gzipped ones are held to the published checksum.
+    // Gzipped files must have the published checksum.
     std::fs::remove_file(folder.file("t10k-labels-idx1-ubyte")).unwrap();
     std::fs::write(folder.file("t10k-labels-idx1-ubyte.gz"), vec![7; 4_542]).unwrap();
     let e = mnist(Some(&folder.0), Split::Test).unwrap_err().to_string();
@@ -134,10 +134,10 @@ fn cifar_is_read_from_a_folder() {
         cifar10(Some(&folder.0), Split::Test)
             .unwrap_err()
             .to_string()
-            .contains("3073 bytes, and should have 30730000")
+            .contains("3073 bytes, expected 30730000")
     );
     assert_eq!(cifar10_load_bytes(&file[..2 * 3073]).unwrap().len(), 2);
-    assert!(cifar10_load_bytes(&file[..3000]).unwrap_err().to_string().contains("whole records"));
+    assert!(cifar10_load_bytes(&file[..3000]).unwrap_err().to_string().contains("record size"));
     file[0] = 10;
     assert!(
         cifar10_load_bytes(&file[..3073])
@@ -150,6 +150,6 @@ fn cifar_is_read_from_a_folder() {
         cifar10(Some(&folder.0), Split::Train)
             .unwrap_err()
             .to_string()
-            .contains("5 bytes, and should have 170052171")
+            .contains("5 bytes, expected 170052171")
     );
 }

@@ -13,7 +13,7 @@ fn numbers(n: i32) -> ArrayDataset {
     ArrayDataset::new(vec![first, Array::new(&pairs, &[n as usize, 2]).unwrap()]).unwrap()
 }
 
-/// The first array of every batch of an epoch; the second fits to it.
+/// The first array of every batch of an epoch. Checks the second against it.
 fn epoch(loader: &DataLoader, epoch: u64) -> Vec<Vec<i32>> {
     let check = |batch: Result<Vec<Tensor>>| {
         let batch = batch.unwrap();
@@ -28,7 +28,7 @@ fn epoch(loader: &DataLoader, epoch: u64) -> Vec<Vec<i32>> {
 }
 
 #[test]
-fn batches_come_in_order_whatever_the_workers() {
+fn batches_are_ordered_for_any_number_of_workers() {
     for workers in [0, 1, 2, 3, 50] {
         let loader = DataLoader::new(numbers(10), 3).unwrap().workers(workers).prefetch(1);
         assert_eq!(loader.len(), 4);
@@ -44,7 +44,7 @@ fn batches_come_in_order_whatever_the_workers() {
 }
 
 #[test]
-fn a_shuffle_follows_from_seed_and_epoch() {
+fn shuffle_depends_on_seed_and_epoch() {
     let loader =
         |seed, workers| DataLoader::new(numbers(100), 7).unwrap().shuffle(seed).workers(workers);
     let flat = |l: &DataLoader, e| epoch(l, e).concat();
@@ -55,7 +55,7 @@ fn a_shuffle_follows_from_seed_and_epoch() {
     let mut sorted = first;
     sorted.sort();
     assert_eq!(sorted, (0..100).collect::<Vec<_>>());
-    // Two epochs of one loader at a time do not disturb each other.
+    // Concurrent epochs of one loader are independent.
     let l = loader(3, 2);
     let both: Vec<_> = l
         .epoch(0)
@@ -65,7 +65,7 @@ fn a_shuffle_follows_from_seed_and_epoch() {
     assert!(both.len() == 15 && both.iter().all(|(a, b)| a == b));
 }
 
-/// A dataset that fails at one sample and counts what is asked of it.
+/// A dataset that fails at one sample and counts reads.
 struct Fragile {
     at: usize,
     panics: bool,
@@ -125,17 +125,17 @@ fn workers_stop_with_their_consumer() {
     batches.next().unwrap().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let ahead = asked.load(Ordering::SeqCst);
-    // One was taken; each thread has at most three in its queue and one in its hands.
+    // One was read; each thread has at most three in its queue and is making one.
     assert!(ahead <= 10 * (1 + 2 * 4), "{ahead} samples were made");
     drop(loader);
     drop(batches);
-    // The threads held the dataset; now that they have ended nobody does.
+    // The threads held the dataset until they ended.
     assert_eq!(Arc::strong_count(&held), 1);
     assert!(asked.load(Ordering::SeqCst) <= ahead + 20);
 }
 
 #[test]
-fn datasets_are_mapped_cut_and_checked() {
+fn datasets_are_mapped_and_subset() {
     let data = Arc::new(numbers(6));
     let doubled = data.clone().map(|s| Ok(vec![Array::new(&[s[0].to_vec::<i32>()?[0] * 2], &[])?]));
     let some = doubled.subset(vec![5, 0]).unwrap();
@@ -148,7 +148,7 @@ fn datasets_are_mapped_cut_and_checked() {
             .is_err_and(|e| e.to_string().contains("6 is outside a dataset of 6"))
     );
     assert!(data.get(6).is_err() && data.batch(&[6]).is_err());
-    // Samples that do not fit together say so.
+    // Samples of different shapes are an error.
     let odd = data.clone().map(|s| {
         let i = s[0].to_vec::<i32>()?[0] as usize;
         Ok(vec![Array::new(&vec![1.0f32; i], &[i])?])
@@ -157,15 +157,11 @@ fn datasets_are_mapped_cut_and_checked() {
         odd.batch(&[1, 2])
             .unwrap_err()
             .to_string()
-            .contains("<Array f32 [2]> does not fit to <Array f32 [1]>")
+            .contains("<Array f32 [2]> differs from <Array f32 [1]>")
     );
     let uneven = data.map(|s| Ok(if s[0].to_vec::<i32>()?[0] == 0 { s } else { vec![] }));
     assert!(
-        uneven
-            .batch(&[0, 1])
-            .unwrap_err()
-            .to_string()
-            .contains("a sample of 0 arrays among samples of 2")
+        uneven.batch(&[0, 1]).unwrap_err().to_string().contains("a sample has 0 arrays, another 2")
     );
     let (a, b) = (Array::new(&[1u8; 3], &[3]).unwrap(), Array::new(&[1u8; 4], &[4]).unwrap());
     assert!(ArrayDataset::new(vec![a.clone(), b]).is_err() && ArrayDataset::new(vec![]).is_err());

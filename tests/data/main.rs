@@ -13,7 +13,7 @@ mod synthetic;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A fresh folder that lives as long as the value.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// What is in it, by name.
+    /// Sorted names of its files.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(&self.0)
             .unwrap()
@@ -46,7 +46,7 @@ impl Drop for Folder {
     }
 }
 
-/// A file that `tests/fixtures/make_state.py` made.
+/// Path of a file that `tests/fixtures/make_state.py` wrote.
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/state").join(name)
 }

@@ -35,7 +35,7 @@ fn run(style: Style, every: Duration, total: u64, ticks: u64) -> String {
 }
 
 #[test]
-fn a_log_has_plain_lines_now_and_then() {
+fn log_has_periodic_plain_lines() {
     let text = run(Style::Log, Duration::ZERO, 4, 4);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5, "{text}");
@@ -52,12 +52,12 @@ fn a_log_has_plain_lines_now_and_then() {
         "{text}"
     );
     assert!(!text.contains(['\x1b', '\r']), "no codes of terminals: {text:?}");
-    // What is quick has one line.
+    // A short run has one line.
     assert_eq!(run(Style::Log, Duration::from_secs(60), 1000, 1000).lines().count(), 1);
 }
 
 #[test]
-fn a_terminal_has_one_line_that_fits() {
+fn terminal_has_one_line_that_fits() {
     let text = run(Style::Line { width: 60, color: false }, Duration::ZERO, 10, 10);
     let states: Vec<&str> = text.split('\r').skip(1).collect();
     assert_eq!((states.len(), text.matches('\n').count()), (11, 1));
@@ -84,7 +84,7 @@ fn a_terminal_has_one_line_that_fits() {
 }
 
 #[test]
-fn a_bar_that_is_dropped_ends_its_line() {
+fn dropped_bar_ends_its_line() {
     let text = Text::default();
     let mut bar = Progress::with(
         "x",
@@ -96,6 +96,6 @@ fn a_bar_that_is_dropped_ends_its_line() {
     bar.tick(3);
     drop(bar);
     assert!(text.get().contains(" 30%") && text.get().ends_with('\n'), "{:?}", text.get());
-    // More than the total is not more than all of it.
+    // The percentage stays at 100 beyond the total.
     assert!(run(Style::Log, Duration::from_secs(60), 2, 5).starts_with("train 100% 5/2"));
 }

@@ -25,7 +25,7 @@ pub const DTYPES: [(&str, DType); 15] = [
     ("bool", DType::BOOL),
 ];
 
-/// What the fixtures hold in a dtype, as floats.
+/// Values of the fixtures for a dtype, as floats.
 pub fn values(dtype: DType) -> Vec<f64> {
     let all = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0];
     all.iter()
@@ -57,7 +57,7 @@ pub fn every_dtype() -> StateDict {
 }
 
 #[test]
-fn files_of_python_are_read() {
+fn files_of_the_python_library_are_read() {
     let path = fixture("all.safetensors");
     let on_disk = safe_load(&path).unwrap();
     let in_memory = safe_load_bytes(&std::fs::read(&path).unwrap()).unwrap();
@@ -77,7 +77,7 @@ fn files_of_python_are_read() {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn safetensors_roundtrip() {
     let folder = Folder::new();
     let path = folder.file("all.safetensors");
     let state = every_dtype();
@@ -99,7 +99,7 @@ fn what_is_saved_is_loaded() {
         safe_to_bytes(&state, &[("note", "a \"quoted\" line\nand a second, ü")]).unwrap()
     );
     assert_eq!(folder.names(), ["all.safetensors"], "nothing is left behind");
-    // Files for `tests/fixtures/make_state.py check FOLDER`, where somebody wants them.
+    // Files for `tests/fixtures/make_state.py check FOLDER`.
     if let Ok(out) = std::env::var("KEEP_STATE") {
         let out = std::path::Path::new(&out);
         safe_save(
@@ -126,13 +126,13 @@ fn file_tensors_are_read_lazily() {
     let loaded = safe_load(&path).unwrap();
     let a = loaded.get("a").unwrap();
     assert_eq!(a.device().as_str(), "DISK");
-    // Rows and reshapes of it are read without the rest.
+    // Slices and reshapes read only their part.
     let rows = a.reshape([1024, 1024]).shrink(&[(3, 5), (0, 1024)]);
     let here = rows.to("CPU");
     assert_eq!(here.to_vec::<i32>().unwrap(), (3 * 1024..5 * 1024).collect::<Vec<i32>>());
     assert_eq!(rows.to_vec::<i32>().unwrap(), (3 * 1024..5 * 1024).collect::<Vec<i32>>());
     assert_eq!(here.schedule().unwrap().len(), 0, "it is stored now");
-    // Computing is refused with the way out.
+    // Computing on `DISK` is an error that names the fix.
     for e in [
         (a + 1).to_vec::<i32>().map(drop),
         a.sum(..).realize().map(drop),
@@ -149,7 +149,7 @@ fn file_tensors_are_read_lazily() {
             .contains("DISK is where tensors of files are")
     );
     assert_eq!((a.to("CPU") + 1).max(..).item::<i32>().unwrap(), 1 << 20);
-    // A file that has been cut off is an error and not the end of the process.
+    // A truncated file is an error and does not kill the process.
     let loaded = safe_load(&path).unwrap();
     std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
     let target = Tensor::full([1 << 20], 7);
@@ -159,12 +159,12 @@ fn file_tensors_are_read_lazily() {
         loaded.load_into(&[("a".into(), target.clone())], false),
     ] {
         let e = e.unwrap_err().to_string();
-        assert!(e.contains("cut to 4096 bytes"), "{e}");
+        assert!(e.contains("truncated to 4096 bytes"), "{e}");
     }
     assert_eq!(target.min(..).item::<i32>().unwrap(), 7, "a load that fails changes nothing");
 }
 
-/// A file with a header that is given, and zeros for data.
+/// A file with a given header and zeros as data.
 fn with_header(header: &str, data: usize) -> Vec<u8> {
     let mut out = (header.len() as u64).to_le_bytes().to_vec();
     out.extend(header.bytes());
@@ -173,7 +173,7 @@ fn with_header(header: &str, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn headers_that_lie_are_refused() {
+fn malformed_headers_are_refused() {
     let good = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
     assert!(safe_load_bytes(&with_header(good, 8)).is_ok());
     let more = good.replace("\"dtype\"", "\"unknown\":[{\"x\":null}],\"dtype\"");
@@ -215,7 +215,7 @@ fn headers_that_lie_are_refused() {
         (with_header(&good.replace("[0,8]", "[0,18446744073709551615]"), 8), "are not inside"),
         (with_header(&good.replace("[0,8]", "[0,8,9]"), 8), "no data_offsets of two numbers"),
         (with_header(&good.replace("F32", "F33"), 8), "the dtype F33 is not supported"),
-        (with_header(&good.replace("\"dtype\":\"F32\",", ""), 8), "tensor \"a\": it has no dtype"),
+        (with_header(&good.replace("\"dtype\":\"F32\",", ""), 8), "tensor \"a\": no dtype"),
         (with_header("{}", 1), "end at byte 0 of 1"),
         (with_header(" {}", 0), "does not begin with {"),
         (with_header("[]", 0), "does not begin with {"),
@@ -261,7 +261,7 @@ fn unsupported_dtypes_are_refused() {
 }
 
 #[test]
-fn a_bool_of_any_byte_but_zero_is_true() {
+fn nonzero_bytes_are_true() {
     let mut bytes = with_header(r#"{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}}"#, 3);
     let end = bytes.len();
     bytes[end - 3..].copy_from_slice(&[2, 0, 255]);

@@ -15,7 +15,7 @@ fn state(n: i32) -> StateDict {
     ])
 }
 
-/// This test binary again, to run one test in another role.
+/// This test binary as a child process that runs one test in another role.
 fn child(test: &str, role: &str, value: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -43,7 +43,7 @@ fn a_killed_save_leaves_a_complete_file() {
             child("saving::a_killed_save_leaves_a_complete_file", "SAVE_UNTIL_KILLED", &path)
                 .spawn()
                 .unwrap();
-        // First the child has to have begun; then the moment differs from round to round.
+        // Kills the child at a different moment of its save in each round.
         let before = std::fs::metadata(&path).unwrap().modified().unwrap();
         let start = Instant::now();
         while std::fs::metadata(&path).unwrap().modified().unwrap() == before
@@ -114,17 +114,17 @@ fn saving_over_an_open_file_keeps_its_tensors() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
-    let mapped = safe_load(&path).unwrap();
-    // The mapped tensors themselves, and one that takes the place of another.
-    let mut next = mapped.clone();
+    let on_disk = safe_load(&path).unwrap();
+    // Saves the tensors of the open file, one of them replaced.
+    let mut next = on_disk.clone();
     next.insert("b", Tensor::full([3], 9));
     safe_save(&path, &next, &[]).unwrap();
-    assert!(mapped.get("b").unwrap().to_vec::<i32>().unwrap().iter().all(|v| *v == 1));
+    assert!(on_disk.get("b").unwrap().to_vec::<i32>().unwrap().iter().all(|v| *v == 1));
     let again = safe_load(&path).unwrap();
     assert_eq!(again.get("b").unwrap().to_vec::<i32>().unwrap(), [9, 9, 9]);
     assert_eq!(
         again.get("a").unwrap().to_bytes().unwrap(),
-        mapped.get("a").unwrap().to_bytes().unwrap()
+        on_disk.get("a").unwrap().to_bytes().unwrap()
     );
 }
 
@@ -142,13 +142,13 @@ fn failed_saves_report_why_and_links_are_followed() {
     assert_eq!(npy_load(folder.file("real.npy")).unwrap().to_vec::<f32>().unwrap(), [2.0]);
     assert!(std::fs::symlink_metadata(folder.file("link.npy")).unwrap().is_symlink());
     assert_eq!(folder.names(), ["link.npy", "real.npy", "taken"]);
-    // A value that cannot be computed is found out before a file is touched.
+    // An error of a computation occurs before the file is created.
     let null = StateDict::from_iter([("a", Tensor::new([1.0f32]).to("NULL"))]);
     assert!(safe_save(folder.file("real.npy"), &null, &[]).is_err());
     assert!(npy_load(folder.file("real.npy")).is_ok());
 }
 
-/// A child that a failed assertion does not leave behind.
+/// A child process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -167,7 +167,7 @@ fn saves_remove_stale_temporary_files() {
     }
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
-    // With a content, so that its process holds the lock.
+    // Content is written while the process holds the lock.
     let written = |n: &String| {
         n.ends_with(".tmp") && std::fs::metadata(folder.file(n)).is_ok_and(|m| m.len() > 0)
     };
@@ -206,8 +206,8 @@ fn saves_remove_stale_temporary_files() {
         unsafe { libc::kill(pid, libc::SIGCONT) };
     }
     let cut_off = left();
-    // A save that is stopped in the middle shows nothing of its content under the name, and keeps
-    // its file while its process lives.
+    // A save that is stopped midway does not change the target, and keeps its temporary file while
+    // its process lives.
     if path.exists() {
         assert!(whole() > 0);
     }

@@ -9,9 +9,9 @@ fn hash(data: &ArrayDataset) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A change of these numbers changes what everybody trains on: it has to be meant.
+/// A change of these hashes changes every training run on synthetic data; it must be intended.
 #[test]
-fn a_seed_gives_the_same_images_everywhere() {
+fn seed_gives_the_same_images_on_every_machine() {
     let hashes = [
         hash(&digits(0, 500)),
         hash(&digits(1, 500)),
@@ -47,7 +47,7 @@ fn every_class_is_present_and_inside_the_image() {
         let mut seen = std::collections::HashSet::new();
         assert!(images.bytes().chunks(size).all(|i| seen.insert(i)), "no two images are alike");
     }
-    // A digit has some ink, and hardly any of it at the border.
+    // A digit has bright pixels, hardly any of them at the border.
     let data = digits(4, 2000);
     let mut border = 0u64;
     for image in data.arrays()[0].bytes().chunks(784) {
@@ -60,8 +60,7 @@ fn every_class_is_present_and_inside_the_image() {
     assert!(border < 2000 * 2, "{border} bright pixels at the top and bottom of 2000 images");
 }
 
-/// Softmax regression by plain gradient descent with momentum: the share of `test` that it gets
-/// right.
+/// Accuracy on `test` of softmax regression, trained by gradient descent with momentum.
 fn linear(train: &ArrayDataset, test: &ArrayDataset) -> f64 {
     let features = |d: &ArrayDataset| {
         d.arrays()[0].bytes().iter().map(|b| f32::from(*b) / 255.0).collect::<Vec<f32>>()
@@ -103,7 +102,7 @@ fn linear(train: &ArrayDataset, test: &ArrayDataset) -> f64 {
     x.chunks_exact(784).zip(y).filter(right).count() as f64 / y.len() as f64
 }
 
-/// Hard enough for a network to have something to do, and not noise.
+/// The digits are neither trivial nor noise.
 #[test]
 fn synthetic_digits_are_not_linearly_separable() {
     let share = linear(&digits(10, 4000), &digits(11, 2000));

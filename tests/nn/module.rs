@@ -210,7 +210,7 @@ fn mismatched_state_reports_all_errors() {
     let state =
         StateDict::from_iter([("weight", Tensor::zeros([2, 4])), ("offset", Tensor::zeros([2]))]);
     let e = layer.load_state_dict(&state, true).unwrap_err().to_string();
-    for part in ["1 missing: bias", "1 extra: offset", "weight is [2, 4] and should be [2, 3]"] {
+    for part in ["1 missing: bias", "1 extra: offset", "weight is [2, 4], expected [2, 3]"] {
         assert!(e.contains(part), "{e:?} does not say {part:?}");
     }
     assert_eq!(layer.weight.to_vec::<f32>().unwrap(), before);

@@ -1,15 +1,14 @@
-//! What ran when, for `PROFILE`: a trace that Perfetto and Chrome open. In come spans of the host,
-//! kernels and copies of devices, and the memory of their buffers; out comes a file, when the
-//! process ends or when [`write`] is called.
+//! The profiler of `PROFILE`: records spans of the host, kernels and copies of devices, and the
+//! memory of their buffers. It writes a trace for Perfetto and Chrome when the process ends or
+//! [`write`] is called.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod` | how events are noted, and when they are written |
-//! | `json` | how they are written |
+//! | `mod` | recording of events |
+//! | `json` | output as JSON |
 //!
-//! Without `PROFILE` nothing is noted: each place where something could be asks once whether it is
-//! on. There is a most of events, and what comes after is counted and said, so that a long run
-//! takes no more memory than a short one.
+//! Without `PROFILE` nothing is recorded, and the overhead is one check per event. The number of
+//! events is limited, so that memory is bounded; the trace says how many were dropped.
 
 mod json;
 
@@ -28,11 +27,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// So many events are kept: 150 to 300 MB, and about as much as a viewer takes.
+/// Events at most: 150 to 300 MB, about the limit of the viewers.
 const MOST: usize = 1_000_000;
 
-/// Writes the events up to now into a file; `PROFILE` says where all of them go when the process
-/// ends. Without `PROFILE` there are none, which is an error.
+/// Writes the events so far to a file. `PROFILE` names the file that is written when the process
+/// ends. Without `PROFILE` nothing was recorded, which is an error.
 ///
 /// ```
 /// use picograd::profile;
@@ -46,7 +45,7 @@ pub fn write(path: impl AsRef<Path>) -> Result<()> {
     match profile() {
         Some(profile) => profile.write(path.as_ref()),
         None => Err(Error::Env(
-            "nothing is recorded: run the program with PROFILE=1 to have a trace to write".into(),
+            "profile::write: nothing is recorded; run the program with PROFILE=1".into(),
         )),
     }
 }
@@ -55,25 +54,25 @@ pub fn write(path: impl AsRef<Path>) -> Result<()> {
 struct Profile {
     start: Instant,
     path: PathBuf,
-    /// A copy of the process, as a fork makes, has nothing to write.
+    /// Process that records. A forked child does not write the trace.
     process: u32,
     events: Mutex<Events>,
 }
 
-/// What was noted.
+/// Recorded events.
 #[derive(Default)]
 struct Events {
     list: Vec<Event>,
-    /// Events that came after the most, and when the first of them began.
+    /// Events beyond the limit, and the start of the first of them.
     dropped: usize,
     dropped_from: u64,
-    /// The names of threads and devices, by number.
+    /// Names of threads and devices, by number.
     threads: Vec<String>,
     devices: Vec<DeviceName>,
     names: FxHashSet<Arc<str>>,
 }
 
-/// Something that was going on for a time, in nanoseconds since the start.
+/// A span of time, in nanoseconds since the start of the recording.
 struct Event {
     track: Track,
     name: Arc<str>,
@@ -82,7 +81,7 @@ struct Event {
     detail: Detail,
 }
 
-/// Where an event is shown. The numbers are of threads and of devices.
+/// The track of an event, with the number of its thread or device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Track {
     Host(u32),
@@ -91,7 +90,7 @@ enum Track {
     Memory(u32),
 }
 
-/// What is told of an event beside its name and time.
+/// Details of an event besides name and time.
 enum Detail {
     Kernel { launch: Launch, flops: f64, bytes: f64 },
     Copy { bytes: usize },
@@ -99,11 +98,11 @@ enum Detail {
     Notes(Vec<(&'static str, Value)>),
 }
 
-/// The recording, where `PROFILE` asks for one.
+/// The recording, if `PROFILE` is set.
 fn profile() -> Option<&'static Profile> {
     static PROFILE: OnceLock<Option<Profile>> = OnceLock::new();
     extern "C" fn at_exit() {
-        // Nothing may unwind from here.
+        // Unwinding into C is undefined.
         let _ = catch_unwind(|| {
             if let Some(profile) = PROFILE.get().and_then(Option::as_ref) {
                 profile.finish();
@@ -113,7 +112,7 @@ fn profile() -> Option<&'static Profile> {
     PROFILE.get_or_init(|| Profile::begin(at_exit)).as_ref()
 }
 
-/// Standard error may be closed, which is no reason to panic.
+/// Prints to stderr. A closed stderr is not an error.
 fn say(text: std::fmt::Arguments) {
     let _ = writeln!(std::io::stderr(), "picograd: {text}");
 }
@@ -121,7 +120,7 @@ fn say(text: std::fmt::Arguments) {
 impl Profile {
     fn begin(at_exit: extern "C" fn()) -> Option<Profile> {
         let path = env::config().ok()?.profile.as_ref()?;
-        // The program may go to another folder before it ends.
+        // The program may change its working directory before it ends.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         if let Some(why) = files::why_not(&path) {
             say(format_args!(
@@ -133,8 +132,7 @@ impl Profile {
         // SAFETY: the function lives as long as the process, takes nothing and does not unwind.
         if unsafe { libc::atexit(at_exit) } != 0 {
             say(format_args!(
-                "PROFILE: nothing can be done at the end of this process; profile::write writes \
-                 the trace"
+                "PROFILE: cannot write at the end of this process; call profile::write"
             ));
         }
         Some(Profile {
@@ -155,13 +153,11 @@ impl Profile {
             Ok(()) => {
                 let events = self.events();
                 let (list, dropped) = (events.list.len(), events.dropped);
-                let less = if dropped > 0 {
-                    format!(" and dropped the {dropped} after them")
-                } else {
-                    String::new()
-                };
+                let less =
+                    if dropped > 0 { format!(", dropped {dropped},") } else { String::new() };
                 say(format_args!(
-                    "PROFILE: wrote {list} events{less} to {path}; open it at https://ui.perfetto.dev or in chrome://tracing"
+                    "PROFILE: wrote {list} events{less} to {path}; open it at \
+                     https://ui.perfetto.dev or in chrome://tracing"
                 ));
             }
             Err(e) => say(format_args!("PROFILE: the trace is lost: {e}")),
@@ -175,7 +171,7 @@ impl Profile {
     }
 
     fn events(&self) -> MutexGuard<'_, Events> {
-        // An event is added whole or not at all.
+        // A panic leaves no partial event.
         self.events.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -184,12 +180,12 @@ impl Profile {
         nanos(self.start.elapsed())
     }
 
-    /// Notes what has just ended.
+    /// Records an event that has just ended.
     fn note(&self, track: Track, name: &str, start: u64, time: u64, detail: Detail) {
         self.events().push(track, name, start, time, detail);
     }
 
-    /// The number of this thread, which has one from its first event on.
+    /// Number of this thread, assigned at its first event.
     fn thread(&self) -> u32 {
         thread_local! {
             static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
@@ -227,7 +223,7 @@ impl Events {
         self.list.push(Event { track, name, start, time, detail });
     }
 
-    /// The number of a device.
+    /// Number of a device.
     fn device(&mut self, device: &DeviceName) -> u32 {
         let number = self.devices.iter().position(|d| d == device).unwrap_or_else(|| {
             self.devices.push(device.clone());
@@ -237,8 +233,7 @@ impl Events {
     }
 }
 
-/// Something that the host does, from now until it is dropped. Nothing is computed for it where
-/// there is no recording.
+/// A span of the host, which ends when it is dropped. Without a recording it computes nothing.
 #[must_use]
 pub(crate) struct Span(Option<Open>);
 
@@ -249,7 +244,7 @@ struct Open {
     notes: Vec<(&'static str, Value)>,
 }
 
-/// Begins something that the host does on this thread.
+/// Begins a span of this thread.
 pub(crate) fn span(name: impl FnOnce() -> Cow<'static, str>) -> Span {
     Span(profile().map(|profile| Open {
         profile,
@@ -260,7 +255,7 @@ pub(crate) fn span(name: impl FnOnce() -> Cow<'static, str>) -> Span {
 }
 
 impl Span {
-    /// Tells something of it.
+    /// Adds a detail.
     pub fn note(&mut self, what: &'static str, value: impl FnOnce() -> Value) {
         if let Some(open) = &mut self.0 {
             open.notes.push((what, value()));
@@ -277,19 +272,19 @@ impl Drop for Span {
     }
 }
 
-/// A watch that was started when a device was given something to do.
+/// The start of a kernel or copy.
 pub(crate) struct Watch {
     profile: &'static Profile,
     start: u64,
 }
 
-/// Starts a watch, where there is a recording.
+/// Starts timing a kernel or copy, if there is a recording.
 pub(crate) fn watch() -> Option<Watch> {
     profile().map(|profile| Watch { profile, start: profile.now() })
 }
 
 impl Watch {
-    /// Notes that a kernel has just ended, which took so long.
+    /// Records a kernel that has just ended.
     pub fn kernel(
         &self,
         device: &DeviceName,
@@ -298,8 +293,7 @@ impl Watch {
         launch: Launch,
         estimate: &Estimate,
     ) {
-        // It ended when it was waited for, or a little before. It did not begin before it was
-        // started.
+        // The kernel ended at or shortly before the wait, and began after its launch.
         let end = self.profile.now();
         let start = end.saturating_sub(nanos(time)).max(self.start);
         let mut events = self.profile.events();
@@ -313,7 +307,7 @@ impl Watch {
         );
     }
 
-    /// Notes that a copy has just ended.
+    /// Records a copy that has just ended.
     pub fn copy(&self, to: &DeviceName, from: &DeviceName, bytes: usize) {
         let time = self.profile.now() - self.start;
         let mut events = self.profile.events();
@@ -322,7 +316,7 @@ impl Watch {
     }
 }
 
-/// Notes how many bytes the buffers of a device take from now on.
+/// Records the bytes of the live buffers of a device.
 pub(in crate::device) fn memory(device: &DeviceName, live: usize) {
     if let Some(profile) = profile() {
         let now = profile.now();
@@ -336,7 +330,7 @@ pub(in crate::device) fn memory(device: &DeviceName, live: usize) {
 mod tests {
     use super::*;
 
-    /// The text of events, which has to be JSON.
+    /// The text of events, checked to be JSON.
     fn text(events: &Events) -> String {
         let mut bytes = Vec::new();
         json::write(events, &mut bytes).unwrap();
@@ -379,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_most_of_events_and_the_file_says_so() {
+    fn events_are_limited_and_the_trace_says_so() {
         let mut events = Events::default();
         let device = events.device(&DeviceName::new("CPU"));
         for i in 0..MOST + 3 {

@@ -1,4 +1,4 @@
-//! Arrays on the host: what samples are made of before they become tensors.
+//! Arrays in host memory: samples before they become tensors.
 
 use crate::device::limits;
 use crate::dtype::{DType, Element, as_bytes};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::io::elements;
 use crate::tensor::Tensor;
 
-/// Numbers of one dtype under a shape, in row-major order, in the memory of the host.
+/// An array in host memory, in row-major order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Array {
     dtype: DType,
@@ -15,7 +15,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of these elements.
+    /// Creates an array from elements.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -28,10 +28,11 @@ impl Array {
         Array::from_bytes(limits::copied(as_bytes(data))?, T::DTYPE, shape)
     }
 
-    /// An array of the elements that these bytes store, little endian.
+    /// Creates an array from the bytes of its elements, little-endian.
     ///
     /// ```
-    /// use picograd::{DType, nn::data::Array};
+    /// use picograd::DType;
+    /// use picograd::nn::data::Array;
     /// assert_eq!(
     ///     Array::from_bytes(vec![1, 0, 2, 0], DType::U16, &[2])?.to_vec::<u16>()?,
     ///     [1, 2]
@@ -43,10 +44,11 @@ impl Array {
         Ok(Array { dtype, shape: shape.to_vec(), bytes })
     }
 
-    /// The type of its elements.
+    /// Dtype of the elements.
     ///
     /// ```
-    /// use picograd::{DType, nn::data::Array};
+    /// use picograd::DType;
+    /// use picograd::nn::data::Array;
     /// let a = Array::new(&[1u8, 2, 3, 4], &[2, 2])?;
     /// assert_eq!(a.dtype(), DType::U8);
     /// # Ok::<(), picograd::Error>(())
@@ -54,7 +56,7 @@ impl Array {
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Sizes per axis.
+    /// Sizes of the axes.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -65,7 +67,7 @@ impl Array {
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
-    /// The bytes of its elements.
+    /// Bytes of the elements.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -77,7 +79,7 @@ impl Array {
         &self.bytes
     }
 
-    /// The elements. `T` is the Rust type of the dtype.
+    /// Returns the elements. `T` must be the Rust type of the dtype.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -90,13 +92,13 @@ impl Array {
         if T::DTYPE != self.dtype {
             return Err(Error::DType {
                 op: "to_vec",
-                msg: format!("an array of {} read as {}", self.dtype, T::DTYPE),
+                msg: format!("an array of {} cannot be read as {}", self.dtype, T::DTYPE),
             });
         }
         limits::elements(&self.bytes)
     }
 
-    /// The array as a tensor on the default device.
+    /// Copies the array to a tensor on the default device.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -108,7 +110,7 @@ impl Array {
         Tensor::try_from_bytes(&self.bytes, self.dtype, &self.shape)
     }
 
-    /// The size of the first axis; an array of rank 0 has no rows.
+    /// Size of the first axis; 0 for an array of rank 0.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -120,7 +122,7 @@ impl Array {
         self.shape.first().copied().unwrap_or(0)
     }
 
-    /// One place of the first axis.
+    /// Returns one index of the first axis.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -137,7 +139,7 @@ impl Array {
         })
     }
 
-    /// Some places of the first axis, in this order.
+    /// Returns the given indices of the first axis, in this order.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -153,7 +155,7 @@ impl Array {
         Ok(Array { dtype: self.dtype, shape, bytes })
     }
 
-    /// Arrays of one shape and dtype under a new first axis.
+    /// Stacks arrays of equal shape and dtype along a new first axis.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -163,14 +165,14 @@ impl Array {
     /// ```
     pub fn stack(arrays: &[Array]) -> Result<Array> {
         let Some(first) = arrays.first() else {
-            return Err(Error::Data("stack: there is no array".into()));
+            return Err(Error::Data("stack: no arrays given".into()));
         };
         if let Some(other) =
             arrays.iter().find(|a| (a.dtype, &a.shape) != (first.dtype, &first.shape))
         {
             return Err(Error::Data(format!(
-                "stack: {other:?} does not fit to {first:?}: samples of one batch have one shape \
-                 and dtype"
+                "stack: {other:?} differs from {first:?}; samples of a batch must have the same \
+                 shape and dtype"
             )));
         }
         let shape = [&[arrays.len()], first.shape.as_slice()].concat();
@@ -188,7 +190,7 @@ impl Array {
     }
 }
 
-/// Slices of one length, one after the other.
+/// Concatenates slices of equal length.
 fn concat<'a>(mut parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<u8>> {
     let count = parts.len();
     let Some(first) = parts.next() else { return Ok(Vec::new()) };
@@ -201,11 +203,11 @@ fn concat<'a>(mut parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<
 fn no_row(i: usize, shape: &[usize]) -> Error {
     Error::Index {
         op: "row",
-        msg: format!("{i} is outside the first axis of an array of shape {shape:?}"),
+        msg: format!("index {i} is outside the first axis of shape {shape:?}"),
     }
 }
 
-/// Dtype and shape: the elements can be many.
+/// Shows dtype and shape without the elements.
 impl std::fmt::Debug for Array {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "<Array {} {:?}>", self.dtype, self.shape)

@@ -35,9 +35,9 @@ const TEST: [&str; 1] = ["test_batch.bin"];
 ///
 /// With a folder, the files are read from there: the `.bin` files, in it or in its folder
 /// `cifar-10-batches-bin`, or the archive. Without one, the archive is downloaded once into the
-/// folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature `download`. An archive
-/// without the published SHA-256 is refused, and so are `.bin` files of another length or with labels
-/// above 9.
+/// folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature `download`. An
+/// archive without the published SHA-256 is refused, and so are `.bin` files of another length or
+/// with labels above 9.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
     let place = Place::new("cifar-10", folder)?;
@@ -76,7 +76,10 @@ fn parse(at: &str, bytes: &[u8]) -> Result<ArrayDataset> {
     let wrong = |msg: String| Error::Format { at: at.to_string(), msg };
     let (records, rest) = bytes.as_chunks::<RECORD>();
     if !rest.is_empty() {
-        return Err(wrong(format!("{} bytes are not whole records of {RECORD}", bytes.len())));
+        return Err(wrong(format!(
+            "{} bytes are not a multiple of the record size {RECORD}",
+            bytes.len()
+        )));
     }
     if let Some((i, r)) = records.iter().enumerate().find(|(_, r)| r[0] > 9) {
         return Err(wrong(format!("record {i} has the label {}; labels are 0 to 9", r[0])));

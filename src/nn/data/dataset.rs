@@ -1,36 +1,36 @@
-//! Samples by number: what a dataset is, one of arrays in memory, and views of others.
+//! The trait of datasets, a dataset of arrays in memory, and adapters.
 
 use super::Array;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// Samples by number. A sample is some arrays, such as an image and its label; all samples have the
-/// same number of them.
+/// Samples by index. A sample is a list of arrays, such as an image and its label; all samples have
+/// the same number of arrays.
 ///
-/// A loader asks from several threads at once. What changes samples at random should draw from
-/// `(seed, i)`, so that a run can be repeated.
+/// A loader reads from several threads at once. Random augmentations should be seeded with
+/// `(seed, i)`, so that runs are reproducible.
 pub trait Dataset: Send + Sync {
-    /// The number of samples.
+    /// Number of samples.
     fn len(&self) -> usize;
 
-    /// The sample of a number.
+    /// Returns a sample.
     fn get(&self, i: usize) -> Result<Vec<Array>>;
 
-    /// Is there none?
+    /// True if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The samples of these numbers, stacked along a new first axis. What has its samples in one
-    /// piece can do it without an array for each.
+    /// Returns samples stacked along a new first axis. A dataset whose samples are contiguous can
+    /// override it to avoid an array per sample.
     fn batch(&self, indices: &[usize]) -> Result<Vec<Array>> {
         let samples: Vec<Vec<Array>> =
             indices.iter().map(|i| self.get(*i)).collect::<Result<_>>()?;
         let parts = samples.first().map_or(0, Vec::len);
         if let Some(other) = samples.iter().find(|s| s.len() != parts) {
             return Err(Error::Data(format!(
-                "a sample of {} arrays among samples of {parts}",
+                "a sample has {} arrays, another {parts}",
                 other.len()
             )));
         }
@@ -39,7 +39,7 @@ pub trait Dataset: Send + Sync {
             .collect()
     }
 
-    /// This dataset with every sample changed by a function.
+    /// Applies a function to every sample.
     fn map<F: Fn(Vec<Array>) -> Result<Vec<Array>> + Send + Sync>(self, f: F) -> Mapped<Self, F>
     where
         Self: Sized,
@@ -47,7 +47,7 @@ pub trait Dataset: Send + Sync {
         Mapped { inner: self, f }
     }
 
-    /// Some samples of this dataset, by number and in this order.
+    /// Selects samples by index, in this order.
     fn subset(self, indices: Vec<usize>) -> Result<Subset<Self>>
     where
         Self: Sized,
@@ -75,7 +75,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// A dataset of arrays in memory: sample `i` is row `i` of each.
+/// A dataset of arrays in memory: sample `i` is row `i` of each array.
 ///
 /// ```
 /// use picograd::nn::data::{Array, ArrayDataset, Dataset};
@@ -90,7 +90,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 pub struct ArrayDataset(Vec<Array>);
 
 impl ArrayDataset {
-    /// A dataset of these arrays, which have the same number of rows.
+    /// Creates a dataset from arrays with the same number of rows.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, Dataset};
@@ -100,24 +100,22 @@ impl ArrayDataset {
     /// ```
     pub fn new(arrays: Vec<Array>) -> Result<ArrayDataset> {
         let Some(first) = arrays.first() else {
-            return Err(Error::Data("a dataset of no array".into()));
+            return Err(Error::Data("a dataset needs at least one array".into()));
         };
         if let Some(bad) = arrays.iter().find(|a| a.shape().is_empty() || a.rows() != first.rows())
         {
             return Err(Error::Data(format!(
-                "a dataset of {first:?} and {bad:?}: all have to have as many rows"
+                "a dataset of {first:?} and {bad:?}; all arrays must have the same number of rows"
             )));
         }
         Ok(ArrayDataset(arrays))
     }
 
-    /// A dataset of the values that tensors have now.
+    /// Creates a dataset from the current values of tensors.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::data::{ArrayDataset, Dataset},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::data::{ArrayDataset, Dataset};
     /// let data = ArrayDataset::of_tensors(&[Tensor::zeros([3, 2]), Tensor::new([1, 2, 3])])?;
     /// assert_eq!(data.len(), 3);
     /// # Ok::<(), picograd::Error>(())
@@ -140,7 +138,7 @@ impl ArrayDataset {
         &self.0
     }
 
-    /// All samples at once, a tensor for each array.
+    /// Copies all samples to tensors, one per array.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset};
@@ -165,7 +163,7 @@ impl Dataset for ArrayDataset {
     }
 }
 
-/// See [`Dataset::map`].
+/// The dataset of [`Dataset::map`].
 #[derive(Clone, Debug)]
 pub struct Mapped<D, F> {
     inner: D,
@@ -181,7 +179,7 @@ impl<D: Dataset, F: Fn(Vec<Array>) -> Result<Vec<Array>> + Send + Sync> Dataset 
     }
 }
 
-/// See [`Dataset::subset`].
+/// The dataset of [`Dataset::subset`].
 #[derive(Clone, Debug)]
 pub struct Subset<D> {
     inner: D,
@@ -204,7 +202,7 @@ impl<D: Dataset> Dataset for Subset<D> {
             Some(inner) => self.inner.batch(&inner),
             None => Err(Error::Index {
                 op: "batch",
-                msg: format!("{indices:?} leave a dataset of {} samples", self.len()),
+                msg: format!("{indices:?} are outside a dataset of {} samples", self.len()),
             }),
         }
     }

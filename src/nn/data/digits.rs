@@ -1,16 +1,16 @@
-//! Drawn digits, so that a first network needs no download: pen strokes in several styles, bent,
-//! slanted, shifted, thick or thin, with noise.
+//! Synthetic digits, so that a first network needs no download: pen strokes in several styles,
+//! distorted, slanted, shifted, of different thickness, with noise.
 //!
-//! They are made to be as hard as handwriting: a linear model stays under 93 %, a small
-//! convolutional network passes 98 %. What was measured stands at [`digits`].
+//! They are as hard as handwriting: a linear model stays below 93 % accuracy, a small convolutional
+//! network exceeds 98 %. [`digits`] has the measurements.
 
 use super::draw::{Amount, Canvas, Distortion, Point, dataset, smooth};
 use super::{ArrayDataset, Random};
 
-/// Pixels of each side.
+/// Width and height in pixels.
 const SIDE: usize = 28;
 
-/// A stroke of the pen in the unit square.
+/// A pen stroke in the unit square.
 enum Stroke {
     /// A smooth curve through points.
     Curve(&'static [Point]),
@@ -19,7 +19,7 @@ enum Stroke {
 }
 use Stroke::{Curve, Lines};
 
-/// The ways to write each digit.
+/// Styles of each digit.
 const STYLES: [&[&[Stroke]]; 10] = [
     &[
         &[Curve(&[
@@ -251,21 +251,21 @@ const STYLES: [&[&[Stroke]]; 10] = [
     ],
 ];
 
-/// How far the digits are distorted. Chosen by training on what comes out: see [`digits`].
+/// Strength of the distortion, chosen by the accuracies at [`digits`].
 const AMOUNT: Amount =
     Amount { size: (13.5, 19.0), stretch: 0.18, turn: 0.17, slant: 0.17, shift: 2.25, bend: 0.048 };
-/// Deviation of each point that the pen goes through, as a part of the size.
+/// Standard deviation of each control point, relative to the size.
 const TREMBLE: f32 = 0.025;
 
-/// `n` drawn digits as a dataset of images `[n, 28, 28]` and labels `[n]`, both u8: bright strokes
-/// on black, labels 0 to 9 in random order.
+/// Generates `n` synthetic digits: images `[n, 28, 28]` and labels `[n]`, both u8. Strokes are
+/// bright on black; labels are 0 to 9 in random order.
 ///
-/// Measured on 10,000 test images: softmax regression, trained to the end on 50,000, gets 89.9 % at
-/// best. A network of two convolutions (16 and 32 channels, 5 × 5) and one linear layer, trained on
-/// 20,000, gets 97.8 % after one epoch, 99.3 % after two and 99.5 % after three.
+/// Accuracy on 10,000 test images: softmax regression, trained to convergence on 50,000, reaches
+/// 89.9 %. Two convolutions (16 and 32 channels, 5 × 5) and a linear layer, trained on 20,000,
+/// reach 97.8 % after one epoch, 99.3 % after two and 99.5 % after three.
 ///
-/// An image follows from the seed and its number alone, so another machine, another number of
-/// threads or another `n` gives the same. Use different seeds for training and testing.
+/// An image depends only on the seed and its index, not on the machine, the number of threads or
+/// `n`. Use different seeds for training and testing.
 ///
 /// ```
 /// use picograd::nn::data::{Dataset, digits};
@@ -304,7 +304,7 @@ fn draw(r: &mut Random, image: &mut [u8]) -> u8 {
     label as u8
 }
 
-/// Points along straight lines, close enough for the distortion to bend them.
+/// Points along straight lines, dense enough for the distortion to bend the lines.
 fn straight(points: &[Point]) -> Vec<Point> {
     const STEPS: usize = 4;
     let mut out = vec![points[0]];

@@ -1,35 +1,35 @@
-//! Strokes on a canvas of floats, under a random distortion: what the drawn sets share.
+//! Drawing for synthetic datasets: strokes on a float canvas, under a random distortion.
 
 use super::{Array, ArrayDataset, Random};
 use crate::dtype::DType;
 
-/// A point; y goes down.
+/// A point; y points down.
 pub(super) type Point = (f32, f32);
 
-/// A map of the unit square onto a canvas: affine, and bent by a smooth field of random shifts.
+/// A map of the unit square to a canvas: affine, plus a smooth field of random displacements.
 pub(super) struct Distortion {
-    /// Of x and y, in pixels.
+    /// Coefficients of x and y, in pixels.
     axes: [Point; 2],
     centre: Point,
     field: [[Point; GRID]; GRID],
 }
 
-/// Points of the field along each side.
+/// Points of the displacement field per side.
 const GRID: usize = 4;
 
-/// How far a distortion goes.
+/// Strength of a distortion.
 pub(super) struct Amount {
     /// Width and height in pixels.
     pub size: Point,
-    /// Most relative change of each.
+    /// Largest relative change of the size.
     pub stretch: f32,
-    /// Deviation of the angle, in radians.
+    /// Standard deviation of the rotation, in radians.
     pub turn: f32,
-    /// Deviation of the slant.
+    /// Standard deviation of the slant.
     pub slant: f32,
-    /// Most shift in pixels.
+    /// Largest shift in pixels.
     pub shift: f32,
-    /// Deviation of the field, as a part of the size.
+    /// Standard deviation of the displacement field, relative to the size.
     pub bend: f32,
 }
 
@@ -39,8 +39,8 @@ impl Distortion {
             a.size.0 * (1.0 + r.within(-a.stretch, a.stretch)),
             a.size.1 * (1.0 + r.within(-a.stretch, a.stretch)),
         );
-        // Sine and cosine from the tangent of half the angle, so that no library decides on the
-        // last bit.
+        // Sine and cosine from the tangent of the half angle: library functions differ between
+        // machines in the last bit.
         let t = r.normal(a.turn) / 2.0;
         let (cos, sin) = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
         let slant = r.normal(a.slant);
@@ -51,7 +51,7 @@ impl Distortion {
         Distortion { axes, centre, field }
     }
 
-    /// Where a point of the unit square goes, in pixels.
+    /// Maps a point of the unit square to pixels.
     pub(super) fn apply(&self, (x, y): Point) -> Point {
         let cell = |v: f32| {
             let v = v.clamp(0.0, 1.0) * (GRID - 1) as f32;
@@ -70,7 +70,7 @@ impl Distortion {
     }
 }
 
-/// A square canvas; each pixel is how much of it is covered, from 0 to 1.
+/// A square canvas; the value of a pixel is its coverage, from 0 to 1.
 pub(super) struct Canvas {
     pub size: usize,
     pub ink: Vec<f32>,
@@ -81,7 +81,7 @@ impl Canvas {
         Canvas { size, ink: vec![0.0; size * size] }
     }
 
-    /// A line with round ends.
+    /// Draws a line with round ends.
     pub(super) fn line(&mut self, a: Point, b: Point, radius: f32) {
         let reach = radius + 1.0;
         let span = |p: f32, q: f32| {
@@ -104,7 +104,7 @@ impl Canvas {
     }
 }
 
-/// Points on a smooth curve through these (Catmull-Rom).
+/// Points on a Catmull-Rom spline through control points.
 pub(super) fn smooth(points: &[Point]) -> Vec<Point> {
     const STEPS: usize = 6;
     let at = |i: isize| points[i.clamp(0, points.len() as isize - 1) as usize];
@@ -124,8 +124,8 @@ pub(super) fn smooth(points: &[Point]) -> Vec<Point> {
     out
 }
 
-/// `n` images with labels, each from its own stream of random numbers, so that neither threads nor
-/// `n` change what an image is.
+/// Generates `n` images with labels. Each has its own random stream, so that an image depends
+/// neither on the threads nor on `n`.
 pub(super) fn dataset(
     seed: u64,
     n: usize,
@@ -148,7 +148,7 @@ pub(super) fn dataset(
             });
         }
     });
-    let fits = "the arrays are as long as their shapes say";
+    let fits = "the lengths match the shapes";
     let images = Array::from_bytes(images, DType::U8, &[&[n], shape].concat()).expect(fits);
     let labels = Array::from_bytes(labels, DType::U8, &[n]).expect(fits);
     ArrayDataset::new(vec![images, labels]).expect("both have n rows")

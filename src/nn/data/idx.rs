@@ -1,5 +1,4 @@
-//! IDX, the format of MNIST: a type, sizes, and numbers with their high byte first; plain or
-//! gzipped.
+//! IDX, the format of MNIST: a dtype, a shape and big-endian numbers; plain or gzipped.
 
 use super::Array;
 use crate::device::limits;
@@ -12,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use std::io::Read;
 use std::path::Path;
 
-/// The array of an IDX file. Whether it is gzipped is seen from its first bytes.
+/// Loads the array of an IDX file. Gzip is detected by its magic number.
 ///
 /// ```
 /// use picograd::nn::data::idx_load;
@@ -28,7 +27,7 @@ pub fn idx_load(path: impl AsRef<Path>) -> Result<Array> {
     parse(&path.display().to_string(), &bytes)
 }
 
-/// The array of an IDX file that is in memory.
+/// Loads the array of an IDX file that is in memory.
 ///
 /// ```
 /// use picograd::nn::data::idx_load_bytes;
@@ -54,7 +53,7 @@ pub(super) fn parse(at: &str, bytes: &[u8]) -> Result<Array> {
     }
 }
 
-/// Reads an array from what can give `room` bytes at most.
+/// Reads an array from a stream of at most `room` bytes.
 fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
     let mut head = [0; 4];
     from.read_exact(&mut head).map_err(|e| format!("its header: {e}"))?;
@@ -66,7 +65,7 @@ fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
         0x0c => DType::I32,
         0x0d => DType::F32,
         0x0e => DType::F64,
-        other => return Err(format!("its type {other:#04x} is not known")),
+        other => return Err(format!("unknown dtype {other:#04x}")),
     };
     let mut shape = vec![0usize; axes.into()];
     for size in &mut shape {
@@ -76,8 +75,8 @@ fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
     }
     let len = checked_numel("idx", &shape).map_err(|e| e.to_string())?;
     let bytes = len.checked_mul(dtype.itemsize()).filter(|b| *b as u64 <= room);
-    let bytes = bytes
-        .ok_or_else(|| format!("{dtype} of shape {shape:?} is more than the file can hold"))?;
+    let bytes =
+        bytes.ok_or_else(|| format!("{dtype} of shape {shape:?} is larger than the file"))?;
     let mut data = limits::vec(bytes + 1).map_err(|e| e.to_string())?;
     from.take(bytes as u64 + 1).read_to_end(&mut data).map_err(|e| format!("its numbers: {e}"))?;
     elements(dtype, &shape, data.len())?;

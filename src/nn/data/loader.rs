@@ -1,7 +1,7 @@
-//! Batches of a dataset, made ahead by threads.
+//! Batches of a dataset, prefetched by worker threads.
 //!
-//! Batch `k` is made by worker `k mod workers`, and each worker has a short queue of its own: so
-//! batches come in order, whatever the workers do, and no more of them exist than the queues hold.
+//! Worker `k mod workers` makes batch `k`, and each worker has a bounded queue. Therefore batches
+//! arrive in order, and their number in memory is bounded.
 
 use super::{Dataset, Random};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Gives a dataset in batches, epoch by epoch.
+/// Iterates over a dataset in batches.
 ///
 /// ```
 /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 /// let loader = DataLoader::new(data, 2)?.shuffle(42);
 /// for epoch in 0..2 {
 ///     for batch in loader.epoch(epoch) {
-///         let x = &batch?[0]; // a tensor for each array of a sample
+///         let x = &batch?[0]; // one tensor per array of a sample
 ///         assert!(x.shape() == [2] || x.shape() == [1]);
 ///     }
 /// }
@@ -38,7 +38,8 @@ pub struct DataLoader {
 }
 
 impl DataLoader {
-    /// Batches of `batch` samples in order, the last one perhaps smaller, made ahead by one thread.
+    /// Creates a loader of `batch` samples per batch, in order, with one worker thread. The last
+    /// batch may be smaller.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -48,7 +49,9 @@ impl DataLoader {
     /// ```
     pub fn new(dataset: impl Dataset + 'static, batch: usize) -> Result<DataLoader> {
         if batch == 0 {
-            return Err(Error::Data("a batch of 0 samples".into()));
+            return Err(Error::Data(
+                "a batch of 0 samples; the batch size must be positive".into(),
+            ));
         }
         let dataset = Arc::new(dataset);
         Ok(DataLoader {
@@ -62,7 +65,7 @@ impl DataLoader {
         })
     }
 
-    /// In an order that follows from the seed and the number of the epoch.
+    /// Shuffles the samples. The order depends only on the seed and the epoch.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -77,7 +80,7 @@ impl DataLoader {
         self
     }
 
-    /// Whether to leave out a last batch that is not full.
+    /// Drops the last batch if it is smaller.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -90,7 +93,7 @@ impl DataLoader {
         self
     }
 
-    /// How many threads make batches. With none they are made when they are asked for.
+    /// Sets the number of worker threads. With 0, batches are made when they are read.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -103,7 +106,7 @@ impl DataLoader {
         self
     }
 
-    /// How many batches each thread may be ahead; at least one.
+    /// Sets the number of batches that each worker prefetches, at least one.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -116,7 +119,7 @@ impl DataLoader {
         self
     }
 
-    /// Puts the tensors on a device other than the default.
+    /// Copies the batches to a device other than the default.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -130,7 +133,7 @@ impl DataLoader {
         self
     }
 
-    /// The number of batches of an epoch.
+    /// Number of batches per epoch.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -143,7 +146,7 @@ impl DataLoader {
         if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
     }
 
-    /// Is there no batch?
+    /// True if an epoch has no batches.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -155,8 +158,8 @@ impl DataLoader {
         self.len() == 0
     }
 
-    /// The batches of an epoch: for each the tensors of its samples, stacked. After an error there
-    /// are no more. Dropping the iterator ends its threads.
+    /// Iterates over the batches of an epoch; each is a list of stacked tensors. An error ends the
+    /// iterator. Dropping the iterator ends its threads.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -182,7 +185,7 @@ impl DataLoader {
             let run = move || mine.run((w..count).step_by(step), &send);
             match std::thread::Builder::new().name(format!("data-{w}")).spawn(run) {
                 Ok(thread) => threads.push(thread),
-                // Without threads the batches are made here, which is slower and as good.
+                // Without threads, the consumer makes the batches, which is slower.
                 Err(_) if w == 0 => break,
                 Err(e) => {
                     return Batches::failed(Error::Data(format!(
@@ -196,14 +199,14 @@ impl DataLoader {
     }
 }
 
-/// An epoch to be made.
+/// The work of one epoch.
 struct Work {
     loader: DataLoader,
     order: Vec<usize>,
 }
 
 impl Work {
-    /// Makes these batches in order, as long as somebody takes them.
+    /// Makes batches in order until the consumer drops the queue.
     fn run(&self, batches: impl Iterator<Item = usize>, send: &SyncSender<Result<Vec<Tensor>>>) {
         for k in batches {
             let batch = self.make(k);
@@ -218,7 +221,7 @@ impl Work {
     fn make(&self, k: usize) -> Result<Vec<Tensor>> {
         let size = self.loader.batch;
         let indices = &self.order[k * size..((k + 1) * size).min(self.order.len())];
-        // Nothing is changed that a panic could leave half changed: the batch is dropped.
+        // A panic leaves no shared state half changed: only the batch is lost.
         let made = catch_unwind(AssertUnwindSafe(|| {
             let on_device = |t: Tensor| match &self.loader.device {
                 Some(name) => t.try_to(name),
@@ -231,14 +234,14 @@ impl Work {
                 .downcast_ref::<String>()
                 .map(String::as_str)
                 .or(panic.downcast_ref::<&str>().copied());
-            Err(Error::Data(format!("batch {k} panicked: {}", text.unwrap_or("without a message"))))
+            Err(Error::Data(format!("batch {k} panicked: {}", text.unwrap_or("no message"))))
         })
     }
 }
 
-/// The batches of one epoch, from [`DataLoader::epoch`].
+/// Iterator over the batches of one epoch, from [`DataLoader::epoch`].
 pub struct Batches {
-    /// Nothing after an error.
+    /// `None` after an error.
     work: Option<Arc<Work>>,
     queues: Vec<Receiver<Result<Vec<Tensor>>>>,
     threads: Vec<JoinHandle<()>>,
@@ -251,7 +254,7 @@ impl Batches {
         Batches { work: None, queues: Vec::new(), threads: Vec::new(), left: 0..0, failed: Some(e) }
     }
 
-    /// Ends the threads: one that waits to hand over a batch finds its queue closed.
+    /// Ends the threads: a worker that is sending a batch finds its queue closed.
     fn stop(&mut self) {
         self.queues.clear();
         self.threads.drain(..).for_each(|t| drop(t.join()));
@@ -286,7 +289,7 @@ impl Iterator for Batches {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.left.len() + self.failed.is_some() as usize;
-        // An error ends it early.
+        // An error ends the iterator early.
         (left.min(1), Some(left))
     }
 }

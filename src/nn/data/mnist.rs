@@ -1,17 +1,17 @@
-//! MNIST and Fashion-MNIST: images of 28 × 28 in ten classes, 60,000 for training and 10,000 for
-//! testing.
+//! MNIST and Fashion-MNIST: images of 28 × 28 pixels in ten classes, 60,000 for training and 10,000
+//! for testing.
 
 use super::fetch::{Place, Remote};
 use super::{ArrayDataset, idx};
 use crate::error::Result;
 use std::path::Path;
 
-/// Which part of a set.
+/// The part of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// To learn from.
+    /// Samples for training.
     Train,
-    /// To measure with.
+    /// Samples for evaluation.
     Test,
 }
 
@@ -19,7 +19,7 @@ const MNIST_AT: &str = "https://ossci-datasets.s3.amazonaws.com/mnist/";
 const FASHION_AT: &str =
     "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/";
 
-/// Images and labels, to train and to test.
+/// Images and labels of the training and the test split.
 type Files = [[Remote; 2]; 2];
 
 const fn remote(
@@ -95,14 +95,14 @@ const FASHION: Files = [
 
 /// MNIST, as images `[n, 28, 28]` and labels `[n]`, both u8.
 ///
-/// With a folder, the files are read from there, gzipped or not. Without one, they are downloaded once
-/// into the folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature `download`.
-/// Gzipped files without the published SHA-256 are refused.
+/// With a folder, the files are read from there, gzipped or not. Without one, they are downloaded
+/// once into the folder that `PICO_DATA` names (see `docs/env.md`), which needs the feature
+/// `download`. Gzipped files without the published SHA-256 are refused.
 pub fn mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     load("mnist", &MNIST, folder, split)
 }
 
-/// Fashion-MNIST: pieces of clothing in the format of [`mnist`], from the same places.
+/// Fashion-MNIST: images of clothing in the format of [`mnist`], found in the same way.
 pub fn fashion_mnist(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     load("fashion-mnist", &FASHION, folder, split)
 }
@@ -117,7 +117,7 @@ fn load(
     let place = Place::new(set, folder)?;
     let mut arrays = Vec::new();
     for remote in files {
-        // An unpacked file has no published checksum; its sizes have to be right.
+        // Checksums are published for the gzipped files only; of others the shape is checked.
         let plain = place.folder.join(remote.name.trim_end_matches(".gz"));
         arrays.push(if plain.is_file() {
             idx::idx_load(&plain)?
@@ -135,7 +135,7 @@ fn load(
         || labels.bytes().iter().any(|l| *l > 9)
     {
         let msg = format!(
-            "{set} is {n} images of 28 × 28 with labels 0 to 9, and here are {:?} and {labels:?}",
+            "{set} has {n} images of 28 × 28 pixels with labels 0 to 9, got {:?} and {labels:?}",
             arrays[0]
         );
         return Err(place.wrong(msg));

@@ -1,15 +1,15 @@
-//! Data: samples by number, batches of them, and sets that are drawn, read or fetched.
+//! Datasets, batches, and synthetic and published datasets.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `array` | [`Array`]: numbers of the host |
+//! | `array` | [`Array`]: numbers in host memory |
 //! | `dataset` | [`Dataset`], and [`ArrayDataset`] of arrays in memory |
-//! | `loader` | [`DataLoader`]: shuffled batches, made ahead by threads |
-//! | `progress` | [`Progress`]: a bar on a terminal, lines in a log |
-//! | `digits`, `shapes`, `draw` | [`digits`] and [`shapes`], drawn from a seed: nothing is downloaded |
-//! | `mnist`, `cifar`, `idx` | [`mnist`], [`fashion_mnist`] and [`cifar10`] from a folder or a cache |
-//! | `fetch` | how published files are found, fetched and checked |
-//! | `rng` | [`Random`]: the same numbers on every machine |
+//! | `loader` | [`DataLoader`]: shuffled batches, prefetched by threads |
+//! | `progress` | [`Progress`]: a progress bar on a terminal, lines in a log |
+//! | `digits`, `shapes`, `draw` | [`digits`] and [`shapes`]: synthetic images, without a download |
+//! | `mnist`, `cifar`, `idx` | [`mnist`], [`fashion_mnist`], [`cifar10`]: read or downloaded |
+//! | `fetch` | files of published datasets: location, checksum, download |
+//! | `rng` | [`Random`]: a reproducible random number generator |
 //!
 //! ```
 //! use picograd::DType;

@@ -1,27 +1,26 @@
-//! A progress bar: one line that changes on a terminal, plain lines now and then in a pipe or a
-//! log.
+//! A progress bar: one line that is redrawn on a terminal, periodic plain lines in a pipe or a log.
 
 use crate::env;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How progress is shown.
+/// Output style of [`Progress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// One line of a terminal, written over and over.
+    /// One line of a terminal, redrawn in place.
     Line {
         /// Columns of the terminal.
         width: usize,
-        /// May it have colours?
+        /// True if the line may have colors.
         color: bool,
     },
-    /// A line now and then, and one at the end.
+    /// Periodic plain lines, and one at the end.
     Log,
 }
 
-/// Shows how far something is, how fast it goes, when it will end, and figures such as a loss. It
-/// writes to stderr, so that what a program prints can still be piped. In a pipe or a log it writes
-/// a plain line every few seconds; `NO_COLOR` turns colours off.
+/// Shows steps done, rate, estimated remaining time, and metrics such as a loss. It writes to
+/// stderr, so that the program's own output can be piped. In a pipe or a log it writes a plain line
+/// every five seconds. `NO_COLOR` turns colors off.
 ///
 /// ```
 /// use picograd::nn::data::Progress;
@@ -36,7 +35,7 @@ pub struct Progress {
     label: String,
     total: u64,
     done: u64,
-    figures: Vec<(String, f64)>,
+    metrics: Vec<(String, f64)>,
     start: Instant,
     shown: Option<Instant>,
     every: Duration,
@@ -46,7 +45,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress towards `total` steps, or, if that is 0, towards an end that is not known.
+    /// Creates a progress bar of `total` steps; 0 if the number is not known.
     ///
     /// ```
     /// use picograd::nn::data::Progress;
@@ -65,7 +64,7 @@ impl Progress {
         Progress::with(label, total, style, every, Box::new(std::io::stderr()))
     }
 
-    /// Progress in a given style, written to a given place no more often than `every`.
+    /// Creates a progress bar of a given style, written to `out` at most once per `every`.
     ///
     /// ```
     /// use picograd::nn::data::{Progress, Style};
@@ -91,7 +90,7 @@ impl Progress {
             label,
             total,
             done: 0,
-            figures: Vec::new(),
+            metrics: Vec::new(),
             start,
             shown: None,
             every,
@@ -101,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Sets a figure that is shown behind the progress.
+    /// Sets a metric, which is shown after the progress.
     ///
     /// ```
     /// use picograd::nn::data::Progress;
@@ -110,13 +109,13 @@ impl Progress {
     /// bar.finish();
     /// ```
     pub fn set(&mut self, name: &str, value: f64) {
-        match self.figures.iter_mut().find(|(n, _)| n == name) {
+        match self.metrics.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
-            None => self.figures.push((name.to_string(), value)),
+            None => self.metrics.push((name.to_string(), value)),
         }
     }
 
-    /// Some steps are done.
+    /// Advances by a number of steps.
     ///
     /// ```
     /// use picograd::nn::data::Progress;
@@ -126,14 +125,14 @@ impl Progress {
     /// ```
     pub fn tick(&mut self, steps: u64) {
         self.done = self.done.saturating_add(steps);
-        // A log begins with the first line that has something to say about speed.
+        // The first line of a log waits until the rate is meaningful.
         let last = self.shown.or((self.style == Style::Log).then_some(self.start));
         if last.is_none_or(|t| t.elapsed() >= self.every) {
             self.show();
         }
     }
 
-    /// Shows the last state and ends the line.
+    /// Shows the final state and ends the line.
     ///
     /// ```
     /// use picograd::nn::data::Progress;
@@ -160,11 +159,11 @@ impl Progress {
             Style::Log => self.text(None) + "\n",
             Style::Line { width, color } => format!("\r{}\x1b[K", self.text(Some((width, color)))),
         };
-        // Whoever has closed stderr does not want to know.
+        // A closed stderr is not an error.
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 
-    /// The state as a line; with a width, with a bar and no longer than it.
+    /// The state as one line; with a width, it has a bar and fits in the width.
     fn text(&self, line: Option<(usize, bool)>) -> String {
         let seconds = self.start.elapsed().as_secs_f64();
         let rate = self.done as f64 / seconds.max(1e-9);
@@ -180,11 +179,11 @@ impl Progress {
         } else if self.done > 0 {
             tail += &format!(" eta {}", clock((self.total - self.done) as f64 / rate));
         }
-        for (name, value) in &self.figures {
+        for (name, value) in &self.metrics {
             tail += &format!(" {name} {}", short(*value));
         }
         let Some((width, color)) = line else { return format!("{head} {tail}") };
-        // The last column stays free: some terminals begin a new line when it is written.
+        // The last column stays free: some terminals wrap when it is written.
         let room = width.saturating_sub(1);
         let bar = room.saturating_sub(head.chars().count() + tail.chars().count() + 2).min(30);
         if self.total == 0 || bar < 5 {
@@ -206,7 +205,7 @@ impl Drop for Progress {
     }
 }
 
-/// A number in a few characters.
+/// Formats a number in a few characters.
 fn short(v: f64) -> String {
     match v.abs() {
         a if a >= 1e6 || (a > 0.0 && a < 1e-3) => format!("{v:.2e}"),
@@ -216,7 +215,7 @@ fn short(v: f64) -> String {
     }
 }
 
-/// Hours, minutes and seconds.
+/// Formats hours, minutes and seconds.
 fn clock(seconds: f64) -> String {
     if !seconds.is_finite() || seconds >= 360_000.0 {
         return "?".into();
@@ -230,9 +229,9 @@ fn clock(seconds: f64) -> String {
     }
 }
 
-/// Columns of the terminal of stderr.
+/// Columns of the terminal of stderr; `None` if it is not a terminal.
 fn columns() -> Option<usize> {
-    // SAFETY: the struct is plain numbers, for which zero is valid; the call fills it.
+    // SAFETY: the struct has only integers, for which zero is valid.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: the request writes a struct of this type.
     let known = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) } == 0;

@@ -1,8 +1,8 @@
-//! Random numbers for shuffles and drawn images. Only integer operations, additions, products and
-//! square roots are used here and by what draws, so that a seed gives the same bits on every
-//! machine.
+//! Random numbers for shuffling and synthetic images. This module and the drawing code use only
+//! integer operations, additions, products and square roots, so that a seed gives the same bits on
+//! every machine.
 
-/// A stream of random numbers (splitmix64), given by a seed and the number of the stream.
+/// A random stream (splitmix64), identified by a seed and a stream number.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -13,8 +13,7 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of a number under a seed. Streams of different numbers have nothing to do with
-    /// each other.
+    /// Creates a stream. Streams of different numbers are independent.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -26,7 +25,7 @@ impl Random {
             ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -38,7 +37,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `n`, each as likely as the others. `n` is not zero.
+    /// Returns an integer below `n`, uniformly distributed. `n` must not be zero.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -47,7 +46,7 @@ impl Random {
     /// ```
     pub fn below(&mut self, n: usize) -> usize {
         let n = n as u64;
-        // What is left over after the last whole round of `n` is drawn again.
+        // Rejects values above the largest multiple of `n`, which would bias the result.
         let rest = (u64::MAX % n + 1) % n;
         loop {
             let bits = self.bits();
@@ -57,7 +56,7 @@ impl Random {
         }
     }
 
-    /// A number from `low` up to `high`.
+    /// Returns a number from `low` to `high`, uniformly distributed.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -68,7 +67,8 @@ impl Random {
         low + (high - low) * ((self.bits() >> 40) as f32 / (1u32 << 24) as f32)
     }
 
-    /// About normal, with this deviation and no more than 3.5 of it: a sum of four numbers.
+    /// Returns an approximately normal number of this standard deviation, at most 3.5 times it: a
+    /// sum of four uniform numbers.
     ///
     /// ```
     /// use picograd::nn::data::Random;
@@ -80,7 +80,7 @@ impl Random {
         sum * deviation * 0.866_025_4
     }
 
-    /// The numbers below `n` in a random order.
+    /// Returns the integers below `n` in a random order.
     ///
     /// ```
     /// use picograd::nn::data::Random;

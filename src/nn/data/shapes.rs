@@ -1,13 +1,13 @@
-//! Drawn colour images: ten kinds of shape with random colours, textures and backgrounds, where
-//! there is no CIFAR-10.
+//! Synthetic color images in place of CIFAR-10: ten kinds of shape with random colors, textures and
+//! backgrounds.
 
 use super::draw::dataset;
 use super::{ArrayDataset, Random};
 
-/// Pixels of each side.
+/// Width and height in pixels.
 const SIDE: usize = 32;
 
-/// Is a point inside the shape? Each lies within [-1, 1] on both axes.
+/// True for points inside a shape, which lies within [-1, 1] on both axes.
 type Inside = fn(f32, f32) -> bool;
 
 const SHAPES: [Inside; 10] = [
@@ -26,13 +26,13 @@ const SHAPES: [Inside; 10] = [
     |u, v| (u.abs().sqrt() + v.abs().sqrt()) < 1.0,
 ];
 
-/// `n` drawn images in the format of CIFAR-10: images `[n, 3, 32, 32]` and labels `[n]`, both u8.
-/// The class is the shape; its colour, texture, place, size and angle say nothing about it. An
-/// image follows from the seed and its number alone.
+/// Generates `n` synthetic images in the format of CIFAR-10: images `[n, 3, 32, 32]` and labels
+/// `[n]`, both u8. The class is the shape; color, texture, position, size and angle are independent
+/// of it. An image depends only on the seed and its index.
 ///
-/// Measured with 20,000 for training: a linear model does no better than guessing (12 %), three
-/// convolutions (16, 32 and 64 channels, 3 × 3, with batch norms) and a linear layer get 90 % after
-/// two epochs and 97 % after four.
+/// Accuracy after training on 20,000 images: a linear model reaches 12 %; three convolutions (16,
+/// 32 and 64 channels, 3 × 3, with batch norm) and a linear layer reach 90 % after two epochs and
+/// 97 % after four.
 ///
 /// ```
 /// use picograd::nn::data::{Dataset, shapes};
@@ -43,19 +43,19 @@ pub fn shapes(seed: u64, n: usize) -> ArrayDataset {
     dataset(seed, n, &[3, SIDE, SIDE], draw)
 }
 
-/// A colour, and stripes of how much brighter.
+/// A color with stripes.
 struct Paint {
-    colour: [f32; 3],
-    /// Stripes per pixel along x and y, and their strength.
+    color: [f32; 3],
+    /// Stripes per pixel along x and y, and their amplitude.
     stripes: (f32, f32, f32),
     phase: f32,
 }
 
 impl Paint {
     fn random(r: &mut Random) -> Paint {
-        let colour = [(); 3].map(|()| r.within(0.05, 0.95));
+        let color = [(); 3].map(|()| r.within(0.05, 0.95));
         Paint {
-            colour,
+            color,
             stripes: (r.within(-0.25, 0.25), r.within(-0.25, 0.25), r.within(0.0, 0.25)),
             phase: r.within(0.0, 1.0),
         }
@@ -63,9 +63,9 @@ impl Paint {
 
     fn at(&self, x: f32, y: f32) -> [f32; 3] {
         let t = x * self.stripes.0 + y * self.stripes.1 + self.phase;
-        // A wave of straight lines, from -1 to 1.
+        // A triangle wave from -1 to 1.
         let wave = 4.0 * (t - t.floor() - 0.5).abs() - 1.0;
-        self.colour.map(|c| c + wave * self.stripes.2)
+        self.color.map(|c| c + wave * self.stripes.2)
     }
 }
 
@@ -76,7 +76,7 @@ fn draw(r: &mut Random, image: &mut [u8]) -> u8 {
     let front = loop {
         let paint = Paint::random(r);
         let contrast =
-            paint.colour.iter().zip(&back.colour).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            paint.color.iter().zip(&back.color).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         if contrast > 0.35 {
             break paint;
         }
@@ -84,13 +84,13 @@ fn draw(r: &mut Random, image: &mut [u8]) -> u8 {
     let radius = r.within(8.0, 14.0);
     let room = 16.0 - radius * 0.8;
     let (cx, cy) = (16.0 + r.within(-room, room), 16.0 + r.within(-room, room));
-    // Half the tangent of the angle gives sine and cosine without a library.
+    // Sine and cosine from the tangent of the half angle, for the same bits on every machine.
     let t = r.normal(0.12) / 2.0;
     let (cos, sin) = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
     let noise = r.within(0.0, 0.1);
     for y in 0..SIDE {
         for x in 0..SIDE {
-            // Four points of each pixel.
+            // Four samples per pixel.
             let cover: f32 = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)]
                 .iter()
                 .map(|(dx, dy)| {

@@ -4,9 +4,8 @@
 use super::Checked;
 use super::mapping::Mapping;
 use super::parse::{Object, Relocation, Section, Symbol};
-use object::LittleEndian as LE;
-use object::elf;
 use object::read::elf::{Rela, SectionHeader, Sym};
+use object::{LittleEndian as LE, elf};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! Loads a relocatable object (ELF64, x86-64) into memory. The input is the bytes of a compiler or of
-//! the disk cache; the output is [`Code`], whose symbols can be called, or an error.
+//! Loads a relocatable object (ELF64, x86-64) into memory. The input is the output of a compiler or
+//! an entry of the disk cache; the output is [`Code`], whose symbols can be called, or an error.
 //!
 //! | file | contents |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | `mapping` | layout of sections, and the pages that hold them |
 //! | `link` | relocations |
 //!
-//! Invariants: no field of the object is trusted, so a malformed object is an error (running damaged
-//! code is not prevented here: the disk cache verifies its entries). No page is ever writable and
-//! executable: code is read-execute, constants are read-only, variables are read-write. Dropping the
-//! `Code` unmaps everything.
+//! Invariants: no field of the object is trusted, so a malformed object is an error (running
+//! damaged code is not prevented here: the disk cache verifies its entries). No page is ever
+//! writable and executable: code is read-execute, constants are read-only, variables are read-write.
+//! Dropping the `Code` unmaps everything.
 //!
 //! This replaces a linker run and `dlopen`, which take as long as the compiler. Thread-local and
 //! common symbols, constructors, indirect functions and other machines are errors.
