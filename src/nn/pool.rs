@@ -1,4 +1,4 @@
-//! Pooling layers.
+//! Pooling layers over one, two and three axes.
 
 use super::{Layer, Module, unfit};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Movement ops.
+//! Movement ops: the same elements under other shapes.
 
 use super::{check, ramp};
 use picograd::Tensor;
