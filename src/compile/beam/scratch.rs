@@ -135,9 +135,10 @@ impl Slot {
             let from = out.len();
             out.resize(from + len, 0);
             match &self.memory {
-                // SAFETY: no kernel runs now, and the memory is as long as the slot.
                 Memory::Host(h) => {
-                    out[from..].copy_from_slice(&unsafe { h.as_slice() }[at..at + len])
+                    // SAFETY: no kernel runs now, and the memory is as long as the slot.
+                    let bytes = unsafe { h.as_slice() };
+                    out[from..].copy_from_slice(&bytes[at..at + len])
                 }
                 Memory::Remote(r) => r.read(at, &mut out[from..])?,
                 Memory::Disk(_) | Memory::Null => {}

@@ -1,6 +1,6 @@
 //! Compiled kernels: modules of machine code, loaded into a GPU, and how they are started.
 
-use super::driver::{Address, Handle, number, shown};
+use super::driver::{Address, Driver, Handle, number, shown};
 use super::gpu::Gpu;
 use super::memory::CudaMemory;
 use super::nvrtc::Nvrtc;
@@ -53,12 +53,12 @@ impl ModuleCompiler for Builder {
     }
     fn load(&self, image: &[u8], name: &str) -> Result<Arc<dyn LoadedModule>> {
         let mut module = null_mut();
-        // SAFETY: the image is whole: the compiler's, or one that the cache has checked; the call
-        // writes one handle.
-        match self
-            .gpu
-            .ask(|d| unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?
-        {
+        let load = |d: &Driver| {
+            // SAFETY: the image is complete: the compiler's, or one that the cache has checked; the
+            // call writes one handle.
+            unsafe { (d.cuModuleLoadData)(&mut module, image.as_ptr().cast()) }
+        };
+        match self.gpu.ask(load)? {
             0 => Ok(Arc::new(Module { gpu: self.gpu.clone(), handle: module })),
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);

@@ -215,9 +215,10 @@ fn system_bytes() -> usize {
 
 fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
-    // SAFETY: asks for a number.
     *PAGE.get_or_init(|| {
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+        // SAFETY: returns a number.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).unwrap_or(4096)
     })
 }
 
@@ -329,11 +330,11 @@ impl Block {
     /// True if the bytes between the end of a guarded buffer and its page were written.
     fn overrun(&self, ptr: NonNull<u8>, len: usize) -> bool {
         match self.origin {
-            // SAFETY: the bytes from `len` to `size` belong to the block and were filled when it
-            // was made.
-            Origin::Guarded { .. } => {
-                (len..self.size).any(|i| unsafe { ptr.add(i).read() } != CANARY)
-            }
+            Origin::Guarded { .. } => (len..self.size).any(|i| {
+                // SAFETY: the bytes from `len` to `size` belong to the block and were filled when
+                // it was allocated.
+                unsafe { ptr.add(i).read() != CANARY }
+            }),
             _ => false,
         }
     }

@@ -36,9 +36,10 @@ impl Layout {
 /// Bytes of a page.
 pub(super) fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
-    // SAFETY: asks for a number.
     *PAGE.get_or_init(|| {
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+        // SAFETY: returns a number.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).unwrap_or(4096)
     })
 }
 
