@@ -91,8 +91,9 @@ fn planned(requests: &[Request]) -> Result<Scheduled> {
 fn kernel_limits(name: &DeviceName) -> KernelLimits {
     match Device::named(name) {
         Ok(device) => {
-            let Target { max_buffers: buffers, buffer_bytes: bytes, wide, .. } = *device.target();
-            KernelLimits { buffers, bytes, wide }
+            let Target { max_buffers: buffers, buffer_bytes: bytes, machine, .. } =
+                *device.target();
+            KernelLimits { buffers, bytes, wide: machine.saturating_threads }
         }
         Err(_) => KernelLimits::ANY,
     }

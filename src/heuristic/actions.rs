@@ -1,7 +1,7 @@
 //! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were
 //! seen to be of use.
 
-use super::argument;
+use super::{argument, vectorized};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{extent, is_symbolic};
 use crate::opt::{Kernel, Opt, OptOp};
@@ -40,6 +40,9 @@ const PADDED: [usize; 4] = [4, 8, 16, 32];
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
+    // Lanes are chosen last: a list that goes on gets new ones.
+    let lanes = kernel;
+    let kernel = &kernel.without_lanes();
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
     let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
@@ -98,5 +101,15 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     }
     opts.push(Opt::of_kernel(OptOp::Reuse));
-    opts.iter().filter_map(|opt| kernel.apply(opt, target).ok()).collect()
+    let other = opts.iter().filter_map(|opt| kernel.apply(opt, target).ok());
+    let mut next: Vec<Kernel> = other.map(|k| vectorized(&k, target)).collect();
+    // Lanes along one axis in place of those that there are, or along one more.
+    for axis in 0..axes.len() {
+        let opt = Opt::of_axis(OptOp::Vectorize, axis);
+        next.extend(kernel.apply(&opt, target).ok());
+        if lanes.has(OptOp::Vectorize) {
+            next.extend(lanes.apply(&opt, target).ok());
+        }
+    }
+    next
 }

@@ -6,14 +6,17 @@
 //! | `cpu` | loops, register tiles, packed inputs and panels for targets without workgroups |
 //! | `gpu` | workgroups, register tiles, staged tiles and tensor cores |
 //! | `matmul` | the pattern of a matrix product |
+//! | `lanes` | the axes that become vector lanes |
 //! | `actions` | the Opts that a search tries next |
 
 mod actions;
 mod cpu;
 mod gpu;
+mod lanes;
 mod matmul;
 
 pub use actions::actions;
+pub use lanes::vectorized;
 
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{self, extent, is_symbolic};
@@ -22,7 +25,8 @@ use crate::target::Target;
 
 /// Chooses the Opts of a kernel on a target by estimated cost.
 pub fn choose(kernel: &Kernel, target: &Target) -> Kernel {
-    if target.grid { gpu::choose(kernel, target) } else { cpu::choose(kernel, target) }
+    let choose = if target.grid { gpu::choose } else { cpu::choose };
+    vectorized(&choose(kernel, target), target)
 }
 
 /// Applies an Opt if it applies, and returns true if it did.

@@ -480,6 +480,8 @@ pub enum Arg {
         id: u32,
         /// Kind.
         kind: AxisKind,
+        /// Whether the axis, of kind Upcast or Unroll, becomes vector lanes.
+        lanes: bool,
     },
     /// A launch dimension.
     Special {

@@ -17,7 +17,12 @@ impl UOp {
     /// A loop axis of `extent` iterations.
     pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
-        UOp::new(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
+        UOp::new(
+            Op::Range,
+            extent.dtype(),
+            [extent].to_src(),
+            Arg::Range { id, kind, lanes: false },
+        )
     }
     /// A coordinate of the launch grid.
     pub fn special(kind: SpecialKind, dim: u8, extent: usize, dtype: DType) -> UOp {
@@ -112,6 +117,15 @@ impl UOp {
     #[track_caller]
     pub fn range_id(&self) -> u32 {
         self.expect_range().id
+    }
+    /// Returns true for a range that becomes vector lanes.
+    pub fn is_lanes(&self) -> bool {
+        matches!(self.arg(), Arg::Range { lanes: true, .. })
+    }
+    /// Returns the range with `lanes` as its mark of vector lanes.
+    pub fn with_lanes(&self, lanes: bool) -> UOp {
+        let arg = Arg::Range { id: self.range_id(), kind: self.range_kind(), lanes };
+        UOp::new(Op::Range, self.dtype(), self.src().iter().cloned().collect::<Src>(), arg)
     }
     /// The kind of a range.
     #[track_caller]

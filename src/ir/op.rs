@@ -491,7 +491,7 @@ ops! {
         with Arg::Acc(number) => { number: u32 = *number };
     /// A loop counter from 0 to `extent - 1`, or an axis of another kind.
     Range(extent)                       as_range expect_range
-        with Arg::Range { id, kind } => { id: u32 = *id, kind: AxisKind = *kind };
+        with Arg::Range { id, kind, .. } => { id: u32 = *id, kind: AxisKind = *kind };
     /// The end of the loop of a range.
     EndRange(range: Range)              as_end_range expect_end_range;
     /// A coordinate of the launch grid.

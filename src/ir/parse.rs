@@ -281,7 +281,12 @@ impl<'a> Line<'a> {
                 if id > MAX_RANGE {
                     return Err(format!("range number {id} is above {MAX_RANGE}"));
                 }
-                Arg::Range { id, kind: self.one_of("kind", &AxisKind::ALL)? }
+                let kind = self.one_of("kind", &AxisKind::ALL)?;
+                let lanes = self.starts("lanes");
+                if lanes {
+                    self.keyword("lanes")?;
+                }
+                Arg::Range { id, kind, lanes }
             }
             Op::Special => {
                 let kind = self.one_of(

@@ -252,7 +252,10 @@ impl fmt::Debug for Arg {
                 }
                 given.try_for_each(|(key, id)| write!(f, " {key}={id}"))?
             }
-            Arg::Range { id, kind } => write!(f, "id={id} kind={kind:?}")?,
+            Arg::Range { id, kind, lanes } => {
+                let lanes = if *lanes { " lanes" } else { "" };
+                write!(f, "id={id} kind={kind:?}{lanes}")?
+            }
             Arg::Special { kind, dim, extent } => {
                 write!(f, "kind={kind:?} dim={dim} extent={extent}")?
             }

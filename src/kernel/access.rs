@@ -72,23 +72,3 @@ impl Access {
         step(&self.node.src()[0].src()[1], r) == Some(1) && self.parts(r, 2) == 1
     }
 }
-
-/// Estimates the accesses and operations that vector lanes along the range save. A store weighs 1.5
-/// so that it decides ties. Lanes pay off where the result is above 0.
-pub fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp) -> f64 {
-    let lanes = extent(r).max(2);
-    let of = |a: &Access| {
-        let weight = a.times * if a.node.op() == Op::Store { 1.5 } else { 1.0 };
-        if a.has_unit_stride(r) {
-            weight
-        } else {
-            weight * (1.0 - a.parts(r, lanes) as f64) / lanes as f64
-        }
-    };
-    let along = |o: &&Access| {
-        o.node.uses_range(r.range_id())
-            || (o.node.op() == Op::Reduce && o.node.src()[1..].contains(r))
-    };
-    accesses.iter().map(of).sum::<f64>()
-        + operations.iter().filter(along).map(|o| o.times * (1.0 - 1.0 / lanes as f64)).sum::<f64>()
-}

@@ -527,7 +527,7 @@ impl Emit<'_> {
                     } else {
                         old.range_kind()
                     };
-                    let arg = Arg::Range { id: old.range_id(), kind };
+                    let arg = Arg::Range { id: old.range_id(), kind, lanes: false };
                     let range = UOp::new(
                         Op::Range,
                         self.width,

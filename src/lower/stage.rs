@@ -8,7 +8,7 @@
 use super::launch_dims::thread_order;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, ToSrc, UOp, next_range};
-use crate::kernel::{Tile, TileAxis, extent, next_shared, tiles};
+use crate::kernel::{self, Tile, TileAxis, extent, next_shared, tiles};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -208,7 +208,27 @@ impl Copy<'_> {
                 Arg::None,
             ));
         }
-        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+        self.with_lanes(UOp::new(Op::Store, DType::VOID, src, Arg::None))
+    }
+
+    /// Marks the range of a copy that becomes vector lanes: one along which the tile is stored with
+    /// unit stride, or two elements that are loaded so.
+    fn with_lanes(&self, store: UOp) -> UOp {
+        let unit_stride = |place: &UOp, r: &UOp| {
+            kernel::step(&place.src()[1], r) == Some(1)
+                && !place.src().get(2).is_some_and(|mask| mask.uses_range(r.range_id()))
+        };
+        let value = &store.src()[1];
+        let is_lanes = |r: &&UOp| {
+            let Some(lanes) = kernel::lanes_of(extent(r), self.target) else { return false };
+            let loaded = value.op() == Op::Load && unit_stride(&value.src()[0], r);
+            unit_stride(&store.src()[0], r) || (loaded && lanes == 2)
+        };
+        let copied = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Upcast;
+        let Some(r) = store.src()[2..].iter().filter(copied).find(is_lanes).cloned() else {
+            return store;
+        };
+        store.substitute(&FxHashMap::from_iter([(r.clone(), r.with_lanes(true))]))
     }
 
     /// The load at the places of the copy.

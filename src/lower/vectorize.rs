@@ -9,95 +9,21 @@
 //! ```
 
 use super::fma::from_identity;
-use super::unroll::{MANY_SUMS, marked};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp, next_range};
-use crate::kernel::{self, extent, step};
+use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
+use crate::kernel::{extent, split_to_lanes, step};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Vectorizes the ranges of a kernel that pay off as lanes. Lanes come before unrolling, because
-/// there are fewer nodes before copies are made.
+/// Vectorizes the ranges that are marked as lanes. Lanes come before unrolling, because there are
+/// fewer nodes before copies are made.
 pub(super) fn vectorize(ast: &UOp, target: &Target) -> UOp {
-    let mut ast = split_to_lanes(ast, target);
-    for r in choose_vectors(&ast, target) {
-        ast = simplify(&to_lanes(&ast, &r, target));
+    let (mut ast, inner) = split_to_lanes(ast, target);
+    for r in inner.iter().map(|(_, r)| r).filter(|r| r.is_lanes()) {
+        ast = simplify(&to_lanes(&ast, r, target));
     }
     ast
-}
-
-/// Returns the most lanes of a vector of 32-bit elements.
-fn most_lanes(target: &Target) -> usize {
-    (target.vector_bytes / 4).min(target.max_lanes as usize)
-}
-
-/// Splits each range that is longer than a vector, so that its inner part can be one.
-fn split_to_lanes(ast: &UOp, target: &Target) -> UOp {
-    let lanes = most_lanes(target);
-    let mut ast = ast.clone();
-    if lanes < 2 {
-        return ast;
-    }
-    for r in marked(&ast) {
-        let size = extent(&r);
-        if size > lanes && size.is_multiple_of(lanes) {
-            let next = next_range(&ast.toposort());
-            let outer = UOp::range((size / lanes) as i64, r.range_id(), r.range_kind());
-            let inner = UOp::range(lanes as i64, next, r.range_kind());
-            let value = &outer * lanes as i64 + &inner;
-            ast = kernel::replace_range(&ast, &r, &value, &[outer, inner]);
-        }
-    }
-    ast
-}
-
-/// Chooses the ranges that become lanes: those that save the most first, and no two that meet in a
-/// value.
-fn choose_vectors(ast: &UOp, target: &Target) -> Vec<UOp> {
-    let order = ast.toposort();
-    let accesses = kernel::accesses(ast);
-    let mut candidates: Vec<(f64, UOp)> = marked(ast)
-        .into_iter()
-        .filter(|r| !order.iter().any(|u| u.op() == Op::Wmma && u.uses_range(r.range_id())))
-        .filter(|r| {
-            !(target.grid && r.range_kind() == AxisKind::Unroll && closes_many_sums(&order, r))
-        })
-        .filter(|r| {
-            extent(r).is_power_of_two() && extent(r) >= 2 && extent(r) <= most_lanes(target)
-        })
-        .map(|r| (kernel::gain(&accesses, &r), r))
-        .filter(|(gain, _)| *gain > 0.0)
-        .collect();
-    candidates.sort_by(|(a, r), (b, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
-    let mut chosen: Vec<UOp> = Vec::new();
-    for (_, r) in candidates {
-        // Inside the scope of one vector range nothing may be lanes of another: a reduce that
-        // closes `r` counts as its scope too.
-        let meets = |other: &UOp| {
-            order.iter().any(|u| {
-                let closes = |x: &UOp| u.op() == Op::Reduce && u.src()[1..].contains(x);
-                (u.uses_range(r.range_id()) || closes(&r))
-                    && (u.uses_range(other.range_id()) || closes(other))
-            })
-        };
-        if !chosen.iter().any(meets) {
-            chosen.push(r);
-        }
-    }
-    chosen
-}
-
-/// Returns true if the range is closed by a reduction with many accumulators. Lanes along it would
-/// multiply the accumulators, and `coalesce` joins the loads without them.
-fn closes_many_sums(order: &[UOp], r: &UOp) -> bool {
-    let copies = |u: &UOp| -> usize {
-        let upcast = |x: &&UOp| {
-            x.op() == Op::Range && x.range_kind() == AxisKind::Upcast && u.uses_range(x.range_id())
-        };
-        order.iter().filter(upcast).map(extent).product()
-    };
-    order.iter().any(|u| u.op() == Op::Reduce && u.src()[1..].contains(r) && copies(u) >= MANY_SUMS)
 }
 
 /// Returns the expression at one iteration of a range.

@@ -91,8 +91,13 @@ impl Kernel {
     /// Applies an Opt. One that does not apply is an error with the reason.
     pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
         let refuse = |msg: String| Error::Opt { opt: opt.to_string(), msg };
-        if self.has(OptOp::Reuse) {
-            let msg = "REUSE depends on all other Opts, so no other Opt may follow it";
+        let is_lanes = opt.op == OptOp::Vectorize;
+        if self.has(OptOp::Vectorize) && !is_lanes {
+            return Err(refuse("no other Opt may follow VECTORIZE".into()));
+        }
+        if self.has(OptOp::Reuse) && !is_lanes {
+            let msg = "REUSE depends on how other Opts split the axes, so no other Opt may follow \
+                       it but VECTORIZE";
             return Err(refuse(msg.into()));
         }
         let request = Request { kernel: self, opt: *opt, axes: self.axes(), target };
@@ -101,10 +106,10 @@ impl Kernel {
         opts.push(*opt);
         let next = Kernel { ast, opts };
         match next.shared_bytes(target) {
-            Ok(bytes) if bytes <= target.local_bytes => Ok(next),
+            Ok(bytes) if bytes <= target.shared_bytes => Ok(next),
             Ok(bytes) => Err(refuse(format!(
                 "shared memory of {} bytes is too small for {bytes} bytes",
-                target.local_bytes
+                target.shared_bytes
             ))),
             Err(msg) => Err(refuse(msg)),
         }

@@ -12,6 +12,7 @@
 //! | `stage`, `prefetch` | `STAGE`, `PREFETCH` |
 //! | `tensor_core` | `TC` |
 //! | `reuse` | `REUSE` |
+//! | `vectorize` | `VECTORIZE` |
 
 mod apply;
 mod loops;
@@ -21,6 +22,7 @@ mod split;
 mod stage;
 mod table;
 pub(crate) mod tensor_core;
+mod vectorize;
 mod workgroup;
 
 pub use table::{Operands, Opt, OptOp, parse, show};

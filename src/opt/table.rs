@@ -1,7 +1,7 @@
 //! The table of Opts: names, operands and functions. Parsing and printing are derived from it.
 
 use super::apply::{Applied, Request};
-use super::{loops, prefetch, reuse, split, stage, tensor_core, workgroup};
+use super::{loops, prefetch, reuse, split, stage, tensor_core, vectorize, workgroup};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -73,6 +73,8 @@ opts! {
     Prefetch "PREFETCH" Axis prefetch::prefetch;
     /// Stores values that a reduction computes and a later loop over the same row uses.
     Reuse "REUSE" None reuse::reuse_values;
+    /// Makes an axis of `UPCAST` or `UNROLL` vector lanes.
+    Vectorize "VECTORIZE" Axis vectorize::vectorize;
     /// Allows no workgroup threads from here on.
     NoLocals "NOLOCALS" None workgroup::no_locals;
 }
@@ -93,6 +95,10 @@ impl Opt {
     /// Returns an Opt of an axis and an amount.
     pub const fn new(op: OptOp, axis: usize, amount: usize) -> Opt {
         Opt { op, axis, amount }
+    }
+    /// Returns an Opt of an axis.
+    pub const fn of_axis(op: OptOp, axis: usize) -> Opt {
+        Opt::new(op, axis, 0)
     }
     /// Returns an Opt of the whole kernel.
     pub const fn of_kernel(op: OptOp) -> Opt {

@@ -19,6 +19,7 @@ mod gather;
 mod kernels;
 mod math;
 mod op_coverage;
+mod opts;
 mod oracle;
 mod out_of_memory;
 mod regressions;

@@ -121,7 +121,7 @@ impl Builder {
             Op::Range,
             DType::I32,
             smallvec![extent],
-            Arg::Range { id: 0, kind: AxisKind::Loop },
+            Arg::Range { id: 0, kind: AxisKind::Loop, lanes: false },
         );
         let idx = &range * lanes as i64;
         Builder {

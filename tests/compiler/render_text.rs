@@ -40,7 +40,7 @@ impl Program {
             Op::Range,
             DType::I32,
             smallvec![UOp::constant(extent, DType::I32)],
-            Arg::Range { id, kind: AxisKind::Loop },
+            Arg::Range { id, kind: AxisKind::Loop, lanes: false },
         )
     }
     fn end(&mut self, range: &UOp) {

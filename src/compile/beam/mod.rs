@@ -92,7 +92,7 @@ pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) ->
     if let Some(known) = recall(disk_cache::global(), key, beam.width)
         .and_then(|opts| kernel.apply_all(&opts, device.target()).ok())
     {
-        return Ok(known);
+        return Ok(heuristic::vectorized(&known, device.target()));
     }
     match search(kernel, device, beam, &|e| e)? {
         Some(found) => {
@@ -209,9 +209,11 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
-    // Parts of the heuristic's list: its beginnings, and all of it but one.
-    let without = |i: usize| [&list[..i], &list[i + 1..]].concat();
-    let parts = (1..list.len()).map(|n| list[..n].to_vec()).chain((0..list.len()).map(without));
+    // Parts of the heuristic's list: its beginnings, and all of it but one. Lanes are chosen again.
+    let list_without_lanes = by_heuristic.candidate.kernel.without_lanes().opts;
+    let without = |i: usize| [&list_without_lanes[..i], &list_without_lanes[i + 1..]].concat();
+    let count = list_without_lanes.len();
+    let parts = (1..count).map(|n| list_without_lanes[..n].to_vec()).chain((0..count).map(without));
     let parts =
         parts.filter_map(|opts| candidate(&kernel.apply_all(&opts, device.target()).ok()?, device));
     let parts = parts.filter(|c| s.is_new(c)).collect();
@@ -263,6 +265,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
 /// Lowers a kernel. A failure is a bug of ours: it is reported, and the search continues.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
+    let kernel = &heuristic::vectorized(kernel, device.target());
     let lower = || {
         lower::lower(&kernel.ast, device.target(), &mut |pass, state| {
             verify_after(config, pass, state)

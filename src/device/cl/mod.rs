@@ -19,7 +19,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
 use crate::render::{OpenCl, Renderer};
-use crate::target::Target;
+use crate::target::{Machine, Target};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -136,12 +136,19 @@ impl Cl {
         let common = if doubles { Target::opencl() } else { Target::opencl().without_f64() };
         let kind = number(api::DEVICE_TYPE, 8)?;
         let target = Target {
-            wide: if kind & api::DEVICE_TYPE_CPU != 0 { 0 } else { common.wide },
+            machine: Machine {
+                saturating_threads: if kind & api::DEVICE_TYPE_CPU != 0 {
+                    0
+                } else {
+                    common.machine.saturating_threads
+                },
+                ..common.machine
+            },
             local_max: common
                 .local_max
                 .min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
             local_dims: [dim(0), dim(1), dim(2)],
-            local_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
+            shared_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
             // Sizes are rounded up by an eighth at the most.
             buffer_bytes: number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
             grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 {

@@ -114,7 +114,7 @@ impl MetalDevice {
         let target = Target {
             local_dims: [threads.width, threads.height, threads.depth],
             local_max: common.local_max.min(threads.width),
-            local_bytes: device.maxThreadgroupMemoryLength(),
+            shared_bytes: device.maxThreadgroupMemoryLength(),
             buffer_bytes: device.maxBufferLength(),
             ..common
         };

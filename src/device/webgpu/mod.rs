@@ -15,7 +15,7 @@ use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::render::{Fma, Renderer, Wgsl};
-use crate::target::Target;
+use crate::target::{Machine, Target};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use wgpu::{
@@ -132,7 +132,14 @@ impl WebGpu {
         let longs = features.contains(Features::SHADER_INT64);
         let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
         let target = Target {
-            wide: if info.device_type == DeviceType::Cpu { 0 } else { common.wide },
+            machine: Machine {
+                saturating_threads: if info.device_type == DeviceType::Cpu {
+                    0
+                } else {
+                    common.machine.saturating_threads
+                },
+                ..common.machine
+            },
             local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
             local_dims: [
                 limits.max_compute_workgroup_size_x,
@@ -140,7 +147,7 @@ impl WebGpu {
                 limits.max_compute_workgroup_size_z,
             ]
             .map(|n| n as usize),
-            local_bytes: limits.max_compute_workgroup_storage_size as usize,
+            shared_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
             // A buffer may begin inside the bytes that bindings are aligned to, and pieces are
             // powers of two.

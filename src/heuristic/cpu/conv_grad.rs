@@ -9,11 +9,6 @@ use crate::kernel::{self, Access, extent, masked_term};
 use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
 
-/// Accumulators of a tile, with vectors of 64 bytes: there are 32 registers.
-const MOST_SUMS: usize = 24;
-/// Taps that are written out, at most.
-const MOST_TAPS: usize = 8;
-
 /// The conditions that must all hold.
 fn parts(condition: &UOp) -> Vec<UOp> {
     match condition.op() {
@@ -22,9 +17,17 @@ fn parts(condition: &UOp) -> Vec<UOp> {
     }
 }
 
+/// Accumulators of a tile on any machine, at most.
+const MAX_ACCUMULATORS: usize = 24;
+
+/// Returns the accumulators of a tile: three quarters of the vector registers.
+fn accumulators(target: &Target) -> usize {
+    (target.machine.vector_registers * 3 / 4).min(MAX_ACCUMULATORS)
+}
+
 /// An output axis that is short enough to be written out whole, and the axes of taps, which then
 /// are known to hit or to miss.
-fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)> {
+fn window(axes: &[UOp], main: &UOp, loads: &[&Access], target: &Target) -> Option<(UOp, Vec<UOp>)> {
     let Arg::Reduce { fold, .. } = main.arg() else { return None };
     let conditions = parts(&masked_term(*fold, &main.src()[0])?.0);
     let reduced = &main.src()[1..];
@@ -40,7 +43,8 @@ fn window(axes: &[UOp], main: &UOp, loads: &[&Access]) -> Option<(UOp, Vec<UOp>)
         let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
         let apart = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
         let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
-        let few = extent(a) <= MOST_SUMS && taps.iter().map(extent).product::<usize>() <= MOST_TAPS;
+        let few = extent(a) <= MAX_ACCUMULATORS
+            && taps.iter().map(extent).product::<usize>() <= target.tuning.cpu.conv_taps;
         (!of_axis.is_empty()
             && !taps.is_empty()
             && apart
@@ -64,9 +68,9 @@ pub(super) fn conv_grad_tile(
         return None;
     }
     let axes = k.axes();
-    let (row, taps) = window(&axes, main, loads)?;
+    let (row, taps) = window(&axes, main, loads, target)?;
     let most_lanes = (target.vector_bytes / 4).max(2);
-    let budget = if target.vector_bytes >= 64 { MOST_SUMS } else { MOST_SUMS / 2 };
+    let budget = accumulators(target);
     if extent(&row) > budget {
         return None;
     }
@@ -84,7 +88,7 @@ pub(super) fn conv_grad_tile(
                 let cost = |(l, small): (&&Access, &bool)| {
                     let copies = if uses(l, &row) { extent(&row) } else { 1 }
                         * if uses(l, b) { n } else { 1 };
-                    copies as f64 * load_cost(l, *small, v, lanes)
+                    copies as f64 * load_cost(l, *small, v, lanes, target)
                 };
                 let cost = (loads.iter().zip(small).map(cost).sum::<f64>()
                     / (extent(&row) * n) as f64

@@ -14,17 +14,12 @@ use crate::kernel::{self, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output, reuse};
 use crate::target::Target;
 
-/// Kernels below this many operations are not worth waking threads for.
-const WORTH_THREADS: usize = 32_768;
-
-/// Bytes of values that are kept for a later loop, at most: they should be in a near cache still.
-const KEPT_BYTES: usize = 256 << 10;
-
 /// Chooses the Opts of a kernel on a CPU.
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let k = loops(kernel, target);
     // In the end, because what is stored depends on how many rows are computed together.
-    let is_near = reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= KEPT_BYTES);
+    let is_near =
+        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.machine.l2_bytes / 4);
     if is_near { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 
@@ -56,15 +51,15 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             across = upcasts(&k);
             rows = reduce.is_some()
                 && unit_stride_reduce(&k)
-                    .is_some_and(|axis| together(&mut k, axis, ROWS, 3, target));
+                    .is_some_and(|axis| together(&mut k, axis, target.tuning.cpu.rows, 3, target));
         }
         None => {
             if let Some(axis) = reduce {
                 let r = k.axes()[axis].clone();
-                let amount = if together(&mut k, axis, STREAMS, 1, target) {
+                let amount = if together(&mut k, axis, target.tuning.cpu.streams, 1, target) {
                     power_of_two_divisor(extent(&r), lanes)
                 } else {
-                    steps(extent(&r), lanes)
+                    steps(extent(&r), lanes, target)
                 };
                 if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r))
                 {
@@ -79,9 +74,11 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     for _ in 0..if reduce.is_some() { 4 } else { 0 } {
         let Some(axis) = unit_stride_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
-        let Some(amount) =
-            (if rows { power_of_two_divisor(extent(&r), lanes) } else { steps(extent(&r), lanes) })
-        else {
+        let Some(amount) = (if rows {
+            power_of_two_divisor(extent(&r), lanes)
+        } else {
+            steps(extent(&r), lanes, target)
+        }) else {
             break;
         };
         if across.iter().any(|a| shares_node(&k.ast, a, &r))
@@ -94,10 +91,6 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
-/// Scans that a thread runs side by side: each waits for its last addition, which takes about as
-/// many cycles.
-const CHAINS: usize = 4;
-
 /// Several scans at a time, where there are enough rows for all threads.
 fn chains(k: &mut Kernel, target: &Target) {
     if !k.ast.toposort().iter().any(|u| u.op() == Op::Scan) {
@@ -105,20 +98,17 @@ fn chains(k: &mut Kernel, target: &Target) {
     }
     let axes = k.axes();
     let Some(axis) = (0..axes.len()).rev().find(|i| is_output(&axes[*i])) else { return };
-    if let Some(amount) =
-        power_of_two_divisor(splittable_extent(&axes[axis]) / target.threads.max(1), CHAINS)
-    {
+    if let Some(amount) = power_of_two_divisor(
+        splittable_extent(&axes[axis]) / target.threads.max(1),
+        target.tuning.cpu.interleaved_scans,
+    ) {
         try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
     }
 }
 
-/// Vectors of a reduce's steps that are folded before they meet what was folded before: one fold is
-/// waited for in place of several.
-const VECTORS: usize = 4;
-
 /// How many steps of a reduce become vectors at a time.
-fn steps(size: usize, lanes: usize) -> Option<usize> {
-    let many = lanes * VECTORS;
+fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
+    let many = lanes * target.tuning.cpu.reduce_vectors;
     if size.is_multiple_of(many) && size >= 2 * many {
         Some(many)
     } else {
@@ -141,11 +131,6 @@ fn scatters(k: &Kernel, axis: usize) -> bool {
 fn upcasts(k: &Kernel) -> Vec<UOp> {
     k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
-
-/// Outputs that are computed together where each reads a stream of its own, and rows that are
-/// reduced and then used.
-const STREAMS: usize = 8;
-const ROWS: usize = 4;
 
 /// Memory answers several streams faster than one: outputs whose reduce over an axis reads at
 /// different places are computed together, if the kernel has not more than so many reduces.
@@ -193,7 +178,7 @@ fn work(k: &Kernel, axes: &[UOp]) -> usize {
 /// Divides the outermost output axis that can be divided.
 pub(super) fn threads(k: &mut Kernel, target: &Target) {
     let axes = k.axes();
-    if target.threads < 2 || work(k, &axes) < WORTH_THREADS {
+    if target.threads < 2 || work(k, &axes) < target.tuning.cpu.min_thread_work {
         return;
     }
     for (i, r) in axes

@@ -9,11 +9,6 @@ use crate::kernel::{Access, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Bytes of a copy, at most: it should stay in a cache beside what it is used with.
-const MOST_BYTES: usize = 256 << 10;
-/// How often each element is used by the kernel, at least.
-const USES: usize = 64;
-
 /// May what a load reads be copied in whole, in a kernel of these axes?
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let place = &load.node.src()[0];
@@ -24,8 +19,8 @@ pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
         axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
     let outputs: Vec<&UOp> = others.into_iter().filter(|r| is_output(r)).collect();
-    size(&used).saturating_mul(4) <= MOST_BYTES.min(target.local_bytes)
-        && size(&outputs) >= USES * target.threads.max(1)
+    size(&used).saturating_mul(4) <= (target.machine.l2_bytes / 4).min(target.shared_bytes)
+        && size(&outputs) >= target.tuning.cpu.pack_uses * target.threads.max(1)
 }
 
 /// Copies arguments in front of the outermost loop that can have it.

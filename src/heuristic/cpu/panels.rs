@@ -10,16 +10,6 @@ use crate::kernel::{self, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Uses of a panel below which it is not worth a copy, in register tiles.
-const USES: usize = 4;
-/// The same where the input does not run along vectors, so that elements are copied one by one.
-const SLOW_USES: usize = 16;
-/// What guards of columns cost: elements are copied and stored one by one. An estimate.
-const PADDED_COLUMNS: f64 = 1.1;
-/// What guards of rows cost: the other matrix is copied as well, for each panel. Measured on 1022
-/// rows, with room for those that copy less.
-const PADDED_ROWS: f64 = 2.0;
-
 /// On a CPU: a register tile of the output, and a panel of what its columns are made of.
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut p = MatmulPattern::of(kernel)?;
@@ -29,7 +19,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     };
     let is_row = |r: &UOp| {
         is_output(r)
-            && extent(r) >= USES
+            && extent(r) >= target.tuning.cpu.panel_uses
             && p.left.uses_range(r.range_id())
             && !p.right.uses_range(r.range_id())
     };
@@ -43,7 +33,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
     // Registers for sums, for a row of what is loaded and for one value that goes with all of it;
     // two are left for the compiler.
-    let registers = if target.vector_bytes >= 64 { 30 } else { 14 };
+    let registers = target.machine.vector_registers - 2;
     let uses: usize = kernel
         .axes()
         .iter()
@@ -51,9 +41,9 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         .map(extent)
         .product();
     let least = if kernel::step(&p.right.src()[0].src()[1], &p.column) == Some(1) {
-        USES
+        target.tuning.cpu.panel_uses
     } else {
-        SLOW_USES
+        target.tuning.cpu.strided_panel_uses
     };
     let others: Vec<usize> = kernel
         .axes()
@@ -63,13 +53,13 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         .collect();
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=4).rev().filter(|_| lanes >= 4) {
-        let wide = Fit::of(columns, vectors * lanes, PADDED_COLUMNS);
+        let wide = Fit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns);
         for height in
             (2..=8usize).filter(|r| r * vectors + vectors < registers && uses >= r * least)
         {
-            let high = Fit::of(rows, height, PADDED_ROWS);
+            let high = Fit::of(rows, height, target.tuning.cpu.padded_rows);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
-            if !wide.little || !high.little || steps * copied * 4 > target.local_bytes {
+            if !wide.little || !high.little || steps * copied * 4 > target.shared_bytes {
                 continue;
             }
             // A multiplication and what is loaded for it, with those that padding adds.

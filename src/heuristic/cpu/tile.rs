@@ -7,14 +7,6 @@ use crate::kernel::{self, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// A lane that is loaded on its own and put into a vector, in loads of whole vectors.
-const LANE: f64 = 2.0;
-/// The same for a lane that is loaded under a condition of its own. Measured on a convolution.
-const GUARDED_LANE: f64 = 6.0;
-
-/// A lane that is stored on its own, in stores of whole vectors.
-const STORED_LANE: f64 = 4.0;
-
 /// The axes of a register tile, by range number, with how much of each is in it.
 struct Tile {
     /// The axis of the vector lanes and their number.
@@ -50,10 +42,8 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
         return Some(tiled);
     }
     let most_lanes = (target.vector_bytes / 4).max(2);
-    // Some of the registers are left to what is loaded. C has no operation on vectors that
-    // multiplies and adds, and clang does not find so many of them again.
-    let most = if target.name == "C" { 20 } else { 25 };
-    let budget = if target.vector_bytes >= 64 { most } else { 10 };
+    let [most, fewer] = target.tuning.cpu.tile_accumulators;
+    let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
@@ -68,7 +58,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
         let parts: Vec<f64> = loads
             .iter()
             .zip(&small)
-            .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes))
+            .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes, target))
             .collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by
         // one.
@@ -77,7 +67,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
             _ => all
                 .iter()
                 .filter(|a| a.node.op() == Op::Store)
-                .map(|a| store_cost(a, v, lanes))
+                .map(|a| store_cost(a, v, lanes, target))
                 .sum(),
         };
         let sizes: Vec<usize> = outputs
@@ -115,18 +105,31 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
 
 /// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be
 /// put together, unless the input is copied first.
-pub(super) fn load_cost(load: &kernel::Access, copied: bool, axis: &UOp, lanes: usize) -> f64 {
+pub(super) fn load_cost(
+    load: &kernel::Access,
+    copied: bool,
+    axis: &UOp,
+    lanes: usize,
+    target: &Target,
+) -> f64 {
     match load.parts(axis, lanes) {
-        n if n > 1 && !copied => n as f64 * if load.is_masked(axis) { GUARDED_LANE } else { LANE },
+        n if n > 1 && !copied => {
+            n as f64
+                * if load.is_masked(axis) {
+                    target.tuning.cpu.masked_lane_load
+                } else {
+                    target.tuning.cpu.lane_load
+                }
+        }
         _ => 1.0,
     }
 }
 
 /// The same for a store.
-fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize) -> f64 {
+fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize, target: &Target) -> f64 {
     match store.parts(axis, lanes) {
         1 => 1.0,
-        n => n as f64 * STORED_LANE,
+        n => n as f64 * target.tuning.cpu.lane_store,
     }
 }
 

@@ -7,31 +7,26 @@ use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Threads along each side of a workgroup.
-const SIDE: usize = 16;
-/// Steps of the sum whose inputs are staged together.
-const STEPS: [usize; 2] = [16, 8];
-/// Outputs from which on a thread has 8 × 8 of them, and 4 × 4. With fewer, most of a GPU would
-/// idle.
-const MANY: [(usize, usize); 2] = [(1 << 22, 8), (1 << 19, 4)];
-
 /// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
 pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let p = MatmulPattern::of(kernel)?;
     let outputs: usize =
         kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
-    let most = MANY.iter().find(|m| outputs >= m.0)?.1;
+    let most = target.tuning.gpu.matmul_tiles.iter().find(|m| outputs >= m.0)?.1;
     let fits = |n: &usize| {
-        extent(&p.row).is_multiple_of(n * SIDE) && extent(&p.column).is_multiple_of(n * SIDE)
+        extent(&p.row).is_multiple_of(n * target.tuning.gpu.matmul_side)
+            && extent(&p.column).is_multiple_of(n * target.tuning.gpu.matmul_side)
     };
     let side = [8, 4].into_iter().find(|n| *n <= most && fits(n))?;
-    STEPS.into_iter().find_map(|steps| {
+    target.tuning.gpu.matmul_steps.into_iter().find_map(|steps| {
         let mut k = kernel.clone();
         for r in [&p.column, &p.row] {
             // Threads side by side have vectors side by side; more of them are further apart.
-            for (op, amount) in
-                [(OptOp::Upcast, 4), (OptOp::Local, SIDE), (OptOp::Upcast, side / 4)]
-            {
+            for (op, amount) in [
+                (OptOp::Upcast, 4),
+                (OptOp::Local, target.tuning.gpu.matmul_side),
+                (OptOp::Upcast, side / 4),
+            ] {
                 if amount > 1 {
                     let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
                     k = k.apply(&Opt::new(op, axis, amount), target).ok()?;

@@ -22,23 +22,10 @@ use crate::kernel::{self, extent, is_symbolic};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Threads of a workgroup, where there is a choice.
-pub(super) const WORKGROUP: usize = 256;
-/// Most threads that share a row: with more, too few workgroups fit beside each other.
-const ROW: usize = 512;
-/// Threads that run in step; fewer than this are not worth a workgroup of their own.
-pub(super) const WARP: usize = 32;
-/// Steps of a reduce whose loads are on their way together.
-const UNROLLED: usize = 8;
-/// Threads along each side of a workgroup that turns a matrix.
-const SQUARE: usize = 16;
-/// Outputs below which threads are so few that most of a GPU would idle.
-const MANY: usize = 1 << 15;
-
 /// Good optimisations for a kernel.
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
-    if outputs(&k) < MANY {
+    if outputs(&k) < target.tuning.gpu.few_outputs {
         share_variables(&mut k, target);
     }
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
@@ -60,13 +47,15 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(shared) = rows::rows(&k, &reduces, target) {
         return shared;
     }
-    if outputs(&k) < MANY && steps(main) >= 2 * WARP {
+    if outputs(&k) < target.tuning.gpu.few_outputs
+        && steps(main) >= 2 * target.machine.lockstep_threads
+    {
         few(&mut k, main, target);
     } else {
-        local(&mut k, WORKGROUP, target);
+        local(&mut k, target.tuning.gpu.workgroup, target);
     }
     if let Some(axis) = unit_stride_reduce(&k).or_else(|| longest_reduce(&k)) {
-        unroll(&mut k, axis, UNROLLED, target);
+        unroll(&mut k, axis, target.tuning.gpu.unroll, target);
     }
     k
 }
@@ -74,10 +63,13 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
 /// A reduce that ends at a variable is of one thread. It is made as long as it can be, with a
 /// guard, so that threads can share it.
 fn share_variables(k: &mut Kernel, target: &Target) {
-    let is_long =
-        |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= 2 * WARP;
+    let is_long = |r: &UOp| {
+        is_symbolic(r)
+            && r.range_kind() == AxisKind::Reduce
+            && extent(r) >= 2 * target.machine.lockstep_threads
+    };
     while let Some(axis) = k.axes().iter().position(is_long) {
-        if !try_apply(k, Opt::new(OptOp::PadTo, axis, WARP), target) {
+        if !try_apply(k, Opt::new(OptOp::PadTo, axis, target.machine.lockstep_threads), target) {
             return;
         }
     }
@@ -92,14 +84,16 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     };
     if let Some(axis) = unit_stride_output(k)
         && beside(&k.axes()[axis])
-        && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), WARP)
+        && let Some(amount) =
+            power_of_two_divisor(extent(&k.axes()[axis]), target.machine.lockstep_threads)
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
     }
     // The same threads share every long reduce, or each of them would do all of the others. Where
     // no number of threads divides them all, they share the longest.
     let long = |u: &UOp| {
-        u.op() == Op::Reduce && u.src()[1..].iter().map(extent).product::<usize>() >= WARP
+        u.op() == Op::Reduce
+            && u.src()[1..].iter().map(extent).product::<usize>() >= target.machine.lockstep_threads
     };
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(long).collect();
     if !share(k, &reduces, target) {
@@ -117,7 +111,7 @@ fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
         });
         fits.max_by_key(|r| extent(r)).cloned()
     };
-    let most = ROW.max(target.local_max / 2) / threads(k);
+    let most = target.tuning.gpu.row_threads.max(target.local_max / 2) / threads(k);
     let mut amount = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
     while amount >= 2 {
         if let Some(mut axes) =
@@ -167,7 +161,7 @@ fn threads(k: &Kernel) -> usize {
 /// enough outputs for threads.
 fn upcast(k: &mut Kernel, target: &Target) {
     let lanes = (target.vector_bytes / 4).min(target.max_lanes as usize);
-    if outputs(k) >= WARP * lanes
+    if outputs(k) >= target.machine.lockstep_threads * lanes
         && let Some(axis) = unit_stride_output(k)
         && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), lanes.max(1))
     {
@@ -176,7 +170,7 @@ fn upcast(k: &mut Kernel, target: &Target) {
 }
 
 fn elementwise(k: &mut Kernel, target: &Target) {
-    let turned = turned(k);
+    let turned = turned(k, target);
     upcast(k, target);
     // A block of a thread is read along one axis and written along the other, and so is that of a
     // workgroup.
@@ -188,27 +182,32 @@ fn elementwise(k: &mut Kernel, target: &Target) {
         )
         && try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target)
         && let Some(axis) = k.axis_of(&r)
-        && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), SQUARE)
+        && let Some(amount) =
+            power_of_two_divisor(extent(&k.axes()[axis]), target.tuning.gpu.transpose_side)
     {
         try_apply(k, Opt::new(OptOp::Local, axis, amount), target);
-        local(k, SQUARE * amount, target);
+        local(k, target.tuning.gpu.transpose_side * amount, target);
         return;
     }
-    local(k, WORKGROUP, target);
+    local(k, target.tuning.gpu.workgroup, target);
 }
 
 /// The output axis along which something is loaded, where that is not the one along which is stored
 /// and there is enough of both.
-fn turned(k: &Kernel) -> Option<UOp> {
+fn turned(k: &Kernel, target: &Target) -> Option<UOp> {
     let axes = k.axes();
     let stored = &axes[unit_stride_output(k)?];
     let order = k.ast.toposort();
     let along = |r: &&UOp| {
         order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
     };
-    let long = |r: &&UOp| extent(r) >= 2 * WARP;
+    let long = |r: &&UOp| extent(r) >= 2 * target.machine.lockstep_threads;
     axes.iter()
-        .filter(|r| is_output(r) && r.range_id() != stored.range_id() && outputs(k) >= MANY)
+        .filter(|r| {
+            is_output(r)
+                && r.range_id() != stored.range_id()
+                && outputs(k) >= target.tuning.gpu.few_outputs
+        })
         .filter(long)
         .find(along)
         .filter(|_| long(&stored))
@@ -236,7 +235,10 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
             }
             amount = Some(pad);
         }
-        if amount.unwrap_or(1) < WARP.min(room) && size > 2 * WARP && room >= WARP {
+        if amount.unwrap_or(1) < target.machine.lockstep_threads.min(room)
+            && size > 2 * target.machine.lockstep_threads
+            && room >= target.machine.lockstep_threads
+        {
             let pad = room.min(size / 2).next_power_of_two() / 2;
             if try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
                 amount = Some(pad);

@@ -1,14 +1,10 @@
 //! Reductions along rows that are contiguous in memory: a workgroup for each row.
 
 use super::super::{power_of_two_divisor, try_apply, unit_stride_reduce};
-use super::{ROW, WARP, WORKGROUP};
 use crate::ir::UOp;
 use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
-
-/// Vectors that a thread keeps of a row in registers, at most.
-const KEPT: usize = 16;
 
 /// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
 /// threads, and so is the output if it is as long.
@@ -30,8 +26,10 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     let lanes = power_of_two_divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize))
         .unwrap_or(1);
     let vectors = len / lanes;
-    let wanted =
-        (vectors / 2).clamp(WARP, ROW).min(target.local_max).min(vectors.next_power_of_two());
+    let wanted = (vectors / 2)
+        .clamp(target.machine.lockstep_threads, target.tuning.gpu.row_threads)
+        .min(target.local_max)
+        .min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     // A row that does not divide well is made longer.
     let share = power_of_two_divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
@@ -42,11 +40,11 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     let again = k.axes().into_iter().find(|r| {
         is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
     });
-    if again.is_none() && vectors < WARP / 4 {
+    if again.is_none() && vectors < target.machine.lockstep_threads / 4 {
         return None;
     }
     // A row that is too long for registers is computed from anew by each of several workgroups.
-    let in_registers = again.is_some() && kept <= KEPT;
+    let in_registers = again.is_some() && kept <= target.tuning.gpu.row_vectors;
     let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
         if amount < 2 {
             return Some(());
@@ -78,10 +76,12 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
         apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
     }
     // Several short rows in one workgroup.
-    if share < WORKGROUP / 2
+    if share < target.tuning.gpu.workgroup / 2
         && let Some(r) = k.axes().into_iter().rfind(is_output)
-        && let (Some(axis), Some(amount)) =
-            (k.axis_of(&r), power_of_two_divisor(extent(&r), WORKGROUP / 2 / share))
+        && let (Some(axis), Some(amount)) = (
+            k.axis_of(&r),
+            power_of_two_divisor(extent(&r), target.tuning.gpu.workgroup / 2 / share),
+        )
     {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }

@@ -8,13 +8,6 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 use std::cmp::Reverse;
 
-/// Outputs of a warp along m and n, at most: more do not fit into its registers.
-const TILE: [usize; 2] = [64, 64];
-/// Warps of a workgroup along m and n, at most.
-const WARPS: [usize; 2] = [2, 2];
-/// Warps below which most of a GPU would idle, so that smaller tiles are better.
-const MANY_WARPS: usize = 512;
-
 /// Good optimisations for a kernel whose main sum a tensor core can make; none where there is no
 /// such core, or where most of its work would be for nothing.
 pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
@@ -61,7 +54,11 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     // What a warp computes, as numbers of products along m and n. The longer side is made shorter
     // first.
     let most = |i: usize| {
-        power_of_two_divisor(padded[i] / way.core.dims[i], TILE[i] / way.core.dims[i]).unwrap_or(1)
+        power_of_two_divisor(
+            padded[i] / way.core.dims[i],
+            target.tuning.gpu.warp_tile[i] / way.core.dims[i],
+        )
+        .unwrap_or(1)
     };
     let mut tile = [most(0), most(1)];
     let others: usize =
@@ -69,7 +66,7 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     let warps = |t: [usize; 2]| {
         others * (padded[0] / way.core.dims[0] / t[0]) * (padded[1] / way.core.dims[1] / t[1])
     };
-    while warps(tile) < MANY_WARPS && tile != [1, 1] {
+    while warps(tile) < target.tuning.gpu.few_warps && tile != [1, 1] {
         let longer = usize::from(
             tile[1] * way.core.dims[1] >= tile[0] * way.core.dims[0] && tile[1] > 1 || tile[0] == 1,
         );
@@ -87,7 +84,8 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     k = k.apply(&Opt::new(OptOp::Tc, axis, which), target).ok()?;
     for (i, r) in axes[..2].iter().enumerate() {
         if let Some(axis) = k.axis_of(r) {
-            let amount = power_of_two_divisor(extent(&k.axes()[axis]), WARPS[i]).unwrap_or(1);
+            let amount = power_of_two_divisor(extent(&k.axes()[axis]), target.tuning.gpu.warps[i])
+                .unwrap_or(1);
             apply(&mut k, OptOp::Local, r, amount)?;
         }
     }

@@ -9,39 +9,11 @@
 //! slides included; threads that load the same place, or places of one line, share the fetch.
 
 use super::super::{splittable_extent, try_apply};
-use super::{WARP, WORKGROUP};
 use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
 use crate::kernel::{self, masked_term};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::symbolic::Linear;
 use crate::target::Target;
-
-/// Bytes that are fetched together.
-const LINE: i64 = 128;
-/// Most outputs of a thread, so that their sums stay in registers.
-const SUMS: usize = 64;
-/// Most multiplications of a round that are written out: programs grow with them, and so does the
-/// time to compile one.
-const WRITTEN: usize = 400;
-/// Most values that a thread holds: sums, and what is loaded for a round.
-const HELD: usize = 104;
-/// Multiplications of a warp in the time of one fetch.
-const PER_FETCH: f64 = 4.0;
-/// What a guard costs, in multiplications.
-const GUARD: f64 = 3.0;
-/// What a product that counts only under a condition costs, where others of the round have other
-/// conditions.
-const CHOSEN: f64 = 3.0;
-/// Threads below which even a CPU that takes workgroups has too few of them.
-const LEAST: usize = 256;
-/// The fewest outputs of a factor's own that are worth a tile.
-const SIDE: usize = 8;
-/// Outputs below which no tile is worth leaving a long sum to one thread.
-const FEW: usize = 1024;
-/// Most tiles that are compared. Kernels of very many axes have tiles along the longest.
-const COMPARED: usize = 8192;
-/// Tiles whose threads are looked at, the most promising first.
-const TRIED: usize = 12;
 
 /// A load of the sum.
 struct Operand {
@@ -71,7 +43,7 @@ struct SumOfProducts {
 type Copies = Vec<usize>;
 
 impl SumOfProducts {
-    fn of(k: &Kernel, main: &UOp) -> Option<SumOfProducts> {
+    fn of(k: &Kernel, main: &UOp, target: &Target) -> Option<SumOfProducts> {
         let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
         let condition = masked_term(Fold::Add, &main.src()[0]).map(|g| g.0);
         let mut axes: Vec<UOp> = k
@@ -123,10 +95,12 @@ impl SumOfProducts {
                 .map(|a| p.sizes[a])
                 .product()
         };
-        let serves =
-            |l: &Operand, other: &Operand| only(l, other) >= SIDE && only(other, l) >= SIDE;
-        let few = p.sizes[..outputs].iter().product::<usize>() < FEW
-            && p.sizes[outputs..].iter().product::<usize>() >= 2 * WARP;
+        let serves = |l: &Operand, other: &Operand| {
+            only(l, other) >= target.tuning.gpu.factor_outputs
+                && only(other, l) >= target.tuning.gpu.factor_outputs
+        };
+        let few = p.sizes[..outputs].iter().product::<usize>() < target.tuning.gpu.tile_outputs
+            && p.sizes[outputs..].iter().product::<usize>() >= 2 * target.machine.lockstep_threads;
         (!few && p.loads.iter().enumerate().any(|(i, l)| p.loads[..i].iter().any(|m| serves(l, m))))
             .then_some(p)
     }
@@ -189,7 +163,7 @@ impl SumOfProducts {
     fn cost(&self, copies: &Copies, lanes: Option<&[Vec<usize>]>, target: &Target) -> Option<f64> {
         let sums: usize = copies[..self.outputs].iter().product();
         let round: usize = copies.iter().product();
-        if sums > SUMS || round > WRITTEN {
+        if sums > target.tuning.gpu.tile_accumulators || round > target.tuning.gpu.tile_multiplies {
             return None;
         }
         let gated = self.gates.contains(&true);
@@ -203,22 +177,37 @@ impl SumOfProducts {
             }
             for (at, width) in self.joined(load, copies, &places, target) {
                 fetched += unlike as f64
-                    * lanes.map_or(1, |lanes| lines(load, copies, lanes, at, width)) as f64;
+                    * lanes.map_or(1, |lanes| lines(load, copies, lanes, at, width, target)) as f64;
             }
         }
-        if sums + loaded > HELD {
+        if sums + loaded > target.tuning.gpu.tile_values {
             return None;
         }
         let threads = self.sizes[..self.outputs].iter().product::<usize>() as f64 / sums as f64;
-        let work = (round as f64 * if apart { CHOSEN } else { 1.0 } + GUARD * guards) / PER_FETCH;
+        let work = (round as f64 * if apart { target.tuning.gpu.masked_product_cost } else { 1.0 }
+            + target.tuning.gpu.mask_cost * guards)
+            / target.machine.multiplies_per_fetch;
         // The one hides behind the other, though not all of it.
         let time = fetched.max(work) + 0.3 * fetched.min(work);
-        Some(time / round as f64 / (threads / target.wide.max(LEAST) as f64).min(1.0))
+        Some(
+            time / round as f64
+                / (threads
+                    / target.machine.saturating_threads.max(target.tuning.gpu.min_threads) as f64)
+                    .min(1.0),
+        )
     }
 }
 
 /// How many lines of memory a warp fetches for a load.
-fn lines(load: &Operand, copies: &Copies, lanes: &[Vec<usize>], at: i64, width: i64) -> usize {
+fn lines(
+    load: &Operand,
+    copies: &Copies,
+    lanes: &[Vec<usize>],
+    at: i64,
+    width: i64,
+    target: &Target,
+) -> usize {
+    let line = target.machine.line_bytes as i64;
     let place = |lane: &Vec<usize>| -> Option<i64> {
         lane.iter()
             .enumerate()
@@ -231,7 +220,7 @@ fn lines(load: &Operand, copies: &Copies, lanes: &[Vec<usize>], at: i64, width: 
         // Where it cannot be told, each has a line of its own.
         let Some(first) = place(lane) else { return lanes.len() };
         let bytes = (first + at) * load.bytes;
-        list.extend([bytes.div_euclid(LINE), (bytes + width * load.bytes - 1).div_euclid(LINE)]);
+        list.extend([bytes.div_euclid(line), (bytes + width * load.bytes - 1).div_euclid(line)]);
     }
     list.sort_unstable();
     list.dedup();
@@ -245,7 +234,7 @@ fn divisors(size: usize, most: usize) -> impl DoubleEndedIterator<Item = usize> 
 
 /// A kernel with the best tile, where it is a sum of products.
 pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    let p = SumOfProducts::of(kernel, main)?;
+    let p = SumOfProducts::of(kernel, main, target)?;
     let mut tiles: Vec<Copies> = vec![vec![1; p.axes.len()]];
     let mut order: Vec<usize> = (0..p.axes.len()).collect();
     order.sort_by_key(|a| std::cmp::Reverse(p.sizes[*a]));
@@ -254,15 +243,15 @@ pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) ->
         // vector has.
         let fits = |n: &usize| a < p.outputs || matches!(n, 1 | 2 | 4) || *n == p.sizes[a];
         let amounts: Vec<usize> = divisors(p.sizes[a], 8).filter(fits).collect();
-        if tiles.len() * amounts.len() > COMPARED {
+        if tiles.len() * amounts.len() > target.tuning.gpu.compared_tiles {
             break;
         }
         let with = |t: &Copies, n: usize| {
             t.iter().enumerate().map(|(i, c)| if i == a { n } else { *c }).collect::<Copies>()
         };
         let small = |t: &Copies| {
-            t[..p.outputs].iter().product::<usize>() <= SUMS
-                && t.iter().product::<usize>() <= WRITTEN
+            t[..p.outputs].iter().product::<usize>() <= target.tuning.gpu.tile_accumulators
+                && t.iter().product::<usize>() <= target.tuning.gpu.tile_multiplies
         };
         tiles =
             tiles.iter().flat_map(|t| amounts.iter().map(|n| with(t, *n))).filter(small).collect();
@@ -270,15 +259,16 @@ pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) ->
     let mut ranked: Vec<(f64, Copies)> =
         tiles.into_iter().filter_map(|t| Some((p.cost(&t, None, target)?, t))).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-    ranked.truncate(TRIED);
+    ranked.truncate(target.tuning.gpu.tried_tiles);
     let mut best: Option<(f64, Copies, Vec<usize>)> = None;
     for (_, copies) in ranked {
-        for group in workgroups(&p, &copies) {
-            let lanes = lanes(&p, &copies, &group);
+        for group in workgroups(&p, &copies, target) {
+            let lanes = lanes(&p, &copies, &group, target);
             let threads: usize = group.iter().product();
             let Some(cost) = p.cost(&copies, Some(&lanes), target) else { continue };
             // Warps that are not full.
-            let cost = cost * threads.next_multiple_of(WARP) as f64 / threads as f64;
+            let cost = cost * threads.next_multiple_of(target.machine.lockstep_threads) as f64
+                / threads as f64;
             if best.as_ref().is_none_or(|b| cost < b.0) {
                 best = Some((cost, copies.clone(), group));
             }
@@ -301,17 +291,23 @@ pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) ->
 }
 
 /// Workgroups for a tile: one or two axes first, then as much of the others as there is room.
-fn workgroups(p: &SumOfProducts, copies: &Copies) -> Vec<Vec<usize>> {
+fn workgroups(p: &SumOfProducts, copies: &Copies, target: &Target) -> Vec<Vec<usize>> {
     let left: Vec<usize> = (0..p.outputs).map(|a| p.sizes[a] / copies[a]).collect();
     let mut list: Vec<Vec<usize>> = Vec::new();
     for first in 0..p.outputs {
         for second in 0..p.outputs {
-            for (most, more) in [(WARP, WARP), (16, 16), (8, 8), (8, 4), (4, 8)] {
+            for (most, more) in [
+                (target.machine.lockstep_threads, target.machine.lockstep_threads),
+                (16, 16),
+                (8, 8),
+                (8, 4),
+                (4, 8),
+            ] {
                 let mut group = vec![1; p.outputs];
-                let mut room = WORKGROUP;
+                let mut room = target.tuning.gpu.workgroup;
                 let order = [(first, most), (second, more)]
                     .into_iter()
-                    .chain((0..p.outputs).rev().map(|a| (a, WORKGROUP)));
+                    .chain((0..p.outputs).rev().map(|a| (a, target.tuning.gpu.workgroup)));
                 for (a, most) in order.filter(|o| left[o.0] > 1) {
                     if group[a] == 1 {
                         group[a] = divisors(left[a], most.min(room)).next_back().unwrap_or(1);
@@ -329,7 +325,7 @@ fn workgroups(p: &SumOfProducts, copies: &Copies) -> Vec<Vec<usize>> {
 
 /// Where the threads of the first warp of a workgroup stand along each axis: those beside each
 /// other that are nearest in memory, as the launch has them.
-fn lanes(p: &SumOfProducts, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>> {
+fn lanes(p: &SumOfProducts, copies: &Copies, group: &[usize], target: &Target) -> Vec<Vec<usize>> {
     let stride = |a: &usize| {
         let steps = p
             .loads
@@ -340,7 +336,7 @@ fn lanes(p: &SumOfProducts, copies: &Copies, group: &[usize]) -> Vec<Vec<usize>>
     };
     let mut order: Vec<usize> = (0..p.outputs).filter(|a| group[*a] > 1).collect();
     order.sort_by_key(stride);
-    let threads = group.iter().product::<usize>().min(WARP);
+    let threads = group.iter().product::<usize>().min(target.machine.lockstep_threads);
     let position = |lane: usize| {
         let mut at = vec![0; p.axes.len()];
         let mut rest = lane;

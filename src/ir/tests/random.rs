@@ -176,7 +176,10 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
         Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
         Op::DefineShared => Arg::Shared { id: rng.next() as u32, len: rng.size() },
         Op::DefineAcc => Arg::Acc(rng.next() as u32),
-        Op::Range => Arg::Range { id: rng.below(200) as u32, kind: rng.pick(&AxisKind::ALL) },
+        Op::Range => {
+            let id = rng.below(200) as u32;
+            Arg::Range { id, kind: rng.pick(&AxisKind::ALL), lanes: rng.coin() }
+        }
         Op::Special => Arg::Special {
             kind: rng.pick(&[SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread]),
             dim: rng.next() as u8,

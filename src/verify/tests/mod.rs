@@ -41,7 +41,7 @@ fn store(index: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
     node(Op::Store, DType::VOID, src, Arg::None)
 }
 fn range(id: u32, extent: UOp, kind: AxisKind) -> UOp {
-    node(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind })
+    node(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind, lanes: false })
 }
 fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
     node(Op::Special, DType::I32, Src::new(), Arg::Special { kind, dim, extent })

@@ -49,7 +49,7 @@ impl List {
             Op::Range,
             extent.dtype(),
             [extent.clone()].to_src(),
-            Arg::Range { id, kind: AxisKind::Loop },
+            Arg::Range { id, kind: AxisKind::Loop, lanes: false },
         )
     }
     fn end(&mut self, range: &UOp) {

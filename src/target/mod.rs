@@ -1,6 +1,10 @@
 //! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a
 //! device.
 
+mod tuning;
+
+pub use tuning::{CpuTuning, GpuTuning, Machine, Tuning};
+
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, TensorCore};
 
@@ -13,9 +17,10 @@ pub struct Target {
     pub grid: bool,
     /// Can a kernel be split over the CPU's threads, and over how many at most?
     pub threads: usize,
-    /// Threads that it takes to keep a GPU busy with kernels whose threads hold many values; 0
-    /// where a few do.
-    pub wide: usize,
+    /// The machine that estimates are made for.
+    pub machine: Machine,
+    /// Measured thresholds of the heuristic.
+    pub tuning: Tuning,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
     /// Most lanes of a vector value.
@@ -29,7 +34,7 @@ pub struct Target {
     /// Threads of a warp that can read each other's registers; 0 where they cannot.
     pub warp: usize,
     /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
-    pub local_bytes: usize,
+    pub shared_bytes: usize,
     /// Most buffers of a kernel.
     pub max_buffers: usize,
     /// Bytes up to which a buffer counts as one; a longer one, where there can be one, counts as
@@ -101,14 +106,15 @@ impl Target {
             name: "C",
             grid: false,
             threads,
-            wide: 0,
+            machine: Machine::cpu(vector_bytes),
+            tuning: Tuning::C,
             vector_bytes,
             max_lanes: 64,
             grid_max: [1, 1, 1],
             local_max: 1,
             local_dims: [1; 3],
             warp: 0,
-            local_bytes: 512 << 10,
+            shared_bytes: 512 << 10,
             max_buffers: usize::MAX,
             buffer_bytes: usize::MAX,
             fma: true,
@@ -119,7 +125,7 @@ impl Target {
     }
     /// LLVM's language, for the same machine as C.
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
-        Target { name: "LLVM", ..Target::c(threads, vector_bytes) }
+        Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
     }
     /// The interpreter: it has everything, so that every optimisation can be checked on it, and as
     /// few buffers in a kernel as Metal.
@@ -128,14 +134,15 @@ impl Target {
             name: "INTERP",
             grid: true,
             threads: 4,
-            wide: 256,
+            machine: Machine::gpu(256),
+            tuning: Tuning::MEASURED,
             vector_bytes: 16,
             max_lanes: 64,
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
             warp: 32,
-            local_bytes: 64 << 10,
+            shared_bytes: 64 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
             fma: true,
@@ -150,14 +157,15 @@ impl Target {
             name: "OpenCL",
             grid: true,
             threads: 1,
-            wide: 1 << 14,
+            machine: Machine::gpu(1 << 14),
+            tuning: Tuning::MEASURED,
             vector_bytes: 16,
             max_lanes: 16,
             grid_max: [usize::MAX; 3],
             local_max: 256,
             local_dims: [256; 3],
             warp: 0,
-            local_bytes: 32 << 10,
+            shared_bytes: 32 << 10,
             max_buffers: 64,
             buffer_bytes: usize::MAX,
             fma: true,
@@ -172,14 +180,15 @@ impl Target {
             name: "CUDA",
             grid: true,
             threads: 1,
-            wide: 1 << 16,
+            machine: Machine::gpu(1 << 16),
+            tuning: Tuning::MEASURED,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [i32::MAX as usize, 65535, 65535],
             local_max: 1024,
             local_dims: [1024, 1024, 64],
             warp: 32,
-            local_bytes: 48 << 10,
+            shared_bytes: 48 << 10,
             max_buffers: 480,
             buffer_bytes: usize::MAX,
             fma: true,
@@ -194,14 +203,15 @@ impl Target {
             name: "Metal",
             grid: true,
             threads: 1,
-            wide: 1 << 14,
+            machine: Machine::gpu(1 << 14),
+            tuning: Tuning::MEASURED,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [usize::MAX; 3],
             local_max: 1024,
             local_dims: [1024; 3],
             warp: 0,
-            local_bytes: 32 << 10,
+            shared_bytes: 32 << 10,
             max_buffers: 31,
             buffer_bytes: usize::MAX,
             fma: true,
@@ -217,14 +227,15 @@ impl Target {
             name: "WGSL",
             grid: true,
             threads: 1,
-            wide: 1 << 14,
+            machine: Machine::gpu(1 << 14),
+            tuning: Tuning::MEASURED,
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [u32::MAX as usize, 65535, 65535],
             local_max: 256,
             local_dims: [256, 256, 64],
             warp: 0,
-            local_bytes: 16 << 10,
+            shared_bytes: 16 << 10,
             max_buffers: 8,
             buffer_bytes: 128 << 20,
             fma: false,

@@ -1,0 +1,50 @@
+//! `VECTORIZE`: marks an axis of kind Upcast or Unroll, which lowering then makes vector lanes.
+//!
+//! ```text
+//! UPCAST:0:4 VECTORIZE:1    out[4*g + u] = x[4*g + u] * 2  ->  one load, product and store of 4 lanes
+//! ```
+
+use super::apply::{Applied, Request};
+use super::{Kernel, OptOp};
+use crate::ir::{AxisKind, UOp};
+use crate::kernel::{
+    can_be_lanes, copied_ranges, extent, lanes_of, meet, most_lanes, split_to_lanes,
+};
+use rustc_hash::FxHashMap;
+
+/// Applies `VECTORIZE`.
+pub(super) fn vectorize(q: &Request) -> Applied {
+    let r = q.constant_axis()?;
+    let is_copied = matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
+    q.check_kind(is_copied, "an axis of UPCAST or UNROLL")?;
+    if r.is_lanes() {
+        return Err(format!("axis {} is vector lanes already", q.opt.axis));
+    }
+    let (size, most) = (extent(r), most_lanes(q.target));
+    if lanes_of(size, q.target).is_none() {
+        return Err(format!("an axis of {size} does not fill vectors of up to {most} lanes"));
+    }
+    let marked = q.kernel.ast.substitute(&FxHashMap::from_iter([(r.clone(), r.with_lanes(true))]));
+    // A long axis meets others only through the part that becomes lanes.
+    let (split, inner) = split_to_lanes(&marked, q.target);
+    let order = split.toposort();
+    let lanes: Vec<&UOp> = inner.iter().map(|(_, r)| r).filter(|r| r.is_lanes()).collect();
+    if !lanes.iter().all(|r| can_be_lanes(&order, r)) {
+        return Err("a tensor core uses the axis".into());
+    }
+    let conflict = |(i, a): (usize, &&UOp)| lanes[..i].iter().any(|b| meet(&order, a, b));
+    if lanes.iter().enumerate().any(conflict) {
+        return Err("a value would be a vector along two axes".into());
+    }
+    Ok(marked)
+}
+
+impl Kernel {
+    /// Returns the kernel without its `VECTORIZE` Opts.
+    pub fn without_lanes(&self) -> Kernel {
+        let lanes = copied_ranges(&self.ast).into_iter().filter(UOp::is_lanes);
+        let map: FxHashMap<UOp, UOp> = lanes.map(|r| (r.clone(), r.with_lanes(false))).collect();
+        let opts = self.opts.iter().copied().filter(|o| o.op != OptOp::Vectorize).collect();
+        Kernel { ast: self.ast.substitute(&map), opts }
+    }
+}

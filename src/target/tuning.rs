@@ -1,0 +1,199 @@
+//! The machine that estimates are made for, and thresholds that were measured. The GPU figures are
+//! from an H200, the CPU figures from a Xeon with AVX-512, unless a field says otherwise.
+
+/// The properties of a machine that estimates depend on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Threads that saturate the device with register-tiled kernels; 0 for CPUs.
+    pub saturating_threads: usize,
+    /// Vector registers of a thread; 0 for GPUs.
+    pub vector_registers: usize,
+    /// Bytes of the L2 cache of a core; 0 for GPUs.
+    pub l2_bytes: usize,
+    /// Bytes of memory that are fetched together.
+    pub line_bytes: usize,
+    /// Threads that run in lockstep. Fewer are not worth a workgroup.
+    pub lockstep_threads: usize,
+    /// Multiplications of a warp in the time of fetching one line.
+    pub multiplies_per_fetch: f64,
+}
+
+impl Machine {
+    /// A core of a CPU with vectors of this size: AVX-512 has 32 registers, AVX2 has 16.
+    pub const fn cpu(vector_bytes: usize) -> Machine {
+        Machine {
+            saturating_threads: 0,
+            vector_registers: if vector_bytes >= 64 { 32 } else { 16 },
+            l2_bytes: 1 << 20,
+            line_bytes: 64,
+            lockstep_threads: 1,
+            multiplies_per_fetch: 4.0,
+        }
+    }
+    /// A GPU that is saturated by this number of threads.
+    pub const fn gpu(saturating_threads: usize) -> Machine {
+        Machine {
+            saturating_threads,
+            vector_registers: 0,
+            l2_bytes: 0,
+            line_bytes: 128,
+            lockstep_threads: 32,
+            multiplies_per_fetch: 4.0,
+        }
+    }
+}
+
+/// Measured thresholds of the heuristic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuning {
+    /// Those of targets without workgroups.
+    pub cpu: CpuTuning,
+    /// Those of targets with workgroups.
+    pub gpu: GpuTuning,
+}
+
+/// Thresholds of the heuristic for CPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuTuning {
+    /// Operations of a kernel below which threads cost more than they save.
+    pub min_thread_work: usize,
+    /// Scans that a thread interleaves: about the latency of an addition in cycles.
+    pub interleaved_scans: usize,
+    /// Vectors of a reduction that are combined before they reach the accumulator, so that one
+    /// latency is paid in place of several.
+    pub reduce_vectors: usize,
+    /// Outputs that are computed together if each reads a stream of its own.
+    pub streams: usize,
+    /// Rows that are computed together if they are reduced and then used.
+    pub rows: usize,
+    /// Cost of a lane that is loaded and inserted on its own, in vector loads.
+    pub lane_load: f64,
+    /// The same for a lane under a mask of its own. Measured on a convolution.
+    pub masked_lane_load: f64,
+    /// Cost of a lane that is stored on its own, in vector stores.
+    pub lane_store: f64,
+    /// Accumulators of a register tile with 32 vector registers, and with 16. The other registers
+    /// hold what is loaded.
+    pub tile_accumulators: [usize; 2],
+    /// Taps of a convolution's gradient that are unrolled, at most.
+    pub conv_taps: usize,
+    /// Uses of each element that are worth packing an input.
+    pub pack_uses: usize,
+    /// Uses of a panel that are worth its copy, in register tiles.
+    pub panel_uses: usize,
+    /// The same where the input has no unit stride along vectors, so that elements are copied one
+    /// by one.
+    pub strided_panel_uses: usize,
+    /// Factor on the work of a product whose columns are padded: elements are copied and stored one
+    /// by one. An estimate.
+    pub padded_columns: f64,
+    /// Factor on the work of a product whose rows are padded: the other matrix is copied as well,
+    /// for each panel. Measured on 1022 rows.
+    pub padded_rows: f64,
+}
+
+/// Thresholds of the heuristic for GPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuTuning {
+    /// Threads of a workgroup, where there is a choice.
+    pub workgroup: usize,
+    /// Threads that share a row, at most: with more, too few workgroups are resident.
+    pub row_threads: usize,
+    /// Vectors of a row that a thread holds in registers, at most.
+    pub row_vectors: usize,
+    /// Iterations of a reduction whose loads are in flight together.
+    pub unroll: usize,
+    /// Threads along each side of a workgroup that transposes.
+    pub transpose_side: usize,
+    /// Outputs below which threads share each of them, because most of the device would be idle.
+    pub few_outputs: usize,
+    /// Threads along each side of the workgroup of a matrix product.
+    pub matmul_side: usize,
+    /// Iterations of a matrix product whose inputs are staged together, in order of preference.
+    pub matmul_steps: [usize; 2],
+    /// Outputs from which on a thread computes a square tile of this side.
+    pub matmul_tiles: [(usize, usize); 2],
+    /// Accumulators of a register tile, at most, so that they stay in registers.
+    pub tile_accumulators: usize,
+    /// Multiplications of a register tile that are unrolled, at most: compile time grows with them.
+    pub tile_multiplies: usize,
+    /// Values that a thread holds, at most: accumulators and what is loaded for one iteration.
+    pub tile_values: usize,
+    /// Cost of a masked load, in multiplications.
+    pub mask_cost: f64,
+    /// Cost of a product under a mask that differs within the tile, in multiplications.
+    pub masked_product_cost: f64,
+    /// Threads below which even a CPU that runs workgroups is not saturated.
+    pub min_threads: usize,
+    /// Outputs of one factor alone that are worth a register tile, at least.
+    pub factor_outputs: usize,
+    /// Outputs below which threads share a long sum instead of computing tiles.
+    pub tile_outputs: usize,
+    /// Register tiles that are compared, at most.
+    pub compared_tiles: usize,
+    /// Register tiles whose workgroups are compared, the most promising first.
+    pub tried_tiles: usize,
+    /// Outputs of a warp along both sides with tensor cores, at most: more exceed its registers.
+    pub warp_tile: [usize; 2],
+    /// Warps of a workgroup along both sides with tensor cores, at most.
+    pub warps: [usize; 2],
+    /// Warps below which smaller tiles are better, because most of the device would be idle.
+    pub few_warps: usize,
+    /// Accumulators of a thread from which on lanes along a reduction axis do not pay off: they
+    /// multiply the accumulators, and `coalesce` joins the loads without them.
+    pub many_accumulators: usize,
+}
+
+impl Tuning {
+    /// The measured thresholds.
+    pub const MEASURED: Tuning = Tuning {
+        cpu: CpuTuning {
+            min_thread_work: 32_768,
+            interleaved_scans: 4,
+            reduce_vectors: 4,
+            streams: 8,
+            rows: 4,
+            lane_load: 2.0,
+            masked_lane_load: 6.0,
+            lane_store: 4.0,
+            tile_accumulators: [25, 10],
+            conv_taps: 8,
+            pack_uses: 64,
+            panel_uses: 4,
+            strided_panel_uses: 16,
+            padded_columns: 1.1,
+            padded_rows: 2.0,
+        },
+        gpu: GpuTuning {
+            workgroup: 256,
+            row_threads: 512,
+            row_vectors: 16,
+            unroll: 8,
+            transpose_side: 16,
+            few_outputs: 1 << 15,
+            matmul_side: 16,
+            matmul_steps: [16, 8],
+            matmul_tiles: [(1 << 22, 8), (1 << 19, 4)],
+            tile_accumulators: 64,
+            tile_multiplies: 400,
+            tile_values: 104,
+            mask_cost: 3.0,
+            masked_product_cost: 3.0,
+            min_threads: 256,
+            factor_outputs: 8,
+            tile_outputs: 1024,
+            compared_tiles: 8192,
+            tried_tiles: 12,
+            warp_tile: [64, 64],
+            warps: [2, 2],
+            few_warps: 512,
+            many_accumulators: 8,
+        },
+    };
+    /// The thresholds for C: it has no vector operation that multiplies and adds, and clang
+    /// recognizes fewer of them with more accumulators.
+    pub const C: Tuning = Tuning {
+        cpu: CpuTuning { tile_accumulators: [20, 10], ..Tuning::MEASURED.cpu },
+        ..Tuning::MEASURED
+    };
+}

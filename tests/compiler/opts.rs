@@ -1,0 +1,109 @@
+//! Lists of Opts: what is printed, and vector lanes as part of the list.
+
+use picograd::exec::ScheduleItem;
+use picograd::opt::{Kernel, OptOp};
+use picograd::target::Target;
+use picograd::{DType, Device, Tensor, compile, heuristic, opt};
+
+fn values(shape: &[usize], device: &str) -> Tensor {
+    let n: usize = shape.iter().product();
+    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 201) as f32 - 100.0).collect();
+    Tensor::from_vec(list, shape).cast(DType::F32).to(device).realize().unwrap()
+}
+
+fn item(t: &Tensor) -> ScheduleItem {
+    let mut items = t.schedule().unwrap();
+    assert_eq!(items.len(), 1, "one kernel is expected");
+    items.remove(0)
+}
+
+fn kernel(t: &Tensor) -> Kernel {
+    let ScheduleItem::Kernel { ast, .. } = item(t) else { panic!("a kernel is expected") };
+    Kernel::new(ast)
+}
+
+fn bytes(t: &Tensor, opts: &[opt::Opt]) -> Vec<u8> {
+    item(t).compile_with(opts).unwrap_or_else(|e| panic!("{e}")).run().unwrap();
+    t.to_bytes().unwrap()
+}
+
+/// Kernels of a device, each with Opts that leave several axes for lanes.
+fn cases(device: &str) -> Vec<(Tensor, &'static str)> {
+    let d = device;
+    vec![
+        (values(&[8, 64], d) * 2.0 + 1.0, "UPCAST:1:32 UPCAST:0:4"),
+        (values(&[8, 64], d).transpose(0, 1).contiguous(), "UPCAST:1:4 UPCAST:0:8"),
+        (values(&[8, 64], d).sum(1), "UPCAST:0:4 UNROLL:1:16"),
+        (values(&[16, 8], d).matmul(&values(&[8, 16], d)), "UPCAST:1:8 UPCAST:0:4 UNROLL:2:4"),
+        (values(&[8, 30], d).pad(&[(0, 0), (1, 1)]).contiguous(), "UPCAST:1:4 UPCAST:0:2"),
+        (values(&[8, 60], d) + 1.0, "PADTO:1:8 UPCAST:1:8"),
+    ]
+}
+
+/// Every axis that can be lanes gives the values of the kernel without Opts. The inputs are small
+/// integers, so the order of additions changes nothing.
+#[test]
+fn any_lanes_keep_values() {
+    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"] {
+        let Ok(d) = Device::get(device) else { continue };
+        let mut applied = 0;
+        for (i, (t, opts)) in cases(device).iter().enumerate() {
+            let expected = bytes(t, &[]);
+            let k = kernel(t).apply_all(&opt::parse(opts).unwrap(), d.target()).unwrap();
+            for axis in 0..k.axes().len() {
+                let lanes = opt::Opt::of_axis(OptOp::Vectorize, axis);
+                let Ok(vectorized) = k.apply(&lanes, d.target()) else { continue };
+                let again = &cases(device)[i].0;
+                let list = opt::show(&vectorized.opts);
+                assert!(bytes(again, &vectorized.opts) == expected, "{device}: {list}");
+                assert_eq!(vectorized.without_lanes().ast, k.ast, "{list}");
+                applied += 1;
+            }
+        }
+        assert!(applied >= 8, "{device}: {applied} lists with lanes");
+    }
+}
+
+/// The list of a program has its lanes, and gives the same program again.
+#[test]
+fn lanes_are_in_the_list() {
+    let target = Target::c(2, 64);
+    let t = values(&[64, 512], "INTERP").sum(1);
+    let chosen = heuristic::choose(&kernel(&t), &target);
+    let list = opt::show(&chosen.opts);
+    assert!(list.contains("VECTORIZE:"), "{list}");
+    let replayed = kernel(&t).apply_all(&opt::parse(&list).unwrap(), &target).unwrap();
+    assert_eq!(replayed.ast, chosen.ast);
+    let uops = |k: &Kernel| compile::lowered(k, &target).unwrap().uops;
+    assert_eq!(uops(&replayed), uops(&chosen));
+    // A list without lanes gets those of the heuristic.
+    assert_eq!(uops(&chosen.without_lanes()), uops(&chosen));
+    assert!(!heuristic::actions(&chosen, &target).is_empty(), "a search goes on from lanes");
+}
+
+#[test]
+fn what_cannot_be_lanes() {
+    let target = Target::c(2, 64);
+    let t = values(&[16, 8], "INTERP").matmul(&values(&[8, 48], "INTERP"));
+    let refused = |opts: &str, why: &str| {
+        let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), &target).unwrap_err().to_string();
+        assert!(e.contains(why), "{opts}: {e}, expected {why}");
+    };
+    refused("VECTORIZE:0", "not an axis of UPCAST or UNROLL");
+    refused("UPCAST:1:3 VECTORIZE:3", "does not fill vectors");
+    refused("UPCAST:1:8 VECTORIZE:3 VECTORIZE:3", "already");
+    refused("UPCAST:1:8 UPCAST:0:8 VECTORIZE:3 VECTORIZE:4", "along two axes");
+    refused("UPCAST:1:8 VECTORIZE:3 UPCAST:0:2", "no other Opt may follow VECTORIZE");
+}
+
+/// Every Opt has a row in the table of docs/opts.md.
+#[test]
+fn the_page_lists_all_opts() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/opts.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let table: Vec<&str> = page.lines().filter(|l| l.starts_with("| `")).collect();
+    for op in OptOp::ALL {
+        let name = format!("`{}`", op.name());
+        assert!(table.iter().any(|l| l.contains(&name)), "docs/opts.md has no row for {name}");
+    }
+}
