@@ -12,9 +12,7 @@ pub(super) fn local(q: &Request) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     check_workgroup(q)?;
-    let amount = q.divisor()?;
-    check_threads(q, amount)?;
-    Ok(split(&q.kernel.ast, r, amount, AxisKind::Local, false))
+    threads(q, r, AxisKind::Local, false)
 }
 
 /// Applies `GROUP`.
@@ -37,13 +35,17 @@ fn grouped(q: &Request, top: bool) -> Applied {
                     what another has written"
             .into());
     }
-    let amount = q.divisor()?;
-    let ast = &q.kernel.ast;
+    threads(q, r, AxisKind::Group, top)
+}
+
+/// Makes part of an axis threads: those of a group that are idle there, or new ones.
+fn threads(q: &Request, r: &UOp, kind: AxisKind, top: bool) -> Applied {
+    let (ast, amount) = (&q.kernel.ast, q.divisor()?);
     if let Some(g) = q.kernel.free_group(r, amount) {
         return Ok(split_by(ast, r, g, top));
     }
     check_threads(q, amount)?;
-    Ok(split(ast, r, amount, AxisKind::Group, top))
+    Ok(split(ast, r, amount, kind, top))
 }
 
 /// Applies `NOLOCALS`.

@@ -94,7 +94,7 @@ fn opt_lists_can_be_pinned() {
         .unwrap();
     let item = (&x * 3.0).sum(1).schedule().unwrap().pop().unwrap();
     let pinned = item.compile_with(&opt::parse("UPCAST:0:4 UNROLL:1:8").unwrap()).unwrap();
-    assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8");
+    assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8 VECTORIZE:3");
     assert_eq!(pinned.compiled().unwrap().program.name, "r_4_3_4_8");
     pinned.run().unwrap();
     assert!(item.compile_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
