@@ -71,8 +71,7 @@ pub fn backward(
     let found = gradients_of(&roots, &nodes)?;
     // What the forward loop read and kept, by argument of this body.
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for j in l.carries..results.len() {
-        let value = &results[j];
+    for (j, value) in results.iter().enumerate().skip(l.carries) {
         if !map.contains_key(value) && unshaped(value).op() != Op::Param {
             let inner = argument(value, value.shape(), &device);
             map.insert(value.clone(), inner.clone());

@@ -143,7 +143,15 @@ pub(super) fn view<'a>(memory: &'a [Option<Buffer>], view: &SlotRef) -> Cow<'a, 
 
 /// Buffers with the values of variables, one per device and list of names.
 #[derive(Default)]
-pub(super) struct ValueBuffers(Vec<(DeviceName, Vec<Arc<str>>, Buffer, Option<usize>)>);
+pub(super) struct ValueBuffers(Vec<ValueBuffer>);
+
+/// The values of named variables on a device, and the slot of the buffer if it has one.
+struct ValueBuffer {
+    device: DeviceName,
+    names: Vec<Arc<str>>,
+    buffer: Buffer,
+    slot: Option<usize>,
+}
 
 impl ValueBuffers {
     /// The buffer for these names, and its slot if it has one.
@@ -153,8 +161,9 @@ impl ValueBuffers {
         names: &[Arc<str>],
         values: &Values,
     ) -> Result<(Buffer, Option<usize>)> {
-        if let Some((.., buffer, slot)) = self.0.iter().find(|w| w.0 == *device && w.1 == names) {
-            return Ok((buffer.clone(), *slot));
+        let found = self.0.iter().find(|w| w.device == *device && w.names == names);
+        if let Some(known) = found {
+            return Ok((known.buffer.clone(), known.slot));
         }
         let value = |name: &Arc<str>| {
             values.get(name).and_then(|v| i32::try_from(v).ok()).map(i32::to_le_bytes)
@@ -166,14 +175,19 @@ impl ValueBuffers {
             )));
         };
         let buffer = Buffer::from_bytes(device, DType::I32, &bytes.concat())?;
-        self.0.push((device.clone(), names.to_vec(), buffer.clone(), None));
+        self.0.push(ValueBuffer {
+            device: device.clone(),
+            names: names.to_vec(),
+            buffer: buffer.clone(),
+            slot: None,
+        });
         Ok((buffer, None))
     }
 
     /// Sets the slot of the buffer that was added last.
     fn set_slot(&mut self, slot: usize) {
         if let Some(last) = self.0.last_mut() {
-            last.3 = Some(slot);
+            last.slot = Some(slot);
         }
     }
 }

@@ -278,7 +278,9 @@ impl<'de> Fields<'de> for Info {
             "dtype" => self.dtype = Some(map.next_value()?),
             "shape" => self.shape = Some(map.next_value()?),
             "data_offsets" => self.offsets = Some(map.next_value()?),
-            _ => drop(map.next_value::<Ignored>()?),
+            _ => {
+                map.next_value::<Ignored>()?;
+            }
         }
         Ok(())
     }

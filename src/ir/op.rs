@@ -170,6 +170,7 @@ macro_rules! ops {
                     /// The view of a node of this op; none of a node of another op, or of one whose
                     /// operands or payload are not those of the op.
                     #[inline]
+                    #[allow(clippy::redundant_at_rest_pattern, reason = "ops without operands")]
                     pub fn of(node: &'a UOp) -> Option<$name<'a>> {
                         let (Op::$name, [$($arg,)* others @ ..]) = (node.op(), node.src()) else {
                             return None;
@@ -218,8 +219,8 @@ macro_rules! ops {
             match op {
                 $(Op::$name => typed::$name::of(u).map(|view| {
                     #[allow(unused_mut)]
-                    let mut operands: Vec<super::UOp> = Vec::new();
-                    $(operands.push(typed!(@node view.$arg, $($view)?).clone());)*
+                    let mut operands: Vec<super::UOp> =
+                        vec![$(typed!(@node view.$arg, $($view)?).clone()),*];
                     $(operands.extend(view.$opt.cloned());)?
                     $(operands.extend(view.$rest.iter().cloned());)?
                     assert_eq!(view.node, u);

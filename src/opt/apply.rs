@@ -63,7 +63,7 @@ impl Request<'_> {
     pub fn divisor(&self) -> std::result::Result<usize, String> {
         let size = extent(self.axis()?);
         let amount = if self.opt.amount == 0 { size } else { self.opt.amount };
-        if amount < 2 || size % amount != 0 {
+        if amount < 2 || !size.is_multiple_of(amount) {
             return Err(format!("an amount of {amount} does not divide the axis of {size}"));
         }
         Ok(amount)

@@ -40,7 +40,7 @@ pub(super) fn pad_to(q: &Request) -> Applied {
     q.check_kind(is_loop, "an output or reduction axis")?;
     let size = extent(r);
     let amount = if q.opt.amount == 0 { size } else { q.opt.amount };
-    if amount < 2 || (size % amount == 0 && !is_symbolic(r)) {
+    if amount < 2 || (size.is_multiple_of(amount) && !is_symbolic(r)) {
         return Err(format!("the axis of {size} needs no padding to a multiple of {amount}"));
     }
     let padded = size.div_ceil(amount) * amount;

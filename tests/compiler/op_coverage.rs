@@ -28,10 +28,10 @@ fn kernel(op: Op) -> UOp {
     let r = UOp::range(8, 0, AxisKind::Global);
     let load = |slot: usize| UOp::define_global(slot, 8, t).at(&r).load();
     let value = match op {
-        Op::Where => load(1).lt(&load(2)).select(&load(1), &load(2)),
+        Op::Where => load(1).lt(load(2)).select(load(1), &load(2)),
         Op::Fma => load(1).fma(&load(2), &load(3)),
         _ if op.is(Group::Unary) => load(1).unary(op),
-        _ => load(1).binary(op, &load(2)),
+        _ => load(1).binary(op, load(2)),
     };
     let out = UOp::define_global(0, 8, value.dtype());
     UOp::sink([out.at(&r).store(&value, std::slice::from_ref(&r))].to_src())

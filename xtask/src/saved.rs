@@ -137,7 +137,7 @@ fn file_name(machine: &str) -> String {
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (mut year, mut day) = (1970, seconds / 86_400);
-    let leap = |y: u64| (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
+    let leap = |y: u64| (y.is_multiple_of(4) && !y.is_multiple_of(100)) || y.is_multiple_of(400);
     while day >= 365 + leap(year) as u64 {
         day -= 365 + leap(year) as u64;
         year += 1;

@@ -90,10 +90,8 @@ fn outside_functions_constants_tables_and_variables() {
     assert_eq!(constants(2.0), 2.0 * 3.25 + 1e-3 - 2.0 / 7.125);
     let outside = function!(code, "k_outside", extern "C" fn() -> *const i32);
     // SAFETY: asks the C library for the address of its own variable.
-    assert_eq!(
-        outside().cast(),
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"optind".as_ptr()) }.cast_const()
-    );
+    let optind = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"optind".as_ptr()) };
+    assert_eq!(outside().cast(), optind.cast_const());
     assert!(
         code.symbol("visible").is_some()
             && code.symbol("helper").is_none()
