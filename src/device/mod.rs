@@ -3,7 +3,8 @@
 
 #[cfg(not(unix))]
 compile_error!(
-    "picograd builds on Linux and macOS: its host allocator, object loader and disk cache use Unix system calls"
+    "picograd builds on Linux and macOS: its host allocator, object loader and disk cache use \
+     Unix system calls"
 );
 
 mod allocator;

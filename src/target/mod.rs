@@ -13,9 +13,9 @@ use crate::ir::{Op, TensorCore};
 pub struct Target {
     /// For messages and cache keys.
     pub name: &'static str,
-    /// Are there workgroups with local memory and barriers, and launch grids?
+    /// True if there are launch grids, and workgroups with shared memory and barriers.
     pub grid: bool,
-    /// Can a kernel be split over the CPU's threads, and over how many at most?
+    /// Most CPU threads that a kernel is split over; 1 if it is not split.
     pub threads: usize,
     /// The machine that estimates are made for.
     pub machine: Machine,
@@ -33,15 +33,14 @@ pub struct Target {
     pub local_dims: [usize; 3],
     /// Threads of a warp that can read each other's registers; 0 where they cannot.
     pub warp: usize,
-    /// Bytes of local memory; without workgroups, of memory on the stack of a thread.
+    /// Bytes of shared memory; without workgroups, of memory on the stack of a thread.
     pub shared_bytes: usize,
     /// Most buffers of a kernel.
     pub max_buffers: usize,
-    /// Bytes up to which a buffer counts as one; a longer one, where there can be one, counts as
-    /// several. Values between kernels have no more of them together.
+    /// Bytes of one binding: a longer buffer counts as several. Also the limit of an arena of
+    /// intermediates.
     pub buffer_bytes: usize,
-    /// Is a multiplication with an addition, rounded once, as fast as one of the two? Sums of
-    /// products are then made of it.
+    /// True if a fused multiply-add is as fast as a multiplication; sums of products then use it.
     pub fma: bool,
     /// Scalar dtypes that the language can hold and compute with. What is missing is stored as
     /// bits and computed in f32.
@@ -262,8 +261,7 @@ impl Target {
         };
         Target { tensor_cores, ..self }
     }
-    /// Most elements of a dtype that one load or store may take, where it takes several that lie
-    /// side by side.
+    /// Most adjacent elements of a dtype that one load or store may access.
     pub fn side_by_side(&self, dtype: DType) -> usize {
         // Words of 16 bits are held two to a register where tensor cores want them so, and then a
         // vector may have more of them.
@@ -274,16 +272,16 @@ impl Target {
         };
         (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
     }
-    /// Does the language compute with this dtype itself?
+    /// True if the language computes in this dtype.
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
     }
-    /// Is there nothing that the language could compute this dtype in? Floats narrower than f32 are
-    /// computed in f32; f64 and the integers of 64 bits would lose digits in anything else.
+    /// True if the language can compute this dtype in no other: floats narrower than f32 are computed
+    /// in f32; f64 and 64-bit integers would lose digits.
     pub fn lacks(&self, dtype: DType) -> bool {
         matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }
-    /// Does the language have this transcendental op at this dtype?
+    /// True if the language has this transcendental op at this dtype.
     pub fn has(&self, op: Op, dtype: DType) -> bool {
         self.native.contains(&(op, dtype.scalar))
     }

@@ -335,8 +335,8 @@ fn check_nodes(nodes: &[UOp], stores: &[Store<'_>], written: &[UOp], read: &[UOp
             let literal = extent.op() == Op::Const && extent.vmin() >= 1;
             if u.range_kind() != kind || !literal || u.dtype() != DType::INDEX {
                 return invalid(format!(
-                    "expected a range of the kind {kind:?} with a constant extent of 1 or more, because \
-                     {} closes it: {u:?}",
+                    "expected a range of the kind {kind:?} with a constant extent of 1 or more, \
+                     because {} closes it: {u:?}",
                     if closed_by_store { "a store" } else { "a reduction" }
                 ));
             }

@@ -136,7 +136,8 @@ impl Tensor {
             Some((axis, extent)) => wrong_shape(
                 op,
                 format!(
-                    "axis {axis} of {} has the symbolic size {extent}; the operation needs a number",
+                    "axis {axis} of {} has the symbolic size {extent}; the operation needs a \
+                     number",
                     format_shape(&uop)
                 ),
             ),

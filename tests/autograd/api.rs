@@ -107,7 +107,7 @@ fn detached_is_an_error_and_constant_is_zero() {
 fn misuse_is_explained() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let e = w.square().try_backward().unwrap_err().to_string();
-    assert!(e.contains("one number") && e.contains("[2]"), "{e}");
+    assert!(e.contains("one element") && e.contains("[2]"), "{e}");
     let e = Tensor::new([1, 2]).try_as_param().unwrap_err().to_string();
     assert!(e.contains("i32"), "{e}");
     let e = w.cast(DType::I32).sum(..).try_gradient(&[&w]).unwrap_err().to_string();

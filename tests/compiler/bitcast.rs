@@ -69,8 +69,8 @@ fn misuse_says_what_would_work() {
         said(x.try_bitcast(DType::U16)),
         "bitcast: u8 to u16 requires a multiple of 2 as the last size, got [2, 3]"
     );
-    assert!(said(Tensor::new(1.0f32).try_bitcast(DType::U8)).contains("reshape it to [1]"));
-    assert!(said(x.try_bitcast(DType::BOOL)).contains("cast it"));
+    assert!(said(Tensor::new(1.0f32).try_bitcast(DType::U8)).contains("reshape to [1]"));
+    assert!(said(x.try_bitcast(DType::BOOL)).contains("use cast"));
     assert_eq!(Tensor::from_bytes(&[], DType::U8, [0, 4]).bitcast(DType::F32).shape(), [0, 1]);
     assert_eq!(Tensor::from_bytes(&[], DType::F32, [2, 0]).bitcast(DType::U8).shape(), [2, 0]);
     // Bits have no gradient.

@@ -55,7 +55,7 @@ fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
         command.env_remove(v.name);
     }
     let out = command
-        .args(["--exact", "store::child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "disk_cache::child", "--nocapture", "--test-threads=1"])
         .envs([("DEV", device), ("PICO_TEST_KIND", kind)])
         .env("PICO_CACHE", folder)
         .output()

@@ -146,7 +146,7 @@ fn file_tensors_are_read_lazily() {
             .try_to("disk")
             .unwrap_err()
             .to_string()
-            .contains("DISK is where tensors of files are")
+            .contains("DISK holds tensors of files")
     );
     assert_eq!((a.to("CPU") + 1).max(..).item::<i32>().unwrap(), 1 << 20);
     // A truncated file is an error and does not kill the process.

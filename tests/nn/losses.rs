@@ -156,7 +156,7 @@ fn misuse_is_an_error() {
     assert_eq!(weights, "cross_entropy: expected a weight for each of 3 classes, got [2]");
     assert!(
         text(x.try_cross_entropy(&x, CrossEntropy::new().ignore_index(0)))
-            .contains("ignore_index(0) goes with")
+            .contains("ignore_index(0) requires class indices")
     );
     assert!(
         text(x.try_cross_entropy(&Tensor::new([0, 1]), CrossEntropy::new().label_smoothing(1.5)))

@@ -254,7 +254,7 @@ fn misuse_is_an_error() {
     assert!(text(x.try_multi_margin_loss(&y, Reduction::Mean)).contains("class indices"));
     assert!(
         text(x.try_multi_margin_loss(&Tensor::new([1]), Reduction::Mean))
-            .contains("takes a target of [2]")
+            .contains("requires a target of [2]")
     );
     for bad in [3, -1] {
         let e = text(x.try_multi_margin_loss(&Tensor::new([0, bad]), Reduction::Mean));

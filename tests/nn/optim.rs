@@ -191,8 +191,8 @@ fn muon() {
     let wrong = Optimizer::new(start(), Muon::new(0.1)).err().unwrap().to_string();
     assert_eq!(
         wrong,
-        "Muon: expected parameters of two axes or more, got [3]; put it in a group with \
-         another rule"
+        "Muon: expected parameters of two axes or more, got [3]; put it in a group with another \
+         rule"
     );
 }
 

@@ -50,8 +50,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// Tensor`, or in a macro there.
 fn public() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut left =
-        vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tensor"))];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut left = vec![root.join("src/tensor"), root.join("src/io")];
     while let Some(path) = left.pop() {
         if path.is_dir() {
             left.extend(

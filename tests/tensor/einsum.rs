@@ -175,8 +175,8 @@ fn rearranging() {
     );
     assert_eq!(
         says("a (b d) c -> a b c d", &[("b", 4)]),
-        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is composed of b and d: its sizes do not \
-         divide it"
+        "rearrange: \"a (b d) c -> a b c d\": an axis of 6 is composed of b and d: its sizes do \
+         not divide it"
     );
     assert!(
         says("a b c -> a b", &[]).ends_with("expected the same names on both sides, each once")
@@ -187,7 +187,7 @@ fn rearranging() {
             .ends_with("a size is given for d, which is not an axis")
     );
     assert!(says("a (b c -> a b c", &[]).ends_with("a parenthesis is not closed"));
-    assert!(says("a b c", &[]).ends_with("there is no `->`"));
+    assert!(says("a b c", &[]).ends_with("expected `->`"));
     assert!(says("a 1 c -> a c", &[]).contains("an axis of 6"));
 }
 

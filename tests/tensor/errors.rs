@@ -99,7 +99,8 @@ fn dtypes() {
     );
     says(
         Tensor::from(1.0f32).try_bitcast(DType::I64),
-        "bitcast: f32 to i64 changes the size of the last axis, but the shape is []; reshape to [1]",
+        "bitcast: f32 to i64 changes the size of the last axis, but the shape is []; reshape to \
+         [1]",
     );
     says(
         Tensor::from(1u8).try_bitcast(DType::BOOL),
@@ -133,8 +134,8 @@ fn products_and_windows() {
     );
     says(
         x.try_linear(&x.t(), None),
-        "linear: a weight of [3, 2] does not apply to [2, 3]; expected [out, in] with `in` \
-         equal to the last size",
+        "linear: a weight of [3, 2] does not apply to [2, 3]; expected [out, in] with `in` equal \
+         to the last size",
     );
     let image = ramp(&[1, 2, 3, 3]);
     says(

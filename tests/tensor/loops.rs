@@ -205,7 +205,8 @@ fn misuse_errors_name_the_fix() {
     let e = |r: Result<Scanned>| r.err().unwrap().to_string();
     assert_eq!(
         e(Tensor::scan(&[&c], &[], |c, _| Ok((c.to_vec(), vec![])))),
-        "scan: expected a tensor to loop over, got none; for n iterations give Tensor::arange(0, n, 1)"
+        "scan: expected a tensor to loop over, got none; for n iterations give Tensor::arange(0, \
+         n, 1)"
     );
     assert_eq!(
         e(Tensor::scan(&[&c], &[&Tensor::zeros(())], |c, _| Ok((c.to_vec(), vec![])))),

@@ -22,8 +22,8 @@ fn comments_blanks_and_any_numbers_are_fine() {
     let text = "\n ; a head\n\t%7=Const f32 1 ; as an integer\n\n%3 = Add  f32 %7 ,2.5:f32;tail\n";
     assert_eq!(parse(text), Ok(UOp::constant(1.0, DType::F32) + 2.5f32));
     assert_eq!(
-        parse("%0 = Sink void {name=\"a;b\"} ; c").unwrap(),
-        parse("%9 = Sink void {name=\"a\\u{3b}b\"}").unwrap()
+        parse("%0 = Var index {name=\"a;b\" min=0 max=2} ; c").unwrap(),
+        parse("%9 = Var index {name=\"a\\u{3b}b\" min=0 max=2}").unwrap()
     );
     assert_eq!(parse_program("; nothing\n"), Ok(vec![]));
 }
@@ -75,9 +75,9 @@ fn mistakes_are_named_with_their_line() {
         "fold is one of [Add, Mul, Max, Min]",
     );
     refused("%0 = Gep f32 1.0:f32x4 {lanes [4]}", 1, "lane 4 of 4");
-    refused("%0 = Sink void {name=\"a}", 1, "quotes are not closed");
-    refused("%0 = Sink void {name=\"\\q\"}", 1, "an escape is one of");
-    refused("%0 = Sink void {name=\"\\u{d800}\"}", 1, "no character");
+    refused("%0 = Var index {name=\"a}", 1, "quotes are not closed");
+    refused("%0 = Var index {name=\"\\q\"}", 1, "an escape is one of");
+    refused("%0 = Var index {name=\"\\u{d800}\"}", 1, "no character");
     refused("%0 = Buffer f32 {buffer id=7 len=12 device=CPU}", 1, "write a Param");
     refused("%0 = Const f32 1.0\n%1 = Sink void", 1, "no later line uses this node");
     refused("%18446744073709551616 = Sink void", 1, "not a number");
@@ -166,11 +166,11 @@ fn accepts_or_refuses(text: &str) -> bool {
 
 #[test]
 fn mutated_text_never_panics() {
-    let palette: Vec<&str> =
-        "%|=|,|{|}|[|]|(|)|\"|\\|;|:|~|x|-|+|.|0|1|9|99999999999|18446744073709551615|65535|\n|\\
+    let palette: Vec<&str> = "%|=|,|{|}|[|]|(|)|\"|\\|;|:|~|x|-|+|.\
+                              |0|1|9|99999999999|18446744073709551615|65535|\n|\\
          r| |é|\0|Const|Add|Sink|Range|Reshape|f32|index|void|%0|%1|axes=|nan|inf|\\u{"
-            .split('|')
-            .collect();
+        .split('|')
+        .collect();
     let mut accepted = 0;
     for seed in 0..3000 {
         let rng = &mut Rng(seed ^ 0x5EED);

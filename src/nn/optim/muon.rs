@@ -134,8 +134,8 @@ impl Rule for Muon {
             return Ok(());
         }
         let msg = format!(
-            "expected parameters of two axes or more, got {:?}; put it in a group with \
-             another rule",
+            "expected parameters of two axes or more, got {:?}; put it in a group with another \
+             rule",
             param.shape()
         );
         Err(Error::Shape { op: "Muon", msg })

@@ -204,8 +204,8 @@ impl Tensor {
     fn one_weight(&self) -> Result<Tensor> {
         if self.numel() != 1 {
             let msg = format!(
-                "expected one element, got shape {:?}; reduce it first, or give \
-                 gradient_with an upstream gradient",
+                "expected one element, got shape {:?}; reduce it first, or give gradient_with an \
+                 upstream gradient",
                 self.dims()
             );
             return wrong_shape("gradient", msg);
@@ -362,8 +362,8 @@ impl Tensor {
         let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
         let value = forward(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>())?;
         if value.requires_grad() && !is_off() {
-            let msg = "call: the result depends on a parameter that is not among the inputs; \
-                       add it to them";
+            let msg = "call: the result depends on a parameter that is not among the inputs; add \
+                       it to them";
             return Err(Error::Gradient(msg.into()));
         }
         if !nodes.iter().any(|u| u.requires_grad()) {

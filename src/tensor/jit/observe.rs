@@ -116,8 +116,8 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
         let result = f(args)?;
         if Capture::current(|c| c.has_read_variable()) == Some(true) {
             let msg = "the value of a variable, or a size that it is, is read inside the \
-                           function, where it would be that of one call for all; compute with the \
-                           variable itself, as in `x / &n`";
+                       function, where it would be that of one call for all; compute with the \
+                       variable itself, as in `x / &n`";
             return Err(Error::Jit(msg.into()));
         }
         let assigned = Capture::current(|c| c.assigned.iter().copied().collect());

@@ -144,8 +144,8 @@ pub(in crate::tensor) fn pooled_axes(
         None => wrong_shape(
             op,
             format!(
-                "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value \
-                 for each pooled axis: [k], [k, k] or [k, k, k]"
+                "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value for \
+                 each pooled axis: [k], [k, k] or [k, k, k]"
             ),
         ),
         Some(n @ 1..=3) if dims.len() >= n => Ok(n),

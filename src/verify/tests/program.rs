@@ -216,9 +216,11 @@ fn what_lowering_takes_away() {
     refused(program(&flat(&acc(0, &UOp::constant(0.0, DType::F16)))), "not accumulated");
     // What was loaded may be kept.
     program(&flat(&acc(0, &h))).unwrap();
-    let hint = Arg::LoadHint(LoadHint { prefetch_in: Some(0), ..LoadHint::default() });
-    let ahead = UOp::new(Op::Load, h.dtype(), h.src().iter().cloned().collect::<Src>(), hint);
-    refused(program(&flat(&ahead)), "stands where it is made");
+    let hinted = |hint: LoadHint| h.with_arg(Arg::LoadHint(hint));
+    let staged = hinted(LoadHint { stage_at: Some(0), ..LoadHint::default() });
+    refused(program(&flat(&staged)), "staged loads read shared memory");
+    // The pass behind `linearize` prefetches.
+    program(&flat(&hinted(LoadHint { prefetch_in: Some(0), ..LoadHint::default() }))).unwrap();
     refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
     refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");
 }
