@@ -19,8 +19,11 @@ use picograd::target::Target;
 use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
 
+/// A rule table as a function.
+type Rewrite = fn(&UOp) -> UOp;
+
 /// Directories of rule tables, and what is done to a graph in each.
-const TABLES: &[(&str, fn(&UOp) -> UOp)] = &[
+const TABLES: &[(&str, Rewrite)] = &[
     ("gradient", gradient),
     ("prepare", prepare),
     ("simplify_reduces", simplify_reduces),
