@@ -77,7 +77,7 @@ fn state() -> MutexGuard<'static, State> {
 /// The totals of the process now; [`Device::counters`] has those of a device.
 ///
 /// ```
-/// use picograd::{Tensor, exec};
+/// use picograd::{Tensor, device};
 /// let before = device::counters().kernels;
 /// (Tensor::new([1.0f32, 2.0]) + 1.0).realize()?;
 /// assert!(device::counters().kernels > before);

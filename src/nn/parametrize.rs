@@ -98,10 +98,8 @@ impl<L: Weighted> WeightNorm<L> {
     /// use picograd::nn::{Linear, Module, WeightNorm};
     /// let layer = WeightNorm::new(Linear::new(3, 2)).dim(1);
     /// assert_eq!(layer.named_parameters()[1].1.shape(), [1, 3]);
-    /// assert_eq!(
-    ///     WeightNorm::new(Linear::new(3, 2)).dim(None).named_parameters()[1].1.shape(),
-    ///     []
-    /// );
+    /// let whole = WeightNorm::new(Linear::new(3, 2)).dim(None);
+    /// assert!(whole.named_parameters()[1].1.shape().is_empty());
     /// ```
     #[track_caller]
     pub fn dim(self, axis: impl Into<Option<isize>>) -> WeightNorm<L> {

@@ -251,7 +251,7 @@ impl Tensor {
         /// use picograd::{Tensor, tensor::Reduction};
         /// let (p, q) = (Tensor::new([[0.5f32, 0.5]]), Tensor::new([[1.0f32, 0.0]]));
         /// let diff = p.log().kl_div(&q, false, Reduction::BatchMean).item::<f32>()?;
-        /// assert!((apart - 2f32.ln()).abs() < 1e-6);
+        /// assert!((diff - 2f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kl_div | try_kl_div(
