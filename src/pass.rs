@@ -17,6 +17,8 @@ pub enum Stage {
     Ranged,
     /// A kernel: a `Sink` of stores over ranges.
     Kernel,
+    /// A linear program whose loads still carry the marks of `prefetch`.
+    Linear,
     /// A linear program.
     Program,
     /// Source text.
@@ -29,6 +31,7 @@ impl Stage {
         match self {
             Stage::Tensor => nodes.iter().try_for_each(verify::tensor),
             Stage::Kernel => nodes.iter().try_for_each(verify::kernel),
+            Stage::Linear => verify::linear(nodes).and_then(|()| verify::in_bounds(nodes)),
             Stage::Program => verify::program(nodes).and_then(|()| verify::in_bounds(nodes)),
             Stage::Ranged | Stage::Text => Ok(()),
         }
@@ -38,7 +41,7 @@ impl Stage {
     pub fn print(self, nodes: &[UOp]) -> String {
         match self {
             Stage::Tensor | Stage::Ranged | Stage::Kernel => nodes.iter().map(ir::print).collect(),
-            Stage::Program => ir::print_program(nodes),
+            Stage::Linear | Stage::Program => ir::print_program(nodes),
             Stage::Text => String::new(),
         }
     }
@@ -49,7 +52,7 @@ impl Stage {
             Stage::Tensor => "tensor graph",
             Stage::Ranged => "stores over ranges",
             Stage::Kernel => "kernel",
-            Stage::Program => "linear program",
+            Stage::Linear | Stage::Program => "linear program",
             Stage::Text => "text",
         }
     }

@@ -160,9 +160,7 @@ impl Case<'_> {
         let stage = pass.unwrap_or_else(|| panic!("there is no pass {name}")).info.stage;
         // The input of the passes behind `linearize` is a program.
         let mut state = match stage {
-            Stage::Program if name != "linearize" => {
-                lower::Lowering::of_program(self.program(), target)
-            }
+            Stage::Program => lower::Lowering::of_program(self.program(), target),
             _ => lower::Lowering::new(&self.graph(), target),
         };
         state.run_pass(name).expect("a pass of lowering")

@@ -133,7 +133,7 @@ pub const PASSES: &[Pass<Lowering>] = &[
     ),
     Pass::new(
         "linearize",
-        Stage::Program,
+        Stage::Linear,
         |_| true,
         |l| l.uops = linearize::linearize(&l.ast, &l.args, &l.target),
         "Orders the graph as a list with loops, accumulators and conditionals.",
@@ -185,7 +185,7 @@ pub struct Lowering {
 impl State for Lowering {
     fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]> {
         Cow::Borrowed(match stage {
-            Stage::Program => &self.uops,
+            Stage::Linear | Stage::Program => &self.uops,
             _ => std::slice::from_ref(&self.ast),
         })
     }

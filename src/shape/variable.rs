@@ -17,7 +17,7 @@ use std::sync::Arc;
 const MOST: i64 = i32::MAX as i64;
 
 /// The greatest partial sum of a size or place. Kernels multiply places by strides in 64 bits, and
-/// no memory has so many elements.
+/// no memory holds that number of elements.
 const MOST_SUM: i128 = 1 << 47;
 
 /// A size or a place that has a name and bounds, and a value only when a graph is run.

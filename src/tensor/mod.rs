@@ -1,4 +1,4 @@
-//! Lazy tensors.
+//! Lazy tensors: handles on graphs of operations.
 //!
 //! Methods check their arguments and add [`UOp`] nodes to a graph; nothing is computed. Reading
 //! values (`to_vec`, `item`, `realize`, printing) runs the graph.

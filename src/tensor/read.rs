@@ -72,7 +72,7 @@ impl Tensor {
     /// The elements, if reading them is cheap: a few in host memory, or all one literal. `None`
     /// inside a captured function, which must work for other values too.
     pub(super) fn at_hand(&self) -> Option<Vec<f64>> {
-        /// Reading so many takes less than a millisecond.
+        /// Elements that are read; 2¹⁸ take less than a millisecond.
         const MOST: usize = 1 << 18;
         let uop = self.uop();
         let mut node = base(&uop);

@@ -14,8 +14,8 @@ mod tests;
 
 pub use bounds::{in_bounds, kernel_in_bounds, shown_inside};
 pub use kernel::kernel;
-pub use program::program;
 pub(crate) use program::structure;
+pub use program::{linear, program};
 pub use tensor::tensor;
 
 use crate::dtype::{DType, Scalar};

@@ -16,6 +16,15 @@ const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
 
 /// Checks a linear program.
 pub fn program(uops: &[UOp]) -> Result<(), String> {
+    linear(uops)?;
+    let unmarked = |u: &UOp| u.op() != Op::Load || *u.arg() == Arg::None;
+    uops.iter()
+        .try_for_each(|u| rule(unmarked(u), "a load stands where it is made", u))
+        .map_err(|e| format!("program: {e}"))
+}
+
+/// Checks the result of `linearize`, in which loads still carry the marks of `prefetch`.
+pub fn linear(uops: &[UOp]) -> Result<(), String> {
     structure(uops)?;
     // Literals need not be listed, so the dtypes of operands are looked at as well.
     uops.iter().try_for_each(lowered).map_err(|e| format!("program: {e}"))
@@ -57,7 +66,6 @@ fn lowered(u: &UOp) -> Verdict {
             let kept = u.src().last().is_some_and(|value| value.op() == Op::Load);
             rule(!narrow(u.dtype()) || kept, "floats of 16 and 8 bits are not accumulated", u)
         }
-        // `prefetch`, the last pass, removes its marks; a mark that is left changes no value.
         Op::Load => {
             let staged = matches!(u.arg(), Arg::LoadHint(hint) if hint.stage_at.is_some());
             rule(!staged, "staged loads read shared memory", u)

@@ -133,7 +133,7 @@ fn upcasts(k: &Kernel) -> Vec<UOp> {
 }
 
 /// Memory answers several streams faster than one: outputs whose reduce over an axis reads at
-/// different places are computed together, if the kernel has not more than so many reduces.
+/// different places are computed together, if the kernel has no more than this number of reduces.
 fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
     let (axes, order) = (k.axes(), k.ast.toposort());
     let r = &axes[reduce];

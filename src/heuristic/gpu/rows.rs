@@ -43,7 +43,7 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     if again.is_none() && vectors < target.machine.lockstep_threads / 4 {
         return None;
     }
-    // A row that is too long for registers is computed from anew by each of several workgroups.
+    // A row that is too long for registers is recomputed by each of several workgroups.
     let in_registers = again.is_some() && kept <= target.tuning.gpu.row_vectors;
     let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
         if amount < 2 {

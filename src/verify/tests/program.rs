@@ -219,8 +219,10 @@ fn what_lowering_takes_away() {
     let hinted = |hint: LoadHint| h.with_arg(Arg::LoadHint(hint));
     let staged = hinted(LoadHint { stage_at: Some(0), ..LoadHint::default() });
     refused(program(&flat(&staged)), "staged loads read shared memory");
-    // The pass behind `linearize` prefetches.
-    program(&flat(&hinted(LoadHint { prefetch_in: Some(0), ..LoadHint::default() }))).unwrap();
+    let prefetched = flat(&hinted(LoadHint { prefetch_in: Some(0), ..LoadHint::default() }));
+    refused(program(&prefetched), "stands where it is made");
+    // The pass behind `linearize` removes the mark.
+    crate::verify::linear(&prefetched).unwrap();
     refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
     refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");
 }
