@@ -132,8 +132,8 @@ fn sums_of_rows_read_several_streams() {
     let x = numbers(&[64, 512], 0, "cpu");
     let list = kernels(&x.sum(1));
     assert_eq!(
-        list.iter().map(|(k, _)| opt::show(&k.without_lanes().opts)).collect::<Vec<_>>(),
-        ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2"]
+        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
+        ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2 VECTORIZE:4"]
     );
     close(&x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1));
 }
@@ -143,8 +143,9 @@ fn rows_are_computed_together() {
     let x = numbers(&[64, 512], 0, "cpu");
     let list = kernels(&x.softmax(1));
     assert_eq!(
-        list.iter().map(|(k, _)| opt::show(&k.without_lanes().opts)).collect::<Vec<_>>(),
-        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 REUSE"]
+        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
+        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 REUSE VECTORIZE:8 \
+          VECTORIZE:7 VECTORIZE:6"]
     );
     close(&x.softmax(1), &numbers(&[64, 512], 0, "interp").softmax(1));
     // What does not come out even is computed as well.
