@@ -82,7 +82,7 @@ fn closes_many_sums(order: &[UOp], r: &UOp, target: &Target) -> bool {
         };
         order.iter().filter(upcast).map(extent).product()
     };
-    let closes = |u: &UOp| u.op() == Op::Reduce && u.src()[1..].contains(r);
+    let closes = |u: &UOp| u.op() == Op::Reduce && u.closed_ranges().contains(r);
     order.iter().any(|u| closes(u) && copies(u) >= target.tuning.gpu.many_accumulators)
 }
 
@@ -100,7 +100,7 @@ fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp) -> f64 {
     };
     let along = |o: &&Access| {
         o.node.uses_range(r.range_id())
-            || (o.node.op() == Op::Reduce && o.node.src()[1..].contains(r))
+            || (o.node.op() == Op::Reduce && o.node.closed_ranges().contains(r))
     };
     accesses.iter().map(of).sum::<f64>()
         + operations.iter().filter(along).map(|o| o.times * (1.0 - 1.0 / lanes as f64)).sum::<f64>()

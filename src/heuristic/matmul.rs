@@ -1,7 +1,8 @@
 //! The pattern of a matrix product, which the strategies of CPUs and GPUs share.
 
 use super::{argument, unit_stride_output};
-use crate::ir::{Arg, Fold, Op, UOp};
+use crate::ir::typed::Reduce;
+use crate::ir::{Fold, Op, UOp};
 use crate::kernel::extent;
 use crate::opt::{Kernel, is_output};
 
@@ -25,14 +26,15 @@ impl MatmulPattern {
         let order = k.ast.toposort();
         let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
         let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
-        let ([_, step], Arg::Reduce { fold: Fold::Add, .. }) = (main.src(), main.arg()) else {
+        let Reduce { body, ranges: [step], fold: Fold::Add, .. } = main.as_reduce()? else {
             return None;
         };
-        let body = main.src()[0].toposort();
-        let loads: Vec<&UOp> = body.iter().filter(|u| u.op() == Op::Load).collect();
+        let order = body.toposort();
+        let loads: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Load).collect();
         let [a, b] = loads.as_slice() else { return None };
-        // Guards are for convolutions, which have other shapes.
-        if loads.iter().any(|l| l.src()[0].src().len() > 2 || !l.uses_range(step.range_id()))
+        // Masks are those of convolutions, which have other shapes.
+        let is_masked = |l: &UOp| l.expect_load().place.mask.is_some();
+        if loads.iter().any(|l| is_masked(l) || !l.uses_range(step.range_id()))
             || argument(a) == argument(b)
         {
             return None;

@@ -18,8 +18,8 @@ mod matmul;
 pub use actions::actions;
 pub use lanes::vectorized;
 
-use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{self, extent, is_symbolic};
+use crate::ir::{AxisKind, UOp};
+use crate::kernel::{self, extent, has_unit_stride_load, is_symbolic};
 use crate::opt::{Kernel, Opt, is_output};
 use crate::target::Target;
 
@@ -53,24 +53,22 @@ fn splittable_extent(r: &UOp) -> usize {
 
 /// Returns the number of the argument that a load reads.
 fn argument(load: &UOp) -> Option<usize> {
-    if let Arg::Global { slot, .. } = load.src()[0].src()[0].arg() { Some(*slot) } else { None }
+    load.as_load()?.place.buffer.as_define_global().map(|b| b.slot)
 }
 
 /// Returns the output axis that has unit stride in every store.
 fn unit_stride_output(k: &Kernel) -> Option<usize> {
     let axes = k.axes();
-    let stores =
-        |r: &UOp| k.ast.src().iter().all(|s| kernel::step(&s.src()[0].src()[1], r) == Some(1));
+    let stores = |r: &UOp| k.ast.src().iter().all(|s| kernel::stride(s, r) == Some(1));
     axes.iter().position(|r| is_output(r) && !is_symbolic(r) && stores(r))
 }
 
 /// Returns a reduction axis that has unit stride in some load.
 fn unit_stride_reduce(k: &Kernel) -> Option<usize> {
     let (axes, order) = (k.axes(), k.ast.toposort());
-    let loads = |r: &UOp| {
-        order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
-    };
-    axes.iter().position(|r| r.range_kind() == AxisKind::Reduce && !is_symbolic(r) && loads(r))
+    let has_unit_stride = |r: &UOp| has_unit_stride_load(&order, r);
+    axes.iter()
+        .position(|r| r.range_kind() == AxisKind::Reduce && !is_symbolic(r) && has_unit_stride(r))
 }
 
 #[cfg(test)]

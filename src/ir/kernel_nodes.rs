@@ -203,6 +203,34 @@ impl UOp {
             _ => None,
         }
     }
+    /// The access of a load or a store.
+    ///
+    /// # Panics
+    /// The node is neither.
+    #[inline]
+    #[track_caller]
+    pub fn expect_access(&self) -> Access<'_> {
+        match self.as_access() {
+            Some(access) => access,
+            None => panic!("expected a load or a store, found {self:?}"),
+        }
+    }
+    /// The operands of a store or a reduction of a kernel: values, and the ranges that it closes.
+    /// Other nodes close no range.
+    #[inline]
+    pub fn values_and_ranges(&self) -> (&[UOp], &[UOp]) {
+        let values = match self.op() {
+            Op::Store => 2,
+            Op::Reduce => 1,
+            _ => self.src().len(),
+        };
+        self.src().split_at(values)
+    }
+    /// The ranges that a store or a reduction of a kernel closes; none of another node.
+    #[inline]
+    pub fn closed_ranges(&self) -> &[UOp] {
+        self.values_and_ranges().1
+    }
     /// The single operand, or the first of several: of a movement op, a mark, a cast, a reduction,
     /// a copy.
     ///

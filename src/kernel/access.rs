@@ -24,7 +24,11 @@ pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
     for u in order.iter().rev() {
         let now = *times.entry(u.id()).or_insert(1.0);
         let loops: f64 = if u.op() == Op::Reduce {
-            u.src()[1..].iter().filter(|r| r.op() == Op::Range).map(|r| extent(r) as f64).product()
+            u.closed_ranges()
+                .iter()
+                .filter(|r| r.op() == Op::Range)
+                .map(|r| extent(r) as f64)
+                .product()
         } else {
             1.0
         };
@@ -54,21 +58,31 @@ pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
     (!inside).then(|| l.coefficient(r))
 }
 
+/// Returns the stride of a load or a store along a range, if it is constant.
+pub fn stride(access: &UOp, r: &UOp) -> Option<i64> {
+    step(access.expect_access().place.index, r)
+}
+
+/// Returns true if one of the nodes is a load that has unit stride along the range.
+pub fn has_unit_stride_load(nodes: &[UOp], r: &UOp) -> bool {
+    nodes.iter().any(|u| u.op() == Op::Load && stride(u, r) == Some(1))
+}
+
 impl Access {
     /// Returns the number of machine accesses that an access of `lanes` lanes along the range
     /// takes.
     pub fn parts(&self, r: &UOp, lanes: usize) -> usize {
-        match step(&self.node.src()[0].src()[1], r) {
+        match stride(&self.node, r) {
             Some(0 | 1) if !self.is_masked(r) => 1,
             _ => lanes,
         }
     }
     /// Returns true if the mask of the access varies along the range.
     pub fn is_masked(&self, r: &UOp) -> bool {
-        self.node.src()[0].src().get(2).is_some_and(|v| v.uses_range(r.range_id()))
+        self.node.expect_access().place.mask.is_some_and(|m| m.uses_range(r.range_id()))
     }
     /// Returns true if the access has unit stride along the range.
     pub fn has_unit_stride(&self, r: &UOp) -> bool {
-        step(&self.node.src()[0].src()[1], r) == Some(1) && self.parts(r, 2) == 1
+        stride(&self.node, r) == Some(1) && self.parts(r, 2) == 1
     }
 }

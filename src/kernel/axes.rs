@@ -12,15 +12,15 @@ pub fn axes(ast: &UOp) -> Vec<UOp> {
         }
     };
     for store in ast.src() {
-        store.src()[2..].iter().for_each(|r| add(r, &mut axes));
+        store.closed_ranges().iter().for_each(|r| add(r, &mut axes));
     }
     let order = ast.toposort();
     for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
-        u.src()[1..].iter().for_each(|r| add(r, &mut axes));
+        u.closed_ranges().iter().for_each(|r| add(r, &mut axes));
     }
-    // Operands of a tensor-core product behind its matrices are the ranges of their registers.
-    for u in order.iter().filter(|u| u.op() == Op::Wmma) {
-        u.src()[3..].iter().for_each(|r| add(r, &mut axes));
+    // The ranges of the registers of a tensor core's matrices.
+    for product in order.iter().filter_map(UOp::as_wmma) {
+        product.ranges.iter().for_each(|r| add(r, &mut axes));
     }
     axes.sort_by_key(|r| r.range_kind());
     axes
@@ -68,13 +68,13 @@ pub fn color(kind: AxisKind) -> &'static str {
 
 /// Returns a range's extent, or its upper bound if the extent is symbolic.
 pub fn extent(r: &UOp) -> usize {
-    r.src()[0].vmax() as usize
+    r.expect_range().extent.vmax() as usize
 }
 
 /// Returns true if the extent of a range depends on a variable. Such a range is split only after
 /// it was padded to its upper bound and masked.
 pub fn is_symbolic(r: &UOp) -> bool {
-    r.src()[0].as_int().is_none()
+    r.expect_range().extent.as_int().is_none()
 }
 
 /// Returns the smallest number that no shared memory of the graph has.

@@ -53,13 +53,13 @@ pub fn split_to_lanes(ast: &UOp, target: &Target) -> (UOp, Vec<(u32, UOp)>) {
 
 /// Returns true if the range numbers registers of a tensor core's matrices.
 fn is_register(ast: &UOp, r: &UOp) -> bool {
-    ast.toposort().iter().any(|u| u.op() == Op::Wmma && u.src()[3..].contains(r))
+    ast.toposort().iter().filter_map(UOp::as_wmma).any(|w| w.ranges.contains(r))
 }
 
 /// Returns true if the range can be lanes in this graph: no tensor core uses it.
 pub fn can_be_lanes(order: &[UOp], r: &UOp) -> bool {
-    let uses = |u: &UOp| u.uses_range(r.range_id()) || u.src()[3..].contains(r);
-    !order.iter().any(|u| u.op() == Op::Wmma && uses(u))
+    let mut products = order.iter().filter_map(UOp::as_wmma);
+    !products.any(|w| w.node.uses_range(r.range_id()) || w.ranges.contains(r))
 }
 
 /// Returns true if a value depends on both ranges, so that only one of them can be lanes. The
@@ -67,7 +67,7 @@ pub fn can_be_lanes(order: &[UOp], r: &UOp) -> bool {
 pub fn meet(order: &[UOp], a: &UOp, b: &UOp) -> bool {
     order.iter().any(|u| {
         let touches = |r: &UOp| {
-            u.uses_range(r.range_id()) || (u.op() == Op::Reduce && u.src()[1..].contains(r))
+            u.uses_range(r.range_id()) || (u.op() == Op::Reduce && u.closed_ranges().contains(r))
         };
         touches(a) && touches(b)
     })

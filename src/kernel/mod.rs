@@ -11,9 +11,9 @@ mod mask;
 mod ranges;
 mod tile;
 
-pub use access::{Access, accesses, step};
+pub use access::{Access, accesses, has_unit_stride_load, step, stride};
 pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_shared, sizes};
 pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
 pub use mask::masked_term;
-pub use ranges::{closing, pad_range, replace_range};
+pub use ranges::{pad_range, replace_range};
 pub use tile::{Tile, TileAxis, staged_at, tile_of, tiles};

@@ -2,18 +2,10 @@
 
 use super::{extent, is_symbolic};
 use crate::dtype::DType;
+use crate::ir::typed::Index;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
-
-/// Returns the position of the first range that a store or reduce closes among its operands.
-pub fn closing(u: &UOp) -> usize {
-    match u.op() {
-        Op::Store => 2,
-        Op::Reduce => 1,
-        _ => usize::MAX,
-    }
-}
 
 /// Replaces a range: by `value` where it is used as a value, by `ranges` where it is closed.
 pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
@@ -21,12 +13,12 @@ pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
         if u == r {
             return value.clone();
         }
-        let from = closing(u);
-        if !u.src().iter().skip(from.min(u.src().len())).any(|s| s == r) {
+        let (values, closed) = u.values_and_ranges();
+        if !closed.contains(r) {
             return u.with_src(src);
         }
-        let mut out: Src = src[..from].iter().cloned().collect();
-        for s in &u.src()[from..] {
+        let mut out: Src = src[..values.len()].iter().cloned().collect();
+        for s in closed {
             if s == r { out.extend(ranges.iter().cloned()) } else { out.push(s.clone()) }
         }
         u.with_src(out)
@@ -37,19 +29,15 @@ pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
 /// combines its identity there. A symbolic extent becomes the literal `padded`.
 pub fn pad_range(ast: &UOp, r: &UOp, padded: usize) -> UOp {
     let long = UOp::range(padded as i64, r.range_id(), r.range_kind());
-    let mut mask = long.lt(&r.src()[0]);
+    let mut mask = long.lt(r.expect_range().extent);
     if is_symbolic(r) && padded > extent(r) {
         // The variable is at most its upper bound, which the bounds proof does not derive from
         // the comparison.
         mask = mask.and(long.lt(extent(r) as i64));
     }
     let masked = |index: &UOp| -> UOp {
-        let mut src: Src = index.src()[..2].iter().cloned().collect();
-        src.push(match index.src().get(2) {
-            Some(old) => old.and(&mask),
-            None => mask.clone(),
-        });
-        index.with_src(src)
+        let Index { buffer, index, mask: old, .. } = index.expect_index();
+        UOp::masked_index(buffer, index, Some(old.map_or(mask.clone(), |old| old.and(&mask))))
     };
     let id = r.range_id();
     rebuild(ast, id, &mut |u, src| {
@@ -62,21 +50,14 @@ pub fn pad_range(ast: &UOp, r: &UOp, padded: usize) -> UOp {
                 out.push(src.get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, u.dtype())));
                 u.with_src(out)
             }
-            Op::Store if u.src()[2..].contains(r) => {
+            Op::Store if u.closed_ranges().contains(r) => {
                 let mut out: Src = src.iter().cloned().collect();
                 out[0] = masked(&src[0]);
                 u.with_src(out)
             }
-            Op::Reduce if u.src()[1..].contains(r) => {
-                let Arg::Reduce { fold, .. } = u.arg() else {
-                    panic!("a reduce without a payload: {u:?}")
-                };
-                let identity = UOp::new(
-                    Op::Const,
-                    u.dtype(),
-                    Src::new(),
-                    Arg::Const(fold.identity(u.dtype())),
-                );
+            Op::Reduce if u.closed_ranges().contains(r) => {
+                let identity = u.expect_reduce().fold.identity(u.dtype());
+                let identity = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(identity));
                 let mut out: Src = src.iter().cloned().collect();
                 out[0] = mask.select(&src[0], &identity);
                 debug_assert!(mask.dtype() == DType::BOOL);

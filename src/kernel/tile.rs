@@ -89,7 +89,7 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
     };
     let loops: Vec<UOp> =
         used.iter().filter(|i| fixed(**i)).map(|i| axes[*i].clone()).filter(is_loop).collect();
-    let index = &load.src()[0].src()[1];
+    let index = load.expect_load().place.index;
     let mut list: Vec<TileAxis> = used
         .iter()
         .filter(|i| !fixed(**i))

@@ -151,8 +151,9 @@ impl Kernel {
                 .product();
             ROUNDS * u.dtype().itemsize().max(4) * threads * copies
         };
-        let shared =
-            |u: &&UOp| u.op() == Op::Reduce && u.src()[1..].iter().any(|r| groups.contains(&r));
+        let shared = |u: &&UOp| {
+            u.op() == Op::Reduce && u.closed_ranges().iter().any(|r| groups.contains(&r))
+        };
         Ok(self.ast.toposort().iter().filter(shared).map(bytes).fold(total, usize::saturating_add))
     }
 }

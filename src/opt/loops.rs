@@ -3,7 +3,7 @@
 use super::apply::{Applied, Request};
 use super::is_output;
 use crate::ir::{AxisKind, Src, UOp};
-use crate::kernel::{closing, extent, is_symbolic, pad_range};
+use crate::kernel::{extent, is_symbolic, pad_range};
 
 /// Factor by which padding may extend an axis, at most: the rest of the work is wasted.
 const MAX_PADDING: usize = 4;
@@ -27,7 +27,7 @@ fn interchanged(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
         r => r.clone(),
     };
     let of_store = |s: &UOp| {
-        let (values, ranges) = s.src().split_at(closing(s).min(s.src().len()));
+        let (values, ranges) = s.values_and_ranges();
         s.with_src(values.iter().cloned().chain(ranges.iter().map(other)).collect::<Src>())
     };
     ast.with_src(ast.src().iter().map(of_store).collect::<Src>())

@@ -27,7 +27,7 @@ mod workgroup;
 
 pub use table::{Operands, Opt, OptOp, parse, show};
 
-use crate::ir::{AxisKind, Op, UOp};
+use crate::ir::{AxisKind, Op, UOp, toposort};
 use crate::kernel;
 
 /// A kernel with the Opts that were applied to it.
@@ -52,8 +52,8 @@ impl Kernel {
 
     /// Returns true if the index of a store depends on loaded values, as that of a scatter does.
     pub(crate) fn writes_at_indices(&self) -> bool {
-        let loads = |s: &UOp| s.src()[0].src()[1].toposort().iter().any(|u| u.op() == Op::Load);
-        self.ast.src().iter().any(loads)
+        let indices = self.ast.src().iter().map(|s| s.expect_store().place.index);
+        toposort(indices).iter().any(|u| u.op() == Op::Load)
     }
 
     /// Returns the axes: those of outputs in loop order, then those of reductions, outer first;

@@ -13,8 +13,9 @@
 
 use super::apply::{Applied, Request};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, toposort, toposort_until};
-use crate::kernel::{self, extent, next_shared};
+use crate::ir::typed::Index;
+use crate::ir::{AxisKind, Op, Src, ToSrc, UOp, toposort, toposort_until};
+use crate::kernel::{self, extent, has_unit_stride_load, is_symbolic, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -98,13 +99,14 @@ fn find(ast: &UOp) -> Option<Kept> {
     let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) =
         (None, None);
     for reduce in order.iter().filter(|u| u.op() == Op::Reduce) {
-        let ranges: Vec<UOp> = reduce.src()[1..].to_vec();
+        let ranges: Vec<UOp> = reduce.closed_ranges().to_vec();
         // The nodes that are computed for each step, operands first.
-        let mut steps = toposort_until([&reduce.src()[0]], |u| !uses(u, &ranges));
+        let mut steps = toposort_until([reduce.operand()], |u| !uses(u, &ranges));
         steps.retain(|u| uses(u, &ranges));
         // Inside the loop of another reduce it would be computed anew at each step of that.
         let nested = order.iter().any(|u| {
-            u.op() == Op::Reduce && u.src()[1..].iter().any(|r| reduce.uses_range(r.range_id()))
+            u.op() == Op::Reduce
+                && u.closed_ranges().iter().any(|r| reduce.uses_range(r.range_id()))
         });
         if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH
         {
@@ -113,9 +115,11 @@ fn find(ast: &UOp) -> Option<Kept> {
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
         // A vector load computes its index for each lane, so an index cannot wait for a store.
         let in_indices = in_indices.get_or_insert_with(|| {
-            let indices =
-                order.iter().filter(|u| u.op() == Op::Load).flat_map(|u| &u.src()[0].src()[1..]);
-            toposort(indices).iter().map(UOp::id).collect()
+            let places = order.iter().filter_map(UOp::as_load).map(|l| l.place);
+            toposort(places.flat_map(|p| std::iter::once(p.index).chain(p.mask)))
+                .iter()
+                .map(UOp::id)
+                .collect()
         });
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
         let mut found: Option<Kept> = None;
@@ -151,9 +155,9 @@ fn find(ast: &UOp) -> Option<Kept> {
 
 /// Have two nests as many steps, also where that is known only when the kernel runs?
 fn as_long(a: &[UOp], b: &[UOp]) -> bool {
-    let bounds = |list: &[UOp]| list.iter().map(|r| r.src()[0].clone()).collect::<Vec<_>>();
-    let known = a.iter().chain(b).all(|r| r.src()[0].as_const().is_some());
-    if known { size(a) == size(b) } else { bounds(a) == bounds(b) }
+    let bounds =
+        |list: &[UOp]| list.iter().map(|r| r.expect_range().extent.id()).collect::<Vec<_>>();
+    if a.iter().chain(b).any(is_symbolic) { bounds(a) == bounds(b) } else { size(a) == size(b) }
 }
 
 /// Does a value cost enough?
@@ -174,11 +178,11 @@ fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
     let stores = || order.last().into_iter().flat_map(|sink| sink.src());
     let of_row = |r: &UOp| reduce.uses_range(r.range_id());
     let of_store = |s: &UOp| -> Option<Vec<UOp>> {
-        let nest: Vec<UOp> = s.src()[2..].iter().filter(|r| !of_row(r)).cloned().collect();
+        let nest: Vec<UOp> = s.closed_ranges().iter().filter(|r| !of_row(r)).cloned().collect();
         // With a loop of the nest outside, the reduce is computed anew for each of its steps.
         let is_inner = |s: &UOp| {
-            let last = s.src()[2..].iter().rposition(|r| of_row(r) && is_loop(r));
-            let first = s.src()[2..].iter().position(|r| nest.contains(r) && is_loop(r));
+            let last = s.closed_ranges().iter().rposition(|r| of_row(r) && is_loop(r));
+            let first = s.closed_ranges().iter().position(|r| nest.contains(r) && is_loop(r));
             first.is_none_or(|first| last.is_none_or(|last| last < first))
         };
         stores().all(is_inner).then_some(nest)
@@ -220,10 +224,6 @@ fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
     done
 }
 
-fn place(memory: &UOp, index: UOp) -> UOp {
-    UOp::new(Op::Index, memory.dtype(), [memory.clone(), index].to_src(), Arg::None)
-}
-
 impl Kept {
     /// The kernel with this value kept.
     fn build(&self, before: &Keeps) -> Keeps {
@@ -238,15 +238,10 @@ impl Kept {
             .saturating_mul(size(&self.ranges))
             .saturating_mul(self.value.dtype().itemsize());
         let (to, from) = self.in_result(&order).unwrap_or_else(|| self.on_stack(&order, &copies));
-        let mut store: Src = [to, self.value.clone()].to_src();
-        store.extend(self.ranges.iter().chain(&copies).cloned());
-        let store = UOp::new(Op::Store, DType::VOID, store, Arg::None);
-        let ready = UOp::new(Op::Barrier, DType::VOID, [store].to_src(), Arg::None);
-        let load = |from: UOp| {
-            UOp::new(Op::Load, self.value.dtype(), [from, ready.clone()].to_src(), Arg::None)
-        };
-        let map =
-            self.again.iter().zip(from).map(|((u, _), from)| (u.clone(), load(from))).collect();
+        let closed: Vec<UOp> = self.ranges.iter().chain(&copies).cloned().collect();
+        let ready = UOp::barrier([to.store(&self.value, &closed)].to_src());
+        let loads = from.into_iter().map(|from| from.load_after(&ready));
+        let map = self.again.iter().map(|(u, _)| u.clone()).zip(loads).collect();
         Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
@@ -258,27 +253,28 @@ impl Kept {
         if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
             return None;
         }
-        let stores = order
-            .last()?
-            .src()
-            .iter()
-            .filter(|s| s.op() == Op::Store && nest.iter().all(|r| s.src()[2..].contains(r)));
+        let stores =
+            order.last()?.src().iter().filter(|s| {
+                s.op() == Op::Store && nest.iter().all(|r| s.closed_ranges().contains(r))
+            });
         let unread = |buffer: &UOp| {
-            !order.iter().any(|u| u.op() == Op::Load && u.src()[0].src()[0] == *buffer)
+            !order.iter().any(|u| u.as_load().is_some_and(|l| l.place.buffer == buffer))
         };
         let known = |r: &UOp| nest.contains(r) || self.value.uses_range(r.range_id());
         let is_row = |to: &UOp| {
             order.iter().filter(|r| r.op() == Op::Range && to.uses_range(r.range_id())).all(known)
         };
-        let fits = |to: &&UOp| {
-            to.src().len() == 2 && to.dtype() == again.dtype() && is_row(to) && unread(&to.src()[0])
+        let fits = |to: &Index| {
+            to.mask.is_none()
+                && to.node.dtype() == again.dtype()
+                && is_row(to.node)
+                && unread(to.buffer)
         };
-        let mut written =
-            stores.filter(|s| s.src()[1].toposort().contains(again)).map(|s| &s.src()[0]);
-        let from = written.find(fits)?;
-        let index = simplify(&from.src()[1].substitute(&places(nest, &self.ranges)));
+        let written = stores.map(UOp::expect_store).filter(|s| s.value.toposort().contains(again));
+        let from = written.map(|s| s.place).find(fits)?;
+        let index = simplify(&from.index.substitute(&places(nest, &self.ranges)));
         let runs = self.ranges.iter().all(|r| kernel::step(&index, r).is_some());
-        runs.then(|| (place(&from.src()[0], index), vec![from.clone()]))
+        runs.then(|| (from.buffer.at(index), vec![from.node.clone()]))
     }
 
     /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the
@@ -286,19 +282,14 @@ impl Kept {
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
-        let along = |r: &&UOp| {
-            loads
-                .iter()
-                .any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
-        };
-        let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) = copies.iter().partition(along);
+        let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) =
+            copies.iter().partition(|r| has_unit_stride_load(&loads, r));
         let len = size(copies) * size(&self.ranges);
-        let memory =
-            UOp::new(Op::DefineShared, self.value.dtype(), Src::new(), Arg::Shared { id, len });
+        let memory = UOp::define_shared(id, len, self.value.dtype());
         let at = |nest: &[UOp]| {
             let all: Vec<UOp> =
                 rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();
-            place(&memory, simplify(&position(&all)))
+            memory.at(simplify(&position(&all)))
         };
         (at(&self.ranges), self.again.iter().map(|(_, nest)| at(nest)).collect())
     }

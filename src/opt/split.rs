@@ -8,7 +8,7 @@
 use super::apply::{Applied, Request};
 use super::is_output;
 use crate::ir::{AxisKind, Op, UOp, next_range};
-use crate::kernel::{closing, extent, replace_range};
+use crate::kernel::{extent, replace_range};
 
 /// Copies that upcasts and unrolls together may make of one value, at most.
 const MAX_COPIES: usize = 2048;
@@ -85,7 +85,7 @@ pub(super) fn split_by(ast: &UOp, r: &UOp, inner: UOp, top: bool) -> UOp {
 
 /// Returns true if the node depends on the range or closes it.
 pub(super) fn touches(u: &UOp, r: &UOp) -> bool {
-    u.uses_range(r.range_id()) || u.src().iter().skip(closing(u)).any(|s| s == r)
+    u.uses_range(r.range_id()) || u.closed_ranges().contains(r)
 }
 
 /// Returns the largest number of copies that upcasts and unrolls make of one value.

@@ -14,12 +14,12 @@ pub(super) fn stage(q: &Request) -> Applied {
     let (ast, slot) = (&q.kernel.ast, q.opt.amount);
     q.check_kind(is_output(at) || at.range_kind() == AxisKind::Reduce, "a loop")?;
     let of_slot = |buffer: &UOp| matches!(buffer.arg(), Arg::Global { slot: s, .. } if *s == slot);
-    if ast.src().iter().any(|s| of_slot(&s.src()[0].src()[0])) {
+    if ast.src().iter().any(|s| of_slot(s.expect_store().place.buffer)) {
         return Err(format!("the kernel writes argument {slot}"));
     }
     let order = ast.toposort();
-    let loads: Vec<&UOp> =
-        order.iter().filter(|u| u.op() == Op::Load && of_slot(&u.src()[0].src()[0])).collect();
+    let reads_slot = |u: &&UOp| u.as_load().is_some_and(|l| of_slot(l.place.buffer));
+    let loads: Vec<&UOp> = order.iter().filter(reads_slot).collect();
     if loads.is_empty() {
         return Err(format!("nothing is loaded from argument {slot}"));
     }

@@ -10,8 +10,9 @@
 use super::apply::{Applied, Request};
 use super::{Kernel, OptOp, is_output};
 use crate::dtype::DType;
+use crate::ir::typed::Reduce;
 use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
-use crate::kernel::{closing, extent};
+use crate::kernel::extent;
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -68,7 +69,7 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     }
     let order = kernel.ast.toposort();
     let sums: Vec<&UOp> =
-        order.iter().filter(|u| u.op() == Op::Reduce && u.src()[1..].contains(k)).collect();
+        order.iter().filter(|u| u.op() == Op::Reduce && u.closed_ranges().contains(k)).collect();
     let other_stores = kernel.ast.src().iter().any(|s| s.op() != Op::Store);
     if sums.is_empty()
         || other_stores
@@ -77,7 +78,7 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     {
         return Vec::new();
     }
-    let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.src()[2..].contains(r));
+    let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.closed_ranges().contains(r));
     let outputs: Vec<UOp> =
         kernel.axes().into_iter().filter(|r| is_output(r) && closed(r)).collect();
     let mut ways = Vec::new();
@@ -115,25 +116,22 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
 
 /// The factors of a sum of products, in the dtype that the core takes.
 fn factors(sum: &UOp, core: &TensorCore) -> Option<[UOp; 2]> {
-    let Arg::Reduce { fold: Fold::Add, .. } = sum.arg() else { return None };
-    let mut product = &sum.src()[0];
+    let Reduce { body: mut product, fold: Fold::Add, .. } = sum.as_reduce()? else { return None };
     // Past the end of an axis that was made longer both factors are zero, if they are what loads
     // give there.
     if let (Op::Where, [_, x, other]) = (product.op(), product.src())
         && is_zero(other)
     {
         let zero = |f: &UOp| {
-            let load = if f.op() == Op::Cast { &f.src()[0] } else { f };
-            load.op() == Op::Load
-                && load.src()[0].src().len() == 3
-                && load.src().get(1).is_some_and(is_zero)
+            let load = f.as_cast().map_or(f, |c| c.x).as_load();
+            load.is_some_and(|l| l.place.mask.is_some() && l.alt.is_some_and(is_zero))
         };
         product = Some(x).filter(|x| x.src().iter().all(zero))?;
     }
     let factor = |f: &UOp| -> Option<UOp> {
         let f = match core.input == core.output {
             true => f,
-            false => Some(f).filter(|f| f.op() == Op::Cast).map(|f| &f.src()[0])?,
+            false => f.as_cast()?.x,
         };
         let right =
             f.dtype().scalar == core.input && !f.toposort().iter().any(|u| u.op() == Op::Reduce);
@@ -210,7 +208,7 @@ fn build(ast: &UOp, way: &Way) -> UOp {
         let b = element(y, [(k, step(&core.b.row)), (n, cut_n.place(&threads, &core.b.column))]);
         let src = [a, b, UOp::constant(0.0, held)].into_iter().chain(registers.iter().cloned());
         let product = UOp::new(Op::Wmma, held, src.collect::<Src>(), Arg::Wmma { core, lanes });
-        let ranges = ends(&sum.src()[1..], &[(k, &cut_k)]);
+        let ranges = ends(sum.closed_ranges(), &[(k, &cut_k)]);
         match ranges.is_empty() {
             true => product,
             false => UOp::new(
@@ -233,8 +231,9 @@ fn build(ast: &UOp, way: &Way) -> UOp {
             } else if u == n {
                 cut_n.at(&threads, &core.c.column, register)
             } else if u.op() == Op::Store {
-                let values = u.src()[..closing(u)].iter().map(|s| done[&s.id()].clone());
-                let ranges = ends(&u.src()[closing(u)..], &[(m, &cut_m), (n, &cut_n)]);
+                let (values, ranges) = u.values_and_ranges();
+                let values = values.iter().map(|s| done[&s.id()].clone());
+                let ranges = ends(ranges, &[(m, &cut_m), (n, &cut_n)]);
                 u.with_src(values.chain(ranges).chain(threads.iter().cloned()).collect::<Src>())
             } else {
                 u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>())

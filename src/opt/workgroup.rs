@@ -4,7 +4,7 @@
 use super::apply::{Applied, Request};
 use super::split::{split, split_by, touches};
 use super::{Kernel, OptOp, is_output};
-use crate::ir::{AxisKind, Op, UOp, toposort};
+use crate::ir::{AxisKind, UOp, toposort};
 use crate::kernel::extent;
 
 /// Applies `LOCAL`.
@@ -87,14 +87,14 @@ impl Kernel {
 
     /// Returns true if a reduction reads a buffer that the kernel writes.
     pub(crate) fn reduces_what_it_writes(&self) -> bool {
-        let written: Vec<&UOp> = self.ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
+        let written: Vec<&UOp> =
+            self.ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
         let order = self.ast.toposort();
-        let reads_written = |u: &UOp| u.op() == Op::Load && written.contains(&&u.src()[0].src()[0]);
+        let reads_written =
+            |u: &UOp| u.as_load().is_some_and(|l| written.contains(&l.place.buffer));
         if !order.iter().any(reads_written) {
             return false;
         }
-        let bodies: Vec<&UOp> =
-            order.iter().filter(|u| u.op() == Op::Reduce).map(|u| &u.src()[0]).collect();
-        toposort(bodies).iter().any(reads_written)
+        toposort(order.iter().filter_map(UOp::as_reduce).map(|r| r.body)).iter().any(reads_written)
     }
 }

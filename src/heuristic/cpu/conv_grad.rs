@@ -4,7 +4,8 @@
 
 use super::super::power_of_two_divisor;
 use super::tile::{load_cost, to_copy};
-use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::ir::typed::Reduce;
+use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{self, Access, extent, masked_term};
 use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
@@ -28,14 +29,13 @@ fn accumulators(target: &Target) -> usize {
 /// An output axis that is short enough to be written out whole, and the axes of taps, which then
 /// are known to hit or to miss.
 fn window(axes: &[UOp], main: &UOp, loads: &[&Access], target: &Target) -> Option<(UOp, Vec<UOp>)> {
-    let Arg::Reduce { fold, .. } = main.arg() else { return None };
-    let conditions = parts(&masked_term(*fold, &main.src()[0])?.0);
-    let reduced = &main.src()[1..];
+    let Reduce { body, ranges: reduced, fold, .. } = main.expect_reduce();
+    let conditions = parts(&masked_term(fold, body)?.0);
     let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
     let outputs =
         || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
     outputs().find_map(|a| {
-        let along = |l: &&Access| kernel::step(&l.node.src()[0].src()[1], a) == Some(1);
+        let along = |l: &&Access| kernel::stride(&l.node, a) == Some(1);
         let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = conditions.iter().partition(|c| uses(c, a));
         let taps: Vec<UOp> =
             reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();
@@ -64,7 +64,7 @@ pub(super) fn conv_grad_tile(
     small: &[bool],
     target: &Target,
 ) -> Option<(Kernel, Vec<usize>)> {
-    if main.src()[0].op() != Op::Where {
+    if main.operand().op() != Op::Where {
         return None;
     }
     let axes = k.axes();

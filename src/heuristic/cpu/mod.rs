@@ -162,7 +162,7 @@ fn work(k: &Kernel, axes: &[UOp]) -> usize {
     let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) =
         axes.iter().partition(|r| r.range_kind().is_reduce());
     let of_one = |u: &UOp| {
-        let inside = u.src()[0].ranges();
+        let inside = u.operand().ranges();
         folded
             .iter()
             .filter(|r| inside.has(r.range_id()))

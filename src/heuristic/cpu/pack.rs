@@ -11,8 +11,8 @@ use crate::target::Target;
 
 /// May what a load reads be copied in whole, in a kernel of these axes?
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
-    let place = &load.node.src()[0];
-    if place.src().len() > 2 || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
+    let is_masked = load.node.expect_access().place.mask.is_some();
+    if is_masked || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
         return false;
     }
     let (used, others): (Vec<&UOp>, Vec<&UOp>) =

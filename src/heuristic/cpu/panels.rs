@@ -14,9 +14,8 @@ use crate::target::Target;
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut p = MatmulPattern::of(kernel)?;
     // Rows that are near each other in memory.
-    let stride = |r: &UOp| {
-        kernel::step(&kernel.ast.src()[0].src()[0].src()[1], r).map_or(u64::MAX, i64::unsigned_abs)
-    };
+    let store = kernel.ast.operand();
+    let stride = |r: &UOp| kernel::stride(store, r).map_or(u64::MAX, i64::unsigned_abs);
     let is_row = |r: &UOp| {
         is_output(r)
             && extent(r) >= target.tuning.cpu.panel_uses
@@ -40,7 +39,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         .filter(|r| is_output(r) && !p.right.uses_range(r.range_id()))
         .map(extent)
         .product();
-    let least = if kernel::step(&p.right.src()[0].src()[1], &p.column) == Some(1) {
+    let least = if kernel::stride(&p.right, &p.column) == Some(1) {
         target.tuning.cpu.panel_uses
     } else {
         target.tuning.cpu.strided_panel_uses

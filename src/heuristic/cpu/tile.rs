@@ -22,15 +22,18 @@ struct Tile {
 /// work whose accumulators fit in registers. With it come the arguments that should be copied.
 pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let order = k.ast.toposort();
-    let work = |u: &UOp| -> f64 { u.src()[1..].iter().map(|r| extent(r) as f64).product() };
+    let work = |u: &UOp| -> f64 { u.closed_ranges().iter().map(|r| extent(r) as f64).product() };
     let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
     let main = *reduces.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
     // Others beside it are fine if they are small, or loop with it.
-    if reduces.iter().any(|u| u.src()[1..] != main.src()[1..] && work(u) * 8.0 > work(main)) {
+    if reduces
+        .iter()
+        .any(|u| u.closed_ranges() != main.closed_ranges() && work(u) * 8.0 > work(main))
+    {
         return None;
     }
     let (all, _) = kernel::accesses(&k.ast);
-    let body = main.src()[0].toposort();
+    let body = main.operand().toposort();
     let loads: Vec<&kernel::Access> =
         all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
@@ -53,7 +56,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
         .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
         .collect();
     let mut best: Option<Tile> = None;
-    for v in axes.iter().filter(|r| is_output(r) || main.src()[1..].contains(r)) {
+    for v in axes.iter().filter(|r| is_output(r) || main.closed_ranges().contains(r)) {
         let Some(lanes) = power_of_two_divisor(splittable_extent(v), most_lanes) else { continue };
         let parts: Vec<f64> = loads
             .iter()

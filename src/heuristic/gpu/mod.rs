@@ -18,7 +18,7 @@ mod tile;
 
 use super::{power_of_two_divisor, try_apply, unit_stride_output, unit_stride_reduce};
 use crate::ir::{AxisKind, Op, UOp};
-use crate::kernel::{self, extent, is_symbolic};
+use crate::kernel::{extent, has_unit_stride_load, is_symbolic};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
@@ -30,7 +30,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     }
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
     let steps =
-        |u: &UOp| -> usize { u.src()[1..].iter().map(extent).fold(1, usize::saturating_mul) };
+        |u: &UOp| -> usize { u.closed_ranges().iter().map(extent).fold(1, usize::saturating_mul) };
     let Some(main) = reduces.iter().max_by_key(|u| steps(u)) else {
         elementwise(&mut k, target);
         return k;
@@ -78,12 +78,9 @@ fn share_variables(k: &mut Kernel, target: &Target) {
 /// Few outputs: threads share each of them. Where outputs lie beside each other in what is loaded,
 /// a workgroup has some of them, so that its loads do too.
 fn few(k: &mut Kernel, main: &UOp, target: &Target) {
-    let body = main.src()[0].toposort();
-    let beside = |r: &UOp| {
-        body.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
-    };
+    let body = main.operand().toposort();
     if let Some(axis) = unit_stride_output(k)
-        && beside(&k.axes()[axis])
+        && has_unit_stride_load(&body, &k.axes()[axis])
         && let Some(amount) =
             power_of_two_divisor(extent(&k.axes()[axis]), target.machine.lockstep_threads)
     {
@@ -93,7 +90,8 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
     // no number of threads divides them all, they share the longest.
     let long = |u: &UOp| {
         u.op() == Op::Reduce
-            && u.src()[1..].iter().map(extent).product::<usize>() >= target.machine.lockstep_threads
+            && u.closed_ranges().iter().map(extent).product::<usize>()
+                >= target.machine.lockstep_threads
     };
     let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(long).collect();
     if !share(k, &reduces, target) {
@@ -104,7 +102,7 @@ fn few(k: &mut Kernel, main: &UOp, target: &Target) {
 /// Lets as many threads as possible share the reduces, an axis of each.
 fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
     let axis_for = |u: &UOp, amount: usize| -> Option<UOp> {
-        let fits = u.src()[1..].iter().filter(|r| {
+        let fits = u.closed_ranges().iter().filter(|r| {
             r.range_kind() == AxisKind::Reduce
                 && !is_symbolic(r)
                 && extent(r).is_multiple_of(amount)
@@ -198,9 +196,6 @@ fn turned(k: &Kernel, target: &Target) -> Option<UOp> {
     let axes = k.axes();
     let stored = &axes[unit_stride_output(k)?];
     let order = k.ast.toposort();
-    let along = |r: &&UOp| {
-        order.iter().any(|u| u.op() == Op::Load && kernel::step(&u.src()[0].src()[1], r) == Some(1))
-    };
     let long = |r: &&UOp| extent(r) >= 2 * target.machine.lockstep_threads;
     axes.iter()
         .filter(|r| {
@@ -209,7 +204,7 @@ fn turned(k: &Kernel, target: &Target) -> Option<UOp> {
                 && outputs(k) >= target.tuning.gpu.few_outputs
         })
         .filter(long)
-        .find(along)
+        .find(|r| has_unit_stride_load(&order, r))
         .filter(|_| long(&stored))
         .cloned()
 }

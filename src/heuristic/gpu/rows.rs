@@ -13,12 +13,15 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     // Other reduces have to be of the same row, or short.
     let along: Vec<UOp> = reduces
         .iter()
-        .filter(|u| u.src().len() == 2 && extent(&u.src()[1]) == len)
-        .map(|u| u.src()[1].clone())
+        .filter_map(|u| match u.closed_ranges() {
+            [r] if extent(r) == len => Some(r.clone()),
+            _ => None,
+        })
         .collect();
     if along.is_empty()
         || reduces.iter().any(|u| {
-            !along.contains(&u.src()[1]) && u.src()[1..].iter().map(extent).product::<usize>() > 64
+            !along.contains(&u.closed_ranges()[0])
+                && u.closed_ranges().iter().map(extent).product::<usize>() > 64
         })
     {
         return None;

@@ -16,7 +16,7 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     }
     // The longest axis, and of the outputs those that are longest and run along memory.
     let along = unit_stride_output(kernel).map(|i| kernel.axes()[i].clone());
-    let all = main.src()[1..].iter().flat_map(|k| pairs(kernel, k, target));
+    let all = main.closed_ranges().iter().flat_map(|k| pairs(kernel, k, target));
     let way = all.max_by_key(|w| {
         // With more loads on their way at a time less is waited for.
         let long = extent(&w.k).is_multiple_of(w.core.dims[2]).then_some(w.core.dims[2]);

@@ -9,7 +9,8 @@
 //! slides included; threads that load the same place, or places of one line, share the fetch.
 
 use super::super::{splittable_extent, try_apply};
-use crate::ir::{Arg, AxisKind, Fold, Op, UOp};
+use crate::ir::typed::{Index, Reduce};
+use crate::ir::{AxisKind, Fold, Op, UOp};
 use crate::kernel::{self, masked_term};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::symbolic::Linear;
@@ -44,8 +45,8 @@ type Copies = Vec<usize>;
 
 impl SumOfProducts {
     fn of(k: &Kernel, main: &UOp, target: &Target) -> Option<SumOfProducts> {
-        let Arg::Reduce { fold: Fold::Add, .. } = main.arg() else { return None };
-        let condition = masked_term(Fold::Add, &main.src()[0]).map(|g| g.0);
+        let Reduce { body, ranges, fold: Fold::Add, .. } = main.as_reduce()? else { return None };
+        let condition = masked_term(Fold::Add, body).map(|g| g.0);
         let mut axes: Vec<UOp> = k
             .axes()
             .into_iter()
@@ -53,28 +54,30 @@ impl SumOfProducts {
             .collect();
         let outputs = axes.len();
         axes.extend(
-            main.src()[1..]
+            ranges
                 .iter()
                 .filter(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Reduce)
                 .cloned(),
         );
-        let body = main.src()[0].toposort();
         let operand = |load: &UOp| {
-            let place = load.src()[0].src();
-            let guard = place.get(2);
+            let Index { index, mask, .. } = load.expect_load().place;
             Some(Operand {
-                steps: axes.iter().map(|r| kernel::step(&place[1], r)).collect(),
-                constant: Linear::of(&place[1])?.constant,
+                steps: axes.iter().map(|r| kernel::step(index, r)).collect(),
+                constant: Linear::of(index)?.constant,
                 bytes: load.dtype().itemsize() as i64,
-                guarded: guard.is_some(),
+                guarded: mask.is_some(),
                 guards: axes
                     .iter()
-                    .map(|r| guard.is_some_and(|g| g.uses_range(r.range_id())))
+                    .map(|r| mask.is_some_and(|m| m.uses_range(r.range_id())))
                     .collect(),
             })
         };
-        let loads: Vec<Operand> =
-            body.iter().filter(|u| u.op() == Op::Load).map(operand).collect::<Option<_>>()?;
+        let loads: Vec<Operand> = body
+            .toposort()
+            .iter()
+            .filter(|u| u.op() == Op::Load)
+            .map(operand)
+            .collect::<Option<_>>()?;
         let gates = axes
             .iter()
             .map(|r| condition.as_ref().is_some_and(|c| c.uses_range(r.range_id())))
