@@ -1,28 +1,13 @@
-//! What a search may do to a kernel next: every optimisation, on every axis, by amounts that were
-//! seen to be of use.
+//! The Opts that a search tries next: each kind, on each axis, by the amounts of
+//! [`SearchTuning`](crate::target::SearchTuning).
 
 use super::{argument, vectorized};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{extent, is_symbolic};
-use crate::opt::{Kernel, Opt, OptOp};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Copies of outputs, and steps of a reduce, that are worth a try. Those that do not divide an axis
-/// are refused by it.
-const COPIES: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 16];
-/// Lanes of vectors on a CPU.
-const LANES: [usize; 2] = [32, 64];
-/// Threads of a workgroup along an axis.
-const THREADS: [usize; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
-/// Steps of a reduce whose inputs are staged together, for workgroups and for the cache of a CPU.
-const STEPS: [usize; 3] = [8, 16, 32];
-const BLOCKS: [usize; 2] = [256, 512];
-/// Ways to use tensor cores: there are as many as pairs of output axes.
-const WAYS: [usize; 4] = [0, 1, 2, 3];
-/// Sizes that other optimisations divide well.
-const PADDED: [usize; 4] = [4, 8, 16, 32];
-
-/// The kernels that are one optimisation away from this one, in a fixed order.
+/// Returns the kernels that are one Opt away from this one, in a fixed order.
 ///
 /// ```
 /// use picograd::{
@@ -50,55 +35,8 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         kernel.ast.toposort().iter().filter(unstaged).filter_map(argument).collect();
     inputs.sort_unstable();
     inputs.dedup();
-    for (axis, r) in axes.iter().enumerate() {
-        let size = extent(r);
-        let mut add = |op: OptOp, amounts: &[usize]| {
-            opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)))
-        };
-        match r.range_kind() {
-            AxisKind::Global | AxisKind::Loop => {
-                add(OptOp::Upcast, &COPIES);
-                if !target.grid {
-                    add(OptOp::Upcast, &LANES);
-                }
-                add(OptOp::Local, &THREADS);
-                let threads: Vec<usize> = (2..=target.threads)
-                    .filter(|n| n.is_power_of_two() || *n == target.threads)
-                    .collect();
-                add(OptOp::Thread, &threads);
-                let others =
-                    (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == r.range_kind());
-                add(OptOp::Swap, &others.collect::<Vec<_>>());
-            }
-            AxisKind::Reduce => {
-                add(OptOp::Unroll, &COPIES);
-                if !target.grid {
-                    add(OptOp::Unroll, &LANES);
-                }
-                add(OptOp::Group, &THREADS);
-                add(OptOp::GroupTop, &THREADS);
-                add(OptOp::Split, if target.grid { &STEPS } else { &BLOCKS });
-                if !target.tensor_cores.is_empty() {
-                    add(OptOp::Tc, &WAYS);
-                }
-                add(OptOp::Prefetch, &[0]);
-            }
-            _ => continue,
-        }
-        add(OptOp::Stage, &inputs);
-        // An axis that is no longer than this is done whole.
-        if !COPIES.contains(&size) && (2..=16).contains(&size) {
-            add(
-                if r.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast },
-                &[size],
-            );
-        }
-        // Padding is work for nothing, so only where it is little, or makes an axis that a variable
-        // ends one that can be cut.
-        let little =
-            |p: &usize| !size.is_multiple_of(*p) && size.next_multiple_of(*p) * 4 <= size * 5;
-        let padded = PADDED.into_iter().filter(|p| is_symbolic(r) || little(p));
-        add(OptOp::PadTo, &padded.collect::<Vec<_>>());
+    for axis in 0..axes.len() {
+        opts.extend(opts_of_axis(&axes, axis, &inputs, target));
     }
     opts.push(Opt::of_kernel(OptOp::Reuse));
     let other = opts.iter().filter_map(|opt| kernel.apply(opt, target).ok());
@@ -112,4 +50,49 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         }
     }
     next
+}
+
+/// Returns the Opts of one axis.
+fn opts_of_axis(axes: &[UOp], axis: usize, inputs: &[usize], target: &Target) -> Vec<Opt> {
+    let (r, search) = (&axes[axis], &target.tuning.search);
+    let (size, kind) = (extent(r), r.range_kind());
+    let mut opts: Vec<Opt> = Vec::new();
+    let mut add =
+        |op: OptOp, amounts: &[usize]| opts.extend(amounts.iter().map(|a| Opt::new(op, axis, *a)));
+    let is_reduce = kind == AxisKind::Reduce;
+    if !is_reduce && !is_output(r) {
+        return opts;
+    }
+    let copy = if is_reduce { OptOp::Unroll } else { OptOp::Upcast };
+    add(copy, search.copies);
+    if !target.grid {
+        add(copy, search.cpu_lanes);
+    }
+    if is_reduce {
+        add(OptOp::Group, search.threads);
+        add(OptOp::GroupTop, search.threads);
+        add(OptOp::Split, if target.grid { search.gpu_steps } else { search.cpu_steps });
+        if !target.tensor_cores.is_empty() {
+            add(OptOp::Tc, search.tensor_core_ways);
+        }
+        add(OptOp::Prefetch, &[0]);
+    } else {
+        add(OptOp::Local, search.threads);
+        let threads = (2..=target.threads).filter(|n| n.is_power_of_two() || *n == target.threads);
+        add(OptOp::Thread, &threads.collect::<Vec<_>>());
+        let others = (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == kind);
+        add(OptOp::Swap, &others.collect::<Vec<_>>());
+    }
+    add(OptOp::Stage, inputs);
+    if !search.copies.contains(&size) && (2..=search.whole_axis).contains(&size) {
+        add(copy, &[size]);
+    }
+    // A symbolic axis can be split only after it was padded.
+    let is_little = |p: &usize| {
+        let padding = size.next_multiple_of(*p) - size;
+        padding > 0 && padding as f64 <= size as f64 * search.padding_fraction
+    };
+    let padded = search.padding.iter().copied().filter(|p| is_symbolic(r) || is_little(p));
+    add(OptOp::PadTo, &padded.collect::<Vec<_>>());
+    opts
 }

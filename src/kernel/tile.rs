@@ -10,10 +10,6 @@ use super::{axes, extent, step};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
-/// Bytes of padding between rows of a tile that is written across its rows, which avoids bank
-/// conflicts between adjacent threads.
-const APART: usize = 16;
-
 /// One axis of a tile.
 #[derive(Clone, Debug)]
 pub struct TileAxis {
@@ -109,7 +105,7 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
     let mut padded = !across;
     for a in list.iter_mut().rev() {
         if !padded && !is_row(a) {
-            len += (APART / load.dtype().itemsize()).max(1);
+            len += (target.tuning.gpu.row_padding / load.dtype().itemsize()).max(1);
             padded = true;
         }
         a.local = len;

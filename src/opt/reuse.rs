@@ -1,15 +1,14 @@
-//! Values that a reduce computes and the loop over the results of the same row needs again: the
-//! exponentials of a softmax, which are added up and then scaled. Where one costs more than to
-//! store it and load it back, the loop of the reduce stores it, and the later loop takes it from
-//! there.
+//! `REUSE`: values that a reduction computes and a later loop over the same row uses again, such as
+//! the exponentials of a softmax, which are summed and then scaled. Where a value costs more to
+//! compute than to store and load, the loop of the reduction stores it and the later loop loads it.
 //!
-//! The place is that of the result which the later loop makes of it, if the dtypes are the same:
-//! the memory is written anyway, and to fetch it is not waited for where there is much to compute.
-//! Otherwise it is memory on the stack of the thread.
+//! It is stored in the output that the later loop computes from it, if the dtypes are equal: that
+//! memory is written anyway, and its latency is hidden where there is much to compute. Otherwise it
+//! is stored on the stack of the thread.
 //!
-//! It is the last optimisation: whatever the others made of the ranges, a value is the same if it
-//! is the same expression with the place in one loop exchanged for the place in the other. So the
-//! result has the same bits.
+//! It is the last Opt but `VECTORIZE`. However other Opts split the ranges, two values are equal if
+//! they are the same expression after the position in one loop is substituted by that in the other,
+//! so that the result has the same bits.
 
 use super::apply::{Applied, Request};
 use crate::dtype::DType;
@@ -20,11 +19,7 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operations that a value takes, at least: a store and a load of it, and what they push out of the
-/// nearest cache, cost less.
-const WORTH: usize = 12;
-
-/// A value that is kept, and where it is used again.
+/// A value that is stored, and its later uses.
 struct Kept {
     /// In the loop of the reduce.
     value: UOp,
@@ -34,11 +29,11 @@ struct Kept {
     again: Vec<(UOp, Vec<UOp>)>,
 }
 
-/// A kernel that keeps values.
+/// A kernel that stores values for reuse.
 pub struct Keeps {
     /// The kernel.
     pub ast: UOp,
-    /// Bytes that are kept at a time, on the stack and in results.
+    /// Bytes that are live at once, on the stack and in outputs.
     pub bytes: usize,
 }
 
@@ -51,22 +46,23 @@ pub(super) fn reuse_values(q: &Request) -> Applied {
     })
 }
 
-/// The kernel with what is worth it kept, or nothing where nothing is.
+/// Returns the kernel that stores the values that are worth it; none if there is no such value.
 pub fn reuse(ast: &UOp, target: &Target) -> Option<Keeps> {
     // Threads of a workgroup have no memory of their own that is large enough.
     if target.grid {
         return None;
     }
     let mut done: Option<Keeps> = None;
-    // What is kept may be part of another value that is: one at a time.
-    while let Some(kept) = find(done.as_ref().map_or(ast, |k| &k.ast)) {
+    // A stored value may be part of another one, so they are stored one by one.
+    while let Some(kept) = find(done.as_ref().map_or(ast, |k| &k.ast), target.tuning.cpu.reuse_work)
+    {
         let before = done.unwrap_or_else(|| Keeps { ast: ast.clone(), bytes: 0 });
         done = Some(kept.build(&before));
     }
     done
 }
 
-/// What an operation costs, in simple ones.
+/// Returns the cost of an operation, in simple ones.
 fn weight(u: &UOp) -> usize {
     match u.op().reuse_cost() as usize {
         _ if u.op() == Op::Mod && u.dtype().is_float() => 100,
@@ -88,13 +84,13 @@ fn uses(u: &UOp, ranges: &[UOp]) -> bool {
     ranges.iter().any(|r| u.uses_range(r.range_id()))
 }
 
-/// The place in a nest of ranges, the last one fastest.
+/// Returns the position in a nest of ranges, the last one fastest.
 fn position(ranges: &[UOp]) -> UOp {
     ranges.iter().fold(UOp::int(0), |p, r| p * extent(r) as i64 + r)
 }
 
-/// The first value that is worth it.
-fn find(ast: &UOp) -> Option<Kept> {
+/// Returns the first value that takes at least `work` operations and is used again.
+fn find(ast: &UOp, work: usize) -> Option<Kept> {
     let order = ast.toposort();
     let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) =
         (None, None);
@@ -103,17 +99,16 @@ fn find(ast: &UOp) -> Option<Kept> {
         // The nodes that are computed for each step, operands first.
         let mut steps = toposort_until([reduce.operand()], |u| !uses(u, &ranges));
         steps.retain(|u| uses(u, &ranges));
-        // Inside the loop of another reduce it would be computed anew at each step of that.
+        // Inside the loop of another reduction it would be computed again in each iteration.
         let nested = order.iter().any(|u| {
             u.op() == Op::Reduce
                 && u.closed_ranges().iter().any(|r| reduce.uses_range(r.range_id()))
         });
-        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < WORTH
-        {
+        if nested || !ranges.iter().any(is_loop) || steps.iter().map(weight).sum::<usize>() < work {
             continue;
         }
         let present = present.get_or_insert_with(|| order.iter().map(UOp::id).collect());
-        // A vector load computes its index for each lane, so an index cannot wait for a store.
+        // A vector load computes its index per lane, so an index cannot wait for a store.
         let in_indices = in_indices.get_or_insert_with(|| {
             let places = order.iter().filter_map(UOp::as_load).map(|l| l.place);
             toposort(places.flat_map(|p| std::iter::once(p.index).chain(p.mask)))
@@ -138,7 +133,9 @@ fn find(ast: &UOp) -> Option<Kept> {
             let candidates =
                 steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
             let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
-            let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges)) else { continue };
+            let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges, work)) else {
+                continue;
+            };
             let kept = found.get_or_insert_with(|| Kept {
                 value: value.clone(),
                 ranges: ranges.clone(),
@@ -153,15 +150,15 @@ fn find(ast: &UOp) -> Option<Kept> {
     None
 }
 
-/// Have two nests as many steps, also where that is known only when the kernel runs?
+/// Returns true if two nests have equally many iterations, symbolic extents included.
 fn as_long(a: &[UOp], b: &[UOp]) -> bool {
     let bounds =
         |list: &[UOp]| list.iter().map(|r| r.expect_range().extent.id()).collect::<Vec<_>>();
     if a.iter().chain(b).any(is_symbolic) { bounds(a) == bounds(b) } else { size(a) == size(b) }
 }
 
-/// Does a value cost enough?
-fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
+/// Returns true if a value takes at least `work` operations in each iteration.
+fn is_worth(u: &UOp, ranges: &[UOp], work: usize) -> bool {
     let computed = u.op().is_alu() && u.dtype() != DType::INDEX && !u.dtype().is_bool();
     computed
         && toposort_until([u], |u| !uses(u, ranges))
@@ -169,17 +166,17 @@ fn is_worth(u: &UOp, ranges: &[UOp]) -> bool {
             .filter(|u| uses(u, ranges))
             .map(weight)
             .sum::<usize>()
-            >= WORTH
+            >= work
 }
 
-/// Ranges over which a value of the reduce may be used again: those of stores that the reduce does
-/// not depend on.
+/// Returns the nests over which a value of the reduction may be used again: the ranges of a store
+/// that the reduction does not depend on.
 fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
     let stores = || order.last().into_iter().flat_map(|sink| sink.src());
     let of_row = |r: &UOp| reduce.uses_range(r.range_id());
     let of_store = |s: &UOp| -> Option<Vec<UOp>> {
         let nest: Vec<UOp> = s.closed_ranges().iter().filter(|r| !of_row(r)).cloned().collect();
-        // With a loop of the nest outside, the reduce is computed anew for each of its steps.
+        // With a loop of the nest outside, the reduction is computed again in each iteration.
         let is_inner = |s: &UOp| {
             let last = s.closed_ranges().iter().rposition(|r| of_row(r) && is_loop(r));
             let first = s.closed_ranges().iter().position(|r| nest.contains(r) && is_loop(r));
@@ -193,7 +190,7 @@ fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
     list
 }
 
-/// What the ranges of one nest are at the place in another of the same size.
+/// Maps the ranges of one nest to their values at the position in another of the same size.
 fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
     let sizes = |list: &[UOp]| list.iter().map(extent).collect::<Vec<_>>();
     if sizes(ranges) == sizes(nest) {
@@ -209,7 +206,7 @@ fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
     ranges.iter().rev().map(digit).collect()
 }
 
-/// Nodes of the reduce as they are with the place in the nest in place of that in its ranges.
+/// Returns the nodes of a reduction's body with its ranges replaced by the position in the nest.
 fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
     let mut done: FxHashMap<u64, UOp> =
         places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
@@ -225,7 +222,7 @@ fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
 }
 
 impl Kept {
-    /// The kernel with this value kept.
+    /// Returns the kernel that stores this value.
     fn build(&self, before: &Keeps) -> Keeps {
         let order = before.ast.toposort();
         let is_copy = |u: &&UOp| {
@@ -245,8 +242,8 @@ impl Kept {
         Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
-    /// The places in a result of the kernel, if there is one that the only later loop writes, and
-    /// nobody reads: where the value is put, and where it is taken from.
+    /// Returns the element of an output that the value is stored to, and those that it is loaded
+    /// from, if there is an output that the only later loop writes and nothing reads.
     fn in_result(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
         let [(again, nest)] = &self.again[..] else { return None };
         // Threads that share a row would overwrite what another has still to read.
@@ -277,8 +274,8 @@ impl Kept {
         runs.then(|| (from.buffer.at(index), vec![from.node.clone()]))
     }
 
-    /// The same in memory on the stack. Copies of the row have a part each; lanes, along which the
-    /// inputs run, are side by side.
+    /// Returns the same in memory on the stack. Each copy of the row has its own part; copies along
+    /// which inputs have unit stride are adjacent.
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));

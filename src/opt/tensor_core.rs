@@ -182,7 +182,7 @@ impl Cut {
     }
 }
 
-/// The kernel with its sums made by a tensor core.
+/// Returns the kernel whose sums a tensor core computes.
 fn build(ast: &UOp, way: &Way) -> UOp {
     let Way { core, sums, m, n, k } = way;
     let order = ast.toposort();

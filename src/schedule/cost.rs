@@ -1,24 +1,25 @@
-//! The cost model: is a value cheaper to compute again wherever it is used, or to store once and
-//! read back? The unit is one simple arithmetic instruction on one element. What the constants
-//! stand for was measured on a CPU with 175 GFLOP/s and 13 GB/s a core (`copy`): a float written
-//! and read back is worth about forty instructions, and half that when it stays in a cache.
+//! The cost model that decides whether a value is rematerialized wherever it is used, or stored
+//! once and read back. The unit is one simple arithmetic instruction on one element.
 
 use crate::ir::{Arg, Fold, Group, Op, UOp};
 use crate::symbolic::clauses;
+use crate::target::Machine;
 use rustc_hash::FxHashMap;
 
+/// The machine that plans are made for. It is one for all devices, so that a plan depends on the
+/// graph alone.
+const MACHINE: Machine = Machine::cpu(64);
 /// Writing one element and reading it back.
-pub const STORE: f64 = 32.0;
+pub const STORE: f64 = MACHINE.store_cost;
 /// Starting a kernel.
-pub const LAUNCH: f64 = 20_000.0;
+pub const LAUNCH: f64 = MACHINE.launch_cost;
 /// A value this cheap is always computed again: a load with a conversion, a relu, a negation.
 pub const FREE: f64 = 4.0;
 /// Inside a reduce a value is computed once for each tile of outputs, not once for each output:
 /// tiles have at least this many.
 pub const TILE: f64 = 8.0;
-/// The longest row, in bytes, that one kernel walks more than once. It is half of a common L2
-/// cache.
-pub const ROW_BYTES: usize = 512 << 10;
+/// The longest row, in bytes, that one kernel walks more than once: half of the L2 cache.
+pub const ROW_BYTES: usize = MACHINE.l2_bytes / 2;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
 /// What a value may cost inside a loop that runs in order, on one thread.
@@ -67,7 +68,8 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
     total
 }
 
-/// Does a reduce look for one place, as `sums` knows it? Then it is a load and no loop.
+/// Returns true if a reduction selects one element, as `reduce_simplify` recognizes it: then it is
+/// a load and no loop.
 pub fn selects(u: &UOp) -> bool {
     if !matches!(u.arg(), Arg::Reduce { fold: Fold::Add, axes } if axes.len() == 1) {
         return false;

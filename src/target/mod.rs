@@ -3,7 +3,7 @@
 
 mod tuning;
 
-pub use tuning::{CpuTuning, GpuTuning, Machine, Tuning};
+pub use tuning::{CpuTuning, GpuTuning, Machine, SearchTuning, Tuning};
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, TensorCore};

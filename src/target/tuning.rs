@@ -16,6 +16,12 @@ pub struct Machine {
     pub lockstep_threads: usize,
     /// Multiplications of a warp in the time of fetching one line.
     pub multiplies_per_fetch: f64,
+    /// Cost of storing a 32-bit element and reading it back, in simple instructions on an element.
+    /// Measured on a core with 175 GFLOP/s and 13 GB/s (`copy`): about 40 in memory, and half of
+    /// that in a cache.
+    pub store_cost: f64,
+    /// Cost of launching a kernel, in the same unit.
+    pub launch_cost: f64,
 }
 
 impl Machine {
@@ -28,6 +34,8 @@ impl Machine {
             line_bytes: 64,
             lockstep_threads: 1,
             multiplies_per_fetch: 4.0,
+            store_cost: 32.0,
+            launch_cost: 20_000.0,
         }
     }
     /// A GPU that is saturated by this number of threads.
@@ -39,6 +47,8 @@ impl Machine {
             line_bytes: 128,
             lockstep_threads: 32,
             multiplies_per_fetch: 4.0,
+            store_cost: 32.0,
+            launch_cost: 20_000.0,
         }
     }
 }
@@ -50,6 +60,31 @@ pub struct Tuning {
     pub cpu: CpuTuning,
     /// Those of targets with workgroups.
     pub gpu: GpuTuning,
+    /// Amounts that the beam search tries.
+    pub search: SearchTuning,
+}
+
+/// Amounts of Opts that the beam search tries. Those that do not divide an axis do not apply.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchTuning {
+    /// Outputs per thread along an axis, and unrolled iterations of a reduction.
+    pub copies: &'static [usize],
+    /// Further copies on a CPU, where they are vector lanes.
+    pub cpu_lanes: &'static [usize],
+    /// Threads of a workgroup along an axis.
+    pub threads: &'static [usize],
+    /// Iterations of a reduction whose inputs are staged together in shared memory.
+    pub gpu_steps: &'static [usize],
+    /// Iterations of a reduction whose inputs are staged together in the cache of a CPU.
+    pub cpu_steps: &'static [usize],
+    /// Ways to use tensor cores: there are as many as pairs of output axes.
+    pub tensor_core_ways: &'static [usize],
+    /// Multiples to which axes are padded.
+    pub padding: &'static [usize],
+    /// Fraction by which padding may extend an axis of constant extent: more is wasted work.
+    pub padding_fraction: f64,
+    /// Extent up to which an axis is upcast or unrolled as a whole.
+    pub whole_axis: usize,
 }
 
 /// Thresholds of the heuristic for CPUs.
@@ -75,15 +110,34 @@ pub struct CpuTuning {
     /// Accumulators of a register tile with 32 vector registers, and with 16. The other registers
     /// hold what is loaded.
     pub tile_accumulators: [usize; 2],
+    /// Copies along one axis of a register tile, at most.
+    pub tile_side: usize,
+    /// Axes of a register tile besides that of its lanes, at most.
+    pub tile_axes: usize,
+    /// Factor by which the main reduction of a register tile exceeds all others in work.
+    pub main_reduce: f64,
+    /// Work of a value from which on `REUSE` stores it, in simple operations: a store and a load of
+    /// it, and what they evict from the L1 cache, cost less.
+    pub reuse_work: usize,
+    /// Accumulators of the register tile of a convolution's gradient, at most.
+    pub conv_accumulators: usize,
     /// Taps of a convolution's gradient that are unrolled, at most.
     pub conv_taps: usize,
     /// Uses of each element that are worth packing an input.
     pub pack_uses: usize,
+    /// Vectors and rows of the register tile of a panel, at most.
+    pub panel_tile: [usize; 2],
+    /// Accumulators of the register tile of a panel, at least.
+    pub min_panel_tile: usize,
+    /// Registers that a panel's tile leaves to the compiler.
+    pub spare_registers: usize,
     /// Uses of a panel that are worth its copy, in register tiles.
     pub panel_uses: usize,
     /// The same where the input has no unit stride along vectors, so that elements are copied one
     /// by one.
     pub strided_panel_uses: usize,
+    /// Fraction by which an axis of a product is padded, at most.
+    pub padding_fraction: f64,
     /// Factor on the work of a product whose columns are padded: elements are copied and stored one
     /// by one. An estimate.
     pub padded_columns: f64,
@@ -101,6 +155,12 @@ pub struct GpuTuning {
     pub row_threads: usize,
     /// Vectors of a row that a thread holds in registers, at most.
     pub row_vectors: usize,
+    /// Vectors of a row below which its reduction is not shared, unless the row is written too.
+    pub min_row_vectors: usize,
+    /// Vectors of a long row whose loads are in flight together.
+    pub row_unroll: usize,
+    /// Iterations of a reduction that may run beside the reductions of a row, at most.
+    pub short_reduce: usize,
     /// Iterations of a reduction whose loads are in flight together.
     pub unroll: usize,
     /// Threads along each side of a workgroup that transposes.
@@ -113,6 +173,15 @@ pub struct GpuTuning {
     pub matmul_steps: [usize; 2],
     /// Outputs from which on a thread computes a square tile of this side.
     pub matmul_tiles: [(usize, usize); 2],
+    /// Copies along one axis of a register tile, at most.
+    pub tile_side: usize,
+    /// Threads along two axes of a workgroup that are compared for register tiles, besides a warp.
+    pub tile_workgroups: [[usize; 2]; 4],
+    /// Fraction of the shorter of fetching and multiplying that the longer does not hide.
+    pub exposed: f64,
+    /// Bytes of padding between rows of a staged tile that is written across its rows, which avoids
+    /// bank conflicts between adjacent threads.
+    pub row_padding: usize,
     /// Accumulators of a register tile, at most, so that they stay in registers.
     pub tile_accumulators: usize,
     /// Multiplications of a register tile that are unrolled, at most: compile time grows with them.
@@ -133,6 +202,10 @@ pub struct GpuTuning {
     pub compared_tiles: usize,
     /// Register tiles whose workgroups are compared, the most promising first.
     pub tried_tiles: usize,
+    /// Factor by which padding may increase the work of tensor cores, at most.
+    pub padded_work: f64,
+    /// Iterations of a tensor-core loop from which on its loads are prefetched.
+    pub prefetch_iterations: usize,
     /// Outputs of a warp along both sides with tensor cores, at most: more exceed its registers.
     pub warp_tile: [usize; 2],
     /// Warps of a workgroup along both sides with tensor cores, at most.
@@ -157,10 +230,19 @@ impl Tuning {
             masked_lane_load: 6.0,
             lane_store: 4.0,
             tile_accumulators: [25, 10],
+            tile_side: 8,
+            tile_axes: 3,
+            main_reduce: 8.0,
+            reuse_work: 12,
+            conv_accumulators: 24,
             conv_taps: 8,
             pack_uses: 64,
+            panel_tile: [4, 8],
+            min_panel_tile: 4,
+            spare_registers: 2,
             panel_uses: 4,
             strided_panel_uses: 16,
+            padding_fraction: 0.125,
             padded_columns: 1.1,
             padded_rows: 2.0,
         },
@@ -168,12 +250,19 @@ impl Tuning {
             workgroup: 256,
             row_threads: 512,
             row_vectors: 16,
+            min_row_vectors: 8,
+            row_unroll: 4,
+            short_reduce: 64,
             unroll: 8,
             transpose_side: 16,
             few_outputs: 1 << 15,
             matmul_side: 16,
             matmul_steps: [16, 8],
             matmul_tiles: [(1 << 22, 8), (1 << 19, 4)],
+            tile_side: 8,
+            tile_workgroups: [[16, 16], [8, 8], [8, 4], [4, 8]],
+            exposed: 0.3,
+            row_padding: 16,
             tile_accumulators: 64,
             tile_multiplies: 400,
             tile_values: 104,
@@ -184,10 +273,23 @@ impl Tuning {
             tile_outputs: 1024,
             compared_tiles: 8192,
             tried_tiles: 12,
+            padded_work: 2.0,
+            prefetch_iterations: 4,
             warp_tile: [64, 64],
             warps: [2, 2],
             few_warps: 512,
             many_accumulators: 8,
+        },
+        search: SearchTuning {
+            copies: &[2, 3, 4, 5, 6, 7, 8, 16],
+            cpu_lanes: &[32, 64],
+            threads: &[2, 4, 8, 16, 32, 64, 128, 256],
+            gpu_steps: &[8, 16, 32],
+            cpu_steps: &[256, 512],
+            tensor_core_ways: &[0, 1, 2, 3],
+            padding: &[4, 8, 16, 32],
+            padding_fraction: 0.25,
+            whole_axis: 16,
         },
     };
     /// The thresholds for C: it has no vector operation that multiplies and adds, and clang

@@ -18,12 +18,9 @@ fn parts(condition: &UOp) -> Vec<UOp> {
     }
 }
 
-/// Accumulators of a tile on any machine, at most.
-const MAX_ACCUMULATORS: usize = 24;
-
 /// Returns the accumulators of a tile: three quarters of the vector registers.
 fn accumulators(target: &Target) -> usize {
-    (target.machine.vector_registers * 3 / 4).min(MAX_ACCUMULATORS)
+    (target.machine.vector_registers * 3 / 4).min(target.tuning.cpu.conv_accumulators)
 }
 
 /// An output axis that is short enough to be written out whole, and the axes of taps, which then
@@ -43,7 +40,7 @@ fn window(axes: &[UOp], main: &UOp, loads: &[&Access], target: &Target) -> Optio
         let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
         let apart = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
         let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
-        let few = extent(a) <= MAX_ACCUMULATORS
+        let few = extent(a) <= target.tuning.cpu.conv_accumulators
             && taps.iter().map(extent).product::<usize>() <= target.tuning.cpu.conv_taps;
         (!of_axis.is_empty()
             && !taps.is_empty()

@@ -1,5 +1,5 @@
-//! Which optimisations to apply without search. It is meant to be right and reasonable on every
-//! target; tuning it is work of its own.
+//! The heuristic for targets without workgroups: vector lanes, register tiles, copied inputs,
+//! threads, and values that are stored for reuse.
 
 mod conv_grad;
 mod pack;
@@ -23,7 +23,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     if is_near { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 
-/// How a CPU goes through the axes.
+/// Chooses all Opts but `REUSE`.
 fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(staged) = panels::panels(kernel, target) {
         return staged;
@@ -70,7 +70,7 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             }
         }
     }
-    // Each further reduce of a row is vectorised on its own.
+    // Each further reduction of a row is vectorized on its own.
     for _ in 0..if reduce.is_some() { 4 } else { 0 } {
         let Some(axis) = unit_stride_reduce(&k) else { break };
         let r = k.axes()[axis].clone();
@@ -91,7 +91,7 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
-/// Several scans at a time, where there are enough rows for all threads.
+/// Interleaves scans, where there are enough rows for all threads.
 fn chains(k: &mut Kernel, target: &Target) {
     if !k.ast.toposort().iter().any(|u| u.op() == Op::Scan) {
         return;
@@ -106,7 +106,7 @@ fn chains(k: &mut Kernel, target: &Target) {
     }
 }
 
-/// How many steps of a reduce become vectors at a time.
+/// Returns the iterations of a reduction that are unrolled to vectors.
 fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
     let many = lanes * target.tuning.cpu.reduce_vectors;
     if size.is_multiple_of(many) && size >= 2 * many {
@@ -116,7 +116,8 @@ fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
     }
 }
 
-/// Would lanes along an output axis be far apart in the loads of the largest reduce?
+/// Returns true if lanes along an output axis have no unit stride in the loads of the largest
+/// reduction.
 fn scatters(k: &Kernel, axis: usize) -> bool {
     let axis = &k.axes()[axis];
     let (all, _) = kernel::accesses(&k.ast);
@@ -127,7 +128,7 @@ fn scatters(k: &Kernel, axis: usize) -> bool {
         && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
 }
 
-/// The axes that are copies of outputs.
+/// Returns the axes of kind Upcast.
 fn upcasts(k: &Kernel) -> Vec<UOp> {
     k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
@@ -156,8 +157,8 @@ fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
         .any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
 }
 
-/// Elements that are computed and elements that are folded. Reductions side by side add up; one
-/// inside another runs for each of its elements.
+/// Returns the iterations of a kernel: outputs times reduced elements. Independent reductions add
+/// up; one inside another runs for each of its elements.
 fn work(k: &Kernel, axes: &[UOp]) -> usize {
     let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) =
         axes.iter().partition(|r| r.range_kind().is_reduce());
@@ -200,7 +201,7 @@ mod tests {
     use crate::exec::ScheduleItem;
 
     #[test]
-    fn reductions_side_by_side_add_up() {
+    fn independent_reductions_add_up() {
         let x = crate::Tensor::ones([2, 32, 64])
             .contiguous()
             .realize()

@@ -1,6 +1,6 @@
-//! Inputs that are copied once into the order in which lanes use them: the weights of a
-//! convolution, whose channels lie far apart. Where an input is small and used often enough, the
-//! copy costs next to nothing, and what would be a load for each lane is one of a vector.
+//! Inputs that are copied once into the order in which lanes use them, such as the weights of a
+//! convolution, whose channels have no unit stride. Where an input is small and used often enough,
+//! the copy is cheap, and one vector load replaces a load per lane.
 
 use super::super::{argument, try_apply};
 use crate::dtype::DType;
@@ -9,7 +9,7 @@ use crate::kernel::{Access, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// May what a load reads be copied in whole, in a kernel of these axes?
+/// Returns true if the input of a load is small and used often enough to be copied as a whole.
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let is_masked = load.node.expect_access().place.mask.is_some();
     if is_masked || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
@@ -23,7 +23,7 @@ pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
         && size(&outputs) >= target.tuning.cpu.pack_uses * target.threads.max(1)
 }
 
-/// Copies arguments in front of the outermost loop that can have it.
+/// Stages arguments at the outermost output loop.
 pub(super) fn copy(k: &mut Kernel, slots: &[usize], target: &Target) {
     for slot in slots {
         if let Some(axis) = k.axes().iter().position(is_output) {

@@ -32,7 +32,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
     // Registers for sums, for a row of what is loaded and for one value that goes with all of it;
     // two are left for the compiler.
-    let registers = target.machine.vector_registers - 2;
+    let registers = target.machine.vector_registers - target.tuning.cpu.spare_registers;
     let uses: usize = kernel
         .axes()
         .iter()
@@ -50,13 +50,14 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         .filter(|r| is_output(r) && **r != p.row && **r != p.column)
         .map(extent)
         .collect();
+    let [most_vectors, most_rows] = target.tuning.cpu.panel_tile;
     let mut best: Option<(f64, usize, usize)> = None;
-    for vectors in (1..=4).rev().filter(|_| lanes >= 4) {
-        let wide = Fit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns);
+    for vectors in (1..=most_vectors).rev().filter(|_| lanes >= 4) {
+        let wide = Fit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns, target);
         for height in
-            (2..=8usize).filter(|r| r * vectors + vectors < registers && uses >= r * least)
+            (2..=most_rows).filter(|r| r * vectors + vectors < registers && uses >= r * least)
         {
-            let high = Fit::of(rows, height, target.tuning.cpu.padded_rows);
+            let high = Fit::of(rows, height, target.tuning.cpu.padded_rows, target);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
             if !wide.little || !high.little || steps * copied * 4 > target.shared_bytes {
                 continue;
@@ -79,7 +80,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
             }
         }
     }
-    let (_, height, vectors) = best.filter(|b| b.1 * b.2 >= 4)?;
+    let (_, height, vectors) = best.filter(|b| b.1 * b.2 >= target.tuning.cpu.min_panel_tile)?;
     let mut k = kernel.clone();
     // A panel is outside of everything that uses it.
     let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
@@ -96,7 +97,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     }
     threads(&mut k, target);
     let inner = k.axes().iter().rposition(is_output)?;
-    // Guards of rows that are not there are left to a copy too.
+    // The masks of padded rows are left to a copy too.
     let rows = (!rows.is_multiple_of(height)).then_some(&p.left);
     for load in rows.into_iter().chain([&p.right]) {
         k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
@@ -104,31 +105,31 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     Some(k)
 }
 
-/// Between how many threads an axis can be divided.
+/// Returns the most threads that an axis can be divided between.
 fn shares(size: usize, threads: usize) -> usize {
     (2..=threads).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
 }
 
-/// How parts of a size fit into an axis.
+/// The fit of equal parts into an axis.
 struct Fit {
-    /// How many there are.
+    /// The number of parts.
     parts: usize,
-    /// Is it made longer?
+    /// True if the axis is padded.
     padded: bool,
-    /// By no more than an eighth?
+    /// True if the padding is within the limit.
     little: bool,
-    /// The work there is, in that without padding.
+    /// The work relative to that without padding.
     cost: f64,
 }
 
 impl Fit {
-    fn of(size: usize, part: usize, padding: f64) -> Fit {
+    fn of(size: usize, part: usize, padding: f64, target: &Target) -> Fit {
         let whole = size.next_multiple_of(part);
         let padded = whole != size;
         Fit {
             parts: whole / part,
             padded,
-            little: !padded || (whole - size) * 8 <= size,
+            little: (whole - size) as f64 <= size as f64 * target.tuning.cpu.padding_fraction,
             cost: whole as f64 / size as f64 * if padded { padding } else { 1.0 },
         }
     }

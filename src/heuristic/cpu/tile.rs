@@ -5,7 +5,7 @@ use super::{conv_grad, pack};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{self, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
-use crate::target::Target;
+use crate::target::{CpuTuning, Target};
 
 /// The axes of a register tile, by range number, with how much of each is in it.
 struct Tile {
@@ -26,10 +26,10 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
     let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
     let main = *reduces.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
     // Others beside it are fine if they are small, or loop with it.
-    if reduces
-        .iter()
-        .any(|u| u.closed_ranges() != main.closed_ranges() && work(u) * 8.0 > work(main))
-    {
+    if reduces.iter().any(|u| {
+        u.closed_ranges() != main.closed_ranges()
+            && work(u) * target.tuning.cpu.main_reduce > work(main)
+    }) {
         return None;
     }
     let (all, _) = kernel::accesses(&k.ast);
@@ -77,7 +77,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
             .iter()
             .map(|r| if *r == v { splittable_extent(r) / lanes } else { splittable_extent(r) })
             .collect();
-        each_tile(&sizes, budget, &mut |tile| {
+        each_tile(&sizes, budget, &target.tuning.cpu, &mut |tile| {
             let count = |l: usize| {
                 tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>()
                     as f64
@@ -153,26 +153,27 @@ pub(super) fn to_copy(
 /// Of a tile: an axis by its place, and how much of it.
 type Part = (usize, usize);
 
-/// Calls `f` with every tile of at most three axes and `budget` copies.
-fn each_tile(sizes: &[usize], budget: usize, f: &mut dyn FnMut(&[Part])) {
+/// Calls `f` with every tile of at most `budget` copies.
+fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnMut(&[Part])) {
     fn more(
         sizes: &[usize],
         from: usize,
         budget: usize,
+        limits: &CpuTuning,
         tile: &mut Vec<Part>,
         f: &mut dyn FnMut(&[Part]),
     ) {
         f(tile);
-        if tile.len() == 3 {
+        if tile.len() == limits.tile_axes {
             return;
         }
         for axis in from..sizes.len() {
-            for n in (2..=budget.min(8)).filter(|n| sizes[axis].is_multiple_of(*n)) {
+            for n in (2..=budget.min(limits.tile_side)).filter(|n| sizes[axis].is_multiple_of(*n)) {
                 tile.push((axis, n));
-                more(sizes, axis + 1, budget / n, tile, f);
+                more(sizes, axis + 1, budget / n, limits, tile, f);
                 tile.pop();
             }
         }
     }
-    more(sizes, 0, budget, &mut Vec::new(), f);
+    more(sizes, 0, budget, limits, &mut Vec::new(), f);
 }

@@ -17,11 +17,12 @@ pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         extent(&p.row).is_multiple_of(n * target.tuning.gpu.matmul_side)
             && extent(&p.column).is_multiple_of(n * target.tuning.gpu.matmul_side)
     };
-    let side = [8, 4].into_iter().find(|n| *n <= most && fits(n))?;
+    let side =
+        target.tuning.gpu.matmul_tiles.iter().map(|m| m.1).find(|n| *n <= most && fits(n))?;
     target.tuning.gpu.matmul_steps.into_iter().find_map(|steps| {
         let mut k = kernel.clone();
         for r in [&p.column, &p.row] {
-            // Threads side by side have vectors side by side; more of them are further apart.
+            // Adjacent threads have adjacent vectors; further vectors are a workgroup apart.
             for (op, amount) in [
                 (OptOp::Upcast, 4),
                 (OptOp::Local, target.tuning.gpu.matmul_side),
@@ -41,8 +42,8 @@ pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         for load in [&p.left, &p.right] {
             k = k.apply(&Opt::new(OptOp::Stage, axis, argument(load)?), target).ok()?;
         }
-        // Written out, the loads of a step are on their way while the step before is computed: a
-        // tenth of the time on an H200.
+        // Unrolled, the loads of an iteration are in flight during the one before: a tenth of the
+        // time on an H200.
         if side == 8 {
             k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
         }

@@ -21,7 +21,8 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     if along.is_empty()
         || reduces.iter().any(|u| {
             !along.contains(&u.closed_ranges()[0])
-                && u.closed_ranges().iter().map(extent).product::<usize>() > 64
+                && u.closed_ranges().iter().map(extent).product::<usize>()
+                    > target.tuning.gpu.short_reduce
         })
     {
         return None;
@@ -43,7 +44,7 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     let again = k.axes().into_iter().find(|r| {
         is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
     });
-    if again.is_none() && vectors < target.machine.lockstep_threads / 4 {
+    if again.is_none() && vectors < target.tuning.gpu.min_row_vectors {
         return None;
     }
     // A row that is too long for registers is recomputed by each of several workgroups.
@@ -69,7 +70,11 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
         apply(
             OptOp::Unroll,
             r,
-            if in_registers { kept } else { power_of_two_divisor(kept, 4).unwrap_or(1) },
+            if in_registers {
+                kept
+            } else {
+                power_of_two_divisor(kept, target.tuning.gpu.row_unroll).unwrap_or(1)
+            },
         )?;
     }
     if let Some(r) = &again {

@@ -18,12 +18,12 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     let along = unit_stride_output(kernel).map(|i| kernel.axes()[i].clone());
     let all = main.closed_ranges().iter().flat_map(|k| pairs(kernel, k, target));
     let way = all.max_by_key(|w| {
-        // With more loads on their way at a time less is waited for.
+        // More loads in flight hide more latency.
         let long = extent(&w.k).is_multiple_of(w.core.dims[2]).then_some(w.core.dims[2]);
         let size = extent(&w.m).saturating_mul(extent(&w.n));
         (
             extent(&w.k),
-            extent(&w.m).min(64),
+            extent(&w.m).min(target.tuning.gpu.warp_tile[0]),
             Some(&w.n) == along.as_ref(),
             size,
             long,
@@ -33,7 +33,7 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
     let axes = [&way.m, &way.n, &way.k];
     let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
     let waste: f64 = axes.iter().zip(padded).map(|(r, p)| p as f64 / extent(r) as f64).product();
-    if waste > 2.0 {
+    if waste > target.tuning.gpu.padded_work {
         return None;
     }
     let mut k = kernel.clone();
@@ -72,7 +72,7 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
         );
         tile[longer] /= 2;
     }
-    // Before the axes are cut, so that what a thread holds of each lies side by side.
+    // Before the axes are split, so that the elements of a thread are adjacent along each.
     for (i, r) in axes[..2].iter().enumerate() {
         apply(&mut k, OptOp::Upcast, r, tile[i])?;
     }
@@ -89,9 +89,10 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
             apply(&mut k, OptOp::Local, r, amount)?;
         }
     }
-    // What is guarded is loaded one by one, which takes too many registers.
-    if let Some(axis) =
-        k.axis_of(&way.k).filter(|axis| waste == 1.0 && extent(&k.axes()[*axis]) >= 4)
+    // Masked elements are loaded one by one, which takes too many registers.
+    let least = target.tuning.gpu.prefetch_iterations;
+    let iterations = |axis: usize| extent(&k.axes()[axis]);
+    if let Some(axis) = k.axis_of(&way.k).filter(|axis| waste == 1.0 && iterations(*axis) >= least)
     {
         k = k.apply(&Opt::new(OptOp::Prefetch, axis, 0), target).ok()?;
     }

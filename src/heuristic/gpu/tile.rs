@@ -108,8 +108,8 @@ impl SumOfProducts {
             .then_some(p)
     }
 
-    /// The places of a load in one round of a thread, from its first on; each of them once. With
-    /// them how often that is, where places cannot be told apart.
+    /// Returns the distinct offsets of a load in one round of a thread, and a factor on their number
+    /// for axes along which the stride is unknown.
     fn places(&self, load: &Operand, copies: &Copies) -> (Vec<i64>, usize) {
         let (mut list, mut unlike) = (vec![load.constant], 1);
         for (a, n) in copies.iter().enumerate().filter(|c| *c.1 > 1) {
@@ -191,7 +191,7 @@ impl SumOfProducts {
             + target.tuning.gpu.mask_cost * guards)
             / target.machine.multiplies_per_fetch;
         // The one hides behind the other, though not all of it.
-        let time = fetched.max(work) + 0.3 * fetched.min(work);
+        let time = fetched.max(work) + target.tuning.gpu.exposed * fetched.min(work);
         Some(
             time / round as f64
                 / (threads
@@ -245,7 +245,8 @@ pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) ->
         // All of a short axis, or a part of it; of a sum all of a window, or as many steps as one
         // vector has.
         let fits = |n: &usize| a < p.outputs || matches!(n, 1 | 2 | 4) || *n == p.sizes[a];
-        let amounts: Vec<usize> = divisors(p.sizes[a], 8).filter(fits).collect();
+        let amounts: Vec<usize> =
+            divisors(p.sizes[a], target.tuning.gpu.tile_side).filter(fits).collect();
         if tiles.len() * amounts.len() > target.tuning.gpu.compared_tiles {
             break;
         }
@@ -299,13 +300,8 @@ fn workgroups(p: &SumOfProducts, copies: &Copies, target: &Target) -> Vec<Vec<us
     let mut list: Vec<Vec<usize>> = Vec::new();
     for first in 0..p.outputs {
         for second in 0..p.outputs {
-            for (most, more) in [
-                (target.machine.lockstep_threads, target.machine.lockstep_threads),
-                (16, 16),
-                (8, 8),
-                (8, 4),
-                (4, 8),
-            ] {
+            let warp = [target.machine.lockstep_threads; 2];
+            for [most, more] in std::iter::once(warp).chain(target.tuning.gpu.tile_workgroups) {
                 let mut group = vec![1; p.outputs];
                 let mut room = target.tuning.gpu.workgroup;
                 let order = [(first, most), (second, more)]
