@@ -20,7 +20,7 @@ pub use lanes::vectorized;
 
 use crate::ir::{AxisKind, UOp};
 use crate::kernel::{self, extent, has_unit_stride_load, is_symbolic};
-use crate::opt::{Kernel, Opt, is_output};
+use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Chooses the Opts of a kernel on a target by estimated cost.
@@ -38,6 +38,16 @@ fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// Applies an Opt of the amount to what remains of an axis, which keeps its number; nothing if the
+/// amount is 1.
+fn apply_to(k: &mut Kernel, op: OptOp, r: &UOp, amount: usize, target: &Target) -> Option<()> {
+    if amount > 1 {
+        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
+        *k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+    }
+    Some(())
 }
 
 /// Returns the largest power of two up to `most` that divides `size`, if that is 2 or more.

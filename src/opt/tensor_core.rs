@@ -192,11 +192,8 @@ fn build(ast: &UOp, way: &Way) -> UOp {
     let [cut_m, cut_n, cut_k] = [(m, 0), (n, 1), (k, 2)].map(|(r, i)| Cut::new(r, core.dims[i]));
     // The registers of A along its rows, and those of A and B along the sum.
     let (down, along) = (core.a.row.run(), core.a.column.run());
-    let registers = [down, along]
-        .into_iter()
-        .zip(next + 2..)
-        .map(|((_, count), id)| UOp::range(count as i64, id, AxisKind::Upcast));
-    let registers: Vec<UOp> = registers.collect();
+    let register = |(_, count): (i64, usize), id| UOp::range(count as i64, id, AxisKind::Upcast);
+    let registers = [register(down, next + 2), register(along, next + 3)];
     let row = |c: &Coordinate, cut: &Cut| cut.place(&threads, c) + &registers[0] * down.0;
     let step = |c: &Coordinate| cut_k.place(&threads, c) + &registers[1] * along.0;
     let element = |x: &UOp, places: [(&UOp, UOp); 2]| {

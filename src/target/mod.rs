@@ -276,8 +276,8 @@ impl Target {
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
     }
-    /// True if the language can compute this dtype in no other: floats narrower than f32 are computed
-    /// in f32; f64 and 64-bit integers would lose digits.
+    /// True if the language can compute this dtype in no other: floats narrower than f32 are
+    /// computed in f32; f64 and 64-bit integers would lose digits.
     pub fn lacks(&self, dtype: DType) -> bool {
         matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }

@@ -2,12 +2,12 @@
 //! gradient of a convolution: a product for each tap, and nothing where a tap falls outside the
 //! image.
 
-use super::super::power_of_two_divisor;
+use super::super::{apply_to, power_of_two_divisor};
 use super::tile::{load_cost, to_copy};
 use crate::ir::typed::Reduce;
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{self, Access, extent, masked_term};
-use crate::opt::{Kernel, Opt, OptOp};
+use crate::opt::{Kernel, OptOp};
 use crate::target::Target;
 
 /// The conditions that must all hold.
@@ -103,10 +103,8 @@ pub(super) fn conv_grad_tile(
     let whole = |r: &UOp| extent(r);
     let upcasts = [(v, lanes), (&row, whole(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
     let unrolls = taps.iter().map(|r| (OptOp::Unroll, r, whole(r)));
-    for (op, r, amount) in upcasts.into_iter().chain(unrolls).filter(|o| o.2 > 1) {
-        // What is left of an axis keeps its number.
-        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
+    for (op, r, amount) in upcasts.into_iter().chain(unrolls) {
+        apply_to(&mut k, op, r, amount, target)?;
     }
     Some((k, copied))
 }

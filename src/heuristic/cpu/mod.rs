@@ -70,9 +70,19 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             }
         }
     }
-    // Each further reduction of a row is vectorized on its own.
-    for _ in 0..if reduce.is_some() { 4 } else { 0 } {
-        let Some(axis) = unit_stride_reduce(&k) else { break };
+    if reduce.is_some() {
+        vectorize_reduces(&mut k, rows, &across, target);
+    }
+    threads(&mut k, target);
+    k
+}
+
+/// Unrolls each further reduction of a row to vectors. `rows` says that several rows are computed
+/// together; `across` are the axes that are lanes already.
+fn vectorize_reduces(k: &mut Kernel, rows: bool, across: &[UOp], target: &Target) {
+    let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
+    for _ in 0..4 {
+        let Some(axis) = unit_stride_reduce(k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = (if rows {
             power_of_two_divisor(extent(&r), lanes)
@@ -82,13 +92,11 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             break;
         };
         if across.iter().any(|a| shares_node(&k.ast, a, &r))
-            || !try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target)
+            || !try_apply(k, Opt::new(OptOp::Unroll, axis, amount), target)
         {
             break;
         }
     }
-    threads(&mut k, target);
-    k
 }
 
 /// Interleaves scans, where there are enough rows for all threads.

@@ -2,7 +2,7 @@
 //! along the vectors, which is copied once for all rows of the other matrix.
 
 use super::super::matmul::MatmulPattern;
-use super::super::{argument, try_apply};
+use super::super::{apply_to, argument, try_apply};
 use super::threads;
 use crate::dtype::DType;
 use crate::ir::UOp;
@@ -10,10 +10,42 @@ use crate::kernel::{self, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// On a CPU: a register tile of the output, and a panel of what its columns are made of.
+/// Chooses a register tile of a matrix product, and stages a panel of the matrix of its columns.
 pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let mut p = MatmulPattern::of(kernel)?;
-    // Rows that are near each other in memory.
+    if let Some(row) = nearest_row(kernel, &p, target) {
+        p.row = row;
+    }
+    if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
+        return None;
+    }
+    let (height, vectors) = panel_tile(kernel, &p, target)?;
+    let lanes = target.vector_bytes / 4;
+    let mut k = kernel.clone();
+    // A panel is outside of everything that uses it.
+    let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
+    let column = k.axis_of(&p.column)?;
+    if apart < column && !try_apply(&mut k, Opt::new(OptOp::Swap, apart, column), target) {
+        return None;
+    }
+    for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
+        if !extent(r).is_multiple_of(amount) {
+            apply_to(&mut k, OptOp::PadTo, r, amount, target)?;
+        }
+        apply_to(&mut k, OptOp::Upcast, r, amount, target)?;
+    }
+    threads(&mut k, target);
+    let inner = k.axes().iter().rposition(is_output)?;
+    // The masks of padded rows are left to a copy too.
+    let rows = (!extent(&p.row).is_multiple_of(height)).then_some(&p.left);
+    for load in rows.into_iter().chain([&p.right]) {
+        k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
+    }
+    Some(k)
+}
+
+/// Returns the row axis with the smallest stride in the output.
+fn nearest_row(kernel: &Kernel, p: &MatmulPattern, target: &Target) -> Option<UOp> {
     let store = kernel.ast.operand();
     let stride = |r: &UOp| kernel::stride(store, r).map_or(u64::MAX, i64::unsigned_abs);
     let is_row = |r: &UOp| {
@@ -22,16 +54,14 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
             && p.left.uses_range(r.range_id())
             && !p.right.uses_range(r.range_id())
     };
-    if let Some(near) = kernel.axes().into_iter().filter(is_row).min_by_key(stride) {
-        p.row = near;
-    }
-    if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
-        return None;
-    }
+    kernel.axes().into_iter().filter(is_row).min_by_key(stride)
+}
+
+/// Returns the rows and vectors of the register tile of the least estimated cost.
+fn panel_tile(kernel: &Kernel, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
     let lanes = target.vector_bytes / 4;
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
-    // Registers for sums, for a row of what is loaded and for one value that goes with all of it;
-    // two are left for the compiler.
+    // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
     let registers = target.machine.vector_registers - target.tuning.cpu.spare_registers;
     let uses: usize = kernel
         .axes()
@@ -81,28 +111,7 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
         }
     }
     let (_, height, vectors) = best.filter(|b| b.1 * b.2 >= target.tuning.cpu.min_panel_tile)?;
-    let mut k = kernel.clone();
-    // A panel is outside of everything that uses it.
-    let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
-    let column = k.axis_of(&p.column)?;
-    if apart < column && !try_apply(&mut k, Opt::new(OptOp::Swap, apart, column), target) {
-        return None;
-    }
-    for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
-        let axis = k.axis_of(r)?;
-        if !extent(r).is_multiple_of(amount) {
-            k = k.apply(&Opt::new(OptOp::PadTo, axis, amount), target).ok()?;
-        }
-        k = k.apply(&Opt::new(OptOp::Upcast, axis, amount), target).ok()?;
-    }
-    threads(&mut k, target);
-    let inner = k.axes().iter().rposition(is_output)?;
-    // The masks of padded rows are left to a copy too.
-    let rows = (!rows.is_multiple_of(height)).then_some(&p.left);
-    for load in rows.into_iter().chain([&p.right]) {
-        k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
-    }
-    Some(k)
+    Some((height, vectors))
 }
 
 /// Returns the most threads that an axis can be divided between.

@@ -1,10 +1,10 @@
 //! Register tiles on a CPU: vector lanes along one axis, and a tile of outputs that share loads.
 
-use super::super::{argument, power_of_two_divisor, splittable_extent};
+use super::super::{apply_to, argument, power_of_two_divisor, splittable_extent};
 use super::{conv_grad, pack};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{self, extent};
-use crate::opt::{Kernel, Opt, OptOp, is_output};
+use crate::opt::{Kernel, OptOp, is_output};
 use crate::target::{CpuTuning, Target};
 
 /// The axes of a register tile, by range number, with how much of each is in it.
@@ -22,13 +22,12 @@ struct Tile {
 /// work whose accumulators fit in registers. With it come the arguments that should be copied.
 pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
     let order = k.ast.toposort();
-    let work = |u: &UOp| -> f64 { u.closed_ranges().iter().map(|r| extent(r) as f64).product() };
     let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
-    let main = *reduces.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    let main = *reduces.iter().max_by(|a, b| iterations(a).total_cmp(&iterations(b)))?;
     // Others beside it are fine if they are small, or loop with it.
     if reduces.iter().any(|u| {
         u.closed_ranges() != main.closed_ranges()
-            && work(u) * target.tuning.cpu.main_reduce > work(main)
+            && iterations(u) * target.tuning.cpu.main_reduce > iterations(main)
     }) {
         return None;
     }
@@ -44,13 +43,39 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
     if let Some(tiled) = conv_grad::conv_grad_tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
+    let best = best_tile(main, &axes, &all, &loads, &small, target)?;
+    let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
+    let mut k = k.clone();
+    let op =
+        if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
+    let copies = best.copies.into_iter().map(|c| (OptOp::Upcast, c));
+    for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(copies) {
+        apply_to(&mut k, op, &r, amount, target)?;
+    }
+    Some((k, copied))
+}
+
+/// Returns the iterations of a reduction.
+fn iterations(u: &UOp) -> f64 {
+    u.closed_ranges().iter().map(|r| extent(r) as f64).product()
+}
+
+/// Returns the register tile of the least estimated cost.
+fn best_tile(
+    main: &UOp,
+    axes: &[UOp],
+    all: &[kernel::Access],
+    loads: &[&kernel::Access],
+    small: &[bool],
+    target: &Target,
+) -> Option<Tile> {
     let most_lanes = (target.vector_bytes / 4).max(2);
     let [most, fewer] = target.tuning.cpu.tile_accumulators;
     let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
-    let steps = work(main);
+    let steps = iterations(main);
     let uses: Vec<Vec<bool>> = outputs
         .iter()
         .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
@@ -60,7 +85,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
         let Some(lanes) = power_of_two_divisor(splittable_extent(v), most_lanes) else { continue };
         let parts: Vec<f64> = loads
             .iter()
-            .zip(&small)
+            .zip(small)
             .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes, target))
             .collect();
         // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by
@@ -91,19 +116,7 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
             }
         });
     }
-    let best = best?;
-    let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
-    let mut k = k.clone();
-    let op =
-        if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
-    for (op, (r, amount)) in
-        std::iter::once((op, best.lanes)).chain(best.copies.into_iter().map(|c| (OptOp::Upcast, c)))
-    {
-        // What is left of an axis keeps its number.
-        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-    }
-    Some((k, copied))
+    best
 }
 
 /// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be

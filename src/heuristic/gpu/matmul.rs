@@ -1,8 +1,8 @@
 //! Matrix products on a GPU: a register tile for each thread, and tiles of both inputs in shared
 //! memory.
 
-use super::super::argument;
 use super::super::matmul::MatmulPattern;
+use super::super::{apply_to, argument};
 use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
@@ -28,10 +28,7 @@ pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
                 (OptOp::Local, target.tuning.gpu.matmul_side),
                 (OptOp::Upcast, side / 4),
             ] {
-                if amount > 1 {
-                    let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-                    k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-                }
+                apply_to(&mut k, op, r, amount, target)?;
             }
         }
         let axis = k.axis_of(&p.step)?;

@@ -1,6 +1,6 @@
 //! Reductions along rows that are contiguous in memory: a workgroup for each row.
 
-use super::super::{power_of_two_divisor, try_apply, unit_stride_reduce};
+use super::super::{apply_to, power_of_two_divisor, try_apply, unit_stride_reduce};
 use crate::ir::UOp;
 use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output};
@@ -10,23 +10,7 @@ use crate::target::Target;
 /// threads, and so is the output if it is as long.
 pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
     let len = extent(&kernel.axes()[unit_stride_reduce(kernel)?]);
-    // Other reduces have to be of the same row, or short.
-    let along: Vec<UOp> = reduces
-        .iter()
-        .filter_map(|u| match u.closed_ranges() {
-            [r] if extent(r) == len => Some(r.clone()),
-            _ => None,
-        })
-        .collect();
-    if along.is_empty()
-        || reduces.iter().any(|u| {
-            !along.contains(&u.closed_ranges()[0])
-                && u.closed_ranges().iter().map(extent).product::<usize>()
-                    > target.tuning.gpu.short_reduce
-        })
-    {
-        return None;
-    }
+    let along = row_axes(reduces, len, target)?;
     let lanes = power_of_two_divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize))
         .unwrap_or(1);
     let vectors = len / lanes;
@@ -49,33 +33,13 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     }
     // A row that is too long for registers is recomputed by each of several workgroups.
     let in_registers = again.is_some() && kept <= target.tuning.gpu.row_vectors;
-    let mut apply = |op: OptOp, r: &UOp, amount: usize| -> Option<()> {
-        if amount < 2 {
-            return Some(());
-        }
-        // What is left of an axis keeps its number.
-        let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;
-        k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-        Some(())
-    };
-    let mut seen: Vec<UOp> = Vec::new();
+    let mut apply = |op: OptOp, r: &UOp, amount: usize| apply_to(&mut k, op, r, amount, target);
+    let unrolled = power_of_two_divisor(kept, target.tuning.gpu.row_unroll).unwrap_or(1);
     for r in &along {
-        if seen.contains(r) {
-            continue;
-        }
-        seen.push(r.clone());
         apply(OptOp::Unroll, r, lanes)?;
         apply(OptOp::PadTo, r, padding)?;
         apply(OptOp::Group, r, share)?;
-        apply(
-            OptOp::Unroll,
-            r,
-            if in_registers {
-                kept
-            } else {
-                power_of_two_divisor(kept, target.tuning.gpu.row_unroll).unwrap_or(1)
-            },
-        )?;
+        apply(OptOp::Unroll, r, if in_registers { kept } else { unrolled })?;
     }
     if let Some(r) = &again {
         apply(OptOp::Upcast, r, lanes)?;
@@ -94,4 +58,21 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }
     Some(k)
+}
+
+/// Returns the axes of the reductions along rows of this length; none if there is no such reduction,
+/// or if another one is long.
+fn row_axes(reduces: &[UOp], len: usize, target: &Target) -> Option<Vec<UOp>> {
+    let mut along: Vec<UOp> = Vec::new();
+    for u in reduces {
+        match u.closed_ranges() {
+            [r] if extent(r) == len && !along.contains(r) => along.push(r.clone()),
+            _ => {}
+        }
+    }
+    let is_long = |u: &UOp| {
+        let iterations = u.closed_ranges().iter().map(extent).product::<usize>();
+        !along.contains(&u.closed_ranges()[0]) && iterations > target.tuning.gpu.short_reduce
+    };
+    (!along.is_empty() && !reduces.iter().any(is_long)).then_some(along)
 }

@@ -1,6 +1,6 @@
 //! Tensor cores: which core, axes, register tiles and warps a product uses.
 
-use super::super::{power_of_two_divisor, unit_stride_output};
+use super::super::{apply_to, power_of_two_divisor, unit_stride_output};
 use crate::ir::UOp;
 use crate::kernel::{extent, is_symbolic};
 use crate::opt::tensor_core::{Way, pairs, ways};
@@ -8,16 +8,12 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 use std::cmp::Reverse;
 
-/// Good optimisations for a kernel whose main sum a tensor core can make; none where there is no
-/// such core, or where most of its work would be for nothing.
-pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    if target.tensor_cores.is_empty() {
-        return None;
-    }
-    // The longest axis, and of the outputs those that are longest and run along memory.
+/// Returns the way of the longest reduction axis, and among those the longest output axes with
+/// unit stride.
+fn best_way(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Way> {
     let along = unit_stride_output(kernel).map(|i| kernel.axes()[i].clone());
     let all = main.closed_ranges().iter().flat_map(|k| pairs(kernel, k, target));
-    let way = all.max_by_key(|w| {
+    all.max_by_key(|w| {
         // More loads in flight hide more latency.
         let long = extent(&w.k).is_multiple_of(w.core.dims[2]).then_some(w.core.dims[2]);
         let size = extent(&w.m).saturating_mul(extent(&w.n));
@@ -29,7 +25,32 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
             long,
             Reverse(w.core.dims[2]),
         )
-    })?;
+    })
+}
+
+/// Returns the register tile of a warp, in products along m and n: the largest that leaves enough
+/// warps. The longer side is halved first.
+fn warp_tile(way: &Way, products: [usize; 2], others: usize, target: &Target) -> [usize; 2] {
+    let dims = way.core.dims;
+    let mut tile = [0, 1].map(|i| {
+        power_of_two_divisor(products[i], target.tuning.gpu.warp_tile[i] / dims[i]).unwrap_or(1)
+    });
+    let warps = |t: [usize; 2]| others * (products[0] / t[0]) * (products[1] / t[1]);
+    while warps(tile) < target.tuning.gpu.few_warps && tile != [1, 1] {
+        let longer =
+            usize::from(tile[1] * dims[1] >= tile[0] * dims[0] && tile[1] > 1 || tile[0] == 1);
+        tile[longer] /= 2;
+    }
+    tile
+}
+
+/// Chooses the Opts of a kernel whose main sum a tensor core can compute; none if there is no such
+/// core, or if most of its work would be padding.
+pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+    if target.tensor_cores.is_empty() {
+        return None;
+    }
+    let way = best_way(kernel, main, target)?;
     let axes = [&way.m, &way.n, &way.k];
     let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
     let waste: f64 = axes.iter().zip(padded).map(|(r, p)| p as f64 / extent(r) as f64).product();
@@ -37,44 +58,17 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
         return None;
     }
     let mut k = kernel.clone();
-    let apply = |k: &mut Kernel, op: OptOp, r: &UOp, amount: usize| -> Option<()> {
-        if amount > 1 {
-            let axis = k
-                .axes()
-                .iter()
-                .position(|x| x.range_id() == r.range_id() && x.range_kind() == r.range_kind())?;
-            *k = k.apply(&Opt::new(op, axis, amount), target).ok()?;
-        }
-        Some(())
-    };
     for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r) || is_symbolic(r))
     {
-        apply(&mut k, OptOp::PadTo, r, way.core.dims[i])?;
+        apply_to(&mut k, OptOp::PadTo, r, way.core.dims[i], target)?;
     }
-    // What a warp computes, as numbers of products along m and n. The longer side is made shorter
-    // first.
-    let most = |i: usize| {
-        power_of_two_divisor(
-            padded[i] / way.core.dims[i],
-            target.tuning.gpu.warp_tile[i] / way.core.dims[i],
-        )
-        .unwrap_or(1)
-    };
-    let mut tile = [most(0), most(1)];
     let others: usize =
         kernel.axes().iter().filter(|r| is_output(r) && !axes.contains(r)).map(extent).product();
-    let warps = |t: [usize; 2]| {
-        others * (padded[0] / way.core.dims[0] / t[0]) * (padded[1] / way.core.dims[1] / t[1])
-    };
-    while warps(tile) < target.tuning.gpu.few_warps && tile != [1, 1] {
-        let longer = usize::from(
-            tile[1] * way.core.dims[1] >= tile[0] * way.core.dims[0] && tile[1] > 1 || tile[0] == 1,
-        );
-        tile[longer] /= 2;
-    }
+    let products = [0, 1].map(|i| padded[i] / way.core.dims[i]);
+    let tile = warp_tile(&way, products, others, target);
     // Before the axes are split, so that the elements of a thread are adjacent along each.
     for (i, r) in axes[..2].iter().enumerate() {
-        apply(&mut k, OptOp::Upcast, r, tile[i])?;
+        apply_to(&mut k, OptOp::Upcast, r, tile[i], target)?;
     }
     let axis = k.axis_of(&way.k)?;
     let same = |w: &Way| {
@@ -86,7 +80,7 @@ pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Opti
         if let Some(axis) = k.axis_of(r) {
             let amount = power_of_two_divisor(extent(&k.axes()[axis]), target.tuning.gpu.warps[i])
                 .unwrap_or(1);
-            apply(&mut k, OptOp::Local, r, amount)?;
+            apply_to(&mut k, OptOp::Local, r, amount, target)?;
         }
     }
     // Masked elements are loaded one by one, which takes too many registers.

@@ -89,27 +89,36 @@ impl SumOfProducts {
             loads,
             gates,
         };
-        // Each of two factors does without outputs of the other. Where those are few, or all
-        // outputs are, threads had better share each sum.
+        p.is_worth_a_tile(target).then_some(p)
+    }
+
+    /// Returns true if two loads each serve enough outputs that the other does not depend on. Where
+    /// those are few, or all outputs are, it is better to share each sum between threads.
+    fn is_worth_a_tile(&self, target: &Target) -> bool {
         let only = |l: &Operand, other: &Operand| -> usize {
             let does_without = |l: &Operand, a: usize| l.steps[a] == Some(0) && !l.guards[a];
-            (0..outputs)
+            (0..self.outputs)
                 .filter(|a| !does_without(l, *a) && does_without(other, *a))
-                .map(|a| p.sizes[a])
+                .map(|a| self.sizes[a])
                 .product()
         };
         let serves = |l: &Operand, other: &Operand| {
             only(l, other) >= target.tuning.gpu.factor_outputs
                 && only(other, l) >= target.tuning.gpu.factor_outputs
         };
-        let few = p.sizes[..outputs].iter().product::<usize>() < target.tuning.gpu.tile_outputs
-            && p.sizes[outputs..].iter().product::<usize>() >= 2 * target.machine.lockstep_threads;
-        (!few && p.loads.iter().enumerate().any(|(i, l)| p.loads[..i].iter().any(|m| serves(l, m))))
-            .then_some(p)
+        let (outputs, reduced) = self.sizes.split_at(self.outputs);
+        let few = outputs.iter().product::<usize>() < target.tuning.gpu.tile_outputs
+            && reduced.iter().product::<usize>() >= 2 * target.machine.lockstep_threads;
+        let mut pairs = self
+            .loads
+            .iter()
+            .enumerate()
+            .flat_map(|(i, l)| self.loads[..i].iter().map(move |m| (l, m)));
+        !few && pairs.any(|(l, m)| serves(l, m))
     }
 
-    /// Returns the distinct offsets of a load in one round of a thread, and a factor on their number
-    /// for axes along which the stride is unknown.
+    /// Returns the distinct offsets of a load in one round of a thread, and a factor on their
+    /// number for axes along which the stride is unknown.
     fn places(&self, load: &Operand, copies: &Copies) -> (Vec<i64>, usize) {
         let (mut list, mut unlike) = (vec![load.constant], 1);
         for (a, n) in copies.iter().enumerate().filter(|c| *c.1 > 1) {
