@@ -1,10 +1,11 @@
 //! The pattern of a matrix product, which the strategies of CPUs and GPUs share.
 
+use super::facts::KernelFacts;
 use super::{argument, unit_stride_output};
 use crate::ir::typed::Reduce;
 use crate::ir::{Fold, Op, UOp};
 use crate::kernel::extent;
-use crate::opt::{Kernel, is_output};
+use crate::opt::is_output;
 
 /// A sum of products of two loads, one of which does without the rows of the output and the other
 /// without its columns.
@@ -22,10 +23,8 @@ pub(super) struct MatmulPattern {
 }
 
 impl MatmulPattern {
-    pub fn of(k: &Kernel) -> Option<MatmulPattern> {
-        let order = k.ast.toposort();
-        let mut reduces = order.iter().filter(|u| u.op() == Op::Reduce);
-        let (Some(main), None) = (reduces.next(), reduces.next()) else { return None };
+    pub fn of(facts: &KernelFacts) -> Option<MatmulPattern> {
+        let [main] = facts.reduces.as_slice() else { return None };
         let Reduce { body, ranges: [step], fold: Fold::Add, .. } = main.as_reduce()? else {
             return None;
         };
@@ -39,8 +38,8 @@ impl MatmulPattern {
         {
             return None;
         }
-        let axes = k.axes();
-        let column = axes[unit_stride_output(k)?].clone();
+        let axes = &facts.axes;
+        let column = axes[unit_stride_output(&facts.kernel)?].clone();
         let (left, right) = match (a.uses_range(column.range_id()), b.uses_range(column.range_id()))
         {
             (false, true) => (a, b),

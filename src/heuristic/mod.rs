@@ -1,16 +1,18 @@
-//! The optimizer's policy: which Opts a kernel gets without a search, and which ones the beam search
-//! may try.
+//! The optimizer's policy: which Opts a kernel gets without a search, and which ones the beam
+//! search may try.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `cpu` | loops, register tiles, packed inputs and panels for targets without workgroups |
 //! | `gpu` | workgroups, register tiles, staged tiles and tensor cores |
+//! | `facts` | facts about a kernel that policies share |
 //! | `matmul` | the pattern of a matrix product |
 //! | `lanes` | the axes that become vector lanes |
 //! | `actions` | the Opts that a search tries next |
 
 mod actions;
 mod cpu;
+mod facts;
 mod gpu;
 mod lanes;
 mod matmul;

@@ -6,11 +6,12 @@ mod pack;
 mod panels;
 mod tile;
 
+use super::facts::KernelFacts;
 use super::{
     power_of_two_divisor, splittable_extent, try_apply, unit_stride_output, unit_stride_reduce,
 };
 use crate::ir::{AxisKind, Op, UOp};
-use crate::kernel::{self, extent};
+use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output, reuse};
 use crate::target::Target;
 
@@ -25,12 +26,13 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
 
 /// Chooses all Opts but `REUSE`.
 fn loops(kernel: &Kernel, target: &Target) -> Kernel {
-    if let Some(staged) = panels::panels(kernel, target) {
+    let facts = KernelFacts::of(kernel);
+    if let Some(staged) = panels::panels(&facts, target) {
         return staged;
     }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    if let Some((tiled, copied)) = tile::cpu_register_tile(&k, target) {
+    if let Some((tiled, copied)) = tile::cpu_register_tile(&facts, target) {
         k = tiled;
         threads(&mut k, target);
         pack::copy(&mut k, &copied, target);
@@ -39,7 +41,8 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or
     // whose loads would be of lanes far apart, along the axis in which its loads are.
     let reduce = unit_stride_reduce(&k);
-    let outputs = unit_stride_output(&k).filter(|axis| reduce.is_none() || !scatters(&k, *axis));
+    let outputs =
+        unit_stride_output(&k).filter(|axis| reduce.is_none() || !scatters(&facts, *axis));
     let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
@@ -126,9 +129,8 @@ fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
 
 /// Returns true if lanes along an output axis have no unit stride in the loads of the largest
 /// reduction.
-fn scatters(k: &Kernel, axis: usize) -> bool {
-    let axis = &k.axes()[axis];
-    let (all, _) = kernel::accesses(&k.ast);
+fn scatters(facts: &KernelFacts, axis: usize) -> bool {
+    let (axis, all) = (&facts.axes[axis], facts.accesses());
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0

@@ -1,6 +1,7 @@
 //! Matrix products on a CPU: a register tile of the output, and a panel of the matrix that runs
 //! along the vectors, which is copied once for all rows of the other matrix.
 
+use super::super::facts::KernelFacts;
 use super::super::matmul::MatmulPattern;
 use super::super::{apply_to, argument, try_apply};
 use super::threads;
@@ -11,17 +12,17 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Chooses a register tile of a matrix product, and stages a panel of the matrix of its columns.
-pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
-    let mut p = MatmulPattern::of(kernel)?;
-    if let Some(row) = nearest_row(kernel, &p, target) {
+pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
+    let mut p = MatmulPattern::of(facts)?;
+    if let Some(row) = nearest_row(facts, &p, target) {
         p.row = row;
     }
     if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
         return None;
     }
-    let (height, vectors) = panel_tile(kernel, &p, target)?;
+    let (height, vectors) = panel_tile(facts, &p, target)?;
     let lanes = target.vector_bytes / 4;
-    let mut k = kernel.clone();
+    let mut k = facts.kernel.clone();
     // A panel is outside of everything that uses it.
     let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
     let column = k.axis_of(&p.column)?;
@@ -45,26 +46,26 @@ pub(super) fn panels(kernel: &Kernel, target: &Target) -> Option<Kernel> {
 }
 
 /// Returns the row axis with the smallest stride in the output.
-fn nearest_row(kernel: &Kernel, p: &MatmulPattern, target: &Target) -> Option<UOp> {
-    let store = kernel.ast.operand();
+fn nearest_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<UOp> {
+    let store = facts.kernel.ast.operand();
     let stride = |r: &UOp| kernel::stride(store, r).map_or(u64::MAX, i64::unsigned_abs);
-    let is_row = |r: &UOp| {
+    let is_row = |r: &&UOp| {
         is_output(r)
             && extent(r) >= target.tuning.cpu.panel_uses
             && p.left.uses_range(r.range_id())
             && !p.right.uses_range(r.range_id())
     };
-    kernel.axes().into_iter().filter(is_row).min_by_key(stride)
+    facts.axes.iter().filter(is_row).min_by_key(|r| stride(r)).cloned()
 }
 
 /// Returns the rows and vectors of the register tile of the least estimated cost.
-fn panel_tile(kernel: &Kernel, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
+fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
     let lanes = target.vector_bytes / 4;
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
     // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
     let registers = target.machine.vector_registers - target.tuning.cpu.spare_registers;
-    let uses: usize = kernel
-        .axes()
+    let uses: usize = facts
+        .axes
         .iter()
         .filter(|r| is_output(r) && !p.right.uses_range(r.range_id()))
         .map(extent)
@@ -74,8 +75,8 @@ fn panel_tile(kernel: &Kernel, p: &MatmulPattern, target: &Target) -> Option<(us
     } else {
         target.tuning.cpu.strided_panel_uses
     };
-    let others: Vec<usize> = kernel
-        .axes()
+    let others: Vec<usize> = facts
+        .axes
         .iter()
         .filter(|r| is_output(r) && **r != p.row && **r != p.column)
         .map(extent)

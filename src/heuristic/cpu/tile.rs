@@ -1,9 +1,10 @@
 //! Register tiles on a CPU: vector lanes along one axis, and a tile of outputs that share loads.
 
+use super::super::facts::{KernelFacts, iterations};
 use super::super::{apply_to, argument, power_of_two_divisor, splittable_extent};
 use super::{conv_grad, pack};
 use crate::ir::{AxisKind, Op, UOp};
-use crate::kernel::{self, extent};
+use crate::kernel;
 use crate::opt::{Kernel, OptOp, is_output};
 use crate::target::{CpuTuning, Target};
 
@@ -20,30 +21,31 @@ struct Tile {
 /// A kernel with one nest of reduces that load from several places: lanes along one axis, and a
 /// tile of outputs that share what they load. The tile is the one with the fewest loads for the
 /// work whose accumulators fit in registers. With it come the arguments that should be copied.
-pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, Vec<usize>)> {
-    let order = k.ast.toposort();
-    let reduces: Vec<&UOp> = order.iter().filter(|u| u.op() == Op::Reduce).collect();
-    let main = *reduces.iter().max_by(|a, b| iterations(a).total_cmp(&iterations(b)))?;
+pub(super) fn cpu_register_tile(
+    facts: &KernelFacts,
+    target: &Target,
+) -> Option<(Kernel, Vec<usize>)> {
+    let (k, axes, main) = (&facts.kernel, &facts.axes, facts.main.as_ref()?);
+    let work = |u: &UOp| iterations(u) as f64;
     // Others beside it are fine if they are small, or loop with it.
-    if reduces.iter().any(|u| {
+    if facts.reduces.iter().any(|u| {
         u.closed_ranges() != main.closed_ranges()
-            && iterations(u) * target.tuning.cpu.main_reduce > iterations(main)
+            && work(u) * target.tuning.cpu.main_reduce > work(main)
     }) {
         return None;
     }
-    let (all, _) = kernel::accesses(&k.ast);
+    let all = facts.accesses();
     let body = main.operand().toposort();
     let loads: Vec<&kernel::Access> =
         all.iter().filter(|a| a.node.op() == Op::Load && body.contains(&a.node)).collect();
     if loads.len() < 2 {
         return None;
     }
-    let axes = k.axes();
-    let small: Vec<bool> = loads.iter().map(|l| pack::is_worth(&axes, l, target)).collect();
+    let small: Vec<bool> = loads.iter().map(|l| pack::is_worth(axes, l, target)).collect();
     if let Some(tiled) = conv_grad::conv_grad_tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
-    let best = best_tile(main, &axes, &all, &loads, &small, target)?;
+    let best = best_tile(main, axes, all, &loads, &small, target)?;
     let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
     let mut k = k.clone();
     let op =
@@ -53,11 +55,6 @@ pub(super) fn cpu_register_tile(k: &Kernel, target: &Target) -> Option<(Kernel, 
         apply_to(&mut k, op, &r, amount, target)?;
     }
     Some((k, copied))
-}
-
-/// Returns the iterations of a reduction.
-fn iterations(u: &UOp) -> f64 {
-    u.closed_ranges().iter().map(|r| extent(r) as f64).product()
 }
 
 /// Returns the register tile of the least estimated cost.
@@ -75,7 +72,7 @@ fn best_tile(
     // Copies along an axis that the reduce does not depend on would be copies of the same.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
-    let steps = iterations(main);
+    let steps = iterations(main) as f64;
     let uses: Vec<Vec<bool>> = outputs
         .iter()
         .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())

@@ -1,6 +1,7 @@
 //! Matrix products on a GPU: a register tile for each thread, and tiles of both inputs in shared
 //! memory.
 
+use super::super::facts::KernelFacts;
 use super::super::matmul::MatmulPattern;
 use super::super::{apply_to, argument};
 use crate::kernel::extent;
@@ -8,10 +9,10 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
-pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
-    let p = MatmulPattern::of(kernel)?;
+pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
+    let p = MatmulPattern::of(facts)?;
     let outputs: usize =
-        kernel.axes().iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
+        facts.axes.iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
     let most = target.tuning.gpu.matmul_tiles.iter().find(|m| outputs >= m.0)?.1;
     let fits = |n: &usize| {
         extent(&p.row).is_multiple_of(n * target.tuning.gpu.matmul_side)
@@ -20,7 +21,7 @@ pub(super) fn staged_tiles(kernel: &Kernel, target: &Target) -> Option<Kernel> {
     let side =
         target.tuning.gpu.matmul_tiles.iter().map(|m| m.1).find(|n| *n <= most && fits(n))?;
     target.tuning.gpu.matmul_steps.into_iter().find_map(|steps| {
-        let mut k = kernel.clone();
+        let mut k = facts.kernel.clone();
         for r in [&p.column, &p.row] {
             // Adjacent threads have adjacent vectors; further vectors are a workgroup apart.
             for (op, amount) in [

@@ -16,6 +16,7 @@ mod rows;
 mod tensor_core;
 mod tile;
 
+use super::facts::{KernelFacts, iterations};
 use super::{power_of_two_divisor, try_apply, unit_stride_output, unit_stride_reduce};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{extent, has_unit_stride_load, is_symbolic};
@@ -28,27 +29,25 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     if outputs(&k) < target.tuning.gpu.few_outputs {
         share_variables(&mut k, target);
     }
-    let reduces: Vec<UOp> = k.ast.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect();
-    let steps =
-        |u: &UOp| -> usize { u.closed_ranges().iter().map(extent).fold(1, usize::saturating_mul) };
-    let Some(main) = reduces.iter().max_by_key(|u| steps(u)) else {
+    let facts = KernelFacts::of(&k);
+    let Some(main) = &facts.main else {
         elementwise(&mut k, target);
         return k;
     };
-    if let Some(products) = tensor_core::tensor_cores(&k, main, target) {
+    if let Some(products) = tensor_core::tensor_cores(&facts, main, target) {
         return products;
     }
-    if let Some(staged) = matmul::staged_tiles(&k, target) {
+    if let Some(staged) = matmul::staged_tiles(&facts, target) {
         return staged;
     }
-    if let Some(tiled) = tile::gpu_register_tile(&k, main, target) {
+    if let Some(tiled) = tile::gpu_register_tile(&facts, main, target) {
         return tiled;
     }
-    if let Some(shared) = rows::rows(&k, &reduces, target) {
+    if let Some(shared) = rows::rows(&facts, target) {
         return shared;
     }
     if outputs(&k) < target.tuning.gpu.few_outputs
-        && steps(main) >= 2 * target.machine.lockstep_threads
+        && iterations(main) >= 2 * target.machine.lockstep_threads
     {
         few(&mut k, main, target);
     } else {

@@ -1,5 +1,6 @@
 //! Reductions along rows that are contiguous in memory: a workgroup for each row.
 
+use super::super::facts::{KernelFacts, iterations};
 use super::super::{apply_to, power_of_two_divisor, try_apply, unit_stride_reduce};
 use crate::ir::UOp;
 use crate::kernel::extent;
@@ -8,8 +9,9 @@ use crate::target::Target;
 
 /// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
 /// threads, and so is the output if it is as long.
-pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<Kernel> {
-    let len = extent(&kernel.axes()[unit_stride_reduce(kernel)?]);
+pub(super) fn rows(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
+    let reduces = &facts.reduces;
+    let len = extent(&facts.axes[unit_stride_reduce(&facts.kernel)?]);
     let along = row_axes(reduces, len, target)?;
     let lanes = power_of_two_divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize))
         .unwrap_or(1);
@@ -23,7 +25,7 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     let share = power_of_two_divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
     let padding = if vectors.is_multiple_of(share) { 1 } else { share };
     let kept = vectors.div_ceil(share);
-    let mut k = kernel.clone();
+    let mut k = facts.kernel.clone();
     // An output axis that the reduces do not depend on runs along the row again.
     let again = k.axes().into_iter().find(|r| {
         is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
@@ -60,8 +62,8 @@ pub(super) fn rows(kernel: &Kernel, reduces: &[UOp], target: &Target) -> Option<
     Some(k)
 }
 
-/// Returns the axes of the reductions along rows of this length; none if there is no such reduction,
-/// or if another one is long.
+/// Returns the axes of the reductions along rows of this length; none if there is no such
+/// reduction, or if another one is long.
 fn row_axes(reduces: &[UOp], len: usize, target: &Target) -> Option<Vec<UOp>> {
     let mut along: Vec<UOp> = Vec::new();
     for u in reduces {
@@ -71,8 +73,7 @@ fn row_axes(reduces: &[UOp], len: usize, target: &Target) -> Option<Vec<UOp>> {
         }
     }
     let is_long = |u: &UOp| {
-        let iterations = u.closed_ranges().iter().map(extent).product::<usize>();
-        !along.contains(&u.closed_ranges()[0]) && iterations > target.tuning.gpu.short_reduce
+        !along.contains(&u.closed_ranges()[0]) && iterations(u) > target.tuning.gpu.short_reduce
     };
     (!along.is_empty() && !reduces.iter().any(is_long)).then_some(along)
 }

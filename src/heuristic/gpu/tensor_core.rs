@@ -1,5 +1,6 @@
 //! Tensor cores: which core, axes, register tiles and warps a product uses.
 
+use super::super::facts::KernelFacts;
 use super::super::{apply_to, power_of_two_divisor, unit_stride_output};
 use crate::ir::UOp;
 use crate::kernel::{extent, is_symbolic};
@@ -10,8 +11,9 @@ use std::cmp::Reverse;
 
 /// Returns the way of the longest reduction axis, and among those the longest output axes with
 /// unit stride.
-fn best_way(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Way> {
-    let along = unit_stride_output(kernel).map(|i| kernel.axes()[i].clone());
+fn best_way(facts: &KernelFacts, main: &UOp, target: &Target) -> Option<Way> {
+    let kernel = &facts.kernel;
+    let along = unit_stride_output(kernel).map(|i| &facts.axes[i]);
     let all = main.closed_ranges().iter().flat_map(|k| pairs(kernel, k, target));
     all.max_by_key(|w| {
         // More loads in flight hide more latency.
@@ -20,7 +22,7 @@ fn best_way(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Way> {
         (
             extent(&w.k),
             extent(&w.m).min(target.tuning.gpu.warp_tile[0]),
-            Some(&w.n) == along.as_ref(),
+            Some(&w.n) == along,
             size,
             long,
             Reverse(w.core.dims[2]),
@@ -46,24 +48,24 @@ fn warp_tile(way: &Way, products: [usize; 2], others: usize, target: &Target) ->
 
 /// Chooses the Opts of a kernel whose main sum a tensor core can compute; none if there is no such
 /// core, or if most of its work would be padding.
-pub(super) fn tensor_cores(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
+pub(super) fn tensor_cores(facts: &KernelFacts, main: &UOp, target: &Target) -> Option<Kernel> {
     if target.tensor_cores.is_empty() {
         return None;
     }
-    let way = best_way(kernel, main, target)?;
+    let way = best_way(facts, main, target)?;
     let axes = [&way.m, &way.n, &way.k];
     let padded = [0, 1, 2].map(|i| extent(axes[i]).next_multiple_of(way.core.dims[i]));
     let waste: f64 = axes.iter().zip(padded).map(|(r, p)| p as f64 / extent(r) as f64).product();
     if waste > target.tuning.gpu.padded_work {
         return None;
     }
-    let mut k = kernel.clone();
+    let mut k = facts.kernel.clone();
     for (i, r) in axes.iter().enumerate().filter(|(i, r)| padded[*i] != extent(r) || is_symbolic(r))
     {
         apply_to(&mut k, OptOp::PadTo, r, way.core.dims[i], target)?;
     }
     let others: usize =
-        kernel.axes().iter().filter(|r| is_output(r) && !axes.contains(r)).map(extent).product();
+        facts.axes.iter().filter(|r| is_output(r) && !axes.contains(r)).map(extent).product();
     let products = [0, 1].map(|i| padded[i] / way.core.dims[i]);
     let tile = warp_tile(&way, products, others, target);
     // Before the axes are split, so that the elements of a thread are adjacent along each.

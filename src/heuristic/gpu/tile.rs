@@ -8,6 +8,7 @@
 //! memory for one warp. What a thread has loaded serves all outputs of its tile, a window that
 //! slides included; threads that load the same place, or places of one line, share the fetch.
 
+use super::super::facts::KernelFacts;
 use super::super::{splittable_extent, try_apply};
 use crate::ir::typed::{Index, Reduce};
 use crate::ir::{AxisKind, Fold, Op, UOp};
@@ -44,14 +45,11 @@ struct SumOfProducts {
 type Copies = Vec<usize>;
 
 impl SumOfProducts {
-    fn of(k: &Kernel, main: &UOp, target: &Target) -> Option<SumOfProducts> {
+    fn of(facts: &KernelFacts, main: &UOp, target: &Target) -> Option<SumOfProducts> {
         let Reduce { body, ranges, fold: Fold::Add, .. } = main.as_reduce()? else { return None };
         let condition = masked_term(Fold::Add, body).map(|g| g.0);
-        let mut axes: Vec<UOp> = k
-            .axes()
-            .into_iter()
-            .filter(|r| is_output(r) && main.uses_range(r.range_id()))
-            .collect();
+        let is_used = |r: &&UOp| is_output(r) && main.uses_range(r.range_id());
+        let mut axes: Vec<UOp> = facts.axes.iter().filter(is_used).cloned().collect();
         let outputs = axes.len();
         axes.extend(
             ranges
@@ -245,8 +243,12 @@ fn divisors(size: usize, most: usize) -> impl DoubleEndedIterator<Item = usize> 
 }
 
 /// A kernel with the best tile, where it is a sum of products.
-pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) -> Option<Kernel> {
-    let p = SumOfProducts::of(kernel, main, target)?;
+pub(super) fn gpu_register_tile(
+    facts: &KernelFacts,
+    main: &UOp,
+    target: &Target,
+) -> Option<Kernel> {
+    let p = SumOfProducts::of(facts, main, target)?;
     let mut tiles: Vec<Copies> = vec![vec![1; p.axes.len()]];
     let mut order: Vec<usize> = (0..p.axes.len()).collect();
     order.sort_by_key(|a| std::cmp::Reverse(p.sizes[*a]));
@@ -288,7 +290,7 @@ pub(super) fn gpu_register_tile(kernel: &Kernel, main: &UOp, target: &Target) ->
         }
     }
     let (_, copies, group) = best?;
-    let mut k = kernel.clone();
+    let mut k = facts.kernel.clone();
     for (a, r) in p.axes.iter().enumerate() {
         let op = if a < p.outputs { OptOp::Upcast } else { OptOp::Unroll };
         for (op, amount) in [(op, copies[a]), (OptOp::Local, group.get(a).copied().unwrap_or(1))] {
