@@ -106,6 +106,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// A failed compilation without a source to look at.
+    pub(crate) fn compile(msg: String) -> Error {
+        Error::Compile { msg, source_at: None }
+    }
+
     /// The same error, attributed to the operation that the user called.
     pub(crate) fn of_op(self, op: &'static str) -> Error {
         match self {

@@ -12,6 +12,7 @@ use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
@@ -29,22 +30,21 @@ pub(crate) enum Memory {
 
 /// Device memory that the host cannot access. Operations on it run after all earlier operations of
 /// its device.
-pub(crate) trait Remote: Send + Sync {
+pub(crate) trait Remote: Any + Send + Sync {
     /// Copies bytes from an offset to the host, and returns when they have arrived.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes of another memory without going through the host. Returns `false`, and does
-    /// nothing, if there is no such path.
-    fn copy_from(
-        &self,
-        offset: usize,
-        from: &dyn Remote,
-        from_offset: usize,
-        bytes: usize,
-    ) -> Result<bool>;
-    /// For a device to find its own type again.
-    fn as_any(&self) -> &dyn Any;
+    /// Copies bytes of another memory, from an offset on, to a range of bytes, without going through
+    /// the host. Returns `false`, and does nothing, if there is no such path.
+    fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool>;
+}
+
+impl dyn Remote {
+    /// The memory as that of a certain backend.
+    pub(in crate::device) fn downcast<M: Remote>(&self) -> Option<&M> {
+        (self as &dyn Any).downcast_ref()
+    }
 }
 
 /// Lock between kernels, which write buffers, and the host, which reads them.
@@ -81,6 +81,14 @@ pub struct MemoryRef<'a> {
     pub(crate) memory: &'a Memory,
     /// Bytes from its start.
     pub(crate) offset: usize,
+}
+
+impl<'a> MemoryRef<'a> {
+    /// The memory as that of a certain backend.
+    pub(in crate::device) fn remote<M: Remote>(&self) -> Option<&'a M> {
+        let Memory::Remote(remote) = self.memory else { return None };
+        remote.downcast()
+    }
 }
 
 /// A handle on memory of a device.
@@ -252,7 +260,7 @@ impl Buffer {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
     /// Some of its elements as a buffer of their own, in the same memory.
-    pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
+    pub fn part(&self, range: Range<usize>) -> Buffer {
         assert!(
             range.start <= range.end && range.end <= self.0.len,
             "{range:?} is not inside {self:?}"
@@ -294,7 +302,7 @@ impl Buffer {
         self.view(self.0.offset, self.0.dtype, self.0.len)
     }
     /// The number of its memory, and its bytes there.
-    pub(crate) fn span(&self) -> (u64, std::ops::Range<usize>) {
+    pub(crate) fn span(&self) -> (u64, Range<usize>) {
         (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
     }
     /// True if no other buffer shares its memory and this one has at most `handles` handles.

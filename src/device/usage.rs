@@ -1,6 +1,7 @@
 //! Memory of the buffers of each device, independent of the allocator: the devices of the host
 //! share one.
 
+use super::backend::lock;
 use super::profile;
 use crate::ir::DeviceName;
 use rustc_hash::FxHashMap;
@@ -33,7 +34,7 @@ type Usages = FxHashMap<DeviceName, &'static Usage>;
 
 fn all() -> MutexGuard<'static, Usages> {
     static ALL: LazyLock<Mutex<Usages>> = LazyLock::new(Mutex::default);
-    ALL.lock().unwrap_or_else(|e| e.into_inner())
+    lock(&ALL)
 }
 
 /// Resets all peaks to the current use.

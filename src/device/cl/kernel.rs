@@ -3,10 +3,10 @@
 use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
 use super::{ClContext, api};
-use crate::device::backend::Executable;
-use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::module::{KernelInfo, LoadedModule, first_lines};
-use crate::disk_cache::{self, save_failed_source};
+use crate::device::backend::{Executable, lock};
+use crate::device::buffer::MemoryRef;
+use crate::device::module::{KernelInfo, LoadedModule, first_lines, rejected};
+use crate::disk_cache;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use std::ffi::CString;
@@ -50,13 +50,11 @@ impl LoadedModule for ClModule {
         let threads: usize = program.launch.local.iter().product();
         let most = shared.most_threads(&kernel)?;
         if threads > most {
-            let msg = format!(
-                "kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it",
-                program.name, shared.label
+            let why = format!(
+                "a workgroup has {threads} threads, and {} runs it with {most} at most",
+                shared.label
             );
-            let dir = disk_cache::global().dir();
-            let source_at = save_failed_source(source, &program.name, ".cl", dir);
-            return Err(Error::Compile { msg, source_at });
+            return Err(rejected(disk_cache::global(), &program.name, source, ".cl", &why));
         }
         Ok(Arc::new(ClKernel {
             shared: shared.clone(),
@@ -84,16 +82,9 @@ impl ClContext {
         };
         let program = Owned::new("reading a source", (program, status), self.api.clReleaseProgram)?;
         self.finish(&program).map_err(|status| {
-            let msg = format!(
-                "kernel {name}: {}: {}\n{}",
-                self.label,
-                api::named(status),
-                first_lines(&self.log(&program))
-            );
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(source, name, ".cl", disk_cache::global().dir()),
-            }
+            let log = first_lines(&self.log(&program));
+            let why = format!("{}: {}\n{log}", self.label, api::named(status));
+            rejected(disk_cache::global(), name, source, ".cl", &why)
         })?;
         Ok(program)
     }
@@ -249,7 +240,7 @@ impl ClKernel {
         if args.len() != self.widths.len() {
             return Err(misfit(&format!("{} arguments for {}", args.len(), self.widths.len())));
         }
-        let kernel = self.kernel.lock().unwrap_or_else(|e| e.into_inner());
+        let kernel = lock(&self.kernel);
         let set = |at: usize, bytes: &[u8]| {
             // SAFETY: the kernel is alive and locked, and the value has the passed length; it is
             // copied.
@@ -268,10 +259,7 @@ impl ClKernel {
             }
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
-            let Memory::Remote(r) = place.memory else {
-                return Err(misfit("it was given memory of another device"));
-            };
-            let memory = r.as_any().downcast_ref::<ClMemory>().and_then(|m| m.handle(shared));
+            let memory = place.remote::<ClMemory>().and_then(|m| m.handle(shared));
             let memory = memory.ok_or_else(|| misfit("it was given memory of another device"))?;
             if place.offset % width != 0 {
                 return Err(misfit(&format!(

@@ -10,8 +10,8 @@ mod kernel;
 mod memory;
 
 use self::api::{Api, Handle, Owned, check, numbers, text};
-use self::memory::ClPool;
-use super::backend::{Backend, Purpose};
+use super::allocator::Pool;
+use super::backend::{Backend, Purpose, SystemMemory, no_such_device, numbered_name};
 use super::buffer::Memory;
 use super::module::{Batching, CompiledModule, LoadedModule, ModuleCompiler};
 use crate::disk_cache::CacheKey;
@@ -48,7 +48,7 @@ struct ClContext {
     context: Owned,
     /// True if each launch is waited for and timed.
     timed: bool,
-    pool: ClPool,
+    pool: Arc<Pool<Owned>>,
 }
 
 /// A device of some driver, for the life of the process.
@@ -100,17 +100,8 @@ impl Cl {
     pub fn open(index: usize) -> Result<Cl> {
         let api = Api::find()?;
         let list = found(api)?;
-        let Some(&(platform, device)) = list.get(index) else {
-            let last = if list.len() == 1 {
-                "CL".to_string()
-            } else {
-                format!("CL to CL:{}", list.len() - 1)
-            };
-            return Err(Error::Device(format!(
-                "there is no CL:{index}: OpenCL has {} here, {last}",
-                counted(list.len(), "device")
-            )));
-        };
+        let &(platform, device) =
+            list.get(index).ok_or_else(|| no_such_device("CL", index, "OpenCL", list.len()))?;
         let said = |what| Ok::<_, Error>(text(&api.of_device(device, what)?));
         let platform = [api::PLATFORM_NAME, api::PLATFORM_VERSION]
             .map(|what| api.of_platform(platform, what).map(|b| text(&b)));
@@ -187,9 +178,12 @@ impl Cl {
         } else {
             String::new()
         };
+        let own_name = numbered_name("CL", index);
+        let bytes = number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize;
         let shared = ClContext {
             api,
-            name: if index == 0 { "CL".into() } else { format!("CL:{index}") },
+            pool: Pool::new(&own_name, bytes, Some(bytes)),
+            name: own_name,
             label: format!("{name} by {platform}, driver {driver}{gaps}{which}"),
             identity: [platform, version, name, driver, options.clone()].join("\0"),
             options,
@@ -197,14 +191,9 @@ impl Cl {
             queue,
             context,
             timed,
-            pool: ClPool::new(number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize),
         };
         Ok(Cl { shared: Arc::new(shared), renderer: OpenCl::with(target) })
     }
-}
-
-fn counted(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 impl ClContext {
@@ -234,11 +223,8 @@ impl Backend for Cl {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         Some(self)
     }
-    fn held(&self) -> usize {
-        self.shared.pool.held()
-    }
-    fn limit(&self) -> Option<usize> {
-        Some(self.shared.pool.limit())
+    fn memory(&self) -> SystemMemory {
+        self.shared.pool.memory()
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish_all()

@@ -2,11 +2,12 @@
 
 use super::driver::{Driver, Handle, number};
 use super::memory::Staging;
+use crate::device::backend::{lock, no_such_device, numbered_name};
 use crate::error::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of freed memory that the driver caches for the next allocations; more is released when the
 /// stream is synchronized.
@@ -46,14 +47,10 @@ pub(super) struct Event(pub Handle);
 // SAFETY: the handle is the driver's, which lets every thread use it.
 unsafe impl Send for Event {}
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Gpu {
     /// Opens the GPU of a number.
     pub fn open(driver: &'static Driver, index: usize) -> Result<Gpu> {
-        let name = if index == 0 { "CUDA".to_string() } else { format!("CUDA:{index}") };
+        let name = numbered_name("CUDA", index);
         let fail = |what: &str, code: c_int| {
             Error::Device(format!("{name}: {what}: {}", driver.explain(code)))
         };
@@ -61,10 +58,7 @@ impl Gpu {
         // SAFETY: writes one number. Where that fails it stays 0.
         unsafe { (driver.cuDeviceGetCount)(&mut count) };
         if index >= count as usize {
-            return Err(Error::Device(format!(
-                "there is no {name}: the number of NVIDIA GPUs here is {count}, and the first is \
-                 CUDA:0"
-            )));
+            return Err(no_such_device("CUDA", index, "the NVIDIA driver", count as usize));
         }
         let (mut number, mut context) = (0, null_mut());
         // SAFETY: each call writes one value; the index is of an existing GPU.

@@ -125,7 +125,7 @@ fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bo
 }
 
 fn kernel_of(executable: &dyn Executable) -> Option<&CudaKernel> {
-    executable.as_any()?.downcast_ref::<CudaKernel>()
+    executable.downcast()
 }
 
 fn own(executable: &dyn Executable) -> Result<&CudaKernel> {

@@ -5,11 +5,13 @@
 //! host copies the other.
 
 use super::driver::{Address, Driver, PoolAccess, number};
-use super::gpu::{Event, Gpu, lock};
+use super::gpu::{Event, Gpu};
+use crate::device::allocator::check_range;
+use crate::device::backend::lock;
 use crate::device::buffer::Remote;
 use crate::error::{Error, Result};
-use std::any::Any;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -70,11 +72,7 @@ impl CudaMemory {
 
     /// The address of some bytes, which have to be inside.
     fn at(&self, offset: usize, bytes: usize) -> Address {
-        assert!(
-            offset.checked_add(bytes).is_some_and(|end| end <= self.len),
-            "{bytes} bytes at {offset} leave a buffer of {}",
-            self.len
-        );
+        check_range(&(offset..offset + bytes), self.len);
         self.address + offset as Address
     }
 }
@@ -186,15 +184,10 @@ impl Remote for CudaMemory {
         })
     }
 
-    fn copy_from(
-        &self,
-        offset: usize,
-        from: &dyn Remote,
-        from_offset: usize,
-        bytes: usize,
-    ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<CudaMemory>() else { return Ok(false) };
-        let (to, start) = (self.at(offset, bytes), from.at(from_offset, bytes));
+    fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool> {
+        let Some(from) = from.downcast::<CudaMemory>() else { return Ok(false) };
+        let bytes = to.len();
+        let (to, start) = (self.at(to.start, bytes), from.at(from_offset, bytes));
         let (gpu, other) = (&self.gpu, &from.gpu);
         if Arc::ptr_eq(gpu, other) {
             // SAFETY: both places are inside their buffers.
@@ -223,10 +216,6 @@ impl Remote for CudaMemory {
         })?;
         wait(other, gpu)?;
         Ok(true)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

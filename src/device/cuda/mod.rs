@@ -27,7 +27,7 @@ use self::gpu::Gpu;
 use self::graph::CudaGraph;
 use self::kernel::Builder;
 use self::memory::CudaMemory;
-use super::backend::{Backend, Call, Graph};
+use super::backend::{Backend, Call, Graph, SystemMemory};
 use super::buffer::Memory;
 use super::host::arch::NATIVE;
 use super::module::ModuleCompiler;
@@ -102,11 +102,9 @@ impl Backend for CudaDevice {
         let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
         Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }
-    fn held(&self) -> usize {
-        self.builder.gpu.reserved()
-    }
-    fn limit(&self) -> Option<usize> {
-        Some(self.builder.gpu.total())
+    fn memory(&self) -> SystemMemory {
+        let gpu = &self.builder.gpu;
+        SystemMemory { held: gpu.reserved(), limit: Some(gpu.total()) }
     }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()

@@ -3,8 +3,8 @@
 //! It needs no GPU.
 
 use crate::device::library::{Library, functions};
-use crate::device::module::{entry_name, first_lines};
-use crate::disk_cache::{self, CacheKey, save_failed_source};
+use crate::device::module::{entry_name, first_lines, rejected};
+use crate::disk_cache::{self, CacheKey};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
@@ -159,12 +159,8 @@ impl Nvrtc {
     /// `compute_90`.
     pub fn compile(&self, source: &str, name: &str, arch: &str) -> Result<Vec<u8>> {
         self.attempt(source, arch).map_err(|why| {
-            let msg =
-                format!("kernel {name}: NVRTC {} for {arch}: {}", self.version, first_lines(&why));
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(source, name, ".cu", disk_cache::global().dir()),
-            }
+            let why = format!("NVRTC {} for {arch}: {}", self.version, first_lines(&why));
+            rejected(disk_cache::global(), name, source, ".cu", &why)
         })
     }
 

@@ -1,11 +1,11 @@
 //! Kernels of a WebGPU device: compiled from WGSL, and launched.
 
 use super::memory::{WebGpuMemory, allocate};
-use super::{Starts, WebGpuContext, locked};
-use crate::device::backend::Executable;
+use super::{Starts, WebGpuContext};
+use crate::device::backend::{Executable, lock};
 use crate::device::buffer::{Memory, MemoryRef, Remote};
-use crate::device::module::{KernelInfo, first_lines};
-use crate::disk_cache::{self, save_failed_source};
+use crate::device::module::{KernelInfo, first_lines, rejected};
+use crate::disk_cache;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -49,16 +49,8 @@ impl WebGpuKernel {
     ) -> Result<WebGpuKernel> {
         let KernelInfo { symbol, program, source, .. } = kernel;
         let refused = |what: &str| {
-            let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(
-                    source,
-                    &program.name,
-                    ".wgsl",
-                    disk_cache::global().dir(),
-                ),
-            }
+            let why = format!("{}: {what}", shared.label);
+            rejected(disk_cache::global(), &program.name, source, ".wgsl", &why)
         };
         let args: Vec<(usize, usize)> = program
             .args
@@ -143,11 +135,7 @@ impl WebGpuKernel {
         let mut resources = Vec::new();
         let mut starts: Starts = vec![0; (args.len() / 4 + 1) * 4];
         for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
-            let Memory::Remote(r) = place.memory else {
-                return Err(self.misfit("it was given memory of another device"));
-            };
-            let memory =
-                r.as_any().downcast_ref::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
+            let memory = place.remote::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
             let buffer =
                 memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
             if place.offset % width != 0 {
@@ -196,7 +184,7 @@ impl WebGpuKernel {
 impl WebGpuContext {
     /// The uniform with the start offsets of buffers.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
-        let mut kept = locked(&self.starts);
+        let mut kept = lock(&self.starts);
         if let Some((_, buffer)) = kept.iter().find(|(s, _)| *s == starts) {
             return Ok(buffer.clone());
         }

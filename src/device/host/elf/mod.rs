@@ -46,8 +46,7 @@ unsafe impl Sync for Code {}
 impl Code {
     /// Loads an object.
     pub fn load(object: &[u8]) -> Result<Code> {
-        load(object)
-            .map_err(|msg| Error::Compile { msg: format!("object: {msg}"), source_at: None })
+        load(object).map_err(|msg| Error::compile(format!("object: {msg}")))
     }
 
     /// The address of a global symbol of the object. It is valid as long as the `Code` lives.
