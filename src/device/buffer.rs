@@ -24,7 +24,7 @@ pub(crate) enum Memory {
     Remote(Box<dyn Remote>),
     /// A file: read, never computed on.
     Disk(DiskFile),
-    /// None at all: the device that runs nothing.
+    /// No memory: the device that runs nothing.
     Null,
 }
 
@@ -35,8 +35,8 @@ pub(crate) trait Remote: Any + Send + Sync {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes of another memory, from an offset on, to a range of bytes, without going through
-    /// the host. Returns `false`, and does nothing, if there is no such path.
+    /// Copies bytes of another memory, from an offset on, to a range of bytes, not through the
+    /// host. Returns `false`, and does nothing, if there is no such path.
     fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool>;
 }
 
@@ -106,8 +106,8 @@ impl Buffer {
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
-    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a
-    /// tensor can be made before its device is found wanting.
+    /// Allocates memory filled with these bytes, which are whole elements. The device need not work,
+    /// so that a tensor can be created before its device is opened.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
         let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
         let mut memory = match memory_space(device) {
@@ -237,8 +237,7 @@ impl Buffer {
         )
     }
 
-    /// Notes that the content was exchanged in place: nodes that name the old one are stale from
-    /// now on.
+    /// Records that the content was overwritten in place: nodes that name the old one are stale.
     pub(crate) fn overwritten(&self) {
         self.0.block.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -247,11 +246,11 @@ impl Buffer {
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
-    /// Elements.
+    /// Number of elements.
     pub fn size(&self) -> usize {
         self.0.len
     }
-    /// Bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
@@ -259,7 +258,7 @@ impl Buffer {
     pub fn place(&self) -> MemoryRef<'_> {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
-    /// Some of its elements as a buffer of their own, in the same memory.
+    /// A view of a range of its elements, in the same memory.
     pub fn part(&self, range: Range<usize>) -> Buffer {
         assert!(
             range.start <= range.end && range.end <= self.0.len,
@@ -289,7 +288,7 @@ impl Buffer {
             offset,
         }))
     }
-    /// Elements of a dtype from a byte on.
+    /// A view of `len` elements of a dtype from a byte offset on.
     pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
         assert!(
             offset + len * dtype.itemsize() <= self.bytes(),

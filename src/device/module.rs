@@ -94,8 +94,8 @@ pub(crate) fn entry_name(name: &str) -> &str {
     name.get(..64).unwrap_or(name)
 }
 
-/// The error of a source that a compiler rejects. The source is saved next to the cache, so that the
-/// error can name a file.
+/// The error of a source that a compiler rejects. The source is saved in the cache folder, so that
+/// the error can name a file.
 pub(crate) fn rejected(
     cache: &DiskCache,
     name: &str,

@@ -149,8 +149,8 @@ impl Device {
     pub fn describe(&self) -> String {
         self.backend.describe()
     }
-    /// Waits until all launches and copies are done, which measurements need. Reading a tensor waits
-    /// by itself.
+    /// Waits until all launches and copies are done, which measurements need. Reading a tensor
+    /// waits by itself.
     pub fn synchronize(&self) -> Result<()> {
         self.backend.synchronize()
     }

@@ -42,11 +42,7 @@ impl LoadedModule for ClModule {
         let kernel = unsafe {
             (shared.api.clCreateKernel)(self.program.handle, entry.as_ptr(), &mut status)
         };
-        let kernel = Owned::new(
-            "taking a kernel from its program",
-            (kernel, status),
-            shared.api.clReleaseKernel,
-        )?;
+        let kernel = Owned::new("creating a kernel", (kernel, status), shared.api.clReleaseKernel)?;
         let threads: usize = program.launch.local.iter().product();
         let most = shared.most_threads(&kernel)?;
         if threads > most {
@@ -113,7 +109,7 @@ impl ClContext {
         Ok(program)
     }
 
-    /// Compiles and links.
+    /// Compiles and links a program.
     fn finish(&self, program: &Owned) -> std::result::Result<(), i32> {
         let options = CString::new(self.options.as_str()).unwrap_or_default();
         // SAFETY: program and device are alive, the options end in a null byte, and there is no
@@ -178,7 +174,7 @@ impl ClContext {
         };
         check("asking for a binary", status)?;
         if binary.is_empty() {
-            Err(Error::Device("OpenCL: a binary without a byte".into()))
+            Err(Error::Device("OpenCL: the driver returned an empty binary".into()))
         } else {
             Ok(binary)
         }
@@ -260,7 +256,7 @@ impl ClKernel {
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
             let memory = place.remote::<ClMemory>().and_then(|m| m.handle(shared));
-            let memory = memory.ok_or_else(|| misfit("it was given memory of another device"))?;
+            let memory = memory.ok_or_else(|| misfit("an argument is memory of another device"))?;
             if place.offset % width != 0 {
                 return Err(misfit(&format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
@@ -314,11 +310,10 @@ impl Executable for ClKernel {
     }
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the
-        // launch.
+        // The queue measures no times, so this is wall-clock time on an empty queue.
         self.shared.finish_all()?;
         let start = Instant::now();
         let event = self.start(args, launch, true)?;

@@ -65,7 +65,7 @@ fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
     let mut list = Vec::new();
     for kinds in [api::DEVICE_TYPE_GPU, api::DEVICE_TYPE_ACCELERATOR, api::DEVICE_TYPE_CPU] {
         for platform in &platforms {
-            // A driver that does not work is no reason to do without the others.
+            // A driver that fails does not hide the devices of the others.
             for device in api.devices(*platform, kinds).unwrap_or_default() {
                 let says = |what| {
                     api.of_device(device, what).is_ok_and(|b| numbers(&b, 4).first() == Some(&1))
@@ -140,7 +140,7 @@ impl Cl {
                 .min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
             local_dims: [dim(0), dim(1), dim(2)],
             shared_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
-            // Sizes are rounded up by an eighth at the most.
+            // Sizes are rounded up by an eighth at most.
             buffer_bytes: number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
             grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 {
                 [u32::MAX as usize; 3]
@@ -160,13 +160,13 @@ impl Cl {
         // SAFETY: the context is of this device.
         let queue =
             unsafe { (api.clCreateCommandQueue)(context.handle, device, properties, &mut status) };
-        let queue = Owned::new("making a queue", (queue, status), api.clReleaseCommandQueue)?;
+        let queue = Owned::new("creating a queue", (queue, status), api.clReleaseCommandQueue)?;
         let gaps: Vec<&str> = [
             (doubles, "no f64"),
             (config & api::FP_DENORM != 0, "flushes subnormals"),
             (
                 config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
-                "rounds divisions and roots of f32 its own way",
+                "f32 division and square root are not correctly rounded",
             ),
         ]
         .iter()
@@ -200,13 +200,13 @@ impl ClContext {
     /// Waits for all launches and copies.
     fn finish_all(&self) -> Result<()> {
         // SAFETY: the queue is alive.
-        check("waiting", unsafe { (self.api.clFinish)(self.queue.handle) })
+        check("waiting for the queue", unsafe { (self.api.clFinish)(self.queue.handle) })
     }
 
     /// Submits the queued commands.
     fn flush(&self) -> Result<()> {
         // SAFETY: the queue is alive.
-        check("starting work", unsafe { (self.api.clFlush)(self.queue.handle) })
+        check("submitting commands", unsafe { (self.api.clFlush)(self.queue.handle) })
     }
 }
 

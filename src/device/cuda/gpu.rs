@@ -26,11 +26,11 @@ pub(super) struct Gpu {
     /// Bytes that buffers hold.
     pub held: AtomicUsize,
     pub staging: Mutex<Option<Staging>>,
-    /// A point that other GPUs wait for.
+    /// The event that other GPUs wait for.
     pub mark: Event,
     /// The kernel that was launched last, which an asynchronous error names.
     last: Mutex<Arc<str>>,
-    /// Why nothing works here any more.
+    /// The fatal error after which every call fails.
     lost: OnceLock<String>,
     /// Two events around a kernel, for its time.
     timer: Mutex<Option<[Event; 2]>>,
@@ -41,7 +41,7 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// A point in a stream. It lives as long as the process.
+/// An event of a stream. It lives as long as the process.
 #[derive(Clone, Copy)]
 pub(super) struct Event(pub Handle);
 // SAFETY: the handle is the driver's, which lets every thread use it.
@@ -87,7 +87,7 @@ impl Gpu {
         };
         let mut stream = null_mut();
         // SAFETY: writes one handle.
-        gpu.call("a stream", |d| unsafe {
+        gpu.call("creating a stream", |d| unsafe {
             (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING)
         })?;
         gpu.stream = stream;
@@ -96,7 +96,7 @@ impl Gpu {
             let (mut pool, mut keep) = (null_mut(), KEEP);
             // SAFETY: the first call writes one handle, the second reads one number of 64 bits,
             // which this attribute is.
-            gpu.call("the pool of memory", |d| unsafe {
+            gpu.call("the memory pool", |d| unsafe {
                 match (d.cuDeviceGetDefaultMemPool)(&mut pool, gpu.number) {
                     0 => (d.cuMemPoolSetAttribute)(
                         pool,
@@ -194,7 +194,7 @@ impl Gpu {
         self.call("waiting", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
     }
 
-    /// A new point of the stream, not yet set.
+    /// Creates an event, not yet recorded.
     pub fn event(&self, flags: u32) -> Result<Event> {
         let mut event = null_mut();
         // SAFETY: writes one handle.

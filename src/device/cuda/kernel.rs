@@ -219,7 +219,7 @@ impl Executable for CudaKernel {
     /// Does not wait, and returns zero, unless kernels are timed.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.timed(args, launch) };
         }
         let (function, mut addresses) = self.prepare(args)?;

@@ -223,7 +223,7 @@ impl Remote for CudaMemory {
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.
-    gpu.call("the way between GPUs", |d| unsafe {
+    gpu.call("peer access", |d| unsafe {
         (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number)
     })?;
     let Some(pool) = other.pool.filter(|_| can == 1) else { return Ok(false) };
@@ -233,6 +233,6 @@ fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
         flags: number::READ_WRITE,
     };
     // SAFETY: reads the one struct; giving access twice is no error.
-    other.call("the way between GPUs", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
+    other.call("peer access", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
     Ok(true)
 }

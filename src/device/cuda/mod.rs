@@ -1,14 +1,14 @@
 //! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at
 //! run time.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `driver` | the functions of the driver |
-//! | `nvrtc` | the compiler, and where it is looked for |
-//! | `gpu` | a GPU with its stream: order, waiting, what went wrong |
+//! | `nvrtc` | the compiler, and the search for it |
+//! | `gpu` | a GPU with its stream: order, synchronization, errors |
 //! | `memory` | buffers, and copies |
 //! | `kernel` | modules and launches |
-//! | `graph` | many launches as one |
+//! | `graph` | graph launches |
 //!
 //! **Invariant:** kernels, copies, allocations and frees of one GPU are in one stream, in program
 //! order. The host waits only to read.

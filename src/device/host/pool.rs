@@ -318,7 +318,11 @@ mod modes {
         // SAFETY: the value is the default or was read from the register before, so no reserved bit
         // is set.
         unsafe {
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, readonly, preserves_flags))
+            std::arch::asm!(
+                "ldmxcsr [{}]",
+                in(reg) &value,
+                options(nostack, readonly, preserves_flags)
+            )
         };
     }
 }
@@ -332,7 +336,11 @@ mod modes {
         let value: u64;
         // SAFETY: reads the floating-point control register.
         unsafe {
-            std::arch::asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags))
+            std::arch::asm!(
+                "mrs {}, fpcr",
+                out(reg) value,
+                options(nomem, nostack, preserves_flags)
+            )
         };
         value
     }

@@ -264,7 +264,7 @@ fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
 /// The range is in a mapping of ours that is not used any more.
 unsafe fn unmap(p: *mut u8, size: usize) {
     if size > 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { libc::munmap(p.cast(), size) };
     }
 }

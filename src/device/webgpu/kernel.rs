@@ -137,7 +137,7 @@ impl WebGpuKernel {
         for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
             let memory = place.remote::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
             let buffer =
-                memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
+                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
             if place.offset % width != 0 {
                 let inside = format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
@@ -189,7 +189,7 @@ impl WebGpuContext {
             return Ok(buffer.clone());
         }
         let bytes: Vec<u8> = starts.iter().flat_map(|s| s.to_le_bytes()).collect();
-        let buffer = self.checked(&|| "making a uniform".to_string(), || {
+        let buffer = self.checked(&|| "creating a uniform buffer".to_string(), || {
             let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
             let buffer = self.device.create_buffer(&BufferDescriptor {
                 label: None,
@@ -243,8 +243,7 @@ impl Executable for WebGpuKernel {
             // SAFETY: the same contract as this function's.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the
-        // launch.
+        // The queue measures no times, so this is wall-clock time on an empty queue.
         let what = || format!("kernel {}", self.name);
         self.shared.finish(&what)?;
         let start = Instant::now();

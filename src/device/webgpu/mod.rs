@@ -68,7 +68,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 fn found() -> Result<Vec<Adapter>> {
     let mut wanted = InstanceDescriptor::new_without_display_handle();
     wanted.backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
-    // Checks of the driver's own layers are for those who write drivers.
+    // Validation layers are for authors of drivers.
     wanted.flags = InstanceFlags::empty();
     let instance = Instance::new(wanted);
     let rank = |a: &Adapter| match a.get_info().device_type {

@@ -9,7 +9,7 @@
 //!
 //! Invariants: no field of the object is trusted, so a malformed object is an error (running
 //! damaged code is not prevented here: the disk cache verifies its entries). No page is ever
-//! writable and executable: code is read-execute, constants are read-only, variables are read-write.
+//! writable and executable: code is read-execute, constants are read-only, variables read-write.
 //! Dropping the `Code` unmaps everything.
 //!
 //! This replaces a linker run and `dlopen`, which take as long as the compiler. Thread-local and
