@@ -228,37 +228,36 @@ impl ClContext {
 }
 
 impl ClKernel {
-    /// Launches the kernel. Returns the event of the launch if the caller waits for it.
-    fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
-        let shared = &self.shared;
-        let misfit =
-            |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
+    fn misfit(&self, what: &str) -> Error {
+        Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
+    }
+
+    /// Sets the memory and the element offset of each argument.
+    fn set_args(&self, kernel: &Owned, args: &[MemoryRef]) -> Result<()> {
         if args.len() != self.widths.len() {
-            return Err(misfit(&format!("{} arguments for {}", args.len(), self.widths.len())));
+            return Err(self.misfit(&format!(
+                "{} arguments for {}",
+                args.len(),
+                self.widths.len()
+            )));
         }
-        let kernel = lock(&self.kernel);
         let set = |at: usize, bytes: &[u8]| {
+            let (length, start) = (bytes.len(), bytes.as_ptr().cast());
             // SAFETY: the kernel is alive and locked, and the value has the passed length; it is
             // copied.
-            let status = unsafe {
-                (shared.api.clSetKernelArg)(
-                    kernel.handle,
-                    at as u32,
-                    bytes.len(),
-                    bytes.as_ptr().cast(),
-                )
-            };
-            if status == 0 {
-                Ok(())
-            } else {
-                Err(misfit(&format!("argument {at}: {}", api::named(status))))
+            match unsafe {
+                (self.shared.api.clSetKernelArg)(kernel.handle, at as u32, length, start)
+            } {
+                0 => Ok(()),
+                status => Err(self.misfit(&format!("argument {at}: {}", api::named(status)))),
             }
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
-            let memory = place.remote::<ClMemory>().and_then(|m| m.handle(shared));
-            let memory = memory.ok_or_else(|| misfit("an argument is memory of another device"))?;
+            let memory = place.remote::<ClMemory>().and_then(|m| m.handle(&self.shared));
+            let memory =
+                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
             if place.offset % width != 0 {
-                return Err(misfit(&format!(
+                return Err(self.misfit(&format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
                     place.offset
                 )));
@@ -266,6 +265,14 @@ impl ClKernel {
             set(slot, &(memory as usize).to_ne_bytes())?;
             set(args.len() + slot, &((place.offset / width) as u64).to_ne_bytes())?;
         }
+        Ok(())
+    }
+
+    /// Launches the kernel. Returns the event of the launch if the caller waits for it.
+    fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
+        let shared = &self.shared;
+        let kernel = lock(&self.kernel);
+        self.set_args(&kernel, args)?;
         let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
         let mut event = null_mut();
         let wanted = if wait { &raw mut event } else { null_mut() };
@@ -287,7 +294,7 @@ impl ClKernel {
             )
         };
         if status != 0 {
-            return Err(misfit(&format!(
+            return Err(self.misfit(&format!(
                 "a grid of {:?} workgroups of {:?}: {}",
                 launch.grid,
                 launch.local,

@@ -92,23 +92,29 @@ impl Gpu {
         })?;
         gpu.stream = stream;
         gpu.mark = gpu.event(number::EVENT_DISABLE_TIMING)?;
-        if gpu.attribute(number::POOLS_SUPPORTED) == 1 {
-            let (mut pool, mut keep) = (null_mut(), KEEP);
-            // SAFETY: the first call writes one handle, the second reads one number of 64 bits,
-            // which this attribute is.
-            gpu.call("the memory pool", |d| unsafe {
-                match (d.cuDeviceGetDefaultMemPool)(&mut pool, gpu.number) {
-                    0 => (d.cuMemPoolSetAttribute)(
-                        pool,
-                        number::RELEASE_THRESHOLD,
-                        (&raw mut keep).cast::<c_void>(),
-                    ),
-                    code => code,
-                }
-            })?;
-            gpu.pool = Some(pool);
-        }
+        gpu.pool = gpu.memory_pool()?;
         Ok(gpu)
+    }
+
+    /// The driver's memory pool, set to cache [`KEEP`] bytes; `None` if the GPU has none.
+    fn memory_pool(&self) -> Result<Option<Handle>> {
+        if self.attribute(number::POOLS_SUPPORTED) != 1 {
+            return Ok(None);
+        }
+        let (mut pool, mut keep) = (null_mut(), KEEP);
+        // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which
+        // this attribute is.
+        self.call("the memory pool", |d| unsafe {
+            match (d.cuDeviceGetDefaultMemPool)(&mut pool, self.number) {
+                0 => (d.cuMemPoolSetAttribute)(
+                    pool,
+                    number::RELEASE_THRESHOLD,
+                    (&raw mut keep).cast::<c_void>(),
+                ),
+                code => code,
+            }
+        })?;
+        Ok(Some(pool))
     }
 
     /// An attribute of the GPU; 0 if the driver does not know it.
