@@ -218,33 +218,15 @@ impl Machine<'_> {
                     }
                 }
                 Instr::EndIf { frame } => self.level = self.frames[*frame as usize].level,
-                Instr::Barrier => {
-                    if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-                        return Err(Fault::DivergentBarrier(self.absent(t, pc)));
-                    }
-                    self.epoch += 1;
-                }
+                Instr::Barrier => self.barrier(pc)?,
                 Instr::Special { out, kind, dim } => self.special(*out, *kind, *dim as usize),
-                Instr::Vectorize { out, src } => {
-                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    for (l, s) in src.iter().enumerate() {
-                        for t in 0..w {
-                            here[t * src.len() + l] = past[*s as usize * w + t];
-                        }
-                    }
-                }
+                Instr::Vectorize { out, src } => self.vectorize(*out, src),
                 Instr::Wmma { core, out, src } => self.wmma(core, *out, *src, pc)?,
                 Instr::Shuffle { out, src, lanes, bits } => {
                     self.shuffle(*out, *src, *lanes as usize, *bits, pc)?
                 }
                 Instr::Gep { out, src, lanes, picks } => {
-                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    for t in 0..w {
-                        for (l, p) in picks.iter().enumerate() {
-                            here[t * picks.len() + l] =
-                                past[*src as usize * w + t * *lanes as usize + *p as usize];
-                        }
-                    }
+                    self.pick_lanes(*out, *src, *lanes as usize, picks)
                 }
             }
             pc += 1;
@@ -311,6 +293,28 @@ impl Machine<'_> {
         any
     }
 
+    /// Joins scalars to a vector.
+    fn vectorize(&mut self, out: u32, src: &[u32]) {
+        let w = self.width;
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        for (l, s) in src.iter().enumerate() {
+            for t in 0..w {
+                here[t * src.len() + l] = past[*s as usize * w + t];
+            }
+        }
+    }
+
+    /// Picks lanes of a vector of `lanes` lanes.
+    fn pick_lanes(&mut self, out: u32, src: u32, lanes: usize, picks: &[u32]) {
+        let w = self.width;
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        for t in 0..w {
+            for (l, p) in picks.iter().enumerate() {
+                here[t * picks.len() + l] = past[src as usize * w + t * lanes + *p as usize];
+            }
+        }
+    }
+
     /// Writes the index of the group, of the thread in its group, or of the host thread.
     fn special(&mut self, out: u32, kind: SpecialKind, dim: usize) {
         for t in 0..self.width {
@@ -320,6 +324,15 @@ impl Machine<'_> {
                 SpecialKind::Thread => self.thread,
             } as u64;
         }
+    }
+
+    /// Orders the accesses before it, if all threads reach it.
+    fn barrier(&mut self, pc: usize) -> Result<(), Fault> {
+        if let Some(t) = (0..self.width).find(|t| !self.active(*t)) {
+            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+        }
+        self.epoch += 1;
+        Ok(())
     }
 
     /// A thread that does not reach a barrier that others wait at.

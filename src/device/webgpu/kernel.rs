@@ -68,48 +68,7 @@ impl WebGpuKernel {
                  before, or use another device"
             )));
         }
-        let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
-            binding: binding as u32,
-            visibility: ShaderStages::COMPUTE,
-            ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-            count: None,
-        };
-        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
-            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
-            .collect();
-        entries.push(entry(bound, BufferBindingType::Uniform));
-        let made = shared.caught(|| {
-            let text = ShaderModuleDescriptor {
-                label: None,
-                source: ShaderSource::Wgsl(Cow::Borrowed(source)),
-            };
-            // SAFETY: every index of a program is masked or proven in bounds of the argument of its
-            // slot, whose length the executor checks; every loop ends; a divisor is neither zero
-            // nor minus one for the least dividend.
-            let module = unsafe {
-                shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
-            };
-            let layout = shared.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
-                label: None,
-                entries: &entries,
-            });
-            let pipeline_layout = shared.device.create_pipeline_layout(&PipelineLayoutDescriptor {
-                bind_group_layouts: &[Some(&layout)],
-                ..Default::default()
-            });
-            let pipeline = shared.device.create_compute_pipeline(&ComputePipelineDescriptor {
-                label: None,
-                layout: Some(&pipeline_layout),
-                module: &module,
-                entry_point: Some(symbol),
-                compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: false,
-                    ..Default::default()
-                },
-                cache: None,
-            });
-            (layout, pipeline)
-        });
+        let made = shared.caught(|| shared.pipeline(symbol, source, bound));
         let (layout, pipeline) = made.map_err(|e| refused(&first_lines(&e.to_string())))?;
         let groups = wgsl.groups(&program.uops).map(|n| n as u32);
         Ok(WebGpuKernel {
@@ -182,6 +141,55 @@ impl WebGpuKernel {
 }
 
 impl WebGpuContext {
+    /// Compiles a source to a pipeline with `bound` storage buffers and the uniform of offsets.
+    fn pipeline(
+        &self,
+        symbol: &str,
+        source: &str,
+        bound: usize,
+    ) -> (BindGroupLayout, ComputePipeline) {
+        let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
+            binding: binding as u32,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            count: None,
+        };
+        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
+            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
+            .collect();
+        entries.push(entry(bound, BufferBindingType::Uniform));
+        let text = ShaderModuleDescriptor {
+            label: None,
+            source: ShaderSource::Wgsl(Cow::Borrowed(source)),
+        };
+        // SAFETY: every index of a program is masked or proven in bounds of the argument of its
+        // slot, whose length the executor checks; every loop ends; a divisor is neither zero
+        // nor minus one for the least dividend.
+        let module = unsafe {
+            self.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
+        };
+        let layout = self.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
+            label: None,
+            entries: &entries,
+        });
+        let pipeline_layout = self.device.create_pipeline_layout(&PipelineLayoutDescriptor {
+            bind_group_layouts: &[Some(&layout)],
+            ..Default::default()
+        });
+        let pipeline = self.device.create_compute_pipeline(&ComputePipelineDescriptor {
+            label: None,
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some(symbol),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        (layout, pipeline)
+    }
+
     /// The uniform with the start offsets of buffers.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
         let mut kept = lock(&self.starts);
@@ -257,6 +265,32 @@ impl Executable for WebGpuKernel {
 /// True if the language's `fma` rounds once on this device, which is tried: WGSL does not require
 /// it, and lavapipe's does not.
 pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
+    let program = fma_program();
+    let rendered = wgsl.render(&program.name, &program.uops)?;
+    let source = &rendered.text();
+    let info = KernelInfo { symbol: &rendered.entry, program: &program, source, unaligned: None };
+    let kernel = WebGpuKernel::new(shared, wgsl, &info)?;
+    let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
+    let (out, given) = (out?, given?);
+    let (x, y) = (0.1f32, -0.01f32);
+    given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
+    let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
+    // SAFETY: the program reads three elements of its second argument and writes one of its first,
+    // as long as they are.
+    unsafe {
+        kernel.run(
+            &[MemoryRef { memory: &out, offset: 0 }, MemoryRef { memory: &given, offset: 0 }],
+            &program.launch,
+        )?
+    };
+    let mut bits = [0; 4];
+    let Memory::Remote(out) = &out else { return Ok(false) };
+    out.read(0, &mut bits)?;
+    Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
+}
+
+/// A program that writes `fma(x[0], x[1], x[2])` of its second argument to its first.
+fn fma_program() -> Program {
     let buffer = |slot: usize, len: usize| {
         UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
     };
@@ -286,7 +320,7 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     );
     let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
     let (name, launch) = ("fuses".to_string(), Launch::default());
-    let program = Program {
+    Program {
         colored: name.clone(),
         name,
         uops,
@@ -296,28 +330,7 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
         writes: vec![0],
         estimate: Default::default(),
         times: Default::default(),
-    };
-    let rendered = wgsl.render(&program.name, &program.uops)?;
-    let source = &rendered.text();
-    let info = KernelInfo { symbol: &rendered.entry, program: &program, source, unaligned: None };
-    let kernel = WebGpuKernel::new(shared, wgsl, &info)?;
-    let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
-    let (out, given) = (out?, given?);
-    let (x, y) = (0.1f32, -0.01f32);
-    given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
-    let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
-    // SAFETY: the program reads three elements of its second argument and writes one of its first,
-    // as long as they are.
-    unsafe {
-        kernel.run(
-            &[MemoryRef { memory: &out, offset: 0 }, MemoryRef { memory: &given, offset: 0 }],
-            &launch,
-        )?
-    };
-    let mut bits = [0; 4];
-    let Memory::Remote(out) = &out else { return Ok(false) };
-    out.read(0, &mut bits)?;
-    Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
+    }
 }
 
 /// The device's own clock, read before and after a launch.

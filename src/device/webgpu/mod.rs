@@ -110,39 +110,10 @@ impl WebGpu {
         };
         let (device, queue) = wait(adapter.request_device(&wanted))
             .map_err(|e| Error::Device(format!("{} for WebGPU: {e}", info.name)))?;
-        let lost = Arc::new(Mutex::new(None));
-        let (note, uncaught) = (lost.clone(), lost.clone());
-        device.set_device_lost_callback(move |_, why| *lock(&note) = Some(why));
-        // Errors outside of an error scope are returned by the next call.
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
-            *lock(&uncaught) = Some(e.to_string())
-        }));
+        let lost = record_loss(&device);
         let binding = limits.max_storage_buffer_binding_size as usize;
         let longs = features.contains(Features::SHADER_INT64);
-        let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
-        let target = Target {
-            machine: Machine {
-                saturating_threads: if info.device_type == DeviceType::Cpu {
-                    0
-                } else {
-                    common.machine.saturating_threads
-                },
-                ..common.machine
-            },
-            local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
-            local_dims: [
-                limits.max_compute_workgroup_size_x,
-                limits.max_compute_workgroup_size_y,
-                limits.max_compute_workgroup_size_z,
-            ]
-            .map(|n| n as usize),
-            shared_bytes: limits.max_compute_workgroup_storage_size as usize,
-            max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
-            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are
-            // powers of two.
-            buffer_bytes: (1 << binding.ilog2()) - kernel::ALIGN,
-            ..common
-        };
+        let target = target(&limits, info.device_type == DeviceType::Cpu, longs);
         let which = if list.len() > 1 {
             format!(", {} of {} adapters", index + 1, list.len())
         } else {
@@ -173,6 +144,40 @@ impl WebGpu {
             false => Fma::Integers,
         };
         Ok(WebGpu { shared, renderer: renderer(fma) })
+    }
+}
+
+/// Records why a device is lost. Errors outside of an error scope count as a loss, so that the next
+/// call returns them.
+fn record_loss(device: &wgpu::Device) -> Arc<Mutex<Option<String>>> {
+    let lost = Arc::new(Mutex::new(None));
+    let (on_loss, on_error) = (lost.clone(), lost.clone());
+    device.set_device_lost_callback(move |_, why| *lock(&on_loss) = Some(why));
+    device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+        *lock(&on_error) = Some(e.to_string())
+    }));
+    lost
+}
+
+/// The target of an adapter with these limits; `longs` says whether it has 64-bit integers.
+fn target(limits: &wgpu::Limits, is_cpu: bool, longs: bool) -> Target {
+    let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
+    let saturating_threads = if is_cpu { 0 } else { common.machine.saturating_threads };
+    Target {
+        machine: Machine { saturating_threads, ..common.machine },
+        local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
+        local_dims: [
+            limits.max_compute_workgroup_size_x,
+            limits.max_compute_workgroup_size_y,
+            limits.max_compute_workgroup_size_z,
+        ]
+        .map(|n| n as usize),
+        shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+        max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
+        // A buffer may begin inside the bytes that bindings are aligned to, and pieces are powers
+        // of two.
+        buffer_bytes: (1 << limits.max_storage_buffer_binding_size.ilog2()) - kernel::ALIGN,
+        ..common
     }
 }
 
