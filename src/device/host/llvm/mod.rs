@@ -76,7 +76,7 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        lock(&self.idle).push(TargetMachine(self.machine.0));
+        lock(self.idle).push(TargetMachine(self.machine.0));
     }
 }
 
