@@ -264,6 +264,10 @@ mod tests {
             assert!(e.contains(&format!("DEBUG={bad}")) && e.contains("0 to 7"), "{e}");
         }
         assert!(read(&[("NOOPT", "yes")]).unwrap_err().to_string().contains("0 or 1"));
+    }
+
+    #[test]
+    fn search_and_cache_settings_are_bounded() {
         let c = read(&[("BEAM", "4"), ("BEAM_SECONDS", "0.5")]).unwrap();
         assert_eq!((c.beam, c.beam_seconds, read(&[]).unwrap().beam), (4, 0.5, 0));
         for (name, bad) in [
@@ -289,6 +293,10 @@ mod tests {
                     .contains("a number of MiB")
             );
         }
+    }
+
+    #[test]
+    fn switches_take_0_or_1() {
         let c = read(&[("TC", "0"), ("ALLOW_TF32", "1")]).unwrap();
         assert!(
             !c.tensor_cores
@@ -305,6 +313,10 @@ mod tests {
             ),
             (true, false, true)
         );
+    }
+
+    #[test]
+    fn profile_takes_a_switch_or_a_json_file() {
         let profile = |v: &str| read(&[("PROFILE", v)]).map(|c| (c.times_kernels(), c.profile));
         assert_eq!([profile("").unwrap(), profile("0").unwrap()], [(false, None), (false, None)]);
         assert_eq!(profile("1").unwrap(), (true, Some(TRACE.into())));

@@ -2,7 +2,7 @@
 //! one, the remedy. Bugs of picograd are not here: a broken invariant panics with the pass, the
 //! rule and the printed node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The result of whatever a user, a file, a driver or the environment can make fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Shapes that do not fit together, or a size that cannot be.
+    /// Shapes that do not match, or an invalid size.
     #[error("{op}: {msg}")]
     Shape {
         /// The operation.
@@ -55,16 +55,16 @@ pub enum Error {
         /// The accepted values.
         msg: String,
     },
-    /// An optimisation that does not apply to this kernel: an expected value during search.
+    /// An `Opt` that does not apply to this kernel: an expected value during search.
     #[error("opt {opt}: {msg}")]
     Opt {
-        /// The optimisation, printed.
+        /// The `Opt`, printed.
         opt: String,
         /// Why it does not apply.
         msg: String,
     },
     /// The compiler of a device refused a kernel, could not be run, or ran too long.
-    #[error("compile: {msg}{}", .source_at.as_ref().map(|p| format!("\nthe source is kept at {}", p.display())).unwrap_or_default())]
+    #[error("compile: {msg}{}", source_note(.source_at.as_deref()))]
     Compile {
         /// The compiler's message.
         msg: String,
@@ -87,13 +87,13 @@ pub enum Error {
         /// The problem, and its position.
         msg: String,
     },
-    /// A state that does not fit the tensors that it is put into.
+    /// A state dict that does not match the tensors that it is loaded into.
     #[error("state: {0}")]
     State(String),
-    /// Samples that cannot be had, do not fit together, or a worker that came to grief.
+    /// Samples that cannot be read or collated, or a data worker that failed.
     #[error("data: {0}")]
     Data(String),
-    /// A device has no room for a buffer.
+    /// A buffer that does not fit into the memory of a device.
     #[error("out of memory on {device}: {asked} bytes asked, {held} bytes held")]
     OutOfMemory {
         /// The device.
@@ -105,7 +105,17 @@ pub enum Error {
     },
 }
 
+/// The line that names the file of a rejected source, if there is one.
+fn source_note(source_at: Option<&Path>) -> String {
+    source_at.map_or_else(String::new, |p| format!("\nthe source is kept at {}", p.display()))
+}
+
 impl Error {
+    /// A failed compilation without a source to look at.
+    pub(crate) fn compile(msg: String) -> Error {
+        Error::Compile { msg, source_at: None }
+    }
+
     /// The same error, attributed to the operation that the user called.
     pub(crate) fn of_op(self, op: &'static str) -> Error {
         match self {

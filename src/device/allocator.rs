@@ -1,8 +1,12 @@
-//! Bookkeeping of a caching allocator: bytes held, and free lists by size. Evicted blocks are
-//! returned to the caller, which frees them outside the lock.
+//! Caching allocators: [`Blocks`] counts bytes and has the free lists by size, [`Pool`] is the
+//! allocator of a device behind a driver. Evicted blocks are freed outside the lock.
 
+use super::backend::{SystemMemory, lock};
+use super::memory::class;
+use crate::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex};
 
 /// Bytes and free blocks of one memory.
 #[derive(Debug)]
@@ -84,32 +88,119 @@ impl<B> Blocks<B> {
     }
 }
 
-/// Takes a free block of this size, or allocates one. If that fails, free blocks of other sizes are
-/// evicted first; then the error is returned, or `None` if the limit would be exceeded.
-pub(in crate::device) fn provide<B, E>(
-    blocks: &Mutex<Blocks<B>>,
+/// Bytes of free blocks of a [`Pool`] at most; less on a device with less than four times that.
+const POOL_CACHE: usize = 1 << 30;
+
+/// The caching allocator of a device whose driver allocates blocks `B`. A freed block is reused by
+/// the next buffer of its size class. Queues are in order, so that pending work on the block runs
+/// first.
+pub(in crate::device) struct Pool<B> {
+    /// The device in errors.
+    device: String,
+    blocks: Mutex<Blocks<B>>,
+    /// Bytes of the largest buffer.
+    largest: usize,
+    /// Bytes of all blocks at most, if known.
+    limit: Option<usize>,
+}
+
+impl<B> Pool<B> {
+    /// A pool for a device with these limits of bytes per buffer and in total.
+    pub fn new(device: &str, largest: usize, limit: Option<usize>) -> Arc<Pool<B>> {
+        let (device, largest) = (device.to_string(), largest.min(isize::MAX as usize));
+        Arc::new(Pool { device, blocks: Mutex::default(), largest, limit })
+    }
+
+    /// Bytes of blocks, in use and free, and their limit.
+    pub fn memory(&self) -> SystemMemory {
+        SystemMemory { held: lock(&self.blocks).held, limit: self.limit }
+    }
+
+    /// Bytes of blocks in use, and of free blocks.
+    #[cfg(test)]
+    pub fn bytes(&self) -> (usize, usize) {
+        let blocks = lock(&self.blocks);
+        (blocks.held - blocks.cached, blocks.cached)
+    }
+
+    /// Takes a free block for `len` bytes, or allocates one by `fresh`, which receives its size and
+    /// fails with `None` if the device is out of memory. If it fails, all free blocks are evicted,
+    /// and it is called again.
+    pub fn allocate(
+        self: &Arc<Self>,
+        len: usize,
+        fresh: impl Fn(usize) -> Result<B, Option<Error>>,
+    ) -> Result<PooledBlock<B>> {
+        let full = || Error::OutOfMemory {
+            device: self.device.clone(),
+            asked: len,
+            held: lock(&self.blocks).held,
+        };
+        if len > self.largest {
+            return Err(full());
+        }
+        let size = class(len.max(1)).min(self.largest);
+        let block = |block| PooledBlock { pool: self.clone(), block: Some(block), len, size };
+        let free = lock(&self.blocks).take(size);
+        if let Some(free) = free {
+            return Ok(block(free));
+        }
+        let (fits, evicted) = lock(&self.blocks).reserve(size, self.limit.unwrap_or(usize::MAX));
+        drop(evicted);
+        if !fits {
+            return Err(full());
+        }
+        let again = |_| {
+            let evicted = lock(&self.blocks).shrink(0);
+            drop(evicted);
+            fresh(size)
+        };
+        fresh(size).or_else(again).map(block).map_err(|e| {
+            lock(&self.blocks).held -= size;
+            e.unwrap_or_else(full)
+        })
+    }
+}
+
+/// A block of a [`Pool`], which becomes a free block when it is dropped.
+pub(in crate::device) struct PooledBlock<B> {
+    pool: Arc<Pool<B>>,
+    /// `None` only while it is dropped.
+    block: Option<B>,
+    /// Bytes as requested.
+    len: usize,
+    /// Bytes of the block.
     size: usize,
-    limit: usize,
-    fresh: impl Fn() -> Result<B, E>,
-) -> Result<B, Option<E>> {
-    // Only numbers and queues change under the lock, none of it by code that panics midway.
-    let lock = || blocks.lock().unwrap_or_else(|e| e.into_inner());
-    let kept = lock().take(size);
-    if let Some(block) = kept {
-        return Ok(block);
+}
+
+impl<B> PooledBlock<B> {
+    /// Bytes as requested.
+    pub fn len(&self) -> usize {
+        self.len
     }
-    let (fits, spare) = lock().reserve(size, limit);
-    drop(spare);
-    if !fits {
-        return Err(None);
+}
+
+impl<B> Deref for PooledBlock<B> {
+    type Target = B;
+    fn deref(&self) -> &B {
+        self.block.as_ref().expect("only drop takes the block")
     }
-    let again = |_| {
-        let spare = lock().shrink(0);
-        drop(spare);
-        fresh()
-    };
-    fresh().or_else(again).map_err(|e| {
-        lock().held -= size;
-        Some(e)
-    })
+}
+
+impl<B> Drop for PooledBlock<B> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            let most = POOL_CACHE.min(self.pool.limit.unwrap_or(usize::MAX) / 4);
+            let evicted = lock(&self.pool.blocks).keep(block, self.size, most);
+            drop(evicted);
+        }
+    }
+}
+
+/// Panics unless a range of bytes is inside a buffer of `len` bytes.
+pub(in crate::device) fn check_range(range: &Range<usize>, len: usize) {
+    assert!(
+        range.start <= range.end && range.end <= len,
+        "the bytes {range:?} are not inside a buffer of {len}"
+    );
 }

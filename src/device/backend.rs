@@ -1,11 +1,13 @@
-//! The contract of a backend: the traits that a device implements.
+//! The contract of a backend: the traits that a device implements, and helpers that backends share.
 
 use super::buffer::{Memory, MemoryRef};
+use super::memory;
 use super::module::ModuleCompiler;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::target::Target;
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A device: memory, compilation and launches.
@@ -33,19 +35,47 @@ pub(crate) trait Backend: Send + Sync {
     ) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
     }
-    /// Bytes taken from the system, in use or free for the next buffers. The host's, for a device
-    /// without memory of its own.
-    fn held(&self) -> usize {
-        super::memory::held_bytes()
-    }
-    /// Bytes that it may take at most, if known.
-    fn limit(&self) -> Option<usize> {
-        Some(super::memory::limit())
+    /// The memory that its allocator holds: the host's, for a device without its own.
+    fn memory(&self) -> SystemMemory {
+        SystemMemory { held: memory::held_bytes(), limit: Some(memory::limit()) }
     }
     /// Waits until all launches and copies are done.
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Memory that an allocator takes from the system.
+pub(crate) struct SystemMemory {
+    /// Bytes taken: buffers, rounded up to their size class, and free blocks.
+    pub held: usize,
+    /// Bytes that it may take at most, if known.
+    pub limit: Option<usize>,
+}
+
+/// Locks a mutex whose state no panic leaves inconsistent.
+pub(in crate::device) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The name of a device in errors: `CL`, `CL:1`.
+pub(in crate::device) fn numbered_name(kind: &str, index: usize) -> String {
+    if index == 0 { kind.to_string() } else { format!("{kind}:{index}") }
+}
+
+/// The error of a device number that does not exist; `api` has `count` devices.
+pub(in crate::device) fn no_such_device(
+    kind: &str,
+    index: usize,
+    api: &str,
+    count: usize,
+) -> Error {
+    let devices = match count {
+        0 => "no device here".to_string(),
+        1 => format!("1 device here, {kind}"),
+        _ => format!("{count} devices here, {kind} to {kind}:{}", count - 1),
+    };
+    Error::Device(format!("there is no {kind}:{index}: {api} has {devices}"))
 }
 
 /// A kernel of a [`Graph`].
@@ -101,7 +131,7 @@ pub enum Purpose {
 }
 
 /// A compiled kernel.
-pub trait Executable: Send + Sync {
+pub trait Executable: Any + Send + Sync {
     /// Runs it on one memory reference per slot, and returns its time. A device that does not wait
     /// for its kernels returns zero, unless `DEBUG=2` or `PROFILE` asks for times.
     ///
@@ -128,8 +158,11 @@ pub trait Executable: Send + Sync {
     fn entry(&self) -> Option<HostFunction> {
         None
     }
-    /// The concrete type, for a backend that downcasts its own kernels.
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
-        None
+}
+
+impl dyn Executable {
+    /// The kernel as one of a certain backend.
+    pub(in crate::device) fn downcast<K: Executable>(&self) -> Option<&K> {
+        (self as &dyn Any).downcast_ref()
     }
 }

@@ -12,6 +12,7 @@ use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, Storage, StorageRef, UOp};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
@@ -23,28 +24,27 @@ pub(crate) enum Memory {
     Remote(Box<dyn Remote>),
     /// A file: read, never computed on.
     Disk(DiskFile),
-    /// None at all: the device that runs nothing.
+    /// No memory: the device that runs nothing.
     Null,
 }
 
 /// Device memory that the host cannot access. Operations on it run after all earlier operations of
 /// its device.
-pub(crate) trait Remote: Send + Sync {
+pub(crate) trait Remote: Any + Send + Sync {
     /// Copies bytes from an offset to the host, and returns when they have arrived.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes of another memory without going through the host. Returns `false`, and does
-    /// nothing, if there is no such path.
-    fn copy_from(
-        &self,
-        offset: usize,
-        from: &dyn Remote,
-        from_offset: usize,
-        bytes: usize,
-    ) -> Result<bool>;
-    /// For a device to find its own type again.
-    fn as_any(&self) -> &dyn Any;
+    /// Copies bytes of another memory, from an offset on, to a range of bytes, not through the
+    /// host. Returns `false`, and does nothing, if there is no such path.
+    fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool>;
+}
+
+impl dyn Remote {
+    /// The memory as that of a certain backend.
+    pub(in crate::device) fn downcast<M: Remote>(&self) -> Option<&M> {
+        (self as &dyn Any).downcast_ref()
+    }
 }
 
 /// Lock between kernels, which write buffers, and the host, which reads them.
@@ -83,6 +83,14 @@ pub struct MemoryRef<'a> {
     pub(crate) offset: usize,
 }
 
+impl<'a> MemoryRef<'a> {
+    /// The memory as that of a certain backend.
+    pub(in crate::device) fn remote<M: Remote>(&self) -> Option<&'a M> {
+        let Memory::Remote(remote) = self.memory else { return None };
+        remote.downcast()
+    }
+}
+
 /// A handle on memory of a device.
 #[derive(Clone)]
 pub struct Buffer(Arc<Inner>);
@@ -98,8 +106,8 @@ impl Buffer {
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
-    /// Memory filled with these bytes: whole elements. It needs no device that works, so that a
-    /// tensor can be made before its device is found wanting.
+    /// Allocates memory filled with these bytes, which are whole elements. The device need not work,
+    /// so that a tensor can be created before its device is opened.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
         let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
         let mut memory = match memory_space(device) {
@@ -229,8 +237,7 @@ impl Buffer {
         )
     }
 
-    /// Notes that the content was exchanged in place: nodes that name the old one are stale from
-    /// now on.
+    /// Records that the content was overwritten in place: nodes that name the old one are stale.
     pub(crate) fn overwritten(&self) {
         self.0.block.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -239,11 +246,11 @@ impl Buffer {
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
-    /// Elements.
+    /// Number of elements.
     pub fn size(&self) -> usize {
         self.0.len
     }
-    /// Bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
@@ -251,8 +258,8 @@ impl Buffer {
     pub fn place(&self) -> MemoryRef<'_> {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
-    /// Some of its elements as a buffer of their own, in the same memory.
-    pub fn part(&self, range: std::ops::Range<usize>) -> Buffer {
+    /// A view of a range of its elements, in the same memory.
+    pub fn part(&self, range: Range<usize>) -> Buffer {
         assert!(
             range.start <= range.end && range.end <= self.0.len,
             "{range:?} is not inside {self:?}"
@@ -281,7 +288,7 @@ impl Buffer {
             offset,
         }))
     }
-    /// Elements of a dtype from a byte on.
+    /// A view of `len` elements of a dtype from a byte offset on.
     pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
         assert!(
             offset + len * dtype.itemsize() <= self.bytes(),
@@ -294,7 +301,7 @@ impl Buffer {
         self.view(self.0.offset, self.0.dtype, self.0.len)
     }
     /// The number of its memory, and its bytes there.
-    pub(crate) fn span(&self) -> (u64, std::ops::Range<usize>) {
+    pub(crate) fn span(&self) -> (u64, Range<usize>) {
         (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
     }
     /// True if no other buffer shares its memory and this one has at most `handles` handles.

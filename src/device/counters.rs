@@ -1,5 +1,6 @@
 //! Counters of what this process has run, in total and per device.
 
+use super::backend::lock;
 use super::{Device, usage};
 use crate::ir::DeviceName;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -71,7 +72,7 @@ impl State {
 
 fn state() -> MutexGuard<'static, State> {
     static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
-    STATE.lock().unwrap_or_else(|e| e.into_inner())
+    lock(&STATE)
 }
 
 /// The totals of the process now; [`Device::counters`] has those of a device.

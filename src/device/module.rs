@@ -4,7 +4,7 @@
 //! modules, lets the backend compile and load those, and takes one [`Executable`] per kernel.
 
 use super::backend::{Executable, Purpose};
-use crate::disk_cache::CacheKey;
+use crate::disk_cache::{CacheKey, DiskCache, save_failed_source};
 use crate::error::{Error, Result};
 use crate::lower::Program;
 use crate::render::Renderer;
@@ -92,6 +92,21 @@ pub(crate) struct KernelInfo<'a> {
 /// process if that path is too long.
 pub(crate) fn entry_name(name: &str) -> &str {
     name.get(..64).unwrap_or(name)
+}
+
+/// The error of a source that a compiler rejects. The source is saved in the cache folder, so that
+/// the error can name a file.
+pub(crate) fn rejected(
+    cache: &DiskCache,
+    name: &str,
+    source: &str,
+    extension: &str,
+    why: &str,
+) -> Error {
+    Error::Compile {
+        msg: format!("kernel {name}: {why}"),
+        source_at: save_failed_source(source, name, extension, cache.dir()),
+    }
 }
 
 /// The first lines of a compiler's message.

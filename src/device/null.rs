@@ -2,7 +2,7 @@
 //! dropped. It needs no driver, and serves to measure the compiler and to read kernels:
 //! `DEV=NULL:CUDA DEBUG=4`.
 
-use super::backend::{Backend, Executable, Purpose};
+use super::backend::{Backend, Executable, Purpose, SystemMemory};
 use super::buffer::{Memory, MemoryRef};
 use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
 use crate::error::Result;
@@ -60,11 +60,8 @@ impl Backend for Null {
     fn allocate(&self, _bytes: usize) -> Result<Memory> {
         Ok(Memory::Null)
     }
-    fn held(&self) -> usize {
-        0
-    }
-    fn limit(&self) -> Option<usize> {
-        None
+    fn memory(&self) -> SystemMemory {
+        SystemMemory { held: 0, limit: None }
     }
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         Some(self)

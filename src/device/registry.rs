@@ -1,6 +1,6 @@
 //! The registry of opened devices. A device is opened when it is first used.
 
-use super::backend::Backend;
+use super::backend::{Backend, SystemMemory, lock};
 use super::kind::{self, NameParts, default_arch, default_renderer};
 use super::profile;
 use super::usage::{DeviceMemory, Usage};
@@ -45,7 +45,7 @@ impl Device {
 
     /// Opens the device of a canonical name.
     pub fn named(name: &DeviceName) -> Result<Device> {
-        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut open = lock(&OPEN);
         if let Some(d) = open.get(name) {
             return Ok(d.clone());
         }
@@ -111,8 +111,7 @@ impl Device {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn opened() -> Vec<Device> {
-        let mut devices: Vec<Device> =
-            OPEN.lock().unwrap_or_else(|e| e.into_inner()).values().cloned().collect();
+        let mut devices: Vec<Device> = lock(&OPEN).values().cloned().collect();
         devices.sort_by(|a, b| a.name.cmp(&b.name));
         devices
     }
@@ -130,7 +129,8 @@ impl Device {
     /// ```
     pub fn memory(&self) -> DeviceMemory {
         let (live, peak) = self.usage.now();
-        DeviceMemory { live, peak, held: self.backend.held(), limit: self.backend.limit() }
+        let SystemMemory { held, limit } = self.backend.memory();
+        DeviceMemory { live, peak, held, limit }
     }
 
     /// Its canonical name.
@@ -149,8 +149,8 @@ impl Device {
     pub fn describe(&self) -> String {
         self.backend.describe()
     }
-    /// Waits until all launches and copies are done, which measurements need. Reading a tensor waits
-    /// by itself.
+    /// Waits until all launches and copies are done, which measurements need. Reading a tensor
+    /// waits by itself.
     pub fn synchronize(&self) -> Result<()> {
         self.backend.synchronize()
     }

@@ -1,6 +1,7 @@
 //! Memory of the buffers of each device, independent of the allocator: the devices of the host
 //! share one.
 
+use super::backend::lock;
 use super::profile;
 use crate::ir::DeviceName;
 use rustc_hash::FxHashMap;
@@ -33,7 +34,7 @@ type Usages = FxHashMap<DeviceName, &'static Usage>;
 
 fn all() -> MutexGuard<'static, Usages> {
     static ALL: LazyLock<Mutex<Usages>> = LazyLock::new(Mutex::default);
-    ALL.lock().unwrap_or_else(|e| e.into_inner())
+    lock(&ALL)
 }
 
 /// Resets all peaks to the current use.
@@ -44,8 +45,7 @@ pub(crate) fn reset_peaks() {
 }
 
 impl Usage {
-    /// That of a device. Each lives as long as the process: a buffer may be the last thing that
-    /// names its device.
+    /// The usage of a device. It lives as long as the process, because buffers refer to it.
     pub fn of(device: &DeviceName) -> &'static Usage {
         let mut all = all();
         if let Some(usage) = all.get(device) {
@@ -66,11 +66,11 @@ impl Usage {
     }
 }
 
-/// Bytes of a device for as long as this lives.
+/// Bytes that count as live until this is dropped.
 pub(in crate::device) struct Taken(Option<(&'static Usage, usize)>);
 
 impl Taken {
-    /// So many bytes of a device.
+    /// Counts `bytes` of a device as live.
     pub fn new(usage: &'static Usage, bytes: usize) -> Taken {
         if bytes == 0 {
             return Taken(None);

@@ -111,7 +111,7 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
             r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
         }
         (Memory::Remote(r), Memory::Remote(from))
-            if r.copy_from(t.offset, &**from, f.offset, bytes)? =>
+            if r.copy_from(t.offset..t.offset + bytes, &**from, f.offset)? =>
         {
             Ok(())
         }

@@ -324,24 +324,8 @@ fn header(text: &str) -> Result<Head, String> {
                 fortran.replace(value).is_some()
             }
             "shape" => {
-                let (list, after) = rest
-                    .strip_prefix('(')
-                    .and_then(|r| r.split_once(')'))
-                    .ok_or("its shape is not a tuple")?;
+                let (sizes, after) = tuple(rest)?;
                 rest = after;
-                // Python 2 wrote a long as 3L.
-                let size = |s: &str| {
-                    s.trim()
-                        .trim_end_matches('L')
-                        .parse::<usize>()
-                        .map_err(|_| format!("its shape has the size {s:?}"))
-                };
-                let list = list.trim().trim_end_matches(',');
-                let sizes = if list.is_empty() {
-                    Vec::new()
-                } else {
-                    list.split(',').map(size).collect::<Result<_, _>>()?
-                };
                 shape.replace(sizes).is_some()
             }
             other => return Err(format!("its header has the unknown key {other:?}")),
@@ -360,6 +344,24 @@ fn header(text: &str) -> Result<Head, String> {
     let (dtype, big) = dtype(kind)?;
     let fortran = fortran.ok_or("its header has no fortran_order")?;
     Ok(Head { dtype, big, fortran, shape: shape.ok_or("its header has no shape")? })
+}
+
+/// Splits off a tuple of sizes, such as `(2, 3)`.
+fn tuple(text: &str) -> Result<(Vec<usize>, &str), String> {
+    let (list, after) =
+        text.strip_prefix('(').and_then(|r| r.split_once(')')).ok_or("its shape is not a tuple")?;
+    // Python 2 wrote a long as 3L.
+    let size = |s: &str| {
+        let digits = s.trim().trim_end_matches('L');
+        digits.parse::<usize>().map_err(|_| format!("its shape has the size {s:?}"))
+    };
+    let list = list.trim().trim_end_matches(',');
+    let sizes = if list.is_empty() {
+        Vec::new()
+    } else {
+        list.split(',').map(size).collect::<Result<_, _>>()?
+    };
+    Ok((sizes, after))
 }
 
 /// Splits off a string in single or double quotes, without escapes.

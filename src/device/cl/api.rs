@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// Something of OpenCL's.
+/// A handle of OpenCL.
 pub(super) type Handle = *mut c_void;
 /// The status that most functions return: 0, or an error code.
 type Status = i32;
@@ -163,7 +163,7 @@ pub(super) fn named(status: Status) -> String {
             .and_then(|i| FAILURES.get(i))
             .or_else(|| below(-30).and_then(|i| MISUSE.get(i))),
     };
-    format!("{} ({status})", name.unwrap_or(&"an error of the driver's own"))
+    format!("{} ({status})", name.unwrap_or(&"vendor-specific error"))
 }
 
 /// The error of an operation.
@@ -176,14 +176,14 @@ pub(super) fn check(what: &str, status: Status) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(failed(what, status)) }
 }
 
-/// Something to be released.
+/// A handle that is released when dropped.
 pub(in crate::device) struct Owned {
     pub handle: Handle,
     release: unsafe extern "C" fn(Handle) -> Status,
 }
 
 // SAFETY: things of OpenCL belong to no thread, and its functions may be called from any; only the
-// arguments of a kernel may not be set by two at once, which is for its owner to see to.
+// arguments of a kernel may not be set by two at once: `ClKernel` has a lock.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
@@ -197,7 +197,7 @@ impl Owned {
     ) -> Result<Owned> {
         check(what, status)?;
         if handle.is_null() {
-            Err(Error::Device(format!("OpenCL: {what}: nothing came of it")))
+            Err(Error::Device(format!("OpenCL: {what}: the driver returned no handle")))
         } else {
             Ok(Owned { handle, release })
         }

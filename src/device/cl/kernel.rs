@@ -3,10 +3,10 @@
 use super::api::{Owned, answer, check, numbers, text};
 use super::memory::ClMemory;
 use super::{ClContext, api};
-use crate::device::backend::Executable;
-use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::module::{KernelInfo, LoadedModule, first_lines};
-use crate::disk_cache::{self, save_failed_source};
+use crate::device::backend::{Executable, lock};
+use crate::device::buffer::MemoryRef;
+use crate::device::module::{KernelInfo, LoadedModule, first_lines, rejected};
+use crate::disk_cache;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
 use std::ffi::CString;
@@ -42,21 +42,15 @@ impl LoadedModule for ClModule {
         let kernel = unsafe {
             (shared.api.clCreateKernel)(self.program.handle, entry.as_ptr(), &mut status)
         };
-        let kernel = Owned::new(
-            "taking a kernel from its program",
-            (kernel, status),
-            shared.api.clReleaseKernel,
-        )?;
+        let kernel = Owned::new("creating a kernel", (kernel, status), shared.api.clReleaseKernel)?;
         let threads: usize = program.launch.local.iter().product();
         let most = shared.most_threads(&kernel)?;
         if threads > most {
-            let msg = format!(
-                "kernel {}: it has {threads} threads in a workgroup, and {} runs {most} of it",
-                program.name, shared.label
+            let why = format!(
+                "a workgroup has {threads} threads, and {} runs it with {most} at most",
+                shared.label
             );
-            let dir = disk_cache::global().dir();
-            let source_at = save_failed_source(source, &program.name, ".cl", dir);
-            return Err(Error::Compile { msg, source_at });
+            return Err(rejected(disk_cache::global(), &program.name, source, ".cl", &why));
         }
         Ok(Arc::new(ClKernel {
             shared: shared.clone(),
@@ -84,16 +78,9 @@ impl ClContext {
         };
         let program = Owned::new("reading a source", (program, status), self.api.clReleaseProgram)?;
         self.finish(&program).map_err(|status| {
-            let msg = format!(
-                "kernel {name}: {}: {}\n{}",
-                self.label,
-                api::named(status),
-                first_lines(&self.log(&program))
-            );
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(source, name, ".cl", disk_cache::global().dir()),
-            }
+            let log = first_lines(&self.log(&program));
+            let why = format!("{}: {}\n{log}", self.label, api::named(status));
+            rejected(disk_cache::global(), name, source, ".cl", &why)
         })?;
         Ok(program)
     }
@@ -122,7 +109,7 @@ impl ClContext {
         Ok(program)
     }
 
-    /// Compiles and links.
+    /// Compiles and links a program.
     fn finish(&self, program: &Owned) -> std::result::Result<(), i32> {
         let options = CString::new(self.options.as_str()).unwrap_or_default();
         // SAFETY: program and device are alive, the options end in a null byte, and there is no
@@ -187,7 +174,7 @@ impl ClContext {
         };
         check("asking for a binary", status)?;
         if binary.is_empty() {
-            Err(Error::Device("OpenCL: a binary without a byte".into()))
+            Err(Error::Device("OpenCL: the driver returned an empty binary".into()))
         } else {
             Ok(binary)
         }
@@ -241,40 +228,36 @@ impl ClContext {
 }
 
 impl ClKernel {
-    /// Launches the kernel. Returns the event of the launch if the caller waits for it.
-    fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
-        let shared = &self.shared;
-        let misfit =
-            |what: &str| Error::Device(format!("kernel {} on {}: {what}", self.name, shared.name));
+    fn misfit(&self, what: &str) -> Error {
+        Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
+    }
+
+    /// Sets the memory and the element offset of each argument.
+    fn set_args(&self, kernel: &Owned, args: &[MemoryRef]) -> Result<()> {
         if args.len() != self.widths.len() {
-            return Err(misfit(&format!("{} arguments for {}", args.len(), self.widths.len())));
+            return Err(self.misfit(&format!(
+                "{} arguments for {}",
+                args.len(),
+                self.widths.len()
+            )));
         }
-        let kernel = self.kernel.lock().unwrap_or_else(|e| e.into_inner());
         let set = |at: usize, bytes: &[u8]| {
+            let (length, start) = (bytes.len(), bytes.as_ptr().cast());
             // SAFETY: the kernel is alive and locked, and the value has the passed length; it is
             // copied.
-            let status = unsafe {
-                (shared.api.clSetKernelArg)(
-                    kernel.handle,
-                    at as u32,
-                    bytes.len(),
-                    bytes.as_ptr().cast(),
-                )
-            };
-            if status == 0 {
-                Ok(())
-            } else {
-                Err(misfit(&format!("argument {at}: {}", api::named(status))))
+            match unsafe {
+                (self.shared.api.clSetKernelArg)(kernel.handle, at as u32, length, start)
+            } {
+                0 => Ok(()),
+                status => Err(self.misfit(&format!("argument {at}: {}", api::named(status)))),
             }
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
-            let Memory::Remote(r) = place.memory else {
-                return Err(misfit("it was given memory of another device"));
-            };
-            let memory = r.as_any().downcast_ref::<ClMemory>().and_then(|m| m.handle(shared));
-            let memory = memory.ok_or_else(|| misfit("it was given memory of another device"))?;
+            let memory = place.remote::<ClMemory>().and_then(|m| m.handle(&self.shared));
+            let memory =
+                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
             if place.offset % width != 0 {
-                return Err(misfit(&format!(
+                return Err(self.misfit(&format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
                     place.offset
                 )));
@@ -282,6 +265,14 @@ impl ClKernel {
             set(slot, &(memory as usize).to_ne_bytes())?;
             set(args.len() + slot, &((place.offset / width) as u64).to_ne_bytes())?;
         }
+        Ok(())
+    }
+
+    /// Launches the kernel. Returns the event of the launch if the caller waits for it.
+    fn start(&self, args: &[MemoryRef], launch: &Launch, wait: bool) -> Result<Option<Owned>> {
+        let shared = &self.shared;
+        let kernel = lock(&self.kernel);
+        self.set_args(&kernel, args)?;
         let global: [usize; 3] = std::array::from_fn(|i| launch.grid[i] * launch.local[i]);
         let mut event = null_mut();
         let wanted = if wait { &raw mut event } else { null_mut() };
@@ -303,7 +294,7 @@ impl ClKernel {
             )
         };
         if status != 0 {
-            return Err(misfit(&format!(
+            return Err(self.misfit(&format!(
                 "a grid of {:?} workgroups of {:?}: {}",
                 launch.grid,
                 launch.local,
@@ -326,11 +317,10 @@ impl Executable for ClKernel {
     }
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if self.shared.timed {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the
-        // launch.
+        // The queue measures no times, so this is wall-clock time on an empty queue.
         self.shared.finish_all()?;
         let start = Instant::now();
         let event = self.start(args, launch, true)?;

@@ -1,81 +1,27 @@
-//! Memory of an OpenCL device. A freed block is reused by the next buffer of its size: the queue is
-//! in order, so that pending work on the block runs first.
+//! Memory of an OpenCL device: blocks of a [`Pool`](crate::device::allocator::Pool), and copies.
 
 use super::api::{Owned, check};
 use super::{ClContext, api};
-use crate::device::allocator::{Blocks, provide};
+use crate::device::allocator::{PooledBlock, check_range};
 use crate::device::buffer::Remote;
-use crate::device::memory::class;
 use crate::error::{Error, Result};
-use std::any::Any;
+use std::ops::Range;
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Bytes of free blocks at most; less on a device with less than four times that.
-const KEEP: usize = 1 << 30;
-
-/// The blocks of a device.
-pub(super) struct ClPool {
-    blocks: Mutex<Blocks<Owned>>,
-    limit: usize,
-}
-
-impl ClPool {
-    /// For a device with so much memory.
-    pub fn new(limit: usize) -> ClPool {
-        ClPool { blocks: Mutex::default(), limit }
-    }
-    fn blocks(&self) -> MutexGuard<'_, Blocks<Owned>> {
-        // Only numbers and queues change under the lock, none of it by code that panics midway.
-        self.blocks.lock().unwrap_or_else(|e| e.into_inner())
-    }
-    /// Bytes of blocks, in use and free.
-    pub fn held(&self) -> usize {
-        self.blocks().held
-    }
-    /// Bytes that it may have at most.
-    pub fn limit(&self) -> usize {
-        self.limit
-    }
-    /// Bytes of blocks in use, and of free blocks.
-    #[cfg(test)]
-    pub fn bytes(&self) -> (usize, usize) {
-        let blocks = self.blocks();
-        (blocks.held - blocks.cached, blocks.cached)
-    }
-}
+use std::sync::Arc;
 
 /// Memory of one buffer.
 pub(super) struct ClMemory {
     shared: Arc<ClContext>,
-    /// Taken out when it is dropped.
-    block: Option<Owned>,
-    /// Bytes as requested, and of the block.
-    len: usize,
-    size: usize,
+    block: PooledBlock<Owned>,
 }
 
 /// Allocates memory. Free blocks are evicted before it fails.
 pub(super) fn allocate(shared: &Arc<ClContext>, len: usize) -> Result<ClMemory> {
-    let pool = &shared.pool;
-    let full =
-        || Error::OutOfMemory { device: shared.name.clone(), asked: len, held: pool.blocks().held };
-    if len > pool.limit {
-        return Err(full());
-    }
-    let size = class(len.max(1));
-    let memory = |block| ClMemory { shared: shared.clone(), block: Some(block), len, size };
-    provide(&pool.blocks, size, pool.limit, || fresh(shared, size)).map(memory).map_err(|status| {
-        match status {
-            Some(status) if !api::OUT_OF_MEMORY.contains(&status) => {
-                api::failed("allocating memory", status)
-            }
-            _ => full(),
-        }
-    })
+    let block = shared.pool.allocate(len, |size| fresh(shared, size))?;
+    Ok(ClMemory { shared: shared.clone(), block })
 }
 
-fn fresh(shared: &ClContext, size: usize) -> std::result::Result<Owned, i32> {
+fn fresh(shared: &ClContext, size: usize) -> Result<Owned, Option<Error>> {
     let mut status = 0;
     // SAFETY: the context is alive, and no host memory is passed.
     let handle = unsafe {
@@ -88,43 +34,24 @@ fn fresh(shared: &ClContext, size: usize) -> std::result::Result<Owned, i32> {
         )
     };
     Owned::new("allocating memory", (handle, status), shared.api.clReleaseMemObject)
-        .map_err(|_| status)
-}
-
-impl Drop for ClMemory {
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            let pool = &self.shared.pool;
-            let spare = pool.blocks().keep(block, self.size, KEEP.min(pool.limit / 4));
-            drop(spare);
-        }
-    }
+        .map_err(|e| (!api::OUT_OF_MEMORY.contains(&status)).then_some(e))
 }
 
 impl ClMemory {
     /// The memory itself, for a kernel of the same device.
     pub fn handle(&self, shared: &Arc<ClContext>) -> Option<api::Handle> {
-        Arc::ptr_eq(&self.shared, shared).then(|| self.whole())
-    }
-    fn whole(&self) -> api::Handle {
-        self.block.as_ref().map_or(null_mut(), |b| b.handle)
-    }
-    fn inside(&self, offset: usize, bytes: usize) {
-        assert!(
-            offset.checked_add(bytes).is_some_and(|end| end <= self.len),
-            "{bytes} bytes from {offset} on leave a buffer of {}",
-            self.len
-        );
+        Arc::ptr_eq(&self.shared, shared).then_some(self.block.handle)
     }
 }
 
 impl Remote for ClMemory {
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
-        self.inside(offset, out.len());
+        check_range(&(offset..offset + out.len()), self.block.len());
         if out.is_empty() {
             return Ok(());
         }
-        let (queue, memory, at) = (self.shared.queue.handle, self.whole(), out.as_mut_ptr().cast());
+        let (queue, memory, at) =
+            (self.shared.queue.handle, self.block.handle, out.as_mut_ptr().cast());
         // SAFETY: the bytes are inside the memory and inside `out`, which is ours until the call
         // returns, and then it is filled.
         let status = unsafe {
@@ -143,11 +70,12 @@ impl Remote for ClMemory {
         check("reading memory, or a kernel before it", status)
     }
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.inside(offset, bytes.len());
+        check_range(&(offset..offset + bytes.len()), self.block.len());
         if bytes.is_empty() {
             return Ok(());
         }
-        let (queue, memory, at) = (self.shared.queue.handle, self.whole(), bytes.as_ptr().cast());
+        let (queue, memory, at) =
+            (self.shared.queue.handle, self.block.handle, bytes.as_ptr().cast());
         // SAFETY: the bytes are inside the memory, and those of the host are read before the call
         // returns.
         let status = unsafe {
@@ -165,23 +93,18 @@ impl Remote for ClMemory {
         };
         check("writing memory, or a kernel before it", status)
     }
-    fn copy_from(
-        &self,
-        offset: usize,
-        from: &dyn Remote,
-        from_offset: usize,
-        bytes: usize,
-    ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<ClMemory>() else { return Ok(false) };
+    fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool> {
+        let Some(from) = from.downcast::<ClMemory>() else { return Ok(false) };
         let Some(source) = from.handle(&self.shared) else { return Ok(false) };
-        // Parts of one block might overlap.
-        if source == self.whole() {
+        // Ranges of one block might overlap.
+        if source == self.block.handle {
             return Ok(false);
         }
-        self.inside(offset, bytes);
-        from.inside(from_offset, bytes);
+        let bytes = to.len();
+        check_range(&to, self.block.len());
+        check_range(&(from_offset..from_offset + bytes), from.block.len());
         if bytes > 0 {
-            let (queue, target) = (self.shared.queue.handle, self.whole());
+            let (queue, target) = (self.shared.queue.handle, self.block.handle);
             // SAFETY: the bytes are inside both memories, which are of the queue's context and
             // different ones.
             let status = unsafe {
@@ -190,7 +113,7 @@ impl Remote for ClMemory {
                     source,
                     target,
                     from_offset,
-                    offset,
+                    to.start,
                     bytes,
                     0,
                     null(),
@@ -201,8 +124,5 @@ impl Remote for ClMemory {
             self.shared.flush()?;
         }
         Ok(true)
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

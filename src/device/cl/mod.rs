@@ -10,8 +10,8 @@ mod kernel;
 mod memory;
 
 use self::api::{Api, Handle, Owned, check, numbers, text};
-use self::memory::ClPool;
-use super::backend::{Backend, Purpose};
+use super::allocator::Pool;
+use super::backend::{Backend, Purpose, SystemMemory, no_such_device, numbered_name};
 use super::buffer::Memory;
 use super::module::{Batching, CompiledModule, LoadedModule, ModuleCompiler};
 use crate::disk_cache::CacheKey;
@@ -48,7 +48,7 @@ struct ClContext {
     context: Owned,
     /// True if each launch is waited for and timed.
     timed: bool,
-    pool: ClPool,
+    pool: Arc<Pool<Owned>>,
 }
 
 /// A device of some driver, for the life of the process.
@@ -65,7 +65,7 @@ fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
     let mut list = Vec::new();
     for kinds in [api::DEVICE_TYPE_GPU, api::DEVICE_TYPE_ACCELERATOR, api::DEVICE_TYPE_CPU] {
         for platform in &platforms {
-            // A driver that does not work is no reason to do without the others.
+            // A driver that fails does not hide the devices of the others.
             for device in api.devices(*platform, kinds).unwrap_or_default() {
                 let says = |what| {
                     api.of_device(device, what).is_ok_and(|b| numbers(&b, 4).first() == Some(&1))
@@ -100,124 +100,128 @@ impl Cl {
     pub fn open(index: usize) -> Result<Cl> {
         let api = Api::find()?;
         let list = found(api)?;
-        let Some(&(platform, device)) = list.get(index) else {
-            let last = if list.len() == 1 {
-                "CL".to_string()
-            } else {
-                format!("CL to CL:{}", list.len() - 1)
-            };
-            return Err(Error::Device(format!(
-                "there is no CL:{index}: OpenCL has {} here, {last}",
-                counted(list.len(), "device")
-            )));
-        };
-        let said = |what| Ok::<_, Error>(text(&api.of_device(device, what)?));
-        let platform = [api::PLATFORM_NAME, api::PLATFORM_VERSION]
-            .map(|what| api.of_platform(platform, what).map(|b| text(&b)));
-        let [platform, version] = platform;
-        let (platform, version, name, driver) =
-            (platform?, version?, said(api::DEVICE_NAME)?, said(api::DRIVER_VERSION)?);
-        let number = |what, width| {
-            Ok::<_, Error>(
-                numbers(&api.of_device(device, what)?, width).first().copied().unwrap_or(0),
-            )
-        };
-        let config = number(api::DEVICE_SINGLE_FP_CONFIG, 8)?;
+        let &(platform, device) =
+            list.get(index).ok_or_else(|| no_such_device("CL", index, "OpenCL", list.len()))?;
+        let properties = Properties { api, device };
+        let of_platform = |what| api.of_platform(platform, what).map(|b| text(&b));
+        let (platform, version) =
+            (of_platform(api::PLATFORM_NAME)?, of_platform(api::PLATFORM_VERSION)?);
+        let model = properties.text(api::DEVICE_NAME)?;
+        let driver = properties.text(api::DRIVER_VERSION)?;
+        let config = properties.number(api::DEVICE_SINGLE_FP_CONFIG, 8)?;
         // No option lets a compiler change a value. The language version is explicit, because the
         // default differs by driver.
         let mut options = "-cl-std=CL1.2".to_string();
         if config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0 {
             options += " -cl-fp32-correctly-rounded-divide-sqrt";
         }
-        let doubles = said(api::DEVICE_EXTENSIONS)?.split_whitespace().any(|e| e == "cl_khr_fp64");
-        let sizes =
-            numbers(&api.of_device(device, api::DEVICE_MAX_WORK_ITEM_SIZES)?, size_of::<usize>());
-        let dim = |i: usize| sizes.get(i).map_or(1, |n| *n as usize);
-        let common = if doubles { Target::opencl() } else { Target::opencl().without_f64() };
-        let kind = number(api::DEVICE_TYPE, 8)?;
-        let target = Target {
-            machine: Machine {
-                saturating_threads: if kind & api::DEVICE_TYPE_CPU != 0 {
-                    0
-                } else {
-                    common.machine.saturating_threads
-                },
-                ..common.machine
-            },
-            local_max: common
-                .local_max
-                .min(number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())? as usize),
-            local_dims: [dim(0), dim(1), dim(2)],
-            shared_bytes: number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
-            // Sizes are rounded up by an eighth at the most.
-            buffer_bytes: number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
-            grid_max: if number(api::DEVICE_ADDRESS_BITS, 4)? < 64 {
-                [u32::MAX as usize; 3]
-            } else {
-                common.grid_max
-            },
-            ..common
-        };
         let timed = env::config()?.times_kernels();
-        let mut status = 0;
-        // SAFETY: the device is alive; there are no properties and no callback; the status is a
-        // local number.
-        let context =
-            unsafe { (api.clCreateContext)(null(), 1, &device, null(), null_mut(), &mut status) };
-        let context = Owned::new("opening a device", (context, status), api.clReleaseContext)?;
-        let properties = if timed { api::QUEUE_PROFILING_ENABLE } else { 0 };
-        // SAFETY: the context is of this device.
-        let queue =
-            unsafe { (api.clCreateCommandQueue)(context.handle, device, properties, &mut status) };
-        let queue = Owned::new("making a queue", (queue, status), api.clReleaseCommandQueue)?;
-        let gaps: Vec<&str> = [
-            (doubles, "no f64"),
+        let (context, queue) = open_queue(api, device, timed)?;
+        let mut label = format!("{model} by {platform}, driver {driver}");
+        for (has, gap) in [
+            (properties.has_f64()?, "no f64"),
             (config & api::FP_DENORM != 0, "flushes subnormals"),
             (
                 config & api::FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
-                "rounds divisions and roots of f32 its own way",
+                "f32 division and square root are not correctly rounded",
             ),
-        ]
-        .iter()
-        .filter_map(|(has, without)| (!has).then_some(*without))
-        .collect();
-        let gaps = gaps.iter().map(|g| format!(", {g}")).collect::<String>();
-        let which = if list.len() > 1 {
-            format!(", {} of {} devices", index + 1, list.len())
-        } else {
-            String::new()
-        };
+        ] {
+            if !has {
+                label += &format!(", {gap}");
+            }
+        }
+        if list.len() > 1 {
+            label += &format!(", {} of {} devices", index + 1, list.len());
+        }
+        let name = numbered_name("CL", index);
+        let bytes = properties.number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize;
         let shared = ClContext {
             api,
-            name: if index == 0 { "CL".into() } else { format!("CL:{index}") },
-            label: format!("{name} by {platform}, driver {driver}{gaps}{which}"),
-            identity: [platform, version, name, driver, options.clone()].join("\0"),
+            pool: Pool::new(&name, bytes, Some(bytes)),
+            name,
+            label,
+            identity: [platform, version, model, driver, options.clone()].join("\0"),
             options,
             device: Device(device),
             queue,
             context,
             timed,
-            pool: ClPool::new(number(api::DEVICE_GLOBAL_MEM_SIZE, 8)? as usize),
         };
-        Ok(Cl { shared: Arc::new(shared), renderer: OpenCl::with(target) })
+        Ok(Cl { shared: Arc::new(shared), renderer: OpenCl::with(properties.target()?) })
     }
 }
 
-fn counted(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+/// Properties of a device, as its driver reports them.
+struct Properties {
+    api: &'static Api,
+    device: Handle,
+}
+
+impl Properties {
+    fn text(&self, what: u32) -> Result<String> {
+        Ok(text(&self.api.of_device(self.device, what)?))
+    }
+
+    /// The first number of a property whose numbers have `width` bytes.
+    fn number(&self, what: u32, width: usize) -> Result<u64> {
+        let bytes = self.api.of_device(self.device, what)?;
+        Ok(numbers(&bytes, width).first().copied().unwrap_or(0))
+    }
+
+    fn has_f64(&self) -> Result<bool> {
+        let extensions = self.text(api::DEVICE_EXTENSIONS)?;
+        Ok(extensions.split_whitespace().any(|e| e == "cl_khr_fp64"))
+    }
+
+    fn target(&self) -> Result<Target> {
+        let common =
+            if self.has_f64()? { Target::opencl() } else { Target::opencl().without_f64() };
+        let sizes = self.api.of_device(self.device, api::DEVICE_MAX_WORK_ITEM_SIZES)?;
+        let sizes = numbers(&sizes, size_of::<usize>());
+        let is_cpu = self.number(api::DEVICE_TYPE, 8)? & api::DEVICE_TYPE_CPU != 0;
+        let saturating_threads = if is_cpu { 0 } else { common.machine.saturating_threads };
+        let local_max = self.number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())?;
+        let is_64_bit = self.number(api::DEVICE_ADDRESS_BITS, 4)? >= 64;
+        Ok(Target {
+            machine: Machine { saturating_threads, ..common.machine },
+            local_max: common.local_max.min(local_max as usize),
+            local_dims: [0, 1, 2].map(|i| sizes.get(i).map_or(1, |n| *n as usize)),
+            shared_bytes: self.number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
+            // Sizes are rounded up by an eighth at most.
+            buffer_bytes: self.number(api::DEVICE_MAX_MEM_ALLOC_SIZE, 8)? as usize / 9 * 8,
+            grid_max: if is_64_bit { common.grid_max } else { [u32::MAX as usize; 3] },
+            ..common
+        })
+    }
+}
+
+/// Opens a context of a device with its queue, which measures the time of launches if asked to.
+fn open_queue(api: &Api, device: Handle, timed: bool) -> Result<(Owned, Owned)> {
+    let mut status = 0;
+    // SAFETY: the device is alive; there are no properties and no callback; the status is a local
+    // number.
+    let context =
+        unsafe { (api.clCreateContext)(null(), 1, &device, null(), null_mut(), &mut status) };
+    let context = Owned::new("opening a device", (context, status), api.clReleaseContext)?;
+    let properties = if timed { api::QUEUE_PROFILING_ENABLE } else { 0 };
+    // SAFETY: the context is of this device.
+    let queue =
+        unsafe { (api.clCreateCommandQueue)(context.handle, device, properties, &mut status) };
+    let queue = Owned::new("creating a queue", (queue, status), api.clReleaseCommandQueue)?;
+    Ok((context, queue))
 }
 
 impl ClContext {
     /// Waits for all launches and copies.
     fn finish_all(&self) -> Result<()> {
         // SAFETY: the queue is alive.
-        check("waiting", unsafe { (self.api.clFinish)(self.queue.handle) })
+        check("waiting for the queue", unsafe { (self.api.clFinish)(self.queue.handle) })
     }
 
     /// Submits the queued commands.
     fn flush(&self) -> Result<()> {
         // SAFETY: the queue is alive.
-        check("starting work", unsafe { (self.api.clFlush)(self.queue.handle) })
+        check("submitting commands", unsafe { (self.api.clFlush)(self.queue.handle) })
     }
 }
 
@@ -234,11 +238,8 @@ impl Backend for Cl {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         Some(self)
     }
-    fn held(&self) -> usize {
-        self.shared.pool.held()
-    }
-    fn limit(&self) -> Option<usize> {
-        Some(self.shared.pool.limit())
+    fn memory(&self) -> SystemMemory {
+        self.shared.pool.memory()
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish_all()

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Something of the driver's: a context, a stream, an event, a module, a function, a pool.
+/// A handle of the driver: a context, a stream, an event, a module, a function, a pool.
 pub(super) type Handle = *mut c_void;
 /// An address in the memory of a GPU.
 pub(super) type Address = u64;
@@ -94,7 +94,7 @@ pub(super) mod number {
     pub const READ_WRITE: c_int = 3;
     /// Codes with which the driver rejects a module of an incompatible compiler.
     pub const MISFIT: [c_int; 4] = [200, 209, 218, 222];
-    /// After one of these nothing works in the process any more.
+    /// Codes after which the context of the process is unusable.
     pub const FATAL: [c_int; 14] =
         [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
 }
@@ -116,7 +116,7 @@ impl Driver {
             .ok_or("there is no libcuda.so.1, which comes with the driver of an NVIDIA GPU")?;
         let too_old = |why: String| {
             format!(
-                "the NVIDIA driver is too old: {why}\n11.4 is the oldest CUDA that will do; \
+                "the NVIDIA driver is too old: {why}\nCUDA 11.4 or newer is needed; \
                  update the driver"
             )
         };

@@ -2,11 +2,12 @@
 
 use super::driver::{Driver, Handle, number};
 use super::memory::Staging;
+use crate::device::backend::{lock, no_such_device, numbered_name};
 use crate::error::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of freed memory that the driver caches for the next allocations; more is released when the
 /// stream is synchronized.
@@ -25,11 +26,11 @@ pub(super) struct Gpu {
     /// Bytes that buffers hold.
     pub held: AtomicUsize,
     pub staging: Mutex<Option<Staging>>,
-    /// A point that other GPUs wait for.
+    /// The event that other GPUs wait for.
     pub mark: Event,
     /// The kernel that was launched last, which an asynchronous error names.
     last: Mutex<Arc<str>>,
-    /// Why nothing works here any more.
+    /// The fatal error after which every call fails.
     lost: OnceLock<String>,
     /// Two events around a kernel, for its time.
     timer: Mutex<Option<[Event; 2]>>,
@@ -40,20 +41,16 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// A point in a stream. It lives as long as the process.
+/// An event of a stream. It lives as long as the process.
 #[derive(Clone, Copy)]
 pub(super) struct Event(pub Handle);
 // SAFETY: the handle is the driver's, which lets every thread use it.
 unsafe impl Send for Event {}
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Gpu {
     /// Opens the GPU of a number.
     pub fn open(driver: &'static Driver, index: usize) -> Result<Gpu> {
-        let name = if index == 0 { "CUDA".to_string() } else { format!("CUDA:{index}") };
+        let name = numbered_name("CUDA", index);
         let fail = |what: &str, code: c_int| {
             Error::Device(format!("{name}: {what}: {}", driver.explain(code)))
         };
@@ -61,10 +58,7 @@ impl Gpu {
         // SAFETY: writes one number. Where that fails it stays 0.
         unsafe { (driver.cuDeviceGetCount)(&mut count) };
         if index >= count as usize {
-            return Err(Error::Device(format!(
-                "there is no {name}: the number of NVIDIA GPUs here is {count}, and the first is \
-                 CUDA:0"
-            )));
+            return Err(no_such_device("CUDA", index, "the NVIDIA driver", count as usize));
         }
         let (mut number, mut context) = (0, null_mut());
         // SAFETY: each call writes one value; the index is of an existing GPU.
@@ -93,28 +87,34 @@ impl Gpu {
         };
         let mut stream = null_mut();
         // SAFETY: writes one handle.
-        gpu.call("a stream", |d| unsafe {
+        gpu.call("creating a stream", |d| unsafe {
             (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING)
         })?;
         gpu.stream = stream;
         gpu.mark = gpu.event(number::EVENT_DISABLE_TIMING)?;
-        if gpu.attribute(number::POOLS_SUPPORTED) == 1 {
-            let (mut pool, mut keep) = (null_mut(), KEEP);
-            // SAFETY: the first call writes one handle, the second reads one number of 64 bits,
-            // which this attribute is.
-            gpu.call("the pool of memory", |d| unsafe {
-                match (d.cuDeviceGetDefaultMemPool)(&mut pool, gpu.number) {
-                    0 => (d.cuMemPoolSetAttribute)(
-                        pool,
-                        number::RELEASE_THRESHOLD,
-                        (&raw mut keep).cast::<c_void>(),
-                    ),
-                    code => code,
-                }
-            })?;
-            gpu.pool = Some(pool);
-        }
+        gpu.pool = gpu.memory_pool()?;
         Ok(gpu)
+    }
+
+    /// The driver's memory pool, set to cache [`KEEP`] bytes; `None` if the GPU has none.
+    fn memory_pool(&self) -> Result<Option<Handle>> {
+        if self.attribute(number::POOLS_SUPPORTED) != 1 {
+            return Ok(None);
+        }
+        let (mut pool, mut keep) = (null_mut(), KEEP);
+        // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which
+        // this attribute is.
+        self.call("the memory pool", |d| unsafe {
+            match (d.cuDeviceGetDefaultMemPool)(&mut pool, self.number) {
+                0 => (d.cuMemPoolSetAttribute)(
+                    pool,
+                    number::RELEASE_THRESHOLD,
+                    (&raw mut keep).cast::<c_void>(),
+                ),
+                code => code,
+            }
+        })?;
+        Ok(Some(pool))
     }
 
     /// An attribute of the GPU; 0 if the driver does not know it.
@@ -200,7 +200,7 @@ impl Gpu {
         self.call("waiting", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
     }
 
-    /// A new point of the stream, not yet set.
+    /// Creates an event, not yet recorded.
     pub fn event(&self, flags: u32) -> Result<Event> {
         let mut event = null_mut();
         // SAFETY: writes one handle.

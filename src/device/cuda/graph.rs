@@ -1,5 +1,5 @@
-//! Kernels that are started together: one launch of the driver for all. Those that do not depend on
-//! each other may run at the same time.
+//! Graph launches: kernels that the driver launches as one unit. Kernels that do not depend on each
+//! other may run concurrently.
 
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
@@ -86,7 +86,7 @@ impl CudaGraph {
         let gpu = self.gpu.clone();
         let mut graph = null_mut();
         // SAFETY: writes one handle; the flags have to be 0.
-        gpu.call("a graph", |d| unsafe { (d.cuGraphCreate)(&mut graph, 0) })?;
+        gpu.call("creating a graph", |d| unsafe { (d.cuGraphCreate)(&mut graph, 0) })?;
         self.graph = graph;
         for i in 0..self.nodes.len() {
             let after: Vec<Handle> =
@@ -102,13 +102,13 @@ impl CudaGraph {
                 let add = |d: &super::driver::Driver| unsafe {
                     (d.cuGraphAddKernelNode)(&mut handle, graph, after.as_ptr(), after.len(), node)
                 };
-                gpu.call("a kernel of a graph", add)
+                gpu.call("adding a kernel to a graph", add)
             })?;
             node.handle = handle;
         }
         let mut ready = null_mut();
         // SAFETY: writes one handle; no flag is set.
-        gpu.call("a graph made ready", |d| unsafe {
+        gpu.call("instantiating a graph", |d| unsafe {
             (d.cuGraphInstantiateWithFlags)(&mut ready, graph, 0)
         })?;
         (self.ready, self.addresses) = (ready, addresses.to_vec());
@@ -125,7 +125,7 @@ fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bo
 }
 
 fn kernel_of(executable: &dyn Executable) -> Option<&CudaKernel> {
-    executable.as_any()?.downcast_ref::<CudaKernel>()
+    executable.downcast()
 }
 
 fn own(executable: &dyn Executable) -> Result<&CudaKernel> {
@@ -178,7 +178,7 @@ impl Graph for CudaGraph {
                 let set = |d: &super::driver::Driver| unsafe {
                     (d.cuGraphExecKernelNodeSetParams)(self.ready, node.handle, params)
                 };
-                gpu.call("the memory of a graph", set)
+                gpu.call("updating a graph", set)
             })?;
             node.launch = now;
         }
@@ -186,7 +186,7 @@ impl Graph for CudaGraph {
         gpu.note(&self.name);
         // SAFETY: both are alive; the caller of the launch keeps the buffers, and frees are ordered
         // by the stream.
-        gpu.call("the start of a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })
+        gpu.call("launching a graph", |d| unsafe { (d.cuGraphLaunch)(self.ready, gpu.stream) })
     }
 }
 

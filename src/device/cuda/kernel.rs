@@ -5,7 +5,7 @@ use super::gpu::Gpu;
 use super::memory::CudaMemory;
 use super::nvrtc::Nvrtc;
 use crate::device::backend::{Executable, Purpose};
-use crate::device::buffer::{Memory, MemoryRef};
+use crate::device::buffer::MemoryRef;
 use crate::device::module::{
     Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler,
 };
@@ -73,7 +73,7 @@ impl ModuleCompiler for Builder {
                         nvrtc.version
                     );
                 }
-                Err(Error::Compile { msg, source_at: None })
+                Err(Error::compile(msg))
             }
         }
     }
@@ -148,12 +148,9 @@ pub(super) struct CudaKernel {
 
 /// The addresses of memory, which must be of this GPU.
 pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Address>> {
-    let address = |p: &MemoryRef| match p.memory {
-        Memory::Remote(r) => {
-            let own = r.as_any().downcast_ref::<CudaMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
-            own.map(|m| m.address + p.offset as Address)
-        }
-        _ => None,
+    let address = |p: &MemoryRef| {
+        let own = p.remote::<CudaMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
+        own.map(|m| m.address + p.offset as Address)
     };
     let found: Option<Vec<Address>> = args.iter().map(address).collect();
     found.ok_or_else(|| {
@@ -177,7 +174,7 @@ impl CudaKernel {
             return Ok(self.function.handle);
         }
         let variant = self.unaligned.get_or_init(compile).as_ref().map_err(Clone::clone)?;
-        let kernel = variant.as_any().and_then(|k| k.downcast_ref::<CudaKernel>());
+        let kernel = variant.downcast::<CudaKernel>();
         Ok(kernel.expect("a variant is compiled by the same backend").function.handle)
     }
 
@@ -222,7 +219,7 @@ impl Executable for CudaKernel {
     /// Does not wait, and returns zero, unless kernels are timed.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.timed(args, launch) };
         }
         let (function, mut addresses) = self.prepare(args)?;
@@ -231,8 +228,5 @@ impl Executable for CudaKernel {
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let (function, mut addresses) = self.prepare(args)?;
         self.gpu.timed(|| self.start(function, &mut addresses, launch))
-    }
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
-        Some(self)
     }
 }

@@ -5,11 +5,13 @@
 //! host copies the other.
 
 use super::driver::{Address, Driver, PoolAccess, number};
-use super::gpu::{Event, Gpu, lock};
+use super::gpu::{Event, Gpu};
+use crate::device::allocator::check_range;
+use crate::device::backend::lock;
 use crate::device::buffer::Remote;
 use crate::error::{Error, Result};
-use std::any::Any;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -70,11 +72,7 @@ impl CudaMemory {
 
     /// The address of some bytes, which have to be inside.
     fn at(&self, offset: usize, bytes: usize) -> Address {
-        assert!(
-            offset.checked_add(bytes).is_some_and(|end| end <= self.len),
-            "{bytes} bytes at {offset} leave a buffer of {}",
-            self.len
-        );
+        check_range(&(offset..offset + bytes), self.len);
         self.address + offset as Address
     }
 }
@@ -186,15 +184,10 @@ impl Remote for CudaMemory {
         })
     }
 
-    fn copy_from(
-        &self,
-        offset: usize,
-        from: &dyn Remote,
-        from_offset: usize,
-        bytes: usize,
-    ) -> Result<bool> {
-        let Some(from) = from.as_any().downcast_ref::<CudaMemory>() else { return Ok(false) };
-        let (to, start) = (self.at(offset, bytes), from.at(from_offset, bytes));
+    fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool> {
+        let Some(from) = from.downcast::<CudaMemory>() else { return Ok(false) };
+        let bytes = to.len();
+        let (to, start) = (self.at(to.start, bytes), from.at(from_offset, bytes));
         let (gpu, other) = (&self.gpu, &from.gpu);
         if Arc::ptr_eq(gpu, other) {
             // SAFETY: both places are inside their buffers.
@@ -224,17 +217,13 @@ impl Remote for CudaMemory {
         wait(other, gpu)?;
         Ok(true)
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 /// Lets a GPU read the memory of another. `false` if they have no direct path.
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.
-    gpu.call("the way between GPUs", |d| unsafe {
+    gpu.call("peer access", |d| unsafe {
         (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number)
     })?;
     let Some(pool) = other.pool.filter(|_| can == 1) else { return Ok(false) };
@@ -244,6 +233,6 @@ fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
         flags: number::READ_WRITE,
     };
     // SAFETY: reads the one struct; giving access twice is no error.
-    other.call("the way between GPUs", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
+    other.call("peer access", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
     Ok(true)
 }

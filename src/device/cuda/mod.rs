@@ -1,14 +1,14 @@
 //! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at
 //! run time.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `driver` | the functions of the driver |
-//! | `nvrtc` | the compiler, and where it is looked for |
-//! | `gpu` | a GPU with its stream: order, waiting, what went wrong |
+//! | `nvrtc` | the compiler, and the search for it |
+//! | `gpu` | a GPU with its stream: order, synchronization, errors |
 //! | `memory` | buffers, and copies |
 //! | `kernel` | modules and launches |
-//! | `graph` | many launches as one |
+//! | `graph` | graph launches |
 //!
 //! **Invariant:** kernels, copies, allocations and frees of one GPU are in one stream, in program
 //! order. The host waits only to read.
@@ -27,7 +27,7 @@ use self::gpu::Gpu;
 use self::graph::CudaGraph;
 use self::kernel::Builder;
 use self::memory::CudaMemory;
-use super::backend::{Backend, Call, Graph};
+use super::backend::{Backend, Call, Graph, SystemMemory};
 use super::buffer::Memory;
 use super::host::arch::NATIVE;
 use super::module::ModuleCompiler;
@@ -102,11 +102,9 @@ impl Backend for CudaDevice {
         let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
         Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }
-    fn held(&self) -> usize {
-        self.builder.gpu.reserved()
-    }
-    fn limit(&self) -> Option<usize> {
-        Some(self.builder.gpu.total())
+    fn memory(&self) -> SystemMemory {
+        let gpu = &self.builder.gpu;
+        SystemMemory { held: gpu.reserved(), limit: Some(gpu.total()) }
     }
     fn synchronize(&self) -> Result<()> {
         self.builder.gpu.synchronize()

@@ -3,8 +3,8 @@
 //! It needs no GPU.
 
 use crate::device::library::{Library, functions};
-use crate::device::module::{entry_name, first_lines};
-use crate::disk_cache::{self, CacheKey, save_failed_source};
+use crate::device::module::{entry_name, first_lines, rejected};
+use crate::disk_cache::{self, CacheKey};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program as Lowered;
@@ -36,7 +36,7 @@ functions! {
 type GetSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// Operations round once: a multiplication and an addition are not made one. Everything else is
+/// Operations round once: multiply and add are not contracted to FMA. Everything else is
 /// exact by default.
 const FLAGS: [&str; 2] = ["--fmad=false", "--disable-warnings"];
 
@@ -159,12 +159,8 @@ impl Nvrtc {
     /// `compute_90`.
     pub fn compile(&self, source: &str, name: &str, arch: &str) -> Result<Vec<u8>> {
         self.attempt(source, arch).map_err(|why| {
-            let msg =
-                format!("kernel {name}: NVRTC {} for {arch}: {}", self.version, first_lines(&why));
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(source, name, ".cu", disk_cache::global().dir()),
-            }
+            let why = format!("NVRTC {} for {arch}: {}", self.version, first_lines(&why));
+            rejected(disk_cache::global(), name, source, ".cu", &why)
         })
     }
 
@@ -218,7 +214,7 @@ impl Nvrtc {
             true => made.get(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN),
             false => made.get(self.api.nvrtcGetPTXSize, self.api.nvrtcGetPTX),
         };
-        image.filter(|code| !code.is_empty()).ok_or_else(|| "it gave no code".to_string())
+        image.filter(|code| !code.is_empty()).ok_or_else(|| "it returned no code".to_string())
     }
 }
 
@@ -231,7 +227,7 @@ struct Made<'a> {
 impl Made<'_> {
     fn get(&self, size: GetSize, bytes: GetBytes) -> Option<Vec<u8>> {
         let mut n = 0;
-        // SAFETY: the program is whole; the call writes one number.
+        // SAFETY: the program is compiled; the call writes one number.
         if unsafe { size(self.program, &mut n) } != 0 {
             return None;
         }

@@ -140,9 +140,8 @@ impl ModuleCompiler for Cpu {
 impl LoadedModule for Code {
     fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>> {
         let entry = format!("{}_entry", kernel.symbol);
-        let address = self.symbol(&entry).ok_or_else(|| Error::Compile {
-            msg: format!("the compiler's object has no function {entry}"),
-            source_at: None,
+        let address = self.symbol(&entry).ok_or_else(|| {
+            Error::compile(format!("the compiler's object has no function {entry}"))
         })?;
         // SAFETY: every kernel has an entry of this type, from the renderer or `user_module`, and
         // `code` keeps it mapped as long as the function pointer lives.

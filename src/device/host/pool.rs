@@ -16,12 +16,13 @@
 //! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A
 //! fork while a job runs in another thread is not supported.
 
+use crate::device::backend::lock;
 use crate::env::{self, MOST_THREADS};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Time that a thread spins before it sleeps. Waking a sleeping thread costs 5 to 50 µs, so
@@ -120,11 +121,6 @@ unsafe impl Sync for ThreadPool {}
 // SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is
 // tied to a thread.
 unsafe impl Send for ThreadPool {}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half-changed under these locks, so a poisoned one is as good as any.
-    m.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 impl ThreadPool {
     fn start(workers: usize) -> &'static ThreadPool {
@@ -322,7 +318,11 @@ mod modes {
         // SAFETY: the value is the default or was read from the register before, so no reserved bit
         // is set.
         unsafe {
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &value, options(nostack, readonly, preserves_flags))
+            std::arch::asm!(
+                "ldmxcsr [{}]",
+                in(reg) &value,
+                options(nostack, readonly, preserves_flags)
+            )
         };
     }
 }
@@ -336,7 +336,11 @@ mod modes {
         let value: u64;
         // SAFETY: reads the floating-point control register.
         unsafe {
-            std::arch::asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags))
+            std::arch::asm!(
+                "mrs {}, fpcr",
+                out(reg) value,
+                options(nomem, nostack, preserves_flags)
+            )
         };
         value
     }

@@ -143,8 +143,10 @@ pub(super) enum Instr {
 struct Compiler {
     out: Interp,
     place: FxHashMap<u64, u32>,
-    /// Local memories by node.
+    /// Shared memories by node.
     locals: FxHashMap<u64, u32>,
+    /// Open loops and masked regions: the position of the instruction that opened each.
+    open: Vec<u32>,
 }
 
 impl Compiler {
@@ -198,146 +200,206 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
         lanes: 0,
         depth: 0,
     };
-    let mut c = Compiler { out, place: FxHashMap::default(), locals: FxHashMap::default() };
-    // Literals and variables first: they may be operands without being listed before.
-    for u in uops.iter().flat_map(|u| u.src().iter().chain([u])) {
-        match u.arg() {
-            _ if c.place.contains_key(&u.id()) => {}
-            Arg::Const(value) if u.op() == Op::Const => {
-                let at = c.allot(u);
-                c.out.consts.push(Const {
-                    at,
-                    lanes: u.dtype().lanes as u32,
-                    bits: value.to_bits(u.dtype().scalar()),
-                });
+    let mut c = Compiler {
+        out,
+        place: FxHashMap::default(),
+        locals: FxHashMap::default(),
+        open: Vec::new(),
+    };
+    c.place_leaves(uops);
+    for u in uops {
+        c.instruction(u);
+        c.out.depth = c.out.depth.max(c.open.len());
+    }
+    Ok(c.out)
+}
+
+impl Compiler {
+    /// Allots registers to literals and variables, which may be operands without being listed.
+    fn place_leaves(&mut self, uops: &[UOp]) {
+        for u in uops.iter().flat_map(|u| u.src().iter().chain([u])) {
+            match u.arg() {
+                _ if self.place.contains_key(&u.id()) => {}
+                Arg::Const(value) if u.op() == Op::Const => {
+                    let at = self.allot(u);
+                    self.out.consts.push(Const {
+                        at,
+                        lanes: u.dtype().lanes as u32,
+                        bits: value.to_bits(u.dtype().scalar()),
+                    });
+                }
+                Arg::Var { name, min, max } => {
+                    let at = self.allot(u);
+                    self.out.vars.push(Var {
+                        at,
+                        name: name.to_string(),
+                        min: *min,
+                        max: *max,
+                        dtype: u.dtype(),
+                    });
+                }
+                _ => {}
             }
-            Arg::Var { name, min, max } => {
-                let at = c.allot(u);
-                c.out.vars.push(Var {
-                    at,
-                    name: name.to_string(),
-                    min: *min,
-                    max: *max,
-                    dtype: u.dtype(),
-                });
-            }
-            _ => {}
         }
     }
-    // Open loops and masked regions: the position of the instruction that opened each.
-    let mut open: Vec<u32> = Vec::new();
-    for u in uops {
-        let pc = c.out.code.len() as u32;
-        let frame = open.len() as u32;
+
+    /// Compiles one node.
+    fn instruction(&mut self, u: &UOp) {
         match u.op() {
             Op::Const | Op::Var | Op::Index => {}
+            Op::DefineGlobal | Op::DefineShared | Op::Special => self.definition(u),
+            Op::Range | Op::If => self.open_region(u),
+            Op::EndRange | Op::EndIf => self.close_region(u),
+            Op::Load | Op::Store => self.memory(u),
+            Op::Barrier => self.emit(u, Instr::Barrier),
+            Op::DefineAcc | Op::Assign => self.accumulator(u),
+            Op::Vectorize | Op::Wmma | Op::Shuffle | Op::Gep => self.lanes(u),
+            op => self.alu(u, op),
+        }
+    }
+
+    /// Compiles a buffer, or a special index.
+    fn definition(&mut self, u: &UOp) {
+        match u.op() {
             Op::DefineGlobal => {
                 let Arg::Global { slot, len } = *u.arg() else { unreachable!("verified") };
-                c.out.globals[slot] = Global { dtype: u.dtype(), len };
+                self.out.globals[slot] = Global { dtype: u.dtype(), len };
             }
             Op::DefineShared => {
                 let Arg::Shared { len, .. } = *u.arg() else { unreachable!("verified") };
-                c.locals.insert(u.id(), c.out.locals.len() as u32);
-                c.out.locals.push(len);
+                self.locals.insert(u.id(), self.out.locals.len() as u32);
+                self.out.locals.push(len);
             }
             Op::Special => {
                 let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
-                let out = c.allot(u);
-                c.out.specials.push((kind, dim, extent));
-                c.emit(u, Instr::Special { out, kind, dim });
+                let out = self.allot(u);
+                self.out.specials.push((kind, dim, extent));
+                self.emit(u, Instr::Special { out, kind, dim });
             }
+            op => unreachable!("{op:?} is compiled elsewhere"),
+        }
+    }
+
+    /// Compiles the start of a loop or a masked region.
+    fn open_region(&mut self, u: &UOp) {
+        let (pc, frame) = (self.out.code.len() as u32, self.open.len() as u32);
+        match u.op() {
             Op::Range => {
-                let extent = c.int(u.expect_range().extent);
-                let out = c.allot(u);
-                c.emit(u, Instr::Range { out, extent, frame, end: 0 });
-                open.push(pc);
+                let extent = self.int(u.expect_range().extent);
+                let out = self.allot(u);
+                self.emit(u, Instr::Range { out, extent, frame, end: 0 });
+                self.open.push(pc);
             }
             Op::If => {
-                let cond = c.at(u.expect_if().cond);
-                c.emit(u, Instr::If { cond, frame, end: 0 });
-                open.push(pc);
+                let cond = self.at(u.expect_if().cond);
+                self.emit(u, Instr::If { cond, frame, end: 0 });
+                self.open.push(pc);
             }
-            Op::EndRange | Op::EndIf => {
-                let begin = open.pop().expect("verified: regions match");
-                let frame = open.len() as u32;
-                let last = match &mut c.out.code[begin as usize] {
-                    Instr::Range { out, extent, end, .. } => {
-                        *end = pc;
-                        Instr::EndRange { out: *out, extent: *extent, frame, begin }
-                    }
-                    Instr::If { end, .. } => {
-                        *end = pc;
-                        Instr::EndIf { frame }
-                    }
-                    _ => unreachable!("only these open regions"),
-                };
-                c.emit(u, last);
+            op => unreachable!("{op:?} is compiled elsewhere"),
+        }
+    }
+
+    /// Compiles the end of a loop or a masked region.
+    fn close_region(&mut self, u: &UOp) {
+        let pc = self.out.code.len() as u32;
+        let begin = self.open.pop().expect("verified: regions match");
+        let frame = self.open.len() as u32;
+        let last = match &mut self.out.code[begin as usize] {
+            Instr::Range { out, extent, end, .. } => {
+                *end = pc;
+                Instr::EndRange { out: *out, extent: *extent, frame, begin }
             }
+            Instr::If { end, .. } => {
+                *end = pc;
+                Instr::EndIf { frame }
+            }
+            _ => unreachable!("only these open regions"),
+        };
+        self.emit(u, last);
+    }
+
+    /// Compiles a definition of or an assignment to an accumulator.
+    fn accumulator(&mut self, u: &UOp) {
+        match u.op() {
             Op::DefineAcc => {
-                let value = c.at(u.expect_define_acc().init);
-                let out = c.allot(u);
-                c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
+                let value = self.at(u.expect_define_acc().init);
+                let out = self.allot(u);
+                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
             }
             Op::Assign => {
                 let Assign { acc, value, .. } = u.expect_assign();
-                let (out, value) = (c.at(acc), c.at(value));
-                c.place.insert(u.id(), out);
-                c.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
+                let (out, value) = (self.at(acc), self.at(value));
+                self.place.insert(u.id(), out);
+                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
             }
+            op => unreachable!("{op:?} is compiled elsewhere"),
+        }
+    }
+
+    /// Compiles a load or store.
+    fn memory(&mut self, u: &UOp) {
+        match u.op() {
             Op::Load => {
                 let Load { place, alt, .. } = u.expect_load();
-                let access = c.access(place, u.dtype().lanes);
-                let gate = place.mask.map(|mask| (c.at(mask), c.at(alt.expect("verified"))));
-                let out = c.allot(u);
-                c.emit(u, Instr::Load { access, out, gate });
+                let access = self.access(place, u.dtype().lanes);
+                let gate = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
+                let out = self.allot(u);
+                self.emit(u, Instr::Load { access, out, gate });
             }
             Op::Store => {
                 let Store { place, value, .. } = u.expect_store();
                 let instr = Instr::Store {
-                    access: c.access(place, value.dtype().lanes),
-                    value: c.at(value),
+                    access: self.access(place, value.dtype().lanes),
+                    value: self.at(value),
                 };
-                c.emit(u, instr);
+                self.emit(u, instr);
             }
-            Op::Barrier => c.emit(u, Instr::Barrier),
+            op => unreachable!("{op:?} is compiled elsewhere"),
+        }
+    }
+
+    /// Compiles a movement of lanes, or an instruction of a warp.
+    fn lanes(&mut self, u: &UOp) {
+        match u.op() {
             Op::Vectorize => {
-                let src = u.src().iter().map(|s| c.at(s)).collect();
-                let out = c.allot(u);
-                c.emit(u, Instr::Vectorize { out, src });
+                let src = u.src().iter().map(|s| self.at(s)).collect();
+                let out = self.allot(u);
+                self.emit(u, Instr::Vectorize { out, src });
             }
             Op::Wmma => {
                 let Wmma { core, a, b, c: sum, .. } = u.expect_wmma();
-                let src = [a, b, sum].map(|s| c.at(s));
-                let out = c.allot(u);
-                c.emit(u, Instr::Wmma { core, out, src });
+                let src = [a, b, sum].map(|s| self.at(s));
+                let out = self.allot(u);
+                self.emit(u, Instr::Wmma { core, out, src });
             }
             Op::Shuffle => {
                 let Shuffle { x, bits, .. } = u.expect_shuffle();
-                let (src, lanes) = (c.at(x), u.dtype().lanes as u32);
-                let out = c.allot(u);
-                c.emit(u, Instr::Shuffle { out, src, lanes, bits });
+                let (src, lanes) = (self.at(x), u.dtype().lanes as u32);
+                let out = self.allot(u);
+                self.emit(u, Instr::Shuffle { out, src, lanes, bits });
             }
             Op::Gep => {
                 let Gep { x, lanes: picks, .. } = u.expect_gep();
-                let (src, picks) = (c.at(x), picks.iter().map(|p| *p as u32).collect());
-                let out = c.allot(u);
-                c.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
+                let (src, picks) = (self.at(x), picks.iter().map(|p| *p as u32).collect());
+                let out = self.allot(u);
+                self.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
             }
-            op => {
-                let (operands, arity) = (u.src(), u.src().len());
-                let pick = |i: usize| &operands[i.min(arity - 1)];
-                let src = [0, 1, 2].map(|i| c.at(pick(i)));
-                let from = [0, 1, 2].map(|i| pick(i).dtype().scalar());
-                let (dtype, lanes) = (u.dtype(), u.dtype().lanes as u32);
-                let out = c.allot(u);
-                let instr = match alu::fast(op, dtype, from[0]) {
-                    Some(f) => Instr::Fast { f, out, src, lanes },
-                    None => Instr::Slow { op, dtype, from, arity: arity as u32, out, src },
-                };
-                c.emit(u, instr);
-            }
+            op => unreachable!("{op:?} is compiled elsewhere"),
         }
-        c.out.depth = c.out.depth.max(open.len());
     }
-    Ok(c.out)
+
+    /// Compiles an elementwise op.
+    fn alu(&mut self, u: &UOp, op: Op) {
+        let (operands, arity) = (u.src(), u.src().len());
+        let pick = |i: usize| &operands[i.min(arity - 1)];
+        let src = [0, 1, 2].map(|i| self.at(pick(i)));
+        let from = [0, 1, 2].map(|i| pick(i).dtype().scalar());
+        let (dtype, lanes) = (u.dtype(), u.dtype().lanes as u32);
+        let out = self.allot(u);
+        let instr = match alu::fast(op, dtype, from[0]) {
+            Some(f) => Instr::Fast { f, out, src, lanes },
+            None => Instr::Slow { op, dtype, from, arity: arity as u32, out, src },
+        };
+        self.emit(u, instr);
+    }
 }

@@ -201,115 +201,137 @@ impl Machine<'_> {
                 }
                 Instr::Load { access, out, gate } => self.load(access, *out, *gate, pc)?,
                 Instr::Store { access, value } => self.store(access, *value, pc)?,
-                Instr::Set { out, value, lanes } => {
-                    let (out, value, lanes) =
-                        (*out as usize * w, *value as usize * w, *lanes as usize);
-                    if self.level == 0 {
-                        self.regs.copy_within(value..value + lanes * w, out);
-                    } else {
-                        for t in (0..w).filter(|t| self.masks[self.level * w + t]) {
-                            self.regs.copy_within(
-                                value + t * lanes..value + (t + 1) * lanes,
-                                out + t * lanes,
-                            );
-                        }
-                    }
-                }
+                Instr::Set { out, value, lanes } => self.set(*out, *value, *lanes as usize),
                 Instr::Range { out, extent, frame, end } => {
-                    let (least, most) = self.trips(*extent);
-                    self.frames[*frame as usize] = Frame {
-                        counter: 0,
-                        trips: most,
-                        level: self.level,
-                        uniform: least == most,
-                    };
-                    if most <= 0 {
-                        pc = *end as usize + 1;
-                        continue;
+                    if !self.enter_loop(*out, *extent, *frame) {
+                        pc = *end as usize;
                     }
-                    if least != most {
-                        self.level += 1;
-                        self.mask_trips(*frame, *extent);
-                    }
-                    self.fill(*out, 1, 0);
                 }
                 Instr::EndRange { out, extent, frame, begin } => {
-                    let f = &mut self.frames[*frame as usize];
-                    f.counter += 1;
-                    let (counter, level, more, uniform) =
-                        (f.counter, f.level, f.counter < f.trips, f.uniform);
-                    if more {
-                        if !uniform {
-                            self.mask_trips(*frame, *extent);
-                        }
-                        self.fill(
-                            *out,
-                            1,
-                            counter as u64 & if extent.wide { u64::MAX } else { u32::MAX as u64 },
-                        );
-                        pc = *begin as usize + 1;
-                        continue;
+                    if self.next_iteration(*out, *extent, *frame) {
+                        pc = *begin as usize;
                     }
-                    self.level = level;
                 }
                 Instr::If { cond, frame, end } => {
-                    self.frames[*frame as usize].level = self.level;
-                    let cond = *cond as usize * w;
-                    let (mut any, mut all) = (false, true);
-                    for t in 0..w {
-                        let on = self.active(t) && self.regs[cond + t] != 0;
-                        self.masks[(self.level + 1) * w + t] = on;
-                        any |= on;
-                        all &= on;
-                    }
-                    if !any {
-                        pc = *end as usize + 1;
-                        continue;
-                    }
-                    if !all {
-                        self.level += 1;
+                    if !self.enter_masked(*cond, *frame) {
+                        pc = *end as usize;
                     }
                 }
                 Instr::EndIf { frame } => self.level = self.frames[*frame as usize].level,
-                Instr::Barrier => {
-                    if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-                        return Err(Fault::DivergentBarrier(self.absent(t, pc)));
-                    }
-                    self.epoch += 1;
-                }
-                Instr::Special { out, kind, dim } => {
-                    for t in 0..w {
-                        self.regs[*out as usize * w + t] = match kind {
-                            SpecialKind::Group => self.group[*dim as usize],
-                            SpecialKind::Local => self.local_id(t)[*dim as usize],
-                            SpecialKind::Thread => self.thread,
-                        } as u64;
-                    }
-                }
-                Instr::Vectorize { out, src } => {
-                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    for (l, s) in src.iter().enumerate() {
-                        for t in 0..w {
-                            here[t * src.len() + l] = past[*s as usize * w + t];
-                        }
-                    }
-                }
+                Instr::Barrier => self.barrier(pc)?,
+                Instr::Special { out, kind, dim } => self.special(*out, *kind, *dim as usize),
+                Instr::Vectorize { out, src } => self.vectorize(*out, src),
                 Instr::Wmma { core, out, src } => self.wmma(core, *out, *src, pc)?,
                 Instr::Shuffle { out, src, lanes, bits } => {
                     self.shuffle(*out, *src, *lanes as usize, *bits, pc)?
                 }
                 Instr::Gep { out, src, lanes, picks } => {
-                    let (past, here) = self.regs.split_at_mut(*out as usize * w);
-                    for t in 0..w {
-                        for (l, p) in picks.iter().enumerate() {
-                            here[t * picks.len() + l] =
-                                past[*src as usize * w + t * *lanes as usize + *p as usize];
-                        }
-                    }
+                    self.pick_lanes(*out, *src, *lanes as usize, picks)
                 }
             }
             pc += 1;
         }
+        Ok(())
+    }
+
+    /// Writes an accumulator in active threads.
+    fn set(&mut self, out: u32, value: u32, lanes: usize) {
+        let w = self.width;
+        let (out, value) = (out as usize * w, value as usize * w);
+        if self.level == 0 {
+            return self.regs.copy_within(value..value + lanes * w, out);
+        }
+        for t in (0..w).filter(|t| self.masks[self.level * w + t]) {
+            self.regs.copy_within(value + t * lanes..value + (t + 1) * lanes, out + t * lanes);
+        }
+    }
+
+    /// Starts a loop. `false` if no thread runs an iteration.
+    fn enter_loop(&mut self, out: u32, extent: Int, frame: u32) -> bool {
+        let (least, most) = self.trips(extent);
+        self.frames[frame as usize] =
+            Frame { counter: 0, trips: most, level: self.level, uniform: least == most };
+        if most <= 0 {
+            return false;
+        }
+        if least != most {
+            self.level += 1;
+            self.mask_trips(frame, extent);
+        }
+        self.fill(out, 1, 0);
+        true
+    }
+
+    /// Starts the next iteration of a loop. `false` after the last one.
+    fn next_iteration(&mut self, out: u32, extent: Int, frame: u32) -> bool {
+        let f = &mut self.frames[frame as usize];
+        f.counter += 1;
+        let (counter, level, uniform) = (f.counter, f.level, f.uniform);
+        if counter >= f.trips {
+            self.level = level;
+            return false;
+        }
+        if !uniform {
+            self.mask_trips(frame, extent);
+        }
+        self.fill(out, 1, counter as u64 & if extent.wide { u64::MAX } else { u32::MAX as u64 });
+        true
+    }
+
+    /// Starts a masked region. `false` if no thread is active in it.
+    fn enter_masked(&mut self, cond: u32, frame: u32) -> bool {
+        let w = self.width;
+        self.frames[frame as usize].level = self.level;
+        let (mut any, mut all) = (false, true);
+        for t in 0..w {
+            let on = self.active(t) && self.regs[cond as usize * w + t] != 0;
+            self.masks[(self.level + 1) * w + t] = on;
+            any |= on;
+            all &= on;
+        }
+        self.level += usize::from(any && !all);
+        any
+    }
+
+    /// Joins scalars to a vector.
+    fn vectorize(&mut self, out: u32, src: &[u32]) {
+        let w = self.width;
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        for (l, s) in src.iter().enumerate() {
+            for t in 0..w {
+                here[t * src.len() + l] = past[*s as usize * w + t];
+            }
+        }
+    }
+
+    /// Picks lanes of a vector of `lanes` lanes.
+    fn pick_lanes(&mut self, out: u32, src: u32, lanes: usize, picks: &[u32]) {
+        let w = self.width;
+        let (past, here) = self.regs.split_at_mut(out as usize * w);
+        for t in 0..w {
+            for (l, p) in picks.iter().enumerate() {
+                here[t * picks.len() + l] = past[src as usize * w + t * lanes + *p as usize];
+            }
+        }
+    }
+
+    /// Writes the index of the group, of the thread in its group, or of the host thread.
+    fn special(&mut self, out: u32, kind: SpecialKind, dim: usize) {
+        for t in 0..self.width {
+            self.regs[out as usize * self.width + t] = match kind {
+                SpecialKind::Group => self.group[dim],
+                SpecialKind::Local => self.local_id(t)[dim],
+                SpecialKind::Thread => self.thread,
+            } as u64;
+        }
+    }
+
+    /// Orders the accesses before it, if all threads reach it.
+    fn barrier(&mut self, pc: usize) -> Result<(), Fault> {
+        if let Some(t) = (0..self.width).find(|t| !self.active(*t)) {
+            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+        }
+        self.epoch += 1;
         Ok(())
     }
 

@@ -49,7 +49,7 @@ impl<'a> Memory<'a> {
         // SAFETY: the caller vouches for the bytes, and a Cell<u8> has the layout of a u8.
         Memory(unsafe { std::slice::from_raw_parts(ptr as *const Cell<u8>, len) })
     }
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -71,7 +71,7 @@ pub struct Options<'a> {
 /// The extent of each launch dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launch {
-    /// Workgroups.
+    /// Number of workgroups per dimension.
     pub grid: [usize; 3],
     /// Threads of a workgroup.
     pub local: [usize; 3],
@@ -128,7 +128,7 @@ pub enum Fault {
         /// Elements of the buffer.
         len: usize,
     },
-    /// A read of local memory that no thread of the workgroup has written.
+    /// A read of shared memory that no thread of the workgroup has written.
     #[error("interp: uninitialised: element {} of {} is read by {} before any thread has written it, at {}", .0.index, .0.buffer, .0.who, .0.node)]
     Uninitialised(Box<Spot>),
     /// Two threads touched one element and nothing orders them.

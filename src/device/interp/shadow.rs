@@ -25,7 +25,7 @@ struct Element {
 /// The moment and the thread of an access.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
-    /// Now.
+    /// The current epoch: barriers passed so far.
     pub epoch: u64,
     /// When this workgroup began.
     pub begin: u64,

@@ -11,6 +11,7 @@
 //! as well.
 
 use super::allocator::Blocks;
+use super::backend::lock;
 use super::limits;
 use crate::dtype::{Element, as_bytes};
 use crate::env;
@@ -263,7 +264,7 @@ fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
 /// The range is in a mapping of ours that is not used any more.
 unsafe fn unmap(p: *mut u8, size: usize) {
     if size > 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { libc::munmap(p.cast(), size) };
     }
 }
@@ -372,7 +373,7 @@ impl Allocator {
 
     fn state(&self) -> MutexGuard<'_, Blocks<Block>> {
         // Only numbers and queues change under the lock, none of it by code that panics midway.
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        lock(&self.state)
     }
 
     fn allocate(&'static self, len: usize, zero: bool) -> Result<HostBuffer> {

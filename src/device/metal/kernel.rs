@@ -3,9 +3,9 @@
 use super::memory::MetalMemory;
 use super::{MetalContext, Pending};
 use crate::device::backend::Executable;
-use crate::device::buffer::{Memory, MemoryRef};
-use crate::device::module::{CompileVariant, KernelInfo, LoadedModule, first_lines};
-use crate::disk_cache::{self, save_failed_source};
+use crate::device::buffer::MemoryRef;
+use crate::device::module::{CompileVariant, KernelInfo, LoadedModule, first_lines, rejected};
+use crate::disk_cache;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
@@ -59,19 +59,16 @@ impl MetalModule {
             shared
                 .device
                 .newLibraryWithSource_options_error(&NSString::from_str(source), Some(&options))
-                .map_err(|e| rejected(source, name, &e.localizedDescription().to_string()))
+                .map_err(|e| refused(source, name, &e.localizedDescription().to_string()))
         })?;
         Ok(MetalModule { shared: shared.clone(), library })
     }
 }
 
 /// The error of a text that Metal rejects.
-fn rejected(source: &str, name: &str, why: &str) -> Error {
-    let dir = disk_cache::global().dir();
-    Error::Compile {
-        msg: format!("kernel {name}: Metal: {}", first_lines(why)),
-        source_at: save_failed_source(source, name, ".metal", dir),
-    }
+fn refused(source: &str, name: &str, why: &str) -> Error {
+    let why = format!("Metal: {}", first_lines(why));
+    rejected(disk_cache::global(), name, source, ".metal", &why)
 }
 
 impl LoadedModule for MetalModule {
@@ -90,7 +87,7 @@ impl LoadedModule for MetalModule {
         let pipeline = autoreleasepool(|_| {
             let function = self.library.newFunctionWithName(&NSString::from_str(symbol));
             let function = function.ok_or_else(|| {
-                rejected(source, &program.name, "the text has no kernel of that name")
+                refused(source, &program.name, "the text has no kernel of that name")
             })?;
             let wanted = MTLComputePipelineDescriptor::new();
             wanted.setComputeFunction(Some(&function));
@@ -99,7 +96,7 @@ impl LoadedModule for MetalModule {
             self.shared
                 .device
                 .newComputePipelineStateWithDescriptor_options_reflection_error(&wanted, none, None)
-                .map_err(|e| rejected(source, &program.name, &e.localizedDescription().to_string()))
+                .map_err(|e| refused(source, &program.name, &e.localizedDescription().to_string()))
         })?;
         Ok(Arc::new(MetalKernel {
             shared: self.shared.clone(),
@@ -116,13 +113,9 @@ impl MetalKernel {
     /// Hands the kernel over to the GPU.
     fn start(&self, args: &[MemoryRef], launch: &Launch) -> Result<Pending> {
         let device = &self.shared.name;
-        let memory = |p: &MemoryRef| match p.memory {
-            Memory::Remote(r) => r
-                .as_any()
-                .downcast_ref::<MetalMemory>()
-                .and_then(|m| m.block(&self.shared))
-                .map(|b| b as *const _),
-            _ => None,
+        let memory = |p: &MemoryRef| {
+            let block = p.remote::<MetalMemory>().and_then(|m| m.block(&self.shared));
+            block.map(|b| b as *const _)
         };
         let blocks: Option<Vec<*const ProtocolObject<dyn MTLBuffer>>> =
             args.iter().map(memory).collect();
@@ -132,7 +125,7 @@ impl MetalKernel {
         let pipeline = match &self.compile_unaligned {
             Some(compile) if args.iter().any(|p| !p.offset.is_multiple_of(ALIGN)) => {
                 let variant = self.unaligned.get_or_init(compile).as_ref().map_err(Clone::clone)?;
-                let kernel = variant.as_any().and_then(|k| k.downcast_ref::<MetalKernel>());
+                let kernel = variant.downcast::<MetalKernel>();
                 &kernel.expect("a variant is compiled by the same backend").pipeline
             }
             _ => &self.pipeline,
@@ -169,7 +162,7 @@ impl Executable for MetalKernel {
     /// Does not wait, and returns zero, unless kernels are timed.
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         if env::config()?.times_kernels() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.timed(args, launch) };
         }
         self.shared.note(self.start(args, launch)?).map(|()| Duration::ZERO)
@@ -179,8 +172,5 @@ impl Executable for MetalKernel {
         launched.finish(&self.shared.name)?;
         let seconds = launched.commands.GPUEndTime() - launched.commands.GPUStartTime();
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
-    }
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
-        Some(self)
     }
 }

@@ -11,8 +11,8 @@ mod kernel;
 mod memory;
 
 use self::kernel::MetalModule;
-use self::memory::MetalPool;
-use super::backend::{Backend, Purpose};
+use super::allocator::Pool;
+use super::backend::{Backend, Purpose, SystemMemory, lock, no_such_device, numbered_name};
 use super::buffer::Memory;
 use super::module::{CompiledModule, ModuleCompiler};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ use objc2::runtime::ProtocolObject;
 use objc2_metal::{
     MTLCommandBuffer, MTLCommandBufferStatus, MTLCommandQueue, MTLCopyAllDevices, MTLDevice,
 };
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 // Programs without windows find no device otherwise.
 #[link(name = "CoreGraphics", kind = "framework")]
@@ -48,7 +48,7 @@ struct MetalContext {
     queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
     /// Launches that were not waited for, the oldest first.
     pending: Mutex<Vec<Pending>>,
-    pool: MetalPool,
+    pool: Arc<Pool<memory::MetalBlock>>,
 }
 
 /// A launch that was handed over, with the kernel's name.
@@ -58,11 +58,6 @@ struct Pending {
 }
 // SAFETY: every thread may wait for committed commands and read their status.
 unsafe impl Send for Pending {}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic leaves the state behind these locks inconsistent.
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 impl Pending {
     /// Waits until it is done, and returns its error.
@@ -82,14 +77,14 @@ impl Pending {
 impl MetalContext {
     /// Records a launch, and waits for the oldest if there are too many.
     fn note(&self, launch: Pending) -> Result<()> {
-        let mut pending = locked(&self.pending);
+        let mut pending = lock(&self.pending);
         pending.push(launch);
         if pending.len() > MOST_PENDING { pending.remove(0).finish(&self.name) } else { Ok(()) }
     }
 
     /// Waits for all launches. The first failure is the error.
     fn finish(&self) -> Result<()> {
-        let pending = std::mem::take(&mut *locked(&self.pending));
+        let pending = std::mem::take(&mut *lock(&self.pending));
         let ends: Vec<Result<()>> = pending.iter().map(|p| p.finish(&self.name)).collect();
         ends.into_iter().collect()
     }
@@ -99,14 +94,11 @@ impl MetalDevice {
     /// The GPU of a number.
     pub fn open(index: usize) -> Result<MetalDevice> {
         let list = MTLCopyAllDevices();
-        let Some(device) = list.iter().nth(index) else {
-            let count = list.len();
-            return Err(Error::Device(format!(
-                "there is no METAL:{index}: the number of GPUs for Metal here is {count}, and the \
-                 first is METAL:0"
-            )));
-        };
-        let name = if index == 0 { "METAL".to_string() } else { format!("METAL:{index}") };
+        let device = list
+            .iter()
+            .nth(index)
+            .ok_or_else(|| no_such_device("METAL", index, "Metal", list.len()))?;
+        let name = numbered_name("METAL", index);
         let queue = device
             .newCommandQueue()
             .ok_or_else(|| Error::Device(format!("{name} gives out no queue")))?;
@@ -121,7 +113,7 @@ impl MetalDevice {
         let total = usize::try_from(device.recommendedMaxWorkingSetSize()).unwrap_or(usize::MAX);
         let about =
             format!("{}, {:.1} GiB, no f64", device.name(), total as f64 / (1u64 << 30) as f64);
-        let pool = MetalPool::new(device.maxBufferLength(), total);
+        let pool = Pool::new(&name, device.maxBufferLength(), Some(total));
         let renderer = render::Metal::with(target);
         let shared =
             Arc::new(MetalContext { name, device, queue, pending: Mutex::default(), pool });
@@ -142,11 +134,8 @@ impl Backend for MetalDevice {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         Some(self)
     }
-    fn held(&self) -> usize {
-        self.shared.pool.held()
-    }
-    fn limit(&self) -> Option<usize> {
-        Some(self.shared.pool.limit())
+    fn memory(&self) -> SystemMemory {
+        self.shared.pool.memory()
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish()

@@ -12,6 +12,7 @@
 
 mod json;
 
+use super::backend::lock;
 use super::files;
 use crate::env;
 use crate::error::{Error, Result};
@@ -172,7 +173,7 @@ impl Profile {
 
     fn events(&self) -> MutexGuard<'_, Events> {
         // A panic leaves no partial event.
-        self.events.lock().unwrap_or_else(|e| e.into_inner())
+        lock(&self.events)
     }
 
     /// Nanoseconds since the start.

@@ -1,11 +1,11 @@
 //! Kernels of a WebGPU device: compiled from WGSL, and launched.
 
 use super::memory::{WebGpuMemory, allocate};
-use super::{Starts, WebGpuContext, locked};
-use crate::device::backend::Executable;
+use super::{Starts, WebGpuContext};
+use crate::device::backend::{Executable, lock};
 use crate::device::buffer::{Memory, MemoryRef, Remote};
-use crate::device::module::{KernelInfo, first_lines};
-use crate::disk_cache::{self, save_failed_source};
+use crate::device::module::{KernelInfo, first_lines, rejected};
+use crate::disk_cache;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Op, Src, UOp};
@@ -49,16 +49,8 @@ impl WebGpuKernel {
     ) -> Result<WebGpuKernel> {
         let KernelInfo { symbol, program, source, .. } = kernel;
         let refused = |what: &str| {
-            let msg = format!("kernel {}: {}: {what}", program.name, shared.label);
-            Error::Compile {
-                msg,
-                source_at: save_failed_source(
-                    source,
-                    &program.name,
-                    ".wgsl",
-                    disk_cache::global().dir(),
-                ),
-            }
+            let why = format!("{}: {what}", shared.label);
+            rejected(disk_cache::global(), &program.name, source, ".wgsl", &why)
         };
         let args: Vec<(usize, usize)> = program
             .args
@@ -76,48 +68,7 @@ impl WebGpuKernel {
                  before, or use another device"
             )));
         }
-        let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
-            binding: binding as u32,
-            visibility: ShaderStages::COMPUTE,
-            ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-            count: None,
-        };
-        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
-            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
-            .collect();
-        entries.push(entry(bound, BufferBindingType::Uniform));
-        let made = shared.caught(|| {
-            let text = ShaderModuleDescriptor {
-                label: None,
-                source: ShaderSource::Wgsl(Cow::Borrowed(source)),
-            };
-            // SAFETY: every index of a program is masked or proven in bounds of the argument of its
-            // slot, whose length the executor checks; every loop ends; a divisor is neither zero
-            // nor minus one for the least dividend.
-            let module = unsafe {
-                shared.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
-            };
-            let layout = shared.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
-                label: None,
-                entries: &entries,
-            });
-            let pipeline_layout = shared.device.create_pipeline_layout(&PipelineLayoutDescriptor {
-                bind_group_layouts: &[Some(&layout)],
-                ..Default::default()
-            });
-            let pipeline = shared.device.create_compute_pipeline(&ComputePipelineDescriptor {
-                label: None,
-                layout: Some(&pipeline_layout),
-                module: &module,
-                entry_point: Some(symbol),
-                compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: false,
-                    ..Default::default()
-                },
-                cache: None,
-            });
-            (layout, pipeline)
-        });
+        let made = shared.caught(|| shared.pipeline(symbol, source, bound));
         let (layout, pipeline) = made.map_err(|e| refused(&first_lines(&e.to_string())))?;
         let groups = wgsl.groups(&program.uops).map(|n| n as u32);
         Ok(WebGpuKernel {
@@ -143,13 +94,9 @@ impl WebGpuKernel {
         let mut resources = Vec::new();
         let mut starts: Starts = vec![0; (args.len() / 4 + 1) * 4];
         for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
-            let Memory::Remote(r) = place.memory else {
-                return Err(self.misfit("it was given memory of another device"));
-            };
-            let memory =
-                r.as_any().downcast_ref::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
+            let memory = place.remote::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
             let buffer =
-                memory.ok_or_else(|| self.misfit("it was given memory of another device"))?;
+                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
             if place.offset % width != 0 {
                 let inside = format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
@@ -194,14 +141,63 @@ impl WebGpuKernel {
 }
 
 impl WebGpuContext {
+    /// Compiles a source to a pipeline with `bound` storage buffers and the uniform of offsets.
+    fn pipeline(
+        &self,
+        symbol: &str,
+        source: &str,
+        bound: usize,
+    ) -> (BindGroupLayout, ComputePipeline) {
+        let entry = |binding: usize, ty: BufferBindingType| BindGroupLayoutEntry {
+            binding: binding as u32,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            count: None,
+        };
+        let mut entries: Vec<BindGroupLayoutEntry> = (0..bound)
+            .map(|binding| entry(binding, BufferBindingType::Storage { read_only: false }))
+            .collect();
+        entries.push(entry(bound, BufferBindingType::Uniform));
+        let text = ShaderModuleDescriptor {
+            label: None,
+            source: ShaderSource::Wgsl(Cow::Borrowed(source)),
+        };
+        // SAFETY: every index of a program is masked or proven in bounds of the argument of its
+        // slot, whose length the executor checks; every loop ends; a divisor is neither zero
+        // nor minus one for the least dividend.
+        let module = unsafe {
+            self.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
+        };
+        let layout = self.device.create_bind_group_layout(&BindGroupLayoutDescriptor {
+            label: None,
+            entries: &entries,
+        });
+        let pipeline_layout = self.device.create_pipeline_layout(&PipelineLayoutDescriptor {
+            bind_group_layouts: &[Some(&layout)],
+            ..Default::default()
+        });
+        let pipeline = self.device.create_compute_pipeline(&ComputePipelineDescriptor {
+            label: None,
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some(symbol),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        (layout, pipeline)
+    }
+
     /// The uniform with the start offsets of buffers.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
-        let mut kept = locked(&self.starts);
+        let mut kept = lock(&self.starts);
         if let Some((_, buffer)) = kept.iter().find(|(s, _)| *s == starts) {
             return Ok(buffer.clone());
         }
         let bytes: Vec<u8> = starts.iter().flat_map(|s| s.to_le_bytes()).collect();
-        let buffer = self.checked(&|| "making a uniform".to_string(), || {
+        let buffer = self.checked(&|| "creating a uniform buffer".to_string(), || {
             let usage = BufferUsages::UNIFORM | BufferUsages::COPY_DST;
             let buffer = self.device.create_buffer(&BufferDescriptor {
                 label: None,
@@ -255,8 +251,7 @@ impl Executable for WebGpuKernel {
             // SAFETY: the same contract as this function's.
             return unsafe { self.run(args, launch) };
         }
-        // The queue does not note times, so it is the clock on the wall, with nothing before the
-        // launch.
+        // The queue measures no times, so this is wall-clock time on an empty queue.
         let what = || format!("kernel {}", self.name);
         self.shared.finish(&what)?;
         let start = Instant::now();
@@ -270,6 +265,32 @@ impl Executable for WebGpuKernel {
 /// True if the language's `fma` rounds once on this device, which is tried: WGSL does not require
 /// it, and lavapipe's does not.
 pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
+    let program = fma_program();
+    let rendered = wgsl.render(&program.name, &program.uops)?;
+    let source = &rendered.text();
+    let info = KernelInfo { symbol: &rendered.entry, program: &program, source, unaligned: None };
+    let kernel = WebGpuKernel::new(shared, wgsl, &info)?;
+    let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
+    let (out, given) = (out?, given?);
+    let (x, y) = (0.1f32, -0.01f32);
+    given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
+    let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
+    // SAFETY: the program reads three elements of its second argument and writes one of its first,
+    // as long as they are.
+    unsafe {
+        kernel.run(
+            &[MemoryRef { memory: &out, offset: 0 }, MemoryRef { memory: &given, offset: 0 }],
+            &program.launch,
+        )?
+    };
+    let mut bits = [0; 4];
+    let Memory::Remote(out) = &out else { return Ok(false) };
+    out.read(0, &mut bits)?;
+    Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
+}
+
+/// A program that writes `fma(x[0], x[1], x[2])` of its second argument to its first.
+fn fma_program() -> Program {
     let buffer = |slot: usize, len: usize| {
         UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
     };
@@ -299,7 +320,7 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     );
     let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
     let (name, launch) = ("fuses".to_string(), Launch::default());
-    let program = Program {
+    Program {
         colored: name.clone(),
         name,
         uops,
@@ -309,28 +330,7 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
         writes: vec![0],
         estimate: Default::default(),
         times: Default::default(),
-    };
-    let rendered = wgsl.render(&program.name, &program.uops)?;
-    let source = &rendered.text();
-    let info = KernelInfo { symbol: &rendered.entry, program: &program, source, unaligned: None };
-    let kernel = WebGpuKernel::new(shared, wgsl, &info)?;
-    let [out, given] = [4, 12].map(|bytes| allocate(shared, bytes));
-    let (out, given) = (out?, given?);
-    let (x, y) = (0.1f32, -0.01f32);
-    given.write(0, &[x, x, y].map(f32::to_le_bytes).concat())?;
-    let (out, given) = (Memory::Remote(Box::new(out)), Memory::Remote(Box::new(given)));
-    // SAFETY: the program reads three elements of its second argument and writes one of its first,
-    // as long as they are.
-    unsafe {
-        kernel.run(
-            &[MemoryRef { memory: &out, offset: 0 }, MemoryRef { memory: &given, offset: 0 }],
-            &launch,
-        )?
-    };
-    let mut bits = [0; 4];
-    let Memory::Remote(out) = &out else { return Ok(false) };
-    out.read(0, &mut bits)?;
-    Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
+    }
 }
 
 /// The device's own clock, read before and after a launch.

@@ -8,15 +8,17 @@
 mod kernel;
 mod memory;
 
-use self::memory::WebGpuPool;
-use super::backend::{Backend, Executable, Purpose};
+use super::allocator::Pool;
+use super::backend::{
+    Backend, Executable, Purpose, SystemMemory, lock, no_such_device, numbered_name,
+};
 use super::buffer::Memory;
 use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::render::{Fma, Renderer, Wgsl};
 use crate::target::{Machine, Target};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use wgpu::{
     Adapter, Backends, DeviceType, ErrorFilter, Features, Instance, InstanceDescriptor,
@@ -48,7 +50,7 @@ struct WebGpuContext {
     clock: Option<kernel::Clock>,
     /// Uniforms with the start offsets of buffers: mostly zero, so that there are few.
     starts: Mutex<Vec<(Starts, wgpu::Buffer)>>,
-    pool: WebGpuPool,
+    pool: Arc<Pool<wgpu::Buffer>>,
 }
 
 /// The result of a future. Those of `wgpu` are ready at once, or after a poll.
@@ -66,7 +68,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 fn found() -> Result<Vec<Adapter>> {
     let mut wanted = InstanceDescriptor::new_without_display_handle();
     wanted.backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
-    // Checks of the driver's own layers are for those who write drivers.
+    // Validation layers are for authors of drivers.
     wanted.flags = InstanceFlags::empty();
     let instance = Instance::new(wanted);
     let rank = |a: &Adapter| match a.get_info().device_type {
@@ -92,21 +94,8 @@ impl WebGpu {
     /// The device of a number.
     pub fn open(index: usize) -> Result<WebGpu> {
         let list = found()?;
-        let Some(adapter) = list.get(index) else {
-            let has = if list.len() == 1 {
-                "1 adapter".to_string()
-            } else {
-                format!("{} adapters", list.len())
-            };
-            let last = if list.len() == 1 {
-                "WEBGPU".to_string()
-            } else {
-                format!("WEBGPU to WEBGPU:{}", list.len() - 1)
-            };
-            return Err(Error::Device(format!(
-                "there is no WEBGPU:{index}: WebGPU has {has} here, {last}"
-            )));
-        };
+        let adapter =
+            list.get(index).ok_or_else(|| no_such_device("WEBGPU", index, "WebGPU", list.len()))?;
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let timed = env::config()?.times_kernels();
         let clock = if timed { Features::TIMESTAMP_QUERY } else { Features::empty() };
@@ -121,52 +110,25 @@ impl WebGpu {
         };
         let (device, queue) = wait(adapter.request_device(&wanted))
             .map_err(|e| Error::Device(format!("{} for WebGPU: {e}", info.name)))?;
-        let lost = Arc::new(Mutex::new(None));
-        let (note, uncaught) = (lost.clone(), lost.clone());
-        device.set_device_lost_callback(move |_, why| *locked(&note) = Some(why));
-        // Errors outside of an error scope are returned by the next call.
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
-            *locked(&uncaught) = Some(e.to_string())
-        }));
+        let lost = record_loss(&device);
         let binding = limits.max_storage_buffer_binding_size as usize;
         let longs = features.contains(Features::SHADER_INT64);
-        let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
-        let target = Target {
-            machine: Machine {
-                saturating_threads: if info.device_type == DeviceType::Cpu {
-                    0
-                } else {
-                    common.machine.saturating_threads
-                },
-                ..common.machine
-            },
-            local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
-            local_dims: [
-                limits.max_compute_workgroup_size_x,
-                limits.max_compute_workgroup_size_y,
-                limits.max_compute_workgroup_size_z,
-            ]
-            .map(|n| n as usize),
-            shared_bytes: limits.max_compute_workgroup_storage_size as usize,
-            max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
-            // A buffer may begin inside the bytes that bindings are aligned to, and pieces are
-            // powers of two.
-            buffer_bytes: (1 << binding.ilog2()) - kernel::ALIGN,
-            ..common
-        };
+        let target = target(&limits, info.device_type == DeviceType::Cpu, longs);
         let which = if list.len() > 1 {
             format!(", {} of {} adapters", index + 1, list.len())
         } else {
             String::new()
         };
         let gaps = if longs { ", no f64" } else { ", no f64, i64 and u64" };
+        let name = numbered_name("WEBGPU", index);
         let shared = WebGpuContext {
-            name: if index == 0 { "WEBGPU".into() } else { format!("WEBGPU:{index}") },
             label: format!("{} by {} ({}){gaps}{which}", info.name, info.backend, info.driver_info),
             clock: features
                 .contains(Features::TIMESTAMP_QUERY)
                 .then(|| kernel::Clock::new(&device, &queue)),
-            pool: WebGpuPool::new(limits.max_buffer_size as usize),
+            // Adapters do not report the size of their memory.
+            pool: Pool::new(&name, memory::whole_words(limits.max_buffer_size as usize), None),
+            name,
             device,
             queue,
             lost,
@@ -185,9 +147,38 @@ impl WebGpu {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No panic leaves the state behind these locks inconsistent.
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
+/// Records why a device is lost. Errors outside of an error scope count as a loss, so that the next
+/// call returns them.
+fn record_loss(device: &wgpu::Device) -> Arc<Mutex<Option<String>>> {
+    let lost = Arc::new(Mutex::new(None));
+    let (on_loss, on_error) = (lost.clone(), lost.clone());
+    device.set_device_lost_callback(move |_, why| *lock(&on_loss) = Some(why));
+    device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+        *lock(&on_error) = Some(e.to_string())
+    }));
+    lost
+}
+
+/// The target of an adapter with these limits; `longs` says whether it has 64-bit integers.
+fn target(limits: &wgpu::Limits, is_cpu: bool, longs: bool) -> Target {
+    let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
+    let saturating_threads = if is_cpu { 0 } else { common.machine.saturating_threads };
+    Target {
+        machine: Machine { saturating_threads, ..common.machine },
+        local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
+        local_dims: [
+            limits.max_compute_workgroup_size_x,
+            limits.max_compute_workgroup_size_y,
+            limits.max_compute_workgroup_size_z,
+        ]
+        .map(|n| n as usize),
+        shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+        max_buffers: limits.max_storage_buffers_per_shader_stage as usize,
+        // A buffer may begin inside the bytes that bindings are aligned to, and pieces are powers
+        // of two.
+        buffer_bytes: (1 << limits.max_storage_buffer_binding_size.ilog2()) - kernel::ALIGN,
+        ..common
+    }
 }
 
 impl WebGpuContext {
@@ -207,7 +198,7 @@ impl WebGpuContext {
     /// operation.
     fn checked<T>(&self, what: &dyn Fn() -> String, f: impl FnOnce() -> T) -> Result<T> {
         let result = self.caught(f).map_err(|e| e.to_string());
-        let lost = locked(&self.lost).clone();
+        let lost = lock(&self.lost).clone();
         match (result, lost) {
             (Ok(value), None) => Ok(value),
             (_, Some(why)) => {
@@ -237,11 +228,8 @@ impl Backend for WebGpu {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         Some(self)
     }
-    fn held(&self) -> usize {
-        self.shared.pool.held()
-    }
-    fn limit(&self) -> Option<usize> {
-        None
+    fn memory(&self) -> SystemMemory {
+        self.shared.pool.memory()
     }
     fn synchronize(&self) -> Result<()> {
         self.shared.finish(&|| "waiting".to_string())

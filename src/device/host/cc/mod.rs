@@ -7,10 +7,8 @@
 //! it.
 
 use super::arch::NATIVE;
-use crate::device::module::first_lines;
-use crate::disk_cache::{
-    self, CacheEntry, CacheKey, DiskCache, create_unique, save_failed_source, unique,
-};
+use crate::device::module::{first_lines, rejected};
+use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, create_unique, unique};
 use crate::env;
 use crate::error::{Error, Result};
 use std::fs::{self, DirBuilder, File};
@@ -91,10 +89,10 @@ impl CCompiler {
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
             let program = on_path(name, path).ok_or_else(|| {
-                fail(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
+                Error::compile(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
             })?;
             return CCompiler::probe(program, words.map(str::to_string).collect(), store)
-                .map_err(|why| fail(format!("CC={cc}: {why}\n{}", advice())));
+                .map_err(|why| Error::compile(format!("CC={cc}: {why}\n{}", advice())));
         }
         let mut tried = String::new();
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
@@ -105,7 +103,7 @@ impl CCompiler {
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
             }
         }
-        Err(fail(format!(
+        Err(Error::compile(format!(
             "no C compiler found (tried clang, clang-19 to clang-14, cc, gcc)\n{tried}{}",
             advice()
         )))
@@ -200,8 +198,7 @@ impl CCompiler {
         store: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
-            let msg = format!("kernel {name}: {} {why}", self.path.display());
-            Error::Compile { msg, source_at: save_failed_source(src, name, ".c", store.dir()) }
+            rejected(store, name, src, ".c", &format!("{} {why}", self.path.display()))
         })
     }
 
@@ -353,10 +350,6 @@ pub fn cpu_features() -> &'static str {
             format!("{}-{} {}", std::env::consts::ARCH, std::env::consts::OS, lines.join(";"))
         }
     })
-}
-
-fn fail(msg: String) -> Error {
-    Error::Compile { msg, source_at: None }
 }
 
 fn advice() -> &'static str {

@@ -116,7 +116,7 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     fs::remove_file(at).unwrap();
     // Not without end.
     for i in 0..MAX_FAILED + 20 {
-        save_failed_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
+        disk_cache::save_failed_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
     }
     assert_eq!(fs::read_dir(tmp.path().join("failed")).unwrap().count(), MAX_FAILED);
 }

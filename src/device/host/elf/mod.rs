@@ -9,7 +9,7 @@
 //!
 //! Invariants: no field of the object is trusted, so a malformed object is an error (running
 //! damaged code is not prevented here: the disk cache verifies its entries). No page is ever
-//! writable and executable: code is read-execute, constants are read-only, variables are read-write.
+//! writable and executable: code is read-execute, constants are read-only, variables read-write.
 //! Dropping the `Code` unmaps everything.
 //!
 //! This replaces a linker run and `dlopen`, which take as long as the compiler. Thread-local and
@@ -46,8 +46,7 @@ unsafe impl Sync for Code {}
 impl Code {
     /// Loads an object.
     pub fn load(object: &[u8]) -> Result<Code> {
-        load(object)
-            .map_err(|msg| Error::Compile { msg: format!("object: {msg}"), source_at: None })
+        load(object).map_err(|msg| Error::compile(format!("object: {msg}")))
     }
 
     /// The address of a global symbol of the object. It is valid as long as the `Code` lives.

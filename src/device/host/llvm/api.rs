@@ -13,7 +13,8 @@ pub(super) type OnFatal = extern "C" fn(*const c_char);
 pub(super) type OnDiagnostic = extern "C" fn(Handle, *mut c_void);
 
 functions! {
-    /// The functions that are used, under LLVM's own names. Their types have not changed from 15 to 21.
+    /// The functions that are used, under LLVM's own names. Their types are the same from LLVM 15
+    /// to 21.
     Api:
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();

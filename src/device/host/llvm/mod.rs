@@ -13,8 +13,9 @@ mod api;
 use self::api::{Api, Handle};
 use super::arch::NATIVE;
 use super::platform;
-use crate::device::module::first_lines;
-use crate::disk_cache::{self, CacheKey, DiskCache, save_failed_source};
+use crate::device::backend::lock;
+use crate::device::module::{first_lines, rejected};
+use crate::disk_cache::{self, CacheKey, DiskCache};
 use crate::env;
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -75,7 +76,7 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(TargetMachine(self.machine.0));
+        lock(self.idle).push(TargetMachine(self.machine.0));
     }
 }
 
@@ -221,7 +222,7 @@ impl Llvm {
                 idle,
             }))
         };
-        MADE.lock().unwrap_or_else(|e| e.into_inner()).entry(cpu).or_insert_with(make)
+        lock(&MADE).entry(cpu).or_insert_with(make)
     }
 
     /// The cache key of the object that this text gives: library, CPU and text.
@@ -258,8 +259,8 @@ impl Llvm {
         store: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
-            let msg = format!("kernel {name}: LLVM {} {}", self.version, first_lines(&why));
-            Error::Compile { msg, source_at: save_failed_source(ir, name, ".ll", store.dir()) }
+            let why = format!("LLVM {} {}", self.version, first_lines(&why));
+            rejected(store, name, ir, ".ll", &why)
         })
     }
 
@@ -338,7 +339,7 @@ impl Llvm {
     }
 
     fn machine(&self) -> std::result::Result<TargetMachine, String> {
-        if let Some(machine) = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop() {
+        if let Some(machine) = lock(&self.idle).pop() {
             return Ok(machine);
         }
         let text = |s: &str| CString::new(s).map_err(|_| "has a CPU of no name".to_string());
