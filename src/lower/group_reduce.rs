@@ -83,9 +83,8 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
             Op::Load if written.contains(&u.expect_load().place.buffer) => {
                 let Load { place, alt, after, .. } = u.expect_load();
                 let at = kernel.by_first(place.node, &done[&place.node.id()]);
-                let zero = || {
-                    at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()))
-                };
+                let zero =
+                    || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
                 let alt = alt.map(|s| done[&s.id()].clone()).or_else(zero);
                 let after = after.iter().map(|s| done[&s.id()].clone());
                 u.with_src(std::iter::once(at).chain(alt).chain(after).collect::<Src>())
@@ -187,11 +186,7 @@ impl<'a> Kernel<'a> {
 
     /// Returns a slot for every thread.
     fn every_thread(&self) -> Slot {
-        Slot {
-            index: self.thread(&[]),
-            mask: None,
-            len: self.threads.iter().map(extent).product(),
-        }
+        Slot { index: self.thread(&[]), mask: None, len: self.threads.iter().map(extent).product() }
     }
 
     /// Returns a barrier if the reduction is in a loop. It keeps a new partial result from
@@ -225,13 +220,7 @@ impl<'a> Kernel<'a> {
 
     /// Reduces the partial results of a group by warp shuffles, then those of its warps through
     /// shared memory. `lanes` threads of the group are in one warp, `apart` lanes apart.
-    fn by_shuffles(
-        &mut self,
-        u: &UOp,
-        part: UOp,
-        g: &UOp,
-        (lanes, apart): (usize, usize),
-    ) -> UOp {
+    fn by_shuffles(&mut self, u: &UOp, part: UOp, g: &UOp, (lanes, apart): (usize, usize)) -> UOp {
         self.shuffled = true;
         let value = fold_lanes(u, part, lanes, apart);
         let warps = extent(g) / lanes;

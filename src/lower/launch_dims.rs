@@ -68,7 +68,8 @@ pub(super) fn launch_dims(
         .collect();
     launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
     let symbolic = globals.iter().rev().enumerate().filter(|(_, r)| is_symbolic(r));
-    let grid: Vec<(usize, UOp)> = symbolic.map(|(dim, r)| (dim, r.expect_range().extent.clone())).collect();
+    let grid: Vec<(usize, UOp)> =
+        symbolic.map(|(dim, r)| (dim, r.expect_range().extent.clone())).collect();
     assert!(
         grid.is_empty() || globals.len() <= 3,
         "an axis of a variable has a dimension of its own"

@@ -126,7 +126,7 @@ fn reduce(old: Reduce, r: &UOp, body: UOp, target: &Target) -> UOp {
 }
 
 /// Returns true if neighbouring iterations of the range access adjacent elements under one mask.
-fn has_unit_stride(place: Index, r: &UOp) -> bool {
+pub(super) fn has_unit_stride(place: Index, r: &UOp) -> bool {
     !place.mask.is_some_and(|mask| mask.uses_range(r.range_id())) && step(place.index, r) == Some(1)
 }
 
