@@ -6,7 +6,7 @@
 //! load(x[4*i]), load(x[4*i + 1])  =>  v = load.x2(x[4*i]); v.lane(0), v.lane(1)
 //! ```
 
-use crate::dtype::DType;
+use crate::ir::typed::{Index, Load};
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
@@ -22,8 +22,8 @@ struct Group {
 
 /// Splits a place into its buffer, the linear part of its index and the constant; `None` if it is
 /// masked or its index is not linear.
-fn split_place(place: &UOp) -> Option<(UOp, Linear, i64)> {
-    let [buffer, index] = place.src() else { return None };
+fn split_place(place: Index) -> Option<(UOp, Linear, i64)> {
+    let Index { buffer, index, mask: None, .. } = place else { return None };
     let mut linear = Linear::of(index)?;
     let at = std::mem::take(&mut linear.constant);
     Some((buffer.clone(), linear, at))
@@ -44,7 +44,7 @@ fn adjacent(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
 /// Returns the place of a vector access that begins at the constant `at`.
 fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
     let index = simplify(&Linear { terms: shared.terms.clone(), constant: at }.build());
-    place.with_src([place.src()[0].clone(), index].to_src())
+    place.with_src([place.expect_index().buffer.clone(), index].to_src())
 }
 
 /// Joins adjacent loads of a kernel, and its stores if it has tensor-core fragments: there the
@@ -69,19 +69,19 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
     for u in ast.toposort() {
-        let plain = u.op() == Op::Load
-            && u.dtype().lanes == 1
-            && u.src()[1..].iter().all(|s| s.dtype() == DType::VOID);
-        let Some(place) = u.src().first().filter(|p| plain && p.src().len() == 2) else { continue };
-        staged |= place.src()[0].op() == Op::DefineShared;
-        if place.src()[0].op() != memory {
+        let Some(Load { place, alt: None, after, .. }) = u.as_load() else { continue };
+        if u.dtype().lanes > 1 || place.mask.is_some() {
+            continue;
+        }
+        staged |= place.buffer.op() == Op::DefineShared;
+        if place.buffer.op() != memory {
             continue;
         }
         let Some((buffer, linear, at)) = split_place(place) else { continue };
         let group = *known
-            .entry((buffer, u.src().get(1).cloned(), linear.build(), u.arg().clone()))
+            .entry((buffer, after.first().cloned(), linear.build(), u.arg().clone()))
             .or_insert_with(|| {
-                groups.push(Group { place: place.clone(), shared: linear, list: Vec::new() });
+                groups.push(Group { place: place.node.clone(), shared: linear, list: Vec::new() });
                 groups.len() - 1
             });
         groups[group].list.push((at, u));
@@ -114,14 +114,19 @@ fn join_stores(ast: &UOp, target: &Target) -> UOp {
     let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
     let mut stores: Src = Src::new();
     for u in ast.src() {
-        let plain = u.op() == Op::Store && u.src()[1].dtype().lanes == 1;
-        let Some((buffer, linear, at)) = split_place(&u.src()[0]).filter(|_| plain) else {
+        let scalar = u.as_store().filter(|store| store.value.dtype().lanes == 1);
+        let split = scalar.and_then(|store| Some((store, split_place(store.place)?)));
+        let Some((store, (buffer, linear, at))) = split else {
             stores.push(u.clone());
             continue;
         };
-        let ends: Src = u.src()[2..].iter().cloned().collect();
+        let ends: Src = store.ranges.iter().cloned().collect();
         let group = *known.entry((buffer, linear.build(), ends)).or_insert_with(|| {
-            groups.push(Group { place: u.src()[0].clone(), shared: linear, list: Vec::new() });
+            groups.push(Group {
+                place: store.place.node.clone(),
+                shared: linear,
+                list: Vec::new(),
+            });
             groups.len() - 1
         });
         groups[group].list.push((at, u.clone()));
@@ -136,11 +141,12 @@ fn join_stores(ast: &UOp, target: &Target) -> UOp {
             if n == 1 {
                 stores.push(store.clone());
             } else {
-                let values: Src = rest[..n].iter().map(|l| l.1.src()[1].clone()).collect();
+                let values: Src =
+                    rest[..n].iter().map(|l| l.1.expect_store().value.clone()).collect();
                 let vector = UOp::new(Op::Vectorize, dtype.vec(n as u16), values, Arg::None);
                 let src = [first(&place, &shared, *at), vector]
                     .into_iter()
-                    .chain(store.src()[2..].iter().cloned());
+                    .chain(store.expect_store().ranges.iter().cloned());
                 stores.push(store.with_src(src.collect::<Src>()));
             }
             rest = &rest[n..];

@@ -5,7 +5,7 @@
 use super::remainder::remainder;
 use super::transcendental::{integer_power, write_out};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, Group, Op, Src, ToSrc, UOp};
+use crate::ir::{Group, Op, Src, UOp};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::target::Target;
@@ -158,14 +158,4 @@ fn shift(u: &UOp, x: &UOp, y: &UOp) -> UOp {
         zero(x)
     };
     inside.select(x.binary(u.op(), count), &past)
-}
-
-/// Returns the place without its mask: `Index(buffer, index)`.
-pub fn plain(place: &UOp) -> UOp {
-    UOp::new(
-        Op::Index,
-        place.dtype(),
-        [place.src()[0].clone(), place.src()[1].clone()].to_src(),
-        Arg::None,
-    )
 }

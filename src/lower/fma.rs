@@ -38,17 +38,19 @@ pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
         && match u.op() {
             Op::Mul => float(),
             // Its accumulator is still the constant that it was created with.
-            Op::Wmma => u.src()[2].op() == Op::Const,
+            Op::Wmma => u.expect_wmma().c.op() == Op::Const,
             _ => false,
         }
 }
 
 /// Adds such a product to a sum by that instruction.
 pub(super) fn add_product(product: &UOp, sum: &UOp) -> UOp {
-    let [x, y] = [&product.src()[0], &product.src()[1]];
-    match product.op() {
-        Op::Wmma => product.with_src([x.clone(), y.clone(), sum.clone()].to_src()),
-        _ => x.fma(y, sum),
+    match product.as_wmma() {
+        Some(w) => product.with_src([w.a.clone(), w.b.clone(), sum.clone()].to_src()),
+        None => {
+            let (x, y) = product.expect_binary();
+            x.fma(y, sum)
+        }
     }
 }
 

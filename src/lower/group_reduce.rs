@@ -8,7 +8,7 @@
 
 use super::launch_dims::thread_order;
 use super::linearize::fold_of;
-use crate::dtype::DType;
+use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
 use crate::kernel::{extent, next_shared};
 use crate::symbolic::simplify;
@@ -30,48 +30,6 @@ fn rounds(mut parts: usize) -> Vec<usize> {
     }
     rounds.push(parts);
     rounds
-}
-
-/// Partial results in shared memory: the index and mask of the thread's own, their number, and the
-/// number of the memory.
-struct Parts {
-    at: UOp,
-    valid: Option<UOp>,
-    len: usize,
-    id: u32,
-}
-
-impl Parts {
-    /// Stores the partial result of each thread, and after a barrier reduces those at `others`
-    /// over `ranges`; without ranges it loads one.
-    fn fold(self, u: &UOp, part: &UOp, after: Option<UOp>, others: UOp, ranges: &[UOp]) -> UOp {
-        let lanes = part.dtype().lanes as i64;
-        let local = UOp::new(
-            Op::DefineShared,
-            part.dtype().scalar(),
-            Src::new(),
-            Arg::Shared { id: self.id, len: self.len * lanes as usize },
-        );
-        let index = |i: UOp, valid: Option<UOp>| {
-            let mut src = [local.clone(), simplify(&(i * lanes))].to_src();
-            src.extend(valid);
-            UOp::new(Op::Index, local.dtype(), src, Arg::None)
-        };
-        let mut put: Src = [index(self.at, self.valid), part.clone()].to_src();
-        put.extend(after);
-        let put = UOp::new(Op::Store, DType::VOID, put, Arg::None);
-        let all = UOp::new(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-        let got = UOp::new(Op::Load, part.dtype(), [index(others, None), all].to_src(), Arg::None);
-        if ranges.is_empty() {
-            return got;
-        }
-        UOp::new(
-            Op::Reduce,
-            u.dtype(),
-            std::iter::once(got).chain(ranges.iter().cloned()).collect::<Src>(),
-            u.arg().clone(),
-        )
-    }
 }
 
 /// Returns true if the range is a position in the launch, not a loop.
@@ -110,168 +68,233 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
 /// on, if any. Warp shuffles rely on an order too; the result has the one to keep.
 pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
-    let mut threads: Vec<UOp> = order
-        .iter()
-        .filter(|u| {
-            u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Local | AxisKind::Group)
-        })
-        .cloned()
-        .collect();
-    let groups: Vec<UOp> =
-        threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
-    if groups.is_empty() {
+    let mut kernel = Kernel::of(ast, &order, &numbered, target);
+    if kernel.groups.is_empty() {
         return (ast.clone(), numbered);
     }
-    let mut by_number: Vec<UOp> = match (target.warp, numbered.as_slice()) {
-        (0, _) => Vec::new(),
-        (_, []) => thread_order(ast),
-        (_, list) => list
-            .iter()
-            .filter_map(|id| threads.iter().find(|r| r.range_id() == *id).cloned())
-            .collect(),
-    };
-    if by_number.len() != threads.len() {
-        by_number.clear();
-    }
-    let mut shuffled = false;
-    threads.sort_by_key(|r| r.range_id());
-    let count: usize = threads.iter().map(extent).product();
-    let mut next_range = next_range(&order);
-    let mut next_shared = next_shared(&order);
-    // Each thread has its own element.
-    let place = |map: &FxHashMap<u32, UOp>| -> UOp {
-        let mut sum = UOp::int(0);
-        for r in &threads {
-            sum = &sum * extent(r) as i64 + map.get(&r.range_id()).unwrap_or(r);
-        }
-        sum
-    };
-    let written: Vec<&UOp> = ast.src().iter().map(|s| &s.src()[0].src()[0]).collect();
-    // Every thread of a group has the result. One of them stores it, and only that one may read the
-    // buffer that is written.
-    let by_first = |old: &UOp, index: &UOp| -> UOp {
-        let mut valid: Option<UOp> = index.src().get(2).cloned();
-        for g in groups.iter().filter(|g| !old.uses_range(g.range_id())) {
-            let first = g.equals(0i64);
-            valid = Some(valid.map_or(first.clone(), |v| v.and(&first)));
-        }
-        index.with_src(index.src()[..2].iter().cloned().chain(valid).collect::<Src>())
-    };
+    let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
     for u in &order {
         let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
         let new = match u.op() {
-            Op::Reduce if u.src()[1..].iter().any(|r| groups.contains(r)) => {
-                let own: Src = std::iter::once(src[0].clone())
-                    .chain(src[1..].iter().filter(|r| !groups.contains(r)).cloned())
-                    .collect();
-                let part = if own.len() == 1 { src[0].clone() } else { u.with_src(own) };
-                let shared: Vec<&UOp> =
-                    u.src()[1..].iter().filter(|r| groups.contains(r)).collect();
-                let mut range = |size: usize| -> UOp {
-                    next_range += 1;
-                    UOp::range(size as i64, next_range - 1, AxisKind::Reduce)
-                };
-                // In a loop, a barrier keeps a new partial result from overwriting one of the
-                // previous iteration that another thread has not read yet.
-                let turns =
-                    |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
-                let ready = |part: &UOp| {
-                    order.iter().any(turns).then(|| {
-                        UOp::new(Op::Barrier, DType::VOID, [part.clone()].to_src(), Arg::None)
-                    })
-                };
-                let mut value = part;
-                if let [g] = shared.as_slice()
-                    && let Some((lanes, apart)) = in_warp(&by_number, g, target.warp)
-                {
-                    shuffled = true;
-                    value = fold_lanes(u, value, lanes, apart);
-                    let warps = extent(g) / lanes;
-                    if warps > 1 {
-                        // The results of the warps of a group are adjacent.
-                        let others: Vec<&UOp> = threads.iter().filter(|r| r != g).collect();
-                        let before =
-                            others.iter().fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + *r);
-                        let place = |i: UOp| &before * warps as i64 + i;
-                        let first = (*g % lanes as i64).equals(0i64);
-                        let each = lanes.min(warps);
-                        let rounds: Vec<UOp> =
-                            (warps > each).then(|| range(warps / each)).into_iter().collect();
-                        let own = *g % each as i64;
-                        let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
-                        let after = ready(&value);
-                        let put = Parts {
-                            at: place(*g / lanes as i64),
-                            valid: Some(first),
-                            len: count / lanes,
-                            id: next_shared,
-                        };
-                        value = put.fold(u, &value, after, place(other), &rounds);
-                        value = fold_lanes(u, value, each, apart);
-                        next_shared += 1;
-                    }
-                } else if let [g] = shared.as_slice() {
-                    let mut after = ready(&value);
-                    // After each round, `left` threads hold different values, and the others copies
-                    // of them.
-                    let mut left = extent(g);
-                    for n in rounds(left) {
-                        left /= n;
-                        let r = range(n);
-                        let other = &r * left as i64 + *g % left as i64;
-                        let put = Parts {
-                            at: place(&FxHashMap::default()),
-                            valid: None,
-                            len: count,
-                            id: next_shared,
-                        };
-                        value = put.fold(
-                            u,
-                            &value,
-                            after.take(),
-                            place(&FxHashMap::from_iter([(g.range_id(), other)])),
-                            &[r],
-                        );
-                        next_shared += 1;
-                    }
-                } else {
-                    let ranges: Vec<UOp> = shared.iter().map(|g| range(extent(g))).collect();
-                    let others: FxHashMap<u32, UOp> =
-                        shared.iter().map(|g| g.range_id()).zip(ranges.iter().cloned()).collect();
-                    let put = Parts {
-                        at: place(&FxHashMap::default()),
-                        valid: None,
-                        len: count,
-                        id: next_shared,
-                    };
-                    let after = ready(&value);
-                    value = put.fold(u, &value, after, place(&others), &ranges);
-                    next_shared += 1;
-                }
-                within_bounds(u, value)
+            Op::Reduce if u.expect_reduce().ranges.iter().any(|r| kernel.groups.contains(r)) => {
+                kernel.reduce(u, &src)
             }
-            Op::Load if written.contains(&&u.src()[0].src()[0]) => {
-                let mut src = src.clone();
-                src[0] = by_first(&u.src()[0], &src[0]);
-                if src.len() == 1 && src[0].src().len() == 3 {
-                    src.push(UOp::constant(0i64, u.dtype()));
-                }
-                u.with_src(src)
+            Op::Load if written.contains(&u.expect_load().place.buffer) => {
+                let Load { place, alt, after, .. } = u.expect_load();
+                let at = kernel.by_first(place.node, &done[&place.node.id()]);
+                let zero =
+                    || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
+                let alt = alt.map(|s| done[&s.id()].clone()).or_else(zero);
+                let after = after.iter().map(|s| done[&s.id()].clone());
+                u.with_src(std::iter::once(at).chain(alt).chain(after).collect::<Src>())
             }
             Op::Store if ast.src().contains(u) => {
-                let mut src = src.clone();
-                src[0] = by_first(&u.src()[0], &src[0]);
+                let Store { place, ranges, .. } = u.expect_store();
+                let at = kernel.by_first(place.node, &done[&place.node.id()]);
                 // Thread positions stay open to the end of the kernel.
-                src.extend(groups.iter().filter(|g| !u.src()[2..].contains(g)).cloned());
-                u.with_src(src)
+                let open = kernel.groups.iter().filter(|g| !ranges.contains(g)).cloned();
+                let others = src.into_iter().skip(1).chain(open);
+                u.with_src(std::iter::once(at).chain(others).collect::<Src>())
             }
             _ => u.with_src(src),
         };
         done.insert(u.id(), new);
     }
-    let numbered = if shuffled { by_number.iter().map(UOp::range_id).collect() } else { numbered };
-    (simplify(&done[&ast.id()]), numbered)
+    let ids = || kernel.lane_order.iter().map(UOp::range_id).collect();
+    (simplify(&done[&ast.id()]), if kernel.shuffled { ids() } else { numbered })
+}
+
+/// The element of shared memory that each thread stores its partial result to, under a mask if not
+/// all threads store, and the number of elements.
+struct Slot {
+    index: UOp,
+    mask: Option<UOp>,
+    len: usize,
+}
+
+/// The threads of a kernel, and the numbers that its shared reductions have used.
+struct Kernel<'a> {
+    order: &'a [UOp],
+    /// The ranges of threads, by number.
+    threads: Vec<UOp>,
+    /// Those of kind Group.
+    groups: Vec<UOp>,
+    /// The ranges of threads in the order of lane numbers; empty without warp shuffles.
+    lane_order: Vec<UOp>,
+    warp: usize,
+    /// True if a reduction uses warp shuffles.
+    shuffled: bool,
+    next_range: u32,
+    next_shared: u32,
+}
+
+impl<'a> Kernel<'a> {
+    fn of(ast: &UOp, order: &'a [UOp], numbered: &[u32], target: &Target) -> Kernel<'a> {
+        let kinds = [AxisKind::Local, AxisKind::Group];
+        let is_thread = |u: &&UOp| u.op() == Op::Range && kinds.contains(&u.range_kind());
+        let mut threads: Vec<UOp> = order.iter().filter(is_thread).cloned().collect();
+        let groups: Vec<UOp> =
+            threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
+        let of_id = |id: &u32| threads.iter().find(|r| r.range_id() == *id).cloned();
+        let mut lane_order: Vec<UOp> = match (target.warp, numbered) {
+            _ if groups.is_empty() => Vec::new(),
+            (0, _) => Vec::new(),
+            (_, []) => thread_order(ast),
+            (_, list) => list.iter().filter_map(of_id).collect(),
+        };
+        if lane_order.len() != threads.len() {
+            lane_order.clear();
+        }
+        threads.sort_by_key(|r| r.range_id());
+        Kernel {
+            order,
+            threads,
+            groups,
+            lane_order,
+            warp: target.warp,
+            shuffled: false,
+            next_range: next_range(order),
+            next_shared: next_shared(order),
+        }
+    }
+
+    /// Returns the place, masked so that only the first thread of each group accesses it: every
+    /// thread of a group has the result. One of them stores it, and only that one may read the
+    /// buffer that is written. `old` is the place before this pass.
+    fn by_first(&self, old: &UOp, place: &UOp) -> UOp {
+        let Index { buffer, index, mask, .. } = place.expect_index();
+        let unused = self.groups.iter().filter(|g| !old.uses_range(g.range_id()));
+        let mask = unused.map(|g| g.equals(0i64)).fold(mask.cloned(), |mask, first| {
+            Some(mask.map_or(first.clone(), |mask| mask.and(&first)))
+        });
+        UOp::masked_index(buffer, index, mask)
+    }
+
+    fn range(&mut self, size: usize) -> UOp {
+        self.next_range += 1;
+        UOp::range(size as i64, self.next_range - 1, AxisKind::Reduce)
+    }
+
+    /// Returns the number of a thread in its workgroup, with some of its positions replaced.
+    fn thread(&self, replaced: &[(&UOp, UOp)]) -> UOp {
+        self.threads.iter().fold(UOp::int(0), |sum, r| {
+            let position = replaced.iter().find(|(old, _)| *old == r).map_or(r, |(_, new)| new);
+            &sum * extent(r) as i64 + position
+        })
+    }
+
+    /// Returns a slot for every thread.
+    fn every_thread(&self) -> Slot {
+        Slot { index: self.thread(&[]), mask: None, len: self.threads.iter().map(extent).product() }
+    }
+
+    /// Returns a barrier if the reduction is in a loop. It keeps a new partial result from
+    /// overwriting one of the previous iteration that another thread has not read yet.
+    fn previous_read(&self, u: &UOp, part: &UOp) -> Option<UOp> {
+        let repeats =
+            |r: &UOp| r.op() == Op::Range && !is_position(r) && u.uses_range(r.range_id());
+        self.order.iter().any(repeats).then(|| UOp::barrier([part.clone()].to_src()))
+    }
+
+    /// Builds a reduction that the threads of groups share, from its new operands.
+    fn reduce(&mut self, u: &UOp, src: &[UOp]) -> UOp {
+        let is_group = |r: &&UOp| self.groups.contains(r);
+        let shared: Vec<&UOp> = u.expect_reduce().ranges.iter().filter(is_group).collect();
+        let (body, ranges) = src.split_first().expect("a reduction has a term");
+        let own: Vec<UOp> = ranges.iter().filter(|r| !is_group(r)).cloned().collect();
+        let part = if own.is_empty() {
+            body.clone()
+        } else {
+            u.with_src(std::iter::once(body.clone()).chain(own).collect::<Src>())
+        };
+        let value = match shared.as_slice() {
+            [g] => match in_warp(&self.lane_order, g, self.warp) {
+                Some(lanes) => self.by_shuffles(u, part, g, lanes),
+                None => self.in_rounds(u, part, g),
+            },
+            _ => self.at_once(u, part, &shared),
+        };
+        within_bounds(u, value)
+    }
+
+    /// Reduces the partial results of a group by warp shuffles, then those of its warps through
+    /// shared memory. `lanes` threads of the group are in one warp, `apart` lanes apart.
+    fn by_shuffles(&mut self, u: &UOp, part: UOp, g: &UOp, (lanes, apart): (usize, usize)) -> UOp {
+        self.shuffled = true;
+        let value = fold_lanes(u, part, lanes, apart);
+        let warps = extent(g) / lanes;
+        if warps == 1 {
+            return value;
+        }
+        // The results of the warps of a group are adjacent.
+        let others = self.threads.iter().filter(|r| *r != g);
+        let before = others.fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + r);
+        let place = |i: UOp| &before * warps as i64 + i;
+        let slot = Slot {
+            index: place(g / lanes as i64),
+            mask: Some((g % lanes as i64).equals(0i64)),
+            len: self.threads.iter().map(extent).product::<usize>() / lanes,
+        };
+        let each = lanes.min(warps);
+        let rounds: Vec<UOp> =
+            (warps > each).then(|| self.range(warps / each)).into_iter().collect();
+        let own = g % each as i64;
+        let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
+        let after = self.previous_read(u, &value);
+        let value = self.exchange(u, value, slot, after, place(other), &rounds);
+        fold_lanes(u, value, each, apart)
+    }
+
+    /// Reduces the partial results of a group in rounds through shared memory.
+    fn in_rounds(&mut self, u: &UOp, part: UOp, g: &UOp) -> UOp {
+        let mut after = self.previous_read(u, &part);
+        let mut value = part;
+        // After each round, `left` threads hold different values, and the others copies of them.
+        let mut left = extent(g);
+        for n in rounds(left) {
+            left /= n;
+            let r = self.range(n);
+            let other = self.thread(&[(g, &r * left as i64 + g % left as i64)]);
+            value = self.exchange(u, value, self.every_thread(), after.take(), other, &[r]);
+        }
+        value
+    }
+
+    /// Reduces the partial results of several groups in one round through shared memory.
+    fn at_once(&mut self, u: &UOp, part: UOp, groups: &[&UOp]) -> UOp {
+        let ranges: Vec<UOp> = groups.iter().map(|g| self.range(extent(g))).collect();
+        let replaced: Vec<(&UOp, UOp)> = groups.iter().copied().zip(ranges.clone()).collect();
+        let after = self.previous_read(u, &part);
+        self.exchange(u, part, self.every_thread(), after, self.thread(&replaced), &ranges)
+    }
+
+    /// Stores the partial result of each thread, and after a barrier reduces those at `others`
+    /// over `ranges`; without ranges it loads one.
+    fn exchange(
+        &mut self,
+        u: &UOp,
+        part: UOp,
+        slot: Slot,
+        after: Option<UOp>,
+        others: UOp,
+        ranges: &[UOp],
+    ) -> UOp {
+        let (dtype, lanes) = (part.dtype(), part.dtype().lanes as usize);
+        let shared = UOp::define_shared(self.next_shared, slot.len * lanes, dtype.scalar());
+        self.next_shared += 1;
+        let place = |i: UOp, mask: Option<UOp>| {
+            UOp::masked_index(&shared, simplify(&(i * lanes as i64)), mask)
+        };
+        let store = place(slot.index, slot.mask).store(part, after.as_slice());
+        let stored = UOp::barrier([store].to_src());
+        let load = UOp::new(Op::Load, dtype, [place(others, None), stored].to_src(), Arg::None);
+        if ranges.is_empty() {
+            return load;
+        }
+        let src: Src = std::iter::once(load).chain(ranges.iter().cloned()).collect();
+        UOp::new(Op::Reduce, u.dtype(), src, u.arg().clone())
+    }
 }
 
 /// Clamps the value of an integer reduction to its known bounds. A load from shared memory has only

@@ -51,13 +51,12 @@ pub(super) fn launch_dims(
         // The stores of a kernel close the range of CPU threads.
         let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
         launch.threads =
-            ast.src().iter().flat_map(|s| s.src().iter().skip(2)).find(share).map_or(1, extent);
+            ast.src().iter().flat_map(|s| s.expect_store().ranges).find(share).map_or(1, extent);
         return (ast.clone(), launch, Vec::new());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let ranges: Vec<UOp> = kernel::axes(ast);
     // No node closes the ranges of shared reductions, so the whole graph is searched.
-    let mut all: Vec<UOp> = ranges;
+    let mut all: Vec<UOp> = kernel::axes(ast);
     let order = ast.toposort();
     let mut rest: Vec<UOp> =
         order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
@@ -69,7 +68,8 @@ pub(super) fn launch_dims(
         .collect();
     launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
     let symbolic = globals.iter().rev().enumerate().filter(|(_, r)| is_symbolic(r));
-    let grid: Vec<(usize, UOp)> = symbolic.map(|(dim, r)| (dim, r.src()[0].clone())).collect();
+    let grid: Vec<(usize, UOp)> =
+        symbolic.map(|(dim, r)| (dim, r.expect_range().extent.clone())).collect();
     assert!(
         grid.is_empty() || globals.len() <= 3,
         "an axis of a variable has a dimension of its own"
@@ -111,21 +111,16 @@ fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R])
 
 /// Returns the smallest stride along a range in the most frequent accesses.
 fn stride(accesses: &[Access], r: &UOp) -> i64 {
-    let using = || {
-        accesses.iter().filter(|a| {
-            a.node.src()[0].src()[0].op() == Op::DefineGlobal
-                && a.node.src()[0].uses_range(r.range_id())
-        })
+    let in_range = |a: &&Access| {
+        let place = a.node.as_access().expect("a load or a store").place;
+        place.buffer.op() == Op::DefineGlobal && place.node.uses_range(r.range_id())
     };
+    let using = || accesses.iter().filter(in_range);
     let most = using().map(|a| a.times).fold(0.0, f64::max);
     let steps = using()
         .filter(|a| a.times == most)
-        .filter_map(|a| kernel::step(&a.node.src()[0].src()[1], r));
+        .filter_map(|a| kernel::step(a.node.as_access()?.place.index, r));
     steps.map(i64::abs).filter(|s| *s > 0).min().unwrap_or(i64::MAX)
-}
-
-fn special(kind: SpecialKind, dim: u8, extent: usize) -> UOp {
-    UOp::new(Op::Special, DType::INDEX, Src::new(), Arg::Special { kind, dim, extent })
 }
 
 /// Assigns a dimension to each range, the first to the last range, whose neighbours are adjacent in
@@ -154,7 +149,7 @@ fn dims(
         sizes = [sizes.iter().product(), 1, 1];
     }
     for (d, list) in place.iter().enumerate() {
-        let whole = special(kind, d as u8, sizes[d]);
+        let whole = UOp::special(kind, d as u8, sizes[d], DType::INDEX);
         let mut stride = 1usize;
         for r in list {
             // The first range of the list varies fastest.

@@ -42,12 +42,17 @@ impl Variables {
 
 /// Evaluates an expression of variables.
 fn evaluate(u: &UOp, value: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
-    let of = |i: usize| evaluate(u.src().get(i)?, value);
-    match (u.op(), u.arg()) {
-        (Op::Const, _) => u.as_int(),
-        (Op::Var, Arg::Var { name, min, max }) => Some(value(name)?.clamp(*min, *max)),
-        (Op::Add, _) => of(0)?.checked_add(of(1)?),
-        (Op::Mul, _) => of(0)?.checked_mul(of(1)?),
+    if let Some((x, y)) = u.as_binary() {
+        let (x, y) = (evaluate(x, value)?, evaluate(y, value)?);
+        return match u.op() {
+            Op::Add => x.checked_add(y),
+            Op::Mul => x.checked_mul(y),
+            _ => None,
+        };
+    }
+    match u.arg() {
+        Arg::Const(_) => u.as_int(),
+        Arg::Var { name, min, max } => Some(value(name)?.clamp(*min, *max)),
         _ => None,
     }
 }

@@ -15,8 +15,10 @@ use rustc_hash::FxHashMap;
 pub(super) fn mask_bounds(ast: &UOp) -> UOp {
     let order = ast.toposort();
     // Most kernels need no change.
-    if !order.iter().any(|u| u.op() == Op::Load && bounded(&u.src()[0], u.dtype().lanes).is_some())
-    {
+    let is_unbounded = |u: &UOp| {
+        u.as_load().is_some_and(|load| bounded(load.place.node, u.dtype().lanes).is_some())
+    };
+    if !order.iter().any(is_unbounded) {
         return ast.clone();
     }
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();

@@ -29,111 +29,139 @@ fn marked(u: &UOp) -> Option<u32> {
     }
 }
 
-fn plain(u: &UOp) -> UOp {
-    UOp::new(Op::Load, u.dtype(), u.src().iter().cloned().collect::<Src>(), Arg::None)
+/// Returns the load without its mark.
+fn unmarked(load: &UOp) -> UOp {
+    UOp::new(Op::Load, load.dtype(), load.src().iter().cloned().collect::<Src>(), Arg::None)
+}
+
+/// A loop of a linear program whose loads are prefetched.
+struct Pipeline<'a> {
+    begin: usize,
+    end: usize,
+    iterations: i64,
+    /// The loads that move.
+    loads: Vec<&'a UOp>,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Returns the loop of this number; `None` if there is none, or its extent is not constant.
+    fn of(list: &'a [UOp], id: u32) -> Option<Pipeline<'a>> {
+        let begin = list.iter().position(|u| u.as_range().is_some_and(|r| r.id == id))?;
+        let range = &list[begin];
+        let closes = |u: &UOp| u.as_end_range().is_some_and(|end| end.range.node == range);
+        let end = list.iter().position(closes)?;
+        let iterations = range.expect_range().extent.as_int()?;
+        let stores = list.iter().filter_map(UOp::as_store);
+        let written: FxHashSet<u64> = stores.map(|store| store.place.buffer.id()).collect();
+        // Loads of the loop itself, not of a loop or conditional inside it.
+        let (mut loads, mut depth) = (Vec::new(), 0);
+        for u in &list[begin + 1..end] {
+            match u.op() {
+                Op::Range | Op::If => depth += 1,
+                Op::EndRange | Op::EndIf => depth -= 1,
+                _ if depth == 0 && marked(u) == Some(id) && is_movable(u, range, &written) => {
+                    loads.push(u)
+                }
+                _ => {}
+            }
+        }
+        Some(Pipeline { begin, end, iterations, loads })
+    }
 }
 
 /// Returns true if the value of the load does not depend on when the load executes: its buffer is
 /// read-only, and its index and mask depend on the loop alone, not on data.
 fn is_movable(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
-    let place = &u.src()[0];
+    let buffer = u.expect_load().place.buffer;
     let data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign | Op::Barrier);
     let order = crate::ir::toposort(u.src());
-    place.src()[0].op() == Op::DefineGlobal
-        && !written.contains(&place.src()[0].id())
+    buffer.op() == Op::DefineGlobal
+        && !written.contains(&buffer.id())
         && !order.iter().any(data)
         && order.contains(range)
 }
 
-/// Prefetches the loads of one loop.
-fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
-    let begin = list.iter().position(|u| u.op() == Op::Range && u.range_id() == id);
-    let end = begin
-        .and_then(|b| list.iter().position(|u| u.op() == Op::EndRange && u.src()[0] == list[b]));
-    let turns = begin.and_then(|b| list[b].src()[0].as_int());
-    let written: FxHashSet<u64> =
-        list.iter().filter(|u| u.op() == Op::Store).map(|u| u.src()[0].src()[0].id()).collect();
-    let mut out: Vec<UOp> = Vec::with_capacity(list.len());
-    let mut listed = IdSet::default();
-    // The new form of each node.
-    let mut map: FxHashMap<u64, UOp> = FxHashMap::default();
-    let mut next_acc = list
-        .iter()
-        .filter_map(|u| if let Arg::Acc(n) = u.arg() { Some(n + 1) } else { None })
-        .max()
-        .unwrap_or(0);
-    let (mut depth, mut keeps): (usize, Vec<(UOp, UOp)>) = (0, Vec::new());
-    for (i, u) in list.iter().enumerate() {
-        if let (true, Some(end), Some(turns)) = (Some(i) == begin, end, turns) {
-            // Loads of the loop itself, not of a loop or conditional inside it.
-            let mut ahead: Vec<&UOp> = Vec::new();
-            for n in &list[i + 1..end] {
-                match n.op() {
-                    Op::Range | Op::If => depth += 1,
-                    Op::EndRange | Op::EndIf => depth -= 1,
-                    _ if depth == 0 && marked(n) == Some(id) && is_movable(n, u, &written) => {
-                        ahead.push(n)
-                    }
-                    _ => {}
-                }
+/// The rewritten program.
+#[derive(Default)]
+struct Rewritten {
+    list: Vec<UOp>,
+    listed: IdSet,
+    /// The new form of each node that changed.
+    new: FxHashMap<u64, UOp>,
+}
+
+impl Rewritten {
+    /// Lists a value and its operands.
+    fn put(&mut self, value: &UOp) {
+        for n in value.toposort() {
+            if n.op() != Op::Const && self.listed.insert(n.id()) {
+                self.list.push(n);
             }
-            let at = |load: &UOp, place: &UOp| {
-                plain(load).substitute(&FxHashMap::from_iter([(u.clone(), place.clone())]))
-            };
-            let mut put = |value: &UOp, out: &mut Vec<UOp>| {
-                for n in value.toposort() {
-                    if n.op() != Op::Const && listed.insert(n.id()) {
-                        out.push(n);
-                    }
-                }
-            };
-            let accs: Vec<UOp> = ahead
-                .iter()
-                .map(|load| {
-                    let first = at(load, &UOp::constant(0i64, u.dtype()));
-                    put(&first, &mut out);
-                    next_acc += 1;
-                    let acc = UOp::new(
-                        Op::DefineAcc,
-                        first.dtype(),
-                        [first].to_src(),
-                        Arg::Acc(next_acc - 1),
-                    );
-                    put(&acc, &mut out);
-                    acc
-                })
-                .collect();
-            put(u, &mut out);
-            let one = UOp::constant(1i64, u.dtype());
-            // The last iteration loads its own data again.
-            let next = (u + &one).binary(Op::Min, UOp::constant(turns - 1, u.dtype()));
-            for (load, acc) in ahead.into_iter().zip(accs) {
-                let value = at(load, &next);
-                put(&value, &mut out);
-                map.insert(load.id(), acc.clone());
-                keeps.push((acc, value));
-            }
-            continue;
-        }
-        if Some(i) == end {
-            out.extend(keeps.iter().map(|(acc, value)| {
-                UOp::new(Op::Assign, acc.dtype(), [acc.clone(), value.clone()].to_src(), Arg::None)
-            }));
-        }
-        if map.contains_key(&u.id()) {
-            continue;
-        }
-        let src: Src = u.src().iter().map(|s| map.get(&s.id()).unwrap_or(s).clone()).collect();
-        let new = if marked(u) == Some(id) { plain(&u.with_src(src)) } else { u.with_src(src) };
-        if new != *u {
-            map.insert(u.id(), new.clone());
-        }
-        // A condition may open several regions; every other node is listed once.
-        if matches!(u.op(), Op::If | Op::EndIf) || listed.insert(new.id()) {
-            out.push(new);
         }
     }
-    used(out)
+
+    /// Opens the loop. Returns the assignments at its end, of the data of the next iteration.
+    fn open(&mut self, range: &UOp, pipeline: &Pipeline, next_acc: u32) -> Vec<UOp> {
+        let at = |load: &UOp, iteration: &UOp| {
+            let map = FxHashMap::from_iter([(range.clone(), iteration.clone())]);
+            unmarked(load).substitute(&map)
+        };
+        let zero = UOp::constant(0i64, range.dtype());
+        for (&load, number) in pipeline.loads.iter().zip(next_acc..) {
+            let first = at(load, &zero);
+            self.put(&first);
+            let acc = UOp::new(Op::DefineAcc, first.dtype(), [first].to_src(), Arg::Acc(number));
+            self.put(&acc);
+            self.new.insert(load.id(), acc);
+        }
+        self.put(range);
+        let one = UOp::constant(1i64, range.dtype());
+        // The last iteration loads its own data again.
+        let last = UOp::constant(pipeline.iterations - 1, range.dtype());
+        let next = (range + &one).binary(Op::Min, last);
+        let update = |load: &&UOp| {
+            let value = at(load, &next);
+            self.put(&value);
+            self.new[&load.id()].assign(&value)
+        };
+        pipeline.loads.iter().map(update).collect()
+    }
+
+    /// Lists an instruction on its new operands, without the mark of the loop `id`.
+    fn copy(&mut self, u: &UOp, id: u32) {
+        if self.new.contains_key(&u.id()) {
+            return;
+        }
+        let src: Src = u.src().iter().map(|s| self.new.get(&s.id()).unwrap_or(s).clone()).collect();
+        let new = if marked(u) == Some(id) { unmarked(&u.with_src(src)) } else { u.with_src(src) };
+        if new != *u {
+            self.new.insert(u.id(), new.clone());
+        }
+        // A condition may open several regions; every other node is listed once.
+        if matches!(u.op(), Op::If | Op::EndIf) || self.listed.insert(new.id()) {
+            self.list.push(new);
+        }
+    }
+}
+
+/// Prefetches the loads of one loop.
+fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
+    let pipeline = Pipeline::of(list, id);
+    let after = |u: &UOp| u.as_define_acc().map(|acc| acc.number + 1);
+    let next_acc = list.iter().filter_map(after).max().unwrap_or(0);
+    let (mut new, mut updates) = (Rewritten::default(), Vec::new());
+    for (i, u) in list.iter().enumerate() {
+        match &pipeline {
+            Some(pipeline) if i == pipeline.begin => {
+                updates = new.open(u, pipeline, next_acc);
+                continue;
+            }
+            Some(pipeline) if i == pipeline.end => new.list.append(&mut updates),
+            _ => {}
+        }
+        new.copy(u, id);
+    }
+    used(new.list)
 }
 
 /// Removes instructions whose value is not used.

@@ -2,6 +2,7 @@
 
 use super::{Launch, Variables};
 use crate::ir::{Arg, Op, UOp};
+use crate::kernel::extent;
 use crate::pass::PassTimes;
 use rustc_hash::FxHashMap;
 
@@ -42,7 +43,7 @@ pub struct Estimate {
 
 /// Returns the slots of the arguments that a kernel stores to.
 pub(super) fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
-    let stored = |arg: &UOp| ast.src().iter().any(|s| s.src()[0].src()[0] == *arg);
+    let stored = |arg: &UOp| ast.src().iter().any(|s| s.expect_store().place.buffer == arg);
     (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
 }
 
@@ -57,14 +58,11 @@ pub(super) fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
         if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
             steps += now;
         }
-        if let (Op::Load | Op::Store, Some(index)) = (u.op(), u.src().first())
-            && let Some(buffer) = index.src().first()
-        {
-            let lanes = if u.op() == Op::Load { u.dtype().lanes } else { u.src()[1].dtype().lanes };
-            *accesses.entry(buffer.id()).or_default() += now * lanes as f64;
+        if let Some(access) = u.as_access() {
+            *accesses.entry(access.place.buffer.id()).or_default() += now * access.lanes as f64;
         }
         match u.op() {
-            Op::Range => times.push(now * u.src()[0].vmax() as f64),
+            Op::Range => times.push(now * extent(u) as f64),
             Op::EndRange => drop(times.pop()),
             Op::Special => {
                 if let Arg::Special { extent, .. } = u.arg() {

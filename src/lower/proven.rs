@@ -57,7 +57,7 @@ fn node(u: &UOp) -> Result<(), String> {
     {
         return Err(format!("{:?} has no place in a kernel before it is optimised: {u:?}", u.op()));
     }
-    if u.op() == Op::Load && u.src()[0].src().len() == 3 && u.src().len() < 2 {
+    if u.as_load().is_some_and(|load| load.place.mask.is_some() && load.alt.is_none()) {
         return Err(format!(
             "a load with a mask has an alternative value, for where the mask is false: {u:?}"
         ));
@@ -78,7 +78,7 @@ fn range(u: &UOp) -> Result<(), String> {
         ));
     }
     let computed = |x: &UOp| matches!(x.op(), Op::Load | Op::Reduce | Op::Scan | Op::Range);
-    if u.src()[0].toposort().iter().any(computed) {
+    if u.expect_range().extent.toposort().iter().any(computed) {
         return Err(format!(
             "the extent of a range is a literal or computed from variables: {u:?}"
         ));
@@ -91,17 +91,19 @@ fn range(u: &UOp) -> Result<(), String> {
 /// another thread.
 fn indices_are_inputs(ast: &UOp) -> Result<(), String> {
     let stored: Vec<&UOp> =
-        ast.src().iter().filter(|s| s.op() == Op::Store).map(|s| &s.src()[0].src()[0]).collect();
+        ast.src().iter().filter_map(|s| s.as_store().map(|store| store.place.buffer)).collect();
     // Nodes that depend on a load from a buffer that is stored to. Operands come before users.
     let mut changing = IdSet::default();
     for u in ast.toposort() {
-        let loads = u.op() == Op::Load && stored.contains(&&u.src()[0].src()[0]);
-        if u.op() == Op::Index && u.src()[1..].iter().any(|s| changing.has(s.id())) {
+        let loads = u.as_load().is_some_and(|load| stored.contains(&load.place.buffer));
+        let is_changing = |s: &UOp| changing.has(s.id());
+        if u.as_index().is_some_and(|at| is_changing(at.index) || at.mask.is_some_and(is_changing))
+        {
             return Err(format!(
                 "an index or a mask is computed from a buffer that the kernel stores to: {u:?}"
             ));
         }
-        if loads || u.src().iter().any(|s| changing.has(s.id())) {
+        if loads || u.src().iter().any(is_changing) {
             changing.insert(u.id());
         }
     }

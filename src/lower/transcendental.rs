@@ -85,7 +85,7 @@ impl Val for UOp {
 
 /// Expresses a transcendental op in simple ops.
 pub fn write_out(u: &UOp) -> Option<UOp> {
-    let x = &u.src()[0];
+    let x = u.operand();
     if u.dtype().scalar() == DType::F64 {
         // No language has these two; the others are native wherever there is f64.
         return match u.op() {
@@ -109,7 +109,7 @@ pub fn write_out(u: &UOp) -> Option<UOp> {
         Op::Sigmoid => math::sigmoid(x),
         Op::Erf => math::erf(x),
         Op::Rsqrt => math::rsqrt(x),
-        Op::Pow => math::pow(x, &u.src()[1]),
+        Op::Pow => math::pow(x, u.expect_pow().y),
         _ => return None,
     })
 }
@@ -117,7 +117,7 @@ pub fn write_out(u: &UOp) -> Option<UOp> {
 /// Computes an integer power by squaring, one step per bit of the exponent. A negative exponent
 /// gives 1/x rounded toward zero.
 pub fn integer_power(u: &UOp) -> UOp {
-    let (x, y) = (&u.src()[0], &u.src()[1]);
+    let (x, y) = u.expect_binary();
     let bits = u.dtype().bits();
     let (mut base, mut result) = (x.clone(), x.const_like(1i64));
     for bit in 0..bits {

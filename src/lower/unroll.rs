@@ -11,7 +11,8 @@
 //! ```
 
 use super::fma::{are_products, combine, from_identity};
-use crate::ir::{Arg, AxisKind, Op, Src, UOp};
+use crate::ir::typed::Reduce;
+use crate::ir::{AxisKind, Op, Src, UOp};
 use crate::kernel::extent;
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -78,8 +79,8 @@ impl Unroll<'_> {
     /// Builds the copies of a node from those of its operands.
     fn node(&self, u: &UOp, done: &FxHashMap<u64, Copies>) -> Copies {
         let closes = |r: &UOp| match u.op() {
-            Op::Reduce => u.src()[1..].contains(r),
-            Op::Store => u.src()[2..].contains(r),
+            Op::Reduce => u.expect_reduce().ranges.contains(r),
+            Op::Store => u.expect_store().ranges.contains(r),
             _ => false,
         };
         let numbers = |f: &dyn Fn(&UOp) -> bool| -> Steps {
@@ -140,17 +141,16 @@ impl Unroll<'_> {
         body: &Copies,
         count: usize,
     ) -> Reduced {
-        let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a fold: {u:?}") };
-        let loops: Vec<UOp> =
-            u.src()[1..].iter().filter(|s| !self.ranges.contains(s)).cloned().collect();
+        let Reduce { fold, body: term, ranges, .. } = u.expect_reduce();
+        let loops: Vec<UOp> = ranges.iter().filter(|s| !self.ranges.contains(s)).cloned().collect();
         let shared = loops.is_empty() || loops.iter().any(|r| r.range_kind() == AxisKind::Group);
-        if !shared && (count >= MANY_SUMS || u.src()[0].op() == Op::Wmma) {
+        if !shared && (count >= MANY_SUMS || term.op() == Op::Wmma) {
             let mut terms: Vec<UOp> = Vec::new();
             self.each_step(steps, closed, |steps| terms.push(body.at(steps).clone()));
             // Terms that are the identity contribute nothing.
             let identity = Some(fold.identity(u.dtype()));
             terms.retain(|v| v.as_const() != identity);
-            if !terms.is_empty() && are_products(*fold, &terms, self.target) {
+            if !terms.is_empty() && are_products(fold, &terms, self.target) {
                 let first = terms.remove(0);
                 let src = std::iter::once(first).chain(loops).chain(terms);
                 return Reduced::Terms(u.with_src(src.collect::<Src>()));
@@ -161,12 +161,12 @@ impl Unroll<'_> {
             let next = body.at(steps);
             value = Some(match value.take() {
                 None => next.clone(),
-                Some(v) => combine(*fold, &v, next, self.target),
+                Some(v) => combine(fold, &v, next, self.target),
             });
         });
         let value = value.expect("a range has at least one iteration");
         Reduced::Value(match loops.is_empty() {
-            true => from_identity(*fold, value),
+            true => from_identity(fold, value),
             false => u.with_src(std::iter::once(value).chain(loops).collect::<Src>()),
         })
     }

@@ -10,6 +10,7 @@
 
 use super::fma::from_identity;
 use crate::dtype::DType;
+use crate::ir::typed::{Index, Load, Reduce, Store};
 use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::kernel::{extent, split_to_lanes, step};
 use crate::symbolic::simplify;
@@ -65,12 +66,17 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
                 });
                 load(&u.with_src(src.collect::<Src>()), r, n)
             }
-            Op::Store if u.src()[2..].contains(r) => store(&u, r, n, &splat(&u.src()[1])),
-            Op::Reduce if u.src()[1..].contains(r) => reduce(&u, r, n, splat(&u.src()[0]), target),
-            Op::Reduce if wide => vector(
-                std::iter::once(splat(&u.src()[0])).chain(u.src()[1..].iter().cloned()).collect(),
-            ),
-            Op::Scan if wide => vector([splat(&u.src()[0]), u.src()[1].clone()].to_src()),
+            Op::Store if u.expect_store().ranges.contains(r) => {
+                store(u.expect_store(), r, n, &splat(u.expect_store().value))
+            }
+            Op::Reduce if u.expect_reduce().ranges.contains(r) => {
+                reduce(u.expect_reduce(), r, splat(u.operand()), target)
+            }
+            // The ranges stay as they are.
+            Op::Reduce | Op::Scan if wide => {
+                let term = |s: &UOp| if s == u.operand() { splat(s) } else { s.clone() };
+                vector(u.src().iter().map(term).collect())
+            }
             op if wide && op.is_alu() => vector(u.src().iter().map(splat).collect()),
             Op::Sink | Op::Barrier => {
                 let mut stores: Src = Src::new();
@@ -96,41 +102,42 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
 
 /// Builds a reduction whose term is a vector along a range that it closes: a vector accumulator,
 /// then a reduction across its lanes.
-fn reduce(u: &UOp, r: &UOp, n: u16, body: UOp, target: &Target) -> UOp {
-    let Arg::Reduce { fold, .. } = u.arg() else { panic!("a reduce without a fold: {u:?}") };
+fn reduce(old: Reduce, r: &UOp, body: UOp, target: &Target) -> UOp {
+    let (u, fold) = (old.node, old.fold);
     let with = |dtype: DType, value: UOp, ranges: Vec<UOp>| {
         let src: Src = std::iter::once(value).chain(ranges).collect();
         UOp::new(Op::Reduce, dtype, src, u.arg().clone())
     };
     // Threads that share a reduction exchange scalars, not vectors.
-    let (groups, own): (Vec<UOp>, Vec<UOp>) = u.src()[1..]
+    let (groups, own): (Vec<UOp>, Vec<UOp>) = old
+        .ranges
         .iter()
         .filter(|s| *s != r)
         .cloned()
         .partition(|r| r.range_kind() == AxisKind::Group);
     let closed = own.is_empty() && groups.is_empty();
-    let vector = if own.is_empty() { body } else { with(u.dtype().vec(n), body, own) };
-    let value = across(*fold, &vector, target);
+    let vector = if own.is_empty() { body } else { with(body.dtype(), body, own) };
+    let value = across(fold, &vector, target);
     match groups.is_empty() {
-        true if closed => from_identity(*fold, value),
+        true if closed => from_identity(fold, value),
         true => value,
         false => with(u.dtype(), value, groups),
     }
 }
 
+/// Returns true if neighbouring iterations of the range access adjacent elements under one mask.
+pub(super) fn has_unit_stride(place: Index, r: &UOp) -> bool {
+    !place.mask.is_some_and(|mask| mask.uses_range(r.range_id())) && step(place.index, r) == Some(1)
+}
+
 /// Builds one vector load where the index has unit stride and the mask is the same for all lanes,
 /// else one load per lane.
 fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
-    let place = &u.src()[0];
-    let masked = place.src().get(2).is_some_and(|v| v.uses_range(r.range_id()));
-    if !masked && step(&place.src()[1], r) == Some(1) {
-        let base = simplify(&at(place, r, 0));
-        let mut src: Src = [base].to_src();
-        src.extend(
-            u.src()[1..]
-                .iter()
-                .map(|alt| if alt.dtype() == DType::VOID { alt.clone() } else { alt.splat(n) }),
-        );
+    let Load { place, alt, after, .. } = u.expect_load();
+    if has_unit_stride(place, r) {
+        let mut src: Src = [simplify(&at(place.node, r, 0))].to_src();
+        src.extend(alt.map(|alt| alt.splat(n)));
+        src.extend(after.iter().cloned());
         return UOp::new(Op::Load, u.dtype().vec(n), src, u.arg().clone());
     }
     UOp::new(
@@ -142,22 +149,16 @@ fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
 }
 
 /// Builds one vector store under the same conditions, else a `Sink` of one store per lane.
-fn store(u: &UOp, r: &UOp, n: u16, value: &UOp) -> UOp {
-    let place = &u.src()[0];
-    let rest = || u.src()[2..].iter().filter(|x| *x != r).cloned();
-    let masked = place.src().get(2).is_some_and(|v| v.uses_range(r.range_id()));
-    if !masked && step(&place.src()[1], r) == Some(1) {
-        let src: Src =
-            [simplify(&at(place, r, 0)), value.clone()].into_iter().chain(rest()).collect();
-        return u.with_src(src);
+fn store(old: Store, r: &UOp, n: u16, value: &UOp) -> UOp {
+    let with = |place: &UOp, value: UOp| {
+        let rest = old.ranges.iter().filter(|x| *x != r).cloned();
+        old.node.with_src([simplify(place), value].into_iter().chain(rest).collect::<Src>())
+    };
+    let place = old.place.node;
+    if has_unit_stride(old.place, r) {
+        return with(&at(place, r, 0), value.clone());
     }
-    let lanes = (0..n).map(|i| {
-        let src: Src = [simplify(&at(place, r, i as usize)), value.lane(i)]
-            .into_iter()
-            .chain(rest())
-            .collect();
-        u.with_src(src)
-    });
+    let lanes = (0..n).map(|i| with(&at(place, r, i as usize), value.lane(i)));
     UOp::sink(lanes.collect::<Src>())
 }
 

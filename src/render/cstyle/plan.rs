@@ -2,7 +2,7 @@
 //! arithmetic, and which arguments are written.
 
 use crate::dtype::Const;
-use crate::ir::typed::Wmma;
+use crate::ir::typed::{Index, Load, Store, Wmma};
 use crate::ir::{Op, UOp};
 use crate::render::facts::counted;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,20 +30,21 @@ pub(super) struct Plan {
 /// The operands whose values a node writes into its text. An index is transparent: it is part of
 /// the text of its loads and stores.
 pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
-    let src = u.src();
-    let (first, second): (&[UOp], &[UOp]) = match u.op() {
-        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], &[]),
-        // Without a mask the operands after the first only order.
-        Op::Load => (
-            src[0].src().get(1..).unwrap_or_default(),
-            if src[0].src().len() > 2 { src.get(1..2).unwrap_or_default() } else { &[] },
-        ),
-        Op::Store => (src[0].src().get(1..2).unwrap_or_default(), &src[1..2]),
-        Op::DefineAcc => (&src[..1], &[]),
-        Op::Assign => (&src[1..2], &[]),
-        _ => (src, &[]),
+    let (operands, others): (&[UOp], [Option<&UOp>; 3]) = match u.op() {
+        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], [None; 3]),
+        Op::Load => {
+            let Load { place: Index { index, mask, .. }, alt, .. } = u.expect_load();
+            (&[], [Some(index), mask, alt.filter(|_| mask.is_some())])
+        }
+        Op::Store => {
+            let Store { place, value, .. } = u.expect_store();
+            (&[], [Some(place.index), Some(value), None])
+        }
+        Op::DefineAcc => (&[], [Some(u.expect_define_acc().init), None, None]),
+        Op::Assign => (&[], [Some(u.expect_assign().value), None, None]),
+        _ => (u.src(), [None; 3]),
     };
-    first.iter().chain(second)
+    operands.iter().chain(others.into_iter().flatten())
 }
 
 impl Plan {
