@@ -39,7 +39,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// The fingerprint of the call with these results.
-    pub fn fingerprint(&self, results: &[UOp]) -> Result<Fingerprint> {
+    pub(super) fn fingerprint(&self, results: &[UOp]) -> Result<Fingerprint> {
         let mut origins: FxHashMap<u64, Origin> = FxHashMap::default();
         for (id, (tensor, part)) in &self.outside {
             origins.insert(*id, Origin::Outside(tensor.as_ptr() as usize, *part));
