@@ -108,7 +108,7 @@ pub fn leaves(root: &UOp) -> Vec<UOp> {
 fn followed(u: &UOp) -> &[UOp] {
     match (u.op(), u.src()) {
         (Op::Detach | Op::Leaf, _) => &[],
-        (Op::Computed | Op::Call, [_, followed @ ..]) => followed,
+        (Op::Computed | Op::Relu | Op::Call, [_, followed @ ..]) => followed,
         (Op::Copy, [x, ..]) => std::slice::from_ref(x),
         (_, src) => src,
     }

@@ -14,6 +14,7 @@ rules! {
         d_contiguous:  Contiguous(_)                       => to([g.clone()]);
         d_contiguous_backward: ContiguousBackward(_)       => to([UOp::new(Op::Contiguous, g.dtype(), [g.clone()].to_src(), Arg::None)]);
         d_computed:    Computed(..)                        => to([g.clone()]);
+        d_relu:        Relu(y, _)                          => to([y.materialized().binary(Op::Ne, 0.0).select(&*g, &g.const_like(0i64))]);
         d_shards:      Shards(..)                          => shares(u, g);
         d_copy:        Copy(..)                            => to([copied(g, u.operand())]);
         d_reshape:     Reshape(x)                          => to([g.moved(Movement::Reshape(x.shape().clone()))]);

@@ -9,11 +9,13 @@
 //! | `launch` | single launches and copies |
 //! | `bind` | the checks of programs against memory |
 //! | `capture` | the record of what a function does during a JIT capture |
+//! | `fingerprint` | what a recorded call did, to compare it with the next call |
 //! | `replay` | captured commands, run again on other memory |
 
 mod bind;
 mod bound;
 pub(crate) mod capture;
+pub(crate) mod fingerprint;
 mod item;
 mod launch;
 mod repeat;

@@ -163,7 +163,7 @@ impl UOp {
             |u| match u.op() {
                 Op::Leaf => true,
                 Op::Detach => false,
-                Op::Computed => u.src()[1].requires_grad(),
+                Op::Computed | Op::Relu => u.src()[1].requires_grad(),
                 Op::Call => u.src()[1..].iter().any(|s| s.requires_grad()),
                 // Steps: their derivative is zero.
                 Op::Cast | Op::Output if !u.dtype().is_float() => false,

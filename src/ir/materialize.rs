@@ -98,33 +98,3 @@ fn only_rounded(u: &UOp) -> Option<usize> {
         && (u.op() != Op::Cast || s.dtype().itemsize() <= u.dtype().itemsize());
     (fits && rounded.next().is_none()).then_some(operand)
 }
-
-/// The value of a rectifier, `where(y != 0, x, y)` with `y = where(x < 0, 0, x)`: its sides are
-/// equal wherever they are taken, and so it is `y`. Marks do not count, and `y` may be stored.
-pub fn rectified(u: &UOp) -> Option<&UOp> {
-    let is_zero = |u: &UOp| u.as_const().is_some_and(|c| c.is_zero());
-    let (Op::Where, [above, x, y]) = (u.op(), u.src()) else { return None };
-    let (Op::Ne, [tested, zero]) = (above.op(), above.src()) else { return None };
-    let (x, y, tested) = (under_marks(x), under_marks(y), under_marks(tested));
-    let inside = if y.op() == Op::Contiguous { under_marks(&y.src()[0]) } else { y };
-    let (Op::Where, [below, least, kept]) = (inside.op(), inside.src()) else { return None };
-    let (Op::Lt, [element, limit]) = (below.op(), below.src()) else { return None };
-    let is_x = |a: &UOp| under_marks(a) == x;
-    let fits = is_zero(zero)
-        && is_zero(limit)
-        && is_zero(least)
-        && tested == y
-        && is_x(kept)
-        && is_x(element)
-        && y.shape() == u.shape();
-    fits.then_some(y)
-}
-
-/// The node under marks.
-fn under_marks(u: &UOp) -> &UOp {
-    let mut u = u;
-    while u.op().is(Group::Mark) {
-        u = &u.src()[0];
-    }
-    u
-}

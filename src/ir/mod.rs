@@ -34,7 +34,7 @@ pub use intern::{Src, UOp};
 pub use kernel_nodes::{Access, Moved};
 pub use loops::Loop;
 pub(crate) use loops::{Batch, Body, before, output, param, unshaped};
-pub use materialize::{Rounding, rectified};
+pub use materialize::Rounding;
 pub use op::{Group, Op, OpSet, typed};
 pub use parse::{parse, parse_program};
 pub use print::{print, print_part, print_program};

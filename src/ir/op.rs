@@ -403,6 +403,9 @@ ops! {
     ContiguousBackward(x) as_contiguous_backward expect_contiguous_backward [Mark];
     /// A realized value, beside the graph that computed it, which gradients follow.
     Computed(x, origin)     as_computed expect_computed      [Mark];
+    /// The rectified value `x` of `origin`, which gradients follow. The VJP reads `x` only, so that
+    /// `origin` need not be stored for the backward pass.
+    Relu(x, origin)         as_relu expect_relu              [Mark];
     /// A value computed from the inputs by a function with a custom gradient, the payload.
     Call(x; inputs)                     as_call expect_call
         with Arg::Gradient(gradient) => { gradient: &'a Gradient = gradient } [Mark];

@@ -7,9 +7,7 @@
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
-use crate::ir::{
-    Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, rectified, toposort,
-};
+use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, toposort};
 use crate::rewrite::Rules;
 use crate::rules;
 use crate::shape::{Dims, Movement};
@@ -55,7 +53,6 @@ rules! {
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
         permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
         where_twice:    Where(_, x, =x) if x.shape() == u.shape()                       => x;
-        where_rectified: Where(Ne(y, _), _, =y) if rectified(u) == Some(y)               => y;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
         contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
     }

@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::exec::{self, Capture, ScheduleItem};
 use crate::ir::{
-    Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, rectified, walk_values,
+    Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, walk_values,
 };
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Movement, SymInt};
@@ -131,15 +131,12 @@ fn content(s: &StorageRef) -> (u64, u64) {
     (s.storage.memory_id(), s.version)
 }
 
-/// The nodes under a node that have the same elements: itself, what is under reshapes and marks,
-/// and what a rectifier tests. Under a reshape parts would not be cut where they are.
+/// The nodes under a node that have the same elements: itself, and what is under reshapes and
+/// marks. Under a reshape parts would not be cut where they are.
 fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
-    std::iter::successors(
-        Some(node),
-        move |&u| if is_mark(u) { Some(u.operand()) } else { rectified(u) },
-    )
-    .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
+    std::iter::successors(Some(node), move |&u| is_mark(u).then(|| u.operand()))
+        .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
 
 /// Values that this run computes and that a later plan may compare with its results, or decide by
@@ -156,10 +153,6 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
             candidates.extend([u.clone()])
         }
         (Op::Contiguous, Arg::None) if u.rounding() == Rounding::SameInPlan => {
-            candidates.extend([u.clone()])
-        }
-        // A rectifier is what it is decided by.
-        _ if u.requires_grad() && rectified(u).is_some_and(|y| y.to_materialize().is_some()) => {
             candidates.extend([u.clone()])
         }
         _ if u.requires_grad() => {
@@ -216,13 +209,13 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
 }
 
 /// The values that the gradient of a node decides by: the elements that an extreme is one of, the
-/// sides of a maximum, the condition of a choice.
+/// sides of a maximum, the condition of a choice, the result of a rectifier.
 fn decides(u: &UOp) -> &[UOp] {
     let first = u.src().get(..1).unwrap_or_default();
     match (u.op(), u.arg()) {
         (Op::Reduce | Op::Scan, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) => first,
         (Op::Max | Op::Min, _) => u.src(),
-        (Op::Where, _) => first,
+        (Op::Where | Op::Relu, _) => first,
         _ => &[],
     }
 }
@@ -315,11 +308,9 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     let (buffers, plan) = exec::realize(&requests)?;
     let values = outputs(&requests, buffers, &plan)?;
     let now = locked.exchange(&todo, old.clone(), &values);
-    // What a `Contiguous` stores and what a rectifier tests are the same value.
-    let tested = |u: &UOp| u.as_contiguous().map(|c| c.x).or_else(|| rectified(u)).cloned();
     let mut computed: FxHashMap<UOp, &UOp> = FxHashMap::default();
     for (u, value) in kept.iter().zip(&values[old.len()..]) {
-        computed.extend(tested(u).map(|u| (u, value)));
+        computed.extend(u.as_contiguous().map(|c| (c.x.clone(), value)));
         computed.insert(u.clone(), value);
     }
     for ((old, layout), value) in old.iter().zip(&plan.layouts).zip(&values) {

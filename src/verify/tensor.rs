@@ -3,7 +3,7 @@
 
 use super::{Verdict, bounds_of_variable, broken, elementwise, literal, rule, storable, variable};
 use crate::dtype::DType;
-use crate::ir::typed::{Computed, Slice};
+use crate::ir::typed::Slice;
 use crate::ir::{Arg, Group, Op, UOp, fit_along, fit_cat};
 use crate::shape::{Movement, moved_extents};
 
@@ -127,8 +127,8 @@ fn node(u: &UOp, root: &UOp) -> Verdict {
             same_dtype(u)
         }
         Op::ContiguousBackward => same_dtype(u),
-        Op::Computed => {
-            let Computed { x, origin, .. } = u.expect_computed();
+        Op::Computed | Op::Relu => {
+            let [x, origin] = u.src() else { unreachable!("the arity was checked") };
             rule(
                 x.shape() == origin.shape(),
                 "a computed value has the shape of where it came from",

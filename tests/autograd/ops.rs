@@ -268,6 +268,13 @@ fn check_op(op: Op) -> bool {
             h.realize().unwrap();
             assert_eq!(y.gradient(&[&x])[0].to_vec::<f64>().unwrap(), [6.0, 12.0]);
         }
+        Op::Relu => {
+            check(&name, &|x| x[0].relu().square(), &[six(1)]);
+            let edges = [-1.0, -0.0, 0.0, 1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+            let x = Tensor::new(edges).as_param();
+            let g = x.relu().sum(..).gradient(&[&x])[0].to_vec::<f64>().unwrap();
+            assert_eq!(g, [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
+        }
         _ => return false,
     }
     true

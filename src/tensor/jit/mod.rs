@@ -5,13 +5,11 @@
 //! |---|---|
 //! | `args` | arguments and results |
 //! | `observe` | an observed call: what it ran, and which tensors from outside it used and changed |
-//! | `fingerprint` | the fingerprint of a call |
 //! | `capture` | from a record to a replay plan |
 //! | `replay` | the plan on the memory of another call |
 
 mod args;
 mod capture;
-mod fingerprint;
 mod observe;
 mod replay;
 
@@ -23,9 +21,9 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::exec::Capture;
 use crate::exec::capture::Mode;
+use crate::exec::fingerprint::{Difference, Fingerprint};
 use crate::schedule::PlannedMemory;
 use capture::Captured;
-use fingerprint::{Difference, Fingerprint};
 use observe::observe;
 use std::marker::PhantomData;
 
@@ -177,7 +175,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
         let mut results = Vec::new();
         result.each(&mut |t| results.push(t.raw()));
-        let fingerprint = Fingerprint::of(&observed, &results)?;
+        let fingerprint = observed.fingerprint(&results)?;
         let tries = match &self.phase {
             Phase::PoolWindows(before, tries) => {
                 let difference = before.compare(&fingerprint);

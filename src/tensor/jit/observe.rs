@@ -2,11 +2,12 @@
 //! function used and changed.
 
 use super::args::{JitArg, JitOut, Leaf};
-use super::described;
+use super::{described, described_for_all};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::exec::Capture;
 use crate::exec::capture::Mode;
+use crate::exec::fingerprint::{Call, End, Fingerprint, Origin};
 use crate::ir::{UOp, walk_values};
 use crate::schedule::Values;
 use crate::tensor::broadcast::has_data;
@@ -34,6 +35,40 @@ pub(super) struct Observed {
     pub literal: Vec<(Weak<Inner>, UOp)>,
     /// True if the function used lazy tensors with data.
     pub lazy: bool,
+}
+
+impl Observed {
+    /// The fingerprint of the call with these results.
+    pub(super) fn fingerprint(&self, results: &[UOp]) -> Result<Fingerprint> {
+        let mut origins: FxHashMap<u64, Origin> = FxHashMap::default();
+        for (id, (tensor, part)) in &self.outside {
+            origins.insert(*id, Origin::Outside(tensor.as_ptr() as usize, *part));
+        }
+        let mut given = Vec::new();
+        for (i, leaf) in self.given.iter().enumerate() {
+            given.push(match leaf {
+                Leaf::Host(value) => value.clone(),
+                Leaf::Variable(bound) => bound.unbound().text(),
+                Leaf::Length(n) => format!("a list of {n}"),
+                Leaf::Tensor(own) => {
+                    let ids = ids(&own.raw()).into_iter().enumerate();
+                    origins.extend(ids.map(|(part, id)| (id, Origin::Argument(i, part))));
+                    described_for_all(own)
+                }
+            });
+        }
+        let end = |(tensor, node): (usize, UOp)| {
+            let mut values = Values::default();
+            add_values(&mut values, &node)?;
+            let storages = storages(&node).into_iter().flatten().cloned().collect();
+            Ok(End { tensor, storages, values })
+        };
+        let changed = self.changed.iter().map(|t| (t.id(), t.raw()));
+        let ends = changed.chain(results.iter().map(|u| (0, u.clone())));
+        let ends = ends.map(end).collect::<Result<_>>()?;
+        let passed = given_values(&self.given)?;
+        Fingerprint::of(&self.capture, Call { origins, given, passed, ends })
+    }
 }
 
 /// A tensor before a call.

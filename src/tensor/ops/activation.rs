@@ -6,6 +6,7 @@ use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_
 use super::inverse::rounded;
 use super::special::expm1;
 use crate::error::Result;
+use crate::ir::{Arg, Op, ToSrc, UOp};
 use crate::tensor::{Tensor, autocast, or_panic};
 
 impl Tensor {
@@ -18,10 +19,14 @@ impl Tensor {
     /// ```
     pub fn relu(&self) -> Tensor {
         let _operation = autocast::enter();
-        let y = self.lt(0).where_(0, self);
-        // The gradient reads the output only, so that the input need not be kept for the backward
-        // pass. NaN has gradient 1, as in PyTorch.
-        if self.is_floating_point() { y.detach().ne(0).where_(self, y.detach()) } else { y }
+        let x = self.detach();
+        let y = x.lt(0).where_(0, &x);
+        if !self.is_floating_point() {
+            return y;
+        }
+        // NaN has gradient 1, as in PyTorch.
+        let (y, origin) = (y.uop(), self.uop());
+        self.with_uop(UOp::new(Op::Relu, y.dtype(), [y, origin].to_src(), Arg::None))
     }
     /// Elements limited to 0..=6.
     ///

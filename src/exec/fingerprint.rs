@@ -1,0 +1,239 @@
+//! The fingerprint of a call: the graphs that it computed, their inputs, and the host data in them.
+
+use super::capture::{Capture, Run};
+use crate::device::{Buffer, Memory};
+use crate::error::{Error, Result};
+use crate::ir::{StorageRef, UOp};
+use crate::schedule::Values;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The fingerprint of a call.
+pub(crate) struct Fingerprint {
+    runs: Vec<(UOp, Vec<Origin>)>,
+    /// Variables that are no arguments, with their values.
+    values: Vec<(Arc<str>, i64)>,
+    /// Contents of results and changed tensors at the end.
+    ends: Vec<(usize, Vec<Origin>)>,
+    draws: Vec<u64>,
+    given: Vec<String>,
+}
+
+/// What the caller knows of a recorded call.
+pub(crate) struct Call {
+    /// Origins of the storages of arguments and of tensors from outside, by id.
+    pub origins: FxHashMap<u64, Origin>,
+    /// The arguments, as messages name them.
+    pub given: Vec<String>,
+    /// Values of the variables among the arguments.
+    pub passed: Values,
+    /// Results and changed tensors.
+    pub ends: Vec<End>,
+}
+
+/// The value of a result or a changed tensor after a call.
+pub(crate) struct End {
+    /// The id of a changed tensor; 0 for a result.
+    pub tensor: usize,
+    /// Its memory, by shard.
+    pub storages: Vec<StorageRef>,
+    /// Values of its symbolic dimensions.
+    pub values: Values,
+}
+
+/// The origin of a storage that a call reads or leaves.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Origin {
+    /// An argument, by number and shard.
+    Argument(usize, usize),
+    /// A tensor from outside, by address (it is alive) and shard.
+    Outside(usize, usize),
+    /// An RNG draw.
+    Draw(usize),
+    /// The result of a run, by its number and that of the output.
+    Made(usize, usize),
+    /// A storage that was freed.
+    Gone,
+    /// Host data of the function: dtype, elements, and a hash.
+    Host(String, u64),
+}
+
+/// Difference of two calls.
+pub(crate) enum Difference {
+    /// The calls do the same.
+    None,
+    /// The same operations with other numbers in them; the message says which.
+    Values(String),
+    /// Other operations.
+    Other,
+}
+
+/// The fingerprint of host data. Files are not read, and `NULL` has no content.
+fn made_of_host(buffer: &Buffer) -> Result<Origin> {
+    let mut hasher = FxHasher::default();
+    if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
+        hasher.write(&buffer.read()?);
+    }
+    Ok(Origin::Host(format!("{} × {}", buffer.size(), buffer.dtype()), hasher.finish()))
+}
+
+fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
+    if before.len() != now.len() {
+        return Difference::Other;
+    }
+    let mut found = Difference::None;
+    for (x, y) in before.iter().zip(now) {
+        match (x, y) {
+            (Origin::Gone, _) | (_, Origin::Gone) => return Difference::Other,
+            (x, y) if x == y => {}
+            (Origin::Host(what, _), Origin::Host(same, _)) if what == same => {
+                let msg = format!(
+                    "the function creates {what} from host data that differs from the call \
+                     before; {PASS}"
+                );
+                found = Difference::Values(msg);
+            }
+            _ => return Difference::Other,
+        }
+    }
+    found
+}
+
+const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
+
+impl Fingerprint {
+    /// The fingerprint of a recorded call.
+    pub(crate) fn of(capture: &Capture, call: Call) -> Result<Fingerprint> {
+        let values = own_values(capture, &call)?;
+        let Call { origins: mut known, given, ends, .. } = call;
+        for (i, draw) in capture.draws.iter().enumerate() {
+            known.extend(draw.storages.iter().map(|id| (*id, Origin::Draw(i))));
+        }
+        let mut runs = Vec::new();
+        for (number, run) in capture.runs.iter().enumerate() {
+            runs.push((run.graph.clone(), origins_of(number, run, &mut known)?));
+        }
+        let held = |s: &StorageRef| match known.get(&s.storage.id()) {
+            Some(known) => Ok(known.clone()),
+            None => made_of_host(&Buffer::of(s)),
+        };
+        let end = |e: &End| Ok((e.tensor, e.storages.iter().map(held).collect::<Result<_>>()?));
+        let ends = ends.iter().map(end).collect::<Result<_>>()?;
+        let draws = capture.draws.iter().map(|d| d.numbers).collect();
+        Ok(Fingerprint { runs, values, ends, draws, given })
+    }
+
+    /// The difference of a call from this one.
+    pub(crate) fn compare(&self, now: &Fingerprint) -> Difference {
+        if let Some(what) = self.argument_difference(now) {
+            return Difference::Values(what);
+        }
+        let names = |f: &Fingerprint| f.values.iter().map(|v| v.0.clone()).collect::<Vec<_>>();
+        if self.runs.len() != now.runs.len()
+            || self.draws != now.draws
+            || self.ends.len() != now.ends.len()
+            || names(self) != names(now)
+        {
+            return Difference::Other;
+        }
+        let mut values = self.values.iter().zip(&now.values);
+        if let Some(((name, a), (_, b))) = values.find(|(a, b)| a.1 != b.1) {
+            return Difference::Values(format!(
+                "the variable {name} was {a} at the call before and is {b} now; pass it to the \
+                 function as an argument"
+            ));
+        }
+        let mut found = Difference::None;
+        for ((tensor, holds), (now_tensor, now_holds)) in self.ends.iter().zip(&now.ends) {
+            match compare_origins(holds, now_holds) {
+                _ if tensor != now_tensor => return Difference::Other,
+                Difference::None => {}
+                Difference::Other => return Difference::Other,
+                values => found = values,
+            }
+        }
+        for ((a, reads), (b, now_reads)) in self.runs.iter().zip(&now.runs) {
+            for difference in [compare_origins(reads, now_reads), compare_graphs(a, b)] {
+                match difference {
+                    Difference::None => {}
+                    Difference::Other => return Difference::Other,
+                    values => found = values,
+                }
+            }
+        }
+        found
+    }
+
+    /// The message for arguments that differ.
+    fn argument_difference(&self, now: &Fingerprint) -> Option<String> {
+        let (a, b) = (self.given.len(), now.given.len());
+        if a != b {
+            return Some(format!(
+                "there were {a} arguments at the call before, and now there are {b}; have a Jit \
+                 for each number"
+            ));
+        }
+        let (a, b) = self.given.iter().zip(&now.given).find(|(a, b)| a != b)?;
+        Some(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
+    }
+}
+
+/// Origins of what a run reads. Adds those of its outputs.
+fn origins_of(number: usize, run: &Run, known: &mut FxHashMap<u64, Origin>) -> Result<Vec<Origin>> {
+    let mut origins = Vec::new();
+    for input in &run.inputs {
+        origins.push(match (known.get(&input.id), &input.own) {
+            (Some(known), _) => known.clone(),
+            (None, Some(own)) => known.entry(input.id).or_insert(made_of_host(own)?).clone(),
+            (None, None) => Origin::Gone,
+        });
+    }
+    for (o, id) in run.outputs.iter().enumerate() {
+        if let Some(id) = id {
+            known.entry(*id).or_insert(Origin::Made(number, o));
+        }
+    }
+    Ok(origins)
+}
+
+/// Variables that are no arguments, with their values. Stored values are sliced by variables
+/// without a run.
+fn own_values(capture: &Capture, call: &Call) -> Result<Vec<(Arc<str>, i64)>> {
+    let mut all = call.passed.clone();
+    let of_runs = capture.runs.iter().map(|r| &*r.values);
+    for values in of_runs.chain(call.ends.iter().map(|e| &e.values)) {
+        if let Some((name, a, b)) = all.differing(values) {
+            return Err(Error::Jit(format!(
+                "the variable {name} is {a} and {b} in one call; a captured function has one \
+                 value of each, so give the other a name of its own"
+            )));
+        }
+        all.complete(values);
+    }
+    let own = all.iter().filter(|(name, _)| call.passed.get(name).is_none());
+    Ok(own.map(|(n, v)| (n.clone(), v)).collect())
+}
+
+/// The difference of two planned graphs.
+fn compare_graphs(before: &UOp, now: &UOp) -> Difference {
+    if before == now {
+        return Difference::None;
+    }
+    let (xs, ys) = (before.toposort(), now.toposort());
+    let alike =
+        |x: &UOp, y: &UOp| (x.op(), x.dtype(), x.src().len()) == (y.op(), y.dtype(), y.src().len());
+    if xs.len() != ys.len() || !xs.iter().zip(&ys).all(|(x, y)| alike(x, y)) {
+        return Difference::Other;
+    }
+    let Some((x, y)) = xs.iter().zip(&ys).find(|(x, y)| x.arg() != y.arg()) else {
+        return Difference::Other;
+    };
+    Difference::Values(format!(
+        "the function is not the same at each call: {:?} of {:?} was {:?} at the call before; \
+         {PASS}",
+        x.op(),
+        y.arg(),
+        x.arg()
+    ))
+}
