@@ -88,9 +88,10 @@ impl Const {
     /// | bool | number | 0 or 1 |
     /// | integer | integer | wraps: the low bits of the two's complement |
     /// | float | integer | truncates toward zero and saturates; NaN is 0 (Rust's `as`) |
-    /// | number | float | nearest, ties to even, rounded once; overflow is infinity, for `f8e4m3` NaN; NaN is the canonical NaN |
+    /// | number | float | nearest, ties to even, rounded once; overflow is infinity (`f8e4m3`: NaN) |
     ///
-    /// Lanes are not looked at: a constant has one value for all of them. Panics if `to` is void.
+    /// NaN becomes the canonical NaN. A constant has one value for all lanes. Panics if `to` is
+    /// void.
     #[inline]
     pub fn cast(self, from: DType, to: DType) -> Const {
         match self {

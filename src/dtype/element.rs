@@ -173,11 +173,13 @@ macro_rules! small_float {
 }
 
 small_float! {
-    /// An OCP 8-bit float of 4 exponent and 3 mantissa bits, the finite variant: no infinity, largest 448; overflow is NaN.
+    /// An OCP 8-bit float of 4 exponent and 3 mantissa bits, the finite variant: no infinity,
+    /// largest 448; overflow is NaN.
     F8E4M3, f8e4m3_to_f32, f32_to_f8e4m3
 }
 
 small_float! {
-    /// An OCP 8-bit float of 5 exponent and 2 mantissa bits, with infinities as in IEEE; largest finite 57344.
+    /// An OCP 8-bit float of 5 exponent and 2 mantissa bits, with infinities as in IEEE;
+    /// largest finite 57344.
     F8E5M2, f8e5m2_to_f32, f32_to_f8e5m2
 }

@@ -1,8 +1,8 @@
-//! The table of dtypes, how they promote, and typed constants.
+//! The table of dtypes, their promotion, and typed constants.
 //!
-//! In come names ("f32", "bfloat16") and pairs of dtypes; out come dtypes and exact values.
-//! Whatever computes with numbers at compile time (constant folding, the interpreter, the printers)
-//! goes through [`Const::cast`], so that there is one definition of every conversion.
+//! Input: names ("f32", "bfloat16") and pairs of dtypes. Output: dtypes and exact values.
+//! Everything that computes with numbers at compile time (constant folding, the interpreter, the
+//! printers) uses [`Const::cast`], so that every conversion has one definition.
 //!
 //! **Invariant:** nothing here depends on a device, and nothing here rounds twice.
 
@@ -38,12 +38,16 @@ enum Kind {
 /// Declares every scalar once; the enum, the constants, the names, the widths and the parser all
 /// come from these rows.
 macro_rules! scalars {
-    ($($variant:ident $constant:ident $name:literal $bits:literal $kind:ident [$($alias:literal)*] $doc:literal;)*) => {
-        /// The type of one lane. The order of the variants is the order of the table and means nothing about promotion.
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $constant:ident $name:literal $bits:literal $kind:ident [$($alias:literal)*];
+    )*) => {
+        /// The type of one lane. The variants are in the order of the table, which says nothing
+        /// about promotion.
         #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Scalar {
-            $(#[doc = $doc] $variant,)*
+            $($(#[$doc])* $variant,)*
         }
 
         impl Scalar {
@@ -53,7 +57,8 @@ macro_rules! scalars {
                 match self { $(Scalar::$variant => $name,)* }
             }
 
-            /// Bits of storage. A bool takes a byte, an index is evaluated in 64 bits, a void takes nothing.
+            /// Bits of storage. A bool takes a byte, an index is evaluated in 64 bits, a void takes
+            /// nothing.
             #[inline]
             pub const fn bits(self) -> u32 {
                 match self { $(Scalar::$variant => $bits,)* }
@@ -74,29 +79,50 @@ macro_rules! scalars {
         }
 
         impl DType {
-            $(#[doc = $doc] pub const $constant: DType = DType { scalar: Scalar::$variant, lanes: 1 };)*
+            $(
+                $(#[$doc])*
+                pub const $constant: DType = DType { scalar: Scalar::$variant, lanes: 1 };
+            )*
         }
     };
 }
 
 scalars! {
-    Void   VOID   "void"   0  Void     []                                       "No value: stores, barriers and sinks.";
-    Bool   BOOL   "bool"   8  Bool     ["bool_" "boolean"]                      "True or false, in a byte that is 0 or 1.";
-    I8     I8     "i8"     8  Signed   ["int8" "char"]                          "Signed integer of 8 bits.";
-    I16    I16    "i16"    16 Signed   ["int16" "short"]                        "Signed integer of 16 bits.";
-    I32    I32    "i32"    32 Signed   ["int32" "int"]                          "Signed integer of 32 bits.";
-    I64    I64    "i64"    64 Signed   ["int64" "long"]                         "Signed integer of 64 bits.";
-    U8     U8     "u8"     8  Unsigned ["uint8" "uchar" "byte"]                 "Unsigned integer of 8 bits.";
-    U16    U16    "u16"    16 Unsigned ["uint16" "ushort"]                      "Unsigned integer of 16 bits.";
-    U32    U32    "u32"    32 Unsigned ["uint32" "uint"]                        "Unsigned integer of 32 bits.";
-    U64    U64    "u64"    64 Unsigned ["uint64" "ulong"]                       "Unsigned integer of 64 bits.";
-    F8E4M3 F8E4M3 "f8e4m3" 8  Float    ["float8_e4m3fn" "float8_e4m3" "f8_e4m3" "fp8e4m3"] "OCP 8-bit float of 4 exponent and 3 mantissa bits, the finite variant: no infinity, largest 448.";
-    F8E5M2 F8E5M2 "f8e5m2" 8  Float    ["float8_e5m2" "f8_e5m2" "fp8e5m2"]      "OCP 8-bit float of 5 exponent and 2 mantissa bits, with infinities as in IEEE.";
-    F16    F16    "f16"    16 Float    ["float16" "half"]                       "IEEE half precision.";
-    BF16   BF16   "bf16"   16 Float    ["bfloat16" "bfloat"]                    "The upper half of an `f32`.";
-    F32    F32    "f32"    32 Float    ["float32" "float"]                      "IEEE single precision.";
-    F64    F64    "f64"    64 Float    ["float64" "double"]                     "IEEE double precision.";
-    Index  INDEX  "index"  64 Index    []                                       "Weak integer of index arithmetic, later lowered to `i32` or `i64`; evaluated in 64 bits.";
+    /// No value: stores, barriers and sinks.
+    Void   VOID   "void"   0  Void     [];
+    /// True or false, in a byte that is 0 or 1.
+    Bool   BOOL   "bool"   8  Bool     ["bool_" "boolean"];
+    /// Signed integer of 8 bits.
+    I8     I8     "i8"     8  Signed   ["int8" "char"];
+    /// Signed integer of 16 bits.
+    I16    I16    "i16"    16 Signed   ["int16" "short"];
+    /// Signed integer of 32 bits.
+    I32    I32    "i32"    32 Signed   ["int32" "int"];
+    /// Signed integer of 64 bits.
+    I64    I64    "i64"    64 Signed   ["int64" "long"];
+    /// Unsigned integer of 8 bits.
+    U8     U8     "u8"     8  Unsigned ["uint8" "uchar" "byte"];
+    /// Unsigned integer of 16 bits.
+    U16    U16    "u16"    16 Unsigned ["uint16" "ushort"];
+    /// Unsigned integer of 32 bits.
+    U32    U32    "u32"    32 Unsigned ["uint32" "uint"];
+    /// Unsigned integer of 64 bits.
+    U64    U64    "u64"    64 Unsigned ["uint64" "ulong"];
+    /// OCP 8-bit float of 4 exponent and 3 mantissa bits, the finite variant: no infinity, largest
+    /// 448.
+    F8E4M3 F8E4M3 "f8e4m3" 8  Float    ["float8_e4m3fn" "float8_e4m3" "f8_e4m3" "fp8e4m3"];
+    /// OCP 8-bit float of 5 exponent and 2 mantissa bits, with infinities as in IEEE.
+    F8E5M2 F8E5M2 "f8e5m2" 8  Float    ["float8_e5m2" "f8_e5m2" "fp8e5m2"];
+    /// IEEE half precision.
+    F16    F16    "f16"    16 Float    ["float16" "half"];
+    /// The upper half of an `f32`.
+    BF16   BF16   "bf16"   16 Float    ["bfloat16" "bfloat"];
+    /// IEEE single precision.
+    F32    F32    "f32"    32 Float    ["float32" "float"];
+    /// IEEE double precision.
+    F64    F64    "f64"    64 Float    ["float64" "double"];
+    /// Weak integer of index arithmetic, later lowered to `i32` or `i64`; evaluated in 64 bits.
+    Index  INDEX  "index"  64 Index    [];
 }
 
 /// A scalar type and a number of lanes; one lane is a plain scalar.

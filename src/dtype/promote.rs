@@ -1,5 +1,5 @@
-//! Which dtype two dtypes meet in. In come two dtypes, or a dtype and the kind of a bare literal;
-//! out comes the dtype to compute in.
+//! Dtype promotion. Input: two dtypes, or a dtype and the kind of a bare literal. Output: the dtype
+//! to compute in.
 //!
 //! The rule is JAX's lattice: bool, then integers, then floats; an integer never widens a float,
 //! and a signed with an unsigned integer goes to the signed one that holds both. Where no integer
@@ -12,25 +12,25 @@ use super::{DType, Kind, Scalar};
 /// Follows JAX: bool, then integers, then floats. `u8 + i8` is `i16` and so on up to `u32 + i32`,
 /// which is `i64`; `u64` with any signed integer is `f32`. An integer with a float is that float.
 /// `f16 + bf16` is `f32`, `f8e4m3 + f8e5m2` is `f16`, and any other two floats meet in the wider
-/// one:
+/// one. In the table `e4m3` and `e5m2` are the 8-bit floats:
 ///
 /// ```text
-///        bool   i8     i16    i32    i64    u8     u16    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// bool   bool   i8     i16    i32    i64    u8     u16    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// i8     i8     i8     i16    i32    i64    i16    i32    i64    f32    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// i16    i16    i16    i16    i32    i64    i16    i32    i64    f32    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// i32    i32    i32    i32    i32    i64    i32    i32    i64    f32    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// i64    i64    i64    i64    i64    i64    i64    i64    i64    f32    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// u8     u8     i16    i16    i32    i64    u8     u16    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// u16    u16    i32    i32    i32    i64    u16    u16    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// u32    u32    i64    i64    i64    i64    u32    u32    u32    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// u64    u64    f32    f32    f32    f32    u64    u64    u64    u64    f8e4m3 f8e5m2 f16    bf16   f32    f64
-/// f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f8e4m3 f16    f16    bf16   f32    f64
-/// f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f16    f8e5m2 f16    bf16   f32    f64
-/// f16    f16    f16    f16    f16    f16    f16    f16    f16    f16    f16    f16    f16    f32    f32    f64
-/// bf16   bf16   bf16   bf16   bf16   bf16   bf16   bf16   bf16   bf16   bf16   bf16   f32    bf16   f32    f64
-/// f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f32    f64
-/// f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64    f64
+///      bool i8   i16  i32  i64  u8   u16  u32  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// bool bool i8   i16  i32  i64  u8   u16  u32  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// i8   i8   i8   i16  i32  i64  i16  i32  i64  f32  e4m3 e5m2 f16  bf16 f32  f64
+/// i16  i16  i16  i16  i32  i64  i16  i32  i64  f32  e4m3 e5m2 f16  bf16 f32  f64
+/// i32  i32  i32  i32  i32  i64  i32  i32  i64  f32  e4m3 e5m2 f16  bf16 f32  f64
+/// i64  i64  i64  i64  i64  i64  i64  i64  i64  f32  e4m3 e5m2 f16  bf16 f32  f64
+/// u8   u8   i16  i16  i32  i64  u8   u16  u32  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// u16  u16  i32  i32  i32  i64  u16  u16  u32  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// u32  u32  i64  i64  i64  i64  u32  u32  u32  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// u64  u64  f32  f32  f32  f32  u64  u64  u64  u64  e4m3 e5m2 f16  bf16 f32  f64
+/// e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 e4m3 f16  f16  bf16 f32  f64
+/// e5m2 e5m2 e5m2 e5m2 e5m2 e5m2 e5m2 e5m2 e5m2 e5m2 f16  e5m2 f16  bf16 f32  f64
+/// f16  f16  f16  f16  f16  f16  f16  f16  f16  f16  f16  f16  f16  f32  f32  f64
+/// bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 f32  bf16 f32  f64
+/// f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f32  f64
+/// f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64  f64
 /// ```
 ///
 /// `void` gives way to everything and `index` to every sized integer and float, but not to bool.
@@ -43,13 +43,13 @@ use super::{DType, Kind, Scalar};
 ///   do, and the two kinds meet in `f16`, which holds every value of both, while `f16` with `bf16`
 ///   is `f32`.
 ///
-/// A scalar takes the lanes of the other operand. Two vectors of unlike length have no business
-/// meeting, and panic.
+/// A scalar takes the lanes of the other operand. Panics for two vectors of different
+/// length.
 pub const fn promote(a: DType, b: DType) -> DType {
     let lanes = if a.lanes == 1 {
         b.lanes
     } else {
-        assert!(b.lanes == 1 || b.lanes == a.lanes, "promote: vectors of unlike length");
+        assert!(b.lanes == 1 || b.lanes == a.lanes, "promote: vectors of different lengths");
         a.lanes
     };
     DType { scalar: join(a.scalar, b.scalar), lanes }
@@ -117,7 +117,7 @@ pub const fn promote_weak(t: DType, w: Weak) -> DType {
 
 /// The dtype that a sum over `t` accumulates in.
 ///
-/// Narrow integers gain room: bool, `i8`, `i16` and `i32` sum in `i32`, the narrow unsigned ones in
+/// Narrow integers are widened: bool, `i8`, `i16` and `i32` sum in `i32`, narrow unsigned ones in
 /// `u32`, and that is the result's dtype too. PyTorch goes to `i64` here; 32 bits keep the sum fast
 /// on devices where 64-bit integers are emulated. Floats under 32 bits accumulate in `f32`, since
 /// adding many small terms to a large `f16` loses them, and the caller casts the result back. `f32`

@@ -181,7 +181,8 @@ impl UOp {
     pub(crate) fn is_fixpoint(&self, bit: u32) -> bool {
         self.node().facts.fixpoints.load(Ordering::Relaxed) & bit != 0
     }
-    /// Records that the graph is a fixpoint of the rule set. Nodes never change, so this stays true.
+    /// Records that the graph is a fixpoint of the rule set. Nodes are immutable, so this stays
+    /// true.
     pub(crate) fn mark_fixpoint(&self, bit: u32) {
         self.node().facts.fixpoints.fetch_or(bit, Ordering::Relaxed);
     }

@@ -119,8 +119,12 @@ impl UOp {
         let key = structural_key(op, dtype, &src, &arg);
         let mut table = shard(key);
         let found = table.find(key, |e| {
-            // SAFETY: what is in the table is alive while the lock is held.
-            e.key == key && matches!(unsafe { e.node.as_ref() }, n if n.op == op && n.dtype == dtype && n.src == src && n.arg == arg)
+            if e.key != key {
+                return false;
+            }
+            // SAFETY: nodes in the table are alive while the lock is held.
+            let n = unsafe { e.node.as_ref() };
+            n.op == op && n.dtype == dtype && n.src == src && n.arg == arg
         });
         if let Some(e) = found {
             let node = e.node;
@@ -216,7 +220,8 @@ impl Drop for UOp {
 }
 
 thread_local! {
-    /// Nodes whose last handle went while [`free`] was under way on this thread: a payload may hold a closure of the user's, and that a tensor.
+    /// Nodes whose last handle was dropped inside [`free`] on this thread: a payload may hold a
+    /// closure of user code, which may hold a tensor.
     static WAITING: RefCell<Option<Vec<NonNull<Node>>>> = const { RefCell::new(None) };
 }
 

@@ -7,8 +7,10 @@
 //!
 //! ```text
 //! (carry, ys) = scan(|carry, x| (carry·W + x, carry), first, xs)
-//!   Loop(first, xs, W) {count=T, body: Sink(p0·p2 + p1, p0·p2 + p1, …)}     carries after a run, then what is kept of each run
+//!   Loop(first, xs, W) {count=T, body: Sink(p0·p2 + p1, p0·p2 + p1, …)}
 //! ```
+//!
+//! The body lists the carries after a run, then the values stacked from each run.
 
 use super::{
     Arg, DeviceName, Fold, Group, Op, Src, ToSrc, UOp, substitute_all, toposort, unmarked,

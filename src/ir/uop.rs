@@ -75,7 +75,9 @@ impl Like for &UOp {
     }
 }
 macro_rules! like {
-    ($($t:ty),*) => { $(impl Like for $t { fn like(self, u: &UOp) -> UOp { u.const_like(self) } })* };
+    ($($t:ty),*) => {
+        $(impl Like for $t { fn like(self, u: &UOp) -> UOp { u.const_like(self) } })*
+    };
 }
 like!(i32, i64, usize, f32, f64, bool, Const);
 
@@ -344,7 +346,10 @@ macro_rules! operators {
         }
     )* };
 }
-operators!(Add add Add, Mul mul Mul, Rem rem Mod, Shl shl Shl, Shr shr Shr, BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor);
+operators!(
+    Add add Add, Mul mul Mul, Rem rem Mod, Shl shl Shl, Shr shr Shr,
+    BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor
+);
 
 impl<R: Like> std::ops::Div<R> for &UOp {
     type Output = UOp;

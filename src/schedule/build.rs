@@ -26,6 +26,7 @@ fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> 
     found.dedup();
     found
 }
+
 /// Builds expressions from inputs to outputs.
 pub(super) fn build(
     order: &[UOp],
@@ -33,127 +34,152 @@ pub(super) fn build(
     decided: Decided,
     moves: &mut IndexCache,
 ) -> RangeAssignment {
-    let Decided { demands, next_range, stored, evaluated } = decided;
-    let mut values: FxHashMap<(u64, usize), UOp> = FxHashMap::default();
-    let mut out = RangeAssignment {
+    let out = RangeAssignment {
         stored: Vec::new(),
         copies: Vec::new(),
         waits: FxHashMap::default(),
         customs: Vec::new(),
         numbers: FxHashMap::default(),
         count: inputs,
-        next_range,
+        next_range: decided.next_range,
     };
-    let next = |out: &mut RangeAssignment| {
-        out.count += 1;
-        out.count - 1
-    };
-    let mut buffers: FxHashMap<u64, UOp> = FxHashMap::default();
+    let (values, buffers) = (FxHashMap::default(), FxHashMap::default());
+    let mut builder = Builder { decided, values, buffers, out };
     for u in order {
+        let uses = builder.decided.demands.get(&u.id()).map_or(0, |d| d.len());
         if u.numel() == 0 {
-            // Nothing is ever read from it; what users need is a value of the dtype.
-            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), UOp::constant(0i64, u.dtype()));
-            }
+            // Nothing is read from it; users need a value of the dtype.
+            builder.define_alike(u, uses, UOp::constant(0i64, u.dtype()));
             continue;
         }
+        builder.place(u);
+        builder.evaluate(u, moves);
+        if matches!(u.op(), Op::Const | Op::Var) {
+            builder.define_alike(u, uses, u.clone());
+        } else {
+            builder.define_loads(u);
+        }
+    }
+    builder.out
+}
+
+struct Builder {
+    decided: Decided,
+    /// The expression of each node at each of its uses.
+    values: FxHashMap<(u64, usize), UOp>,
+    /// The buffers that nodes are stored in.
+    buffers: FxHashMap<u64, UOp>,
+    out: RangeAssignment,
+}
+
+impl Builder {
+    fn next_number(&mut self) -> usize {
+        self.out.count += 1;
+        self.out.count - 1
+    }
+
+    /// Records that the node is the buffer of a number.
+    fn set_buffer(&mut self, u: &UOp, number: usize) -> UOp {
+        let buffer = placeholder(u, number);
+        self.buffers.insert(u.id(), buffer.clone());
+        self.out.numbers.insert(u.id(), number);
+        buffer
+    }
+
+    /// Gives the node the same value at all its uses.
+    fn define_alike(&mut self, u: &UOp, uses: usize, value: UOp) {
+        self.values.extend((0..uses).map(|k| ((u.id(), k), value.clone())));
+    }
+
+    /// Gives the node a load of its buffer, if it has one, at each use.
+    fn define_loads(&mut self, u: &UOp) {
+        let Some(buffer) = self.buffers.get(&u.id()) else { return };
+        for (k, d) in self.decided.demands.get(&u.id()).into_iter().flatten().enumerate() {
+            let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
+            self.values.insert((u.id(), k), value);
+        }
+    }
+
+    /// Numbers the buffers of inputs, copies and user kernels.
+    fn place(&mut self, u: &UOp) {
         match u.op() {
             Op::Param => {
-                let Arg::Param { slot, .. } = u.arg() else {
-                    panic!("a parameter without a slot: {u:?}")
-                };
-                buffers.insert(u.id(), u.clone());
-                out.numbers.insert(u.id(), *slot);
+                self.buffers.insert(u.id(), u.clone());
+                self.out.numbers.insert(u.id(), u.expect_param().slot);
             }
-            Op::Copy => {
-                let number = next(&mut out);
-                buffers.insert(u.id(), placeholder(u, number));
-                out.numbers.insert(u.id(), number);
-                let (source, part) = home(u.operand());
-                let from = out.numbers[&source.id()];
-                out.copies.push((number, from, part.map_or(0, |p| p.start)));
-                if let [_, after @ ..] = u.src()
-                    && !after.is_empty()
-                {
-                    let waits =
-                        std::iter::once(from).chain(computed_under(after, &out.numbers)).collect();
-                    out.waits.insert(number, waits);
-                }
-            }
+            Op::Copy => self.place_copy(u),
             Op::Kernel | Op::Loop => {
                 let count = match u.arg() {
                     Arg::Kernel(kernel) => kernel.outputs.len(),
                     Arg::Loop(l) => l.body.src().len(),
                     _ => panic!("a kernel without a body: {u:?}"),
                 };
-                let writes = (0..count).map(|_| next(&mut out)).collect();
-                let reads = u.src().iter().map(|s| out.numbers[&whole(s).id()]).collect();
-                out.customs.push(UserKernel { node: u.clone(), writes, reads });
+                let writes = (0..count).map(|_| self.next_number()).collect();
+                let reads = u.src().iter().map(|s| self.out.numbers[&whole(s).id()]).collect();
+                self.out.customs.push(UserKernel { node: u.clone(), writes, reads });
             }
             Op::Output => {
-                let Arg::Output(i) = u.arg() else { panic!("an output without a number: {u:?}") };
-                let kernel = out
-                    .customs
-                    .iter()
-                    .rev()
-                    .find(|c| c.node == *u.operand())
-                    .expect("a kernel comes before its outputs");
-                let number = kernel.writes[*i];
-                buffers.insert(u.id(), placeholder(u, number));
-                out.numbers.insert(u.id(), number);
+                let output = u.expect_output();
+                let customs = &self.out.customs;
+                let kernel = customs.iter().rev().find(|c| c.node == *output.of);
+                let kernel = kernel.expect("a kernel comes before its outputs");
+                self.set_buffer(u, kernel.writes[output.number]);
             }
             _ => {}
         }
-        if let (Op::Scatter, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
-            let number = next(&mut out);
-            let buffer = placeholder(u, number);
-            let operand = |i: usize, d: usize, k: usize| {
-                values[&(u.src()[i].id(), evals[d].operands[k])].clone()
-            };
-            let operands = [operand(0, 0, 0), operand(1, 1, 0), operand(2, 1, 1)];
-            out.stored.extend(scatter::stored(u, number, &buffer, evals, operands));
-            buffers.insert(u.id(), buffer);
-            out.numbers.insert(u.id(), number);
-        } else if let (Op::Cat, Some(evals)) = (u.op(), evaluated.get(&u.id())) {
-            let number = next(&mut out);
-            let operand = |i: usize, d: &Use| values[&(u.src()[i].id(), d.operands[0])].clone();
-            out.stored.extend(cat::stored(u, number, evals, operand));
-            buffers.insert(u.id(), placeholder(u, number));
-            out.numbers.insert(u.id(), number);
-        } else if let Some(evals) = evaluated.get(&u.id()) {
-            for (k, d) in evals.iter().enumerate() {
-                let value = expression(u, d, &values, moves);
-                match stored.get(&u.id()) {
-                    Some(ranges) => {
-                        let number = next(&mut out);
-                        buffers.insert(u.id(), placeholder(u, number));
-                        out.numbers.insert(u.id(), number);
-                        let index = flat(&d.at, u.shape());
-                        out.stored.push(PendingStore {
-                            node: u.clone(),
-                            number,
-                            ranges: ranges.clone(),
-                            value,
-                            index,
-                            update: None,
-                        });
-                    }
-                    None => drop(values.insert((u.id(), k), value)),
+    }
+
+    fn place_copy(&mut self, u: &UOp) {
+        let number = self.next_number();
+        self.set_buffer(u, number);
+        let copy = u.expect_copy();
+        let (source, part) = home(copy.x);
+        let from = self.out.numbers[&source.id()];
+        self.out.copies.push((number, from, part.map_or(0, |p| p.start)));
+        if !copy.after.is_empty() {
+            let under = computed_under(copy.after, &self.out.numbers);
+            self.out.waits.insert(number, std::iter::once(from).chain(under).collect());
+        }
+    }
+
+    /// Computes the node where it was decided to: stores it, or defines its values.
+    fn evaluate(&mut self, u: &UOp, moves: &mut IndexCache) {
+        let Some(evals) = self.decided.evaluated.remove(&u.id()) else { return };
+        match u.op() {
+            Op::Scatter => {
+                let number = self.next_number();
+                let buffer = self.set_buffer(u, number);
+                let s = u.expect_scatter();
+                let value = |x: &UOp, k: usize| self.values[&(x.id(), k)].clone();
+                let operands = [
+                    value(s.base, evals[0].operands[0]),
+                    value(s.index, evals[1].operands[0]),
+                    value(s.value, evals[1].operands[1]),
+                ];
+                self.out.stored.extend(scatter::stored(u, number, &buffer, &evals, operands));
+            }
+            Op::Cat => {
+                let number = self.next_number();
+                let part = |x: &UOp, d: &Use| self.values[&(x.id(), d.operands[0])].clone();
+                self.out.stored.extend(cat::stored(u, number, &evals, part));
+                self.set_buffer(u, number);
+            }
+            _ => {
+                for (k, d) in evals.iter().enumerate() {
+                    let value = expression(u, d, &self.values, moves);
+                    let Some(ranges) = self.decided.stored.get(&u.id()).cloned() else {
+                        self.values.insert((u.id(), k), value);
+                        continue;
+                    };
+                    let number = self.next_number();
+                    self.set_buffer(u, number);
+                    let (node, index) = (u.clone(), flat(&d.at, u.shape()));
+                    let store = PendingStore { node, number, ranges, value, index, update: None };
+                    self.out.stored.push(store);
                 }
             }
         }
-        if matches!(u.op(), Op::Const | Op::Var) {
-            for k in 0..demands.get(&u.id()).map_or(0, |d| d.len()) {
-                values.insert((u.id(), k), u.clone());
-            }
-        } else if let Some(buffer) = buffers.get(&u.id()) {
-            for (k, d) in demands.get(&u.id()).into_iter().flatten().enumerate() {
-                let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
-                values.insert((u.id(), k), value);
-            }
-        }
     }
-    out
 }
 
 /// The value of a node at one demand, from its operands' values.
@@ -163,7 +189,6 @@ fn expression(
     values: &FxHashMap<(u64, usize), UOp>,
     moves: &mut IndexCache,
 ) -> UOp {
-    let operand = |i: usize| values[&(u.src()[i].id(), d.operands[i])].clone();
     if u.op().is(Group::Movement) {
         let (x, _, valid) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
@@ -176,30 +201,25 @@ fn expression(
             valid.select(&value, &UOp::constant(0i64, u.dtype()))
         };
     }
+    let mut operands = u.src().iter().zip(&d.operands).map(|(x, k)| values[&(x.id(), *k)].clone());
+    let mut only = || operands.next().expect("the op has an operand");
     match u.op() {
         Op::Const | Op::Var => u.clone(),
         Op::Iota => d.at[0].cast(u.dtype()),
-        Op::Contiguous | Op::Slice => operand(0),
-        Op::Scan => scan::expression(u, operand(0), &d.at),
+        Op::Contiguous | Op::Slice => only(),
+        Op::Scan => scan::expression(u, only(), &d.at),
         Op::Reduce => {
-            let Arg::Reduce { fold, .. } = u.arg() else {
-                panic!("a reduce without a payload: {u:?}")
-            };
+            let fold = u.expect_reduce().fold;
             if d.opened.is_empty() {
-                return fold.of_one(&operand(0));
+                return fold.of_one(&only());
             }
-            let mut src: Src = [operand(0)].to_src();
+            let mut src: Src = [only()].to_src();
             src.extend(d.opened.iter().cloned());
-            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold: *fold, axes: SmallVec::new() })
+            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
         }
         _ => {
             debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");
-            UOp::new(
-                u.op(),
-                u.dtype(),
-                (0..u.src().len()).map(operand).collect::<Src>(),
-                u.arg().clone(),
-            )
+            UOp::new(u.op(), u.dtype(), operands.collect::<Src>(), u.arg().clone())
         }
     }
 }

@@ -153,23 +153,17 @@ pub(super) fn stored(
     u: &UOp,
     number: usize,
     evals: &[Use],
-    operand: impl Fn(usize, &Use) -> UOp,
+    operand: impl Fn(&UOp, &Use) -> UOp,
 ) -> Vec<PendingStore> {
     let (axis, mut start) = (axis(u), 0);
     let mut list = Vec::with_capacity(evals.len());
-    for (i, (x, d)) in u.src().iter().zip(evals).enumerate() {
+    for (x, d) in u.src().iter().zip(evals) {
         let mut at = d.at.clone();
         at[axis] = simplify(&(&at[axis] + start));
         start += x.shape()[axis] as i64;
-        let (value, index) = (operand(i, d), flat(&at, u.shape()));
-        list.push(PendingStore {
-            node: u.clone(),
-            number,
-            ranges: d.loops.to_vec(),
-            value,
-            index,
-            update: None,
-        });
+        let (node, ranges) = (u.clone(), d.loops.to_vec());
+        let (value, index) = (operand(x, d), flat(&at, u.shape()));
+        list.push(PendingStore { node, number, ranges, value, index, update: None });
     }
     list
 }

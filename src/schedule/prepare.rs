@@ -58,15 +58,7 @@ rules! {
     }
 }
 
-rules! {
-    /// Rules for a device that needs many threads. Their results are not rewritten again.
-    pub SPLIT_PRODUCTS |u, wide: usize| {
-        product_split:  Reduce(x) if fold(u) == Fold::Add                               => split_product(u, x, *wide);
-    }
-}
-
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
-static SPLIT_RULES: LazyLock<Rules<usize>> = LazyLock::new(|| Rules::new(&[&SPLIT_PRODUCTS]));
 
 /// Applies the rules to the outputs.
 pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
@@ -74,8 +66,12 @@ pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
 }
 
 /// Splits sums of products. `wide` is the number of threads that saturates the device.
-pub fn split_products(outputs: &[UOp], mut wide: usize) -> Vec<UOp> {
-    SPLIT_RULES.once(&UOp::sink(outputs.iter().cloned().collect::<Src>()), &mut wide).src().to_vec()
+pub fn split_products(outputs: &[UOp], wide: usize) -> Vec<UOp> {
+    rebuild_all(outputs, |u, src| {
+        let is_sum = u.op() == Op::Reduce && fold(u) == Fold::Add;
+        let sum = is_sum.then(|| u.with_src(src.iter().cloned().collect::<Src>()))?;
+        split_product(&sum, &src[0], wide)
+    })
 }
 
 /// The graph in which all users of a value that two kernels could round differently read it where a

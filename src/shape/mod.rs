@@ -1,18 +1,18 @@
-//! Shapes, and what movement ops do to them.
+//! Shapes, and the movement ops that change them.
 //!
-//! In come a shape and a chain of [`Movement`]s; out come a [`ShapeTracker`], which answers
-//! questions about memory at once (is this a slice of its base, do two views touch the same
-//! element), and index expressions, which the scheduler puts into kernels.
+//! Input: a shape and a chain of [`Movement`]s. Output: a [`ShapeTracker`], which decides questions
+//! about memory without a graph (whether a view is a slice of its base, whether two views overlap),
+//! and index expressions, which the scheduler puts into kernels.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `movement` | the six movement ops as data, and the one place that validates them |
 //! | `view` | one strided, masked view, in canonical form |
-//! | `compose` | two views into one, wherever one can say the same: reshape is the special case of a contiguous upper view |
+//! | `compose` | two views as one where possible; reshape has a contiguous upper view |
 //! | `tracker` | a stack of views over a base |
-//! | `variable` | sizes and places with names, whose values differ from run to run |
-//! | `overlap` | which elements of the base are touched, and whether two views share one |
-//! | `expr` | the same maps as expressions over whatever index type the caller has |
+//! | `variable` | symbolic dimensions: variables with bounds, and expressions of them |
+//! | `overlap` | the elements of the base that a view reaches, and whether two views overlap |
+//! | `expr` | the same maps as expressions, generic over the index type |
 //!
 //! **Invariant:** the product of the non-zero sizes of a shape fits an `isize`, so every flat index
 //! and contiguous stride does.
@@ -24,7 +24,7 @@
 //! let row = base.apply(&Movement::shrink([(1, 3), (0, 6)]))?;
 //! assert_eq!(row.contiguous_slice(), Some(6..18));
 //!
-//! // A transpose cannot be a slice, yet splitting an axis of it is still a matter of strides.
+//! // A transpose is not a slice, but an axis of it can be split by strides alone.
 //! let split = base.apply(&Movement::permute([1, 0]))?.apply(&Movement::reshape([2, 3, 4]))?;
 //! assert_eq!(split.real_strides().unwrap().as_slice(), [3, 1, 6]);
 //! assert_eq!(split.index_of(&[1, 2, 3]), Some(23));

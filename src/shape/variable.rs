@@ -351,7 +351,8 @@ macro_rules! operators {
                 let mut wrapped = self.wrapped;
                 let mut by = |n: i64| noted(n.overflowing_mul(other), &mut wrapped);
                 let plus = by(self.plus);
-                let terms: SmallVec<[Term; 1]> = self.terms.iter().map(|t| Term { times: by(t.times), ..t.clone() }).collect();
+                let term = |t: &Term| Term { times: by(t.times), ..t.clone() };
+                let terms: SmallVec<[Term; 1]> = self.terms.iter().map(term).collect();
                 SymInt::sum(terms, plus, wrapped)
             }
         }
@@ -359,7 +360,8 @@ macro_rules! operators {
             type Output = SymInt;
             fn add(self, other: &SymInt) -> SymInt {
                 let (plus, left) = self.plus.overflowing_add(other.plus);
-                SymInt::sum(self.terms.iter().chain(&other.terms).cloned(), plus, self.wrapped | other.wrapped | left)
+                let terms = self.terms.iter().chain(&other.terms).cloned();
+                SymInt::sum(terms, plus, self.wrapped | other.wrapped | left)
             }
         }
         impl Sub<&SymInt> for $bound {

@@ -8,66 +8,75 @@ use crate::rules;
 rules! {
     /// Exact rules on all elementwise nodes.
     pub IDENTITIES |u, _cx: ()| {
-        add_zero:         Add[x, 0]                                         => x;
-        add_neg_zero:     Add[x, %c] if is_float(c, -0.0)                   => x;
-        mul_one:          Mul[x, 1]                                         => x;
-        mul_one_float:    Mul[x, %c] if is_float(c, 1.0)                    => x;
-        mul_zero:         Mul[_, 0]                                         => 0;
-        div_one_float:    Div(x, %c) if is_float(c, 1.0)                    => x;
-        idiv_one:         IDiv(x, 1)                                        => x;
-        idiv_zero:        IDiv(_, 0)                                        => 0;
-        mod_one:          Mod(_, 1) if u.dtype().is_int()                   => 0;
-        mod_zero:         Mod(_, 0) if u.dtype().is_int()                   => 0;
-        add_const_const:  Add(Add(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Add, a.wrapping_add(b));
-        mul_const_const:  Mul(Mul(x, #a), #b) if u.dtype().is_int()         => x.binary(Op::Mul, a.wrapping_mul(b));
-        const_to_right:   {Commutative}(%_c, x) if x.op() != Op::Const      => x.binary(u.op(), u.operand());
+        add_zero:         Add[x, 0]                                => x;
+        add_neg_zero:     Add[x, %c] if is_float(c, -0.0)          => x;
+        mul_one:          Mul[x, 1]                                => x;
+        mul_one_float:    Mul[x, %c] if is_float(c, 1.0)           => x;
+        mul_zero:         Mul[_, 0]                                => 0;
+        div_one_float:    Div(x, %c) if is_float(c, 1.0)           => x;
+        idiv_one:         IDiv(x, 1)                               => x;
+        idiv_zero:        IDiv(_, 0)                               => 0;
+        mod_one:          Mod(_, 1) if u.dtype().is_int()          => 0;
+        mod_zero:         Mod(_, 0) if u.dtype().is_int()          => 0;
+        add_const_const:  Add(Add(x, #a), #b) if u.dtype().is_int() => x + a.wrapping_add(b);
+        mul_const_const:  Mul(Mul(x, #a), #b) if u.dtype().is_int() => x * a.wrapping_mul(b);
+        const_to_right:   {Commutative}(%c, x) if x.op() != Op::Const => x.binary(u.op(), c);
         neg_neg_float:    Mul(Mul(x, %a), %b) if is_float(a, -1.0) && is_float(b, -1.0) => x;
-        and_self:         And(x, =x)                                        => x;
-        or_self:          Or(x, =x)                                         => x;
-        xor_self:         Xor(x, =x)                                        => 0;
-        and_zero:         And[_, 0]                                         => 0;
-        and_ones:         And[x, #c] if c == ones(u)                        => x;
-        or_zero:          Or[x, 0]                                          => x;
-        or_ones:          Or[x, #c] if c == ones(u)                         => c;
-        xor_zero:         Xor[x, 0]                                         => x;
-        xor_xor:          Xor(Xor(x, #a), #b)                               => x.binary(Op::Xor, a ^ b);
-        add_bool_self:    Add(x, =x) if u.dtype().is_bool()                 => x;
-        mul_bool_self:    Mul(x, =x) if u.dtype().is_bool()                 => x;
-        max_self:         Max(x, =x) if !u.dtype().is_float()               => x;
-        min_self:         Min(x, =x) if !u.dtype().is_float()               => x;
+        and_self:         And(x, =x)                               => x;
+        or_self:          Or(x, =x)                                => x;
+        xor_self:         Xor(x, =x)                               => 0;
+        and_zero:         And[_, 0]                                => 0;
+        and_ones:         And[x, #c] if c == ones(u)               => x;
+        or_zero:          Or[x, 0]                                 => x;
+        or_ones:          Or[x, #c] if c == ones(u)                => c;
+        xor_zero:         Xor[x, 0]                                => x;
+        xor_xor:          Xor(Xor(x, #a), #b)                      => x ^ (a ^ b);
+        add_bool_self:    Add(x, =x) if u.dtype().is_bool()        => x;
+        mul_bool_self:    Mul(x, =x) if u.dtype().is_bool()        => x;
+        max_self:         Max(x, =x) if !u.dtype().is_float()      => x;
+        min_self:         Min(x, =x) if !u.dtype().is_float()      => x;
         max_bound:        Max[x, y] if !u.dtype().is_float() && x.vmin() >= y.vmax() => x;
         min_bound:        Min[x, y] if !u.dtype().is_float() && x.vmax() <= y.vmin() => x;
-        shl_zero:         Shl(x, 0)                                         => x;
-        shr_zero:         Shr(x, 0)                                         => x;
-        lt_self:          Lt(x, =x)                                         => false;
-        eq_self:          Eq(x, =x) if !x.dtype().is_float()                => true;
-        ne_self:          Ne(x, =x) if !x.dtype().is_float()                => false;
-        ne_int:           Ne(x, y) if !x.dtype().is_float()                 => x.equals(y).not();
-        eq_true:          Eq(x, #c) if x.dtype().is_bool()                  => if c != 0 { x.clone() } else { x.not() };
-        where_same:       Where(_, v, =v)                                   => v;
-        where_const:      Where(#c, x, y)                                   => if c != 0 { x } else { y };
-        where_not:        Where(Xor(c, 1), x, y) if c.dtype().is_bool()     => c.select(y, x);
-        where_bool:       Where(c, 1, 0) if u.dtype().is_bool()             => c;
-        where_bool_not:   Where(c, 0, 1) if u.dtype().is_bool()             => c.not();
-        where_inner_then: Where(a, Where(=a, x, _), y)                      => a.select(x, y);
-        where_inner_else: Where(a, x, Where(=a, _, y))                      => a.select(x, y);
-        where_mul:        Where(a, Mul[x, Where(=a, y, _)], z)              => a.select(x * y, z);
-        where_and:        Where(a, Where(b, x, y), =y)                      => a.and(b).select(x, y);
-        cast_self:        Cast(x) if x.dtype() == u.dtype()                 => x;
-        cast_cast:        Cast(y @ Cast(x)) if passes(x, y, u)              => x.cast(u.dtype());
-        bitcast_self:     Bitcast(x) if x.dtype() == u.dtype()              => x;
-        bitcast_bitcast:  Bitcast(y @ Bitcast(x)) if !y.dtype().is_bool()   => x.bitcast(u.dtype());
-        fold_unary:       {Unary}(%a)                                       => fold(u, &[a]);
-        fold_binary:      {Binary}(%a, %b)                                  => fold(u, &[a, b]);
-        fold_ternary:     {Ternary}(%a, %b, %c)                             => fold(u, &[a, b, c]);
-        fold_cast:        Cast(%a)                                          => fold(u, &[a]);
-        fold_bitcast:     Bitcast(%a)                                       => fold(u, &[a]);
-        gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1     => v.expect_vectorize().lanes[lanes(u)[0] as usize].clone();
-        gep_const:        Gep(%c)                                           => c;
+        shl_zero:         Shl(x, 0)                                => x;
+        shr_zero:         Shr(x, 0)                                => x;
+        lt_self:          Lt(x, =x)                                => false;
+        eq_self:          Eq(x, =x) if !x.dtype().is_float()       => true;
+        ne_self:          Ne(x, =x) if !x.dtype().is_float()       => false;
+        ne_int:           Ne(x, y) if !x.dtype().is_float()        => x.equals(y).not();
+        eq_true:          Eq(x, #c) if x.dtype().is_bool()         => eq_literal(x, c);
+        where_same:       Where(_, v, =v)                          => v;
+        where_const:      Where(#c, x, y)                          => if c != 0 { x } else { y };
+        where_not:        Where(Xor(c, 1), x, y) if c.dtype().is_bool() => c.select(y, x);
+        where_bool:       Where(c, 1, 0) if u.dtype().is_bool()    => c;
+        where_bool_not:   Where(c, 0, 1) if u.dtype().is_bool()    => c.not();
+        where_inner_then: Where(a, Where(=a, x, _), y)             => a.select(x, y);
+        where_inner_else: Where(a, x, Where(=a, _, y))             => a.select(x, y);
+        where_mul:        Where(a, Mul[x, Where(=a, y, _)], z)     => a.select(x * y, z);
+        where_and:        Where(a, Where(b, x, y), =y)             => a.and(b).select(x, y);
+        cast_self:        Cast(x) if x.dtype() == u.dtype()        => x;
+        cast_cast:        Cast(y @ Cast(x)) if passes(x, y, u)     => x.cast(u.dtype());
+        bitcast_self:     Bitcast(x) if x.dtype() == u.dtype()     => x;
+        bitcast_bitcast:  Bitcast(y @ Bitcast(x)) if !y.dtype().is_bool() => x.bitcast(u.dtype());
+        fold_unary:       {Unary}(%a)                              => fold(u, &[a]);
+        fold_binary:      {Binary}(%a, %b)                         => fold(u, &[a, b]);
+        fold_ternary:     {Ternary}(%a, %b, %c)                    => fold(u, &[a, b, c]);
+        fold_cast:        Cast(%a)                                 => fold(u, &[a]);
+        fold_bitcast:     Bitcast(%a)                              => fold(u, &[a]);
+        gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1 => lane(v, lanes(u)[0]);
+        gep_const:        Gep(%c)                                  => c;
         fold_bounds:      {Binary}(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
         fold_where_bounds: Where(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
-        vectorize_consts: Vectorize(..)                                     => same_const(u);
+        vectorize_consts: Vectorize(..)                            => same_const(u);
     }
+}
+
+/// `x == c` for a bool `x`.
+fn eq_literal(x: &UOp, c: i64) -> UOp {
+    if c != 0 { x.clone() } else { x.not() }
+}
+
+fn lane(vector: &UOp, i: u16) -> UOp {
+    vector.expect_vectorize().lanes[i as usize].clone()
 }
 
 fn is_float(c: Const, v: f64) -> bool {

@@ -10,28 +10,56 @@ use crate::rules;
 
 rules! {
     /// Exact rules on expressions of index dtype.
-    pub INDEX |u, _cx: ()| {
-        index_order:     {Commutative}(x, y) if is_index(x) && u.op() != Op::Add && rank(y) < rank(x) => y.binary(u.op(), x);
-        mul_distribute:  Mul(x @ Add(..), #_c) if is_index(u)               => Linear::of(u).map(|l| { let _ = x; l.build() });
-        sum_collect:     Add(_, _) if is_index(u) && !collected(u)          => collect(u);
-        idiv_linear:     IDiv(x, #c) if is_index(u) && c > 0                => divide(x, c);
-        mod_linear:      Mod(x, #c) if is_index(u) && c > 0                 => remainder(x, c);
-        idiv_idiv:       IDiv(IDiv(x, #a), #b) if is_index(u) && a > 0 && b > 0 => a.checked_mul(b).map(|c| x / c);
-        mod_mod:         Mod(Mod(x, #a), #b) if is_index(u) && a != 0 && b > 0 && a % b == 0 => x % b;
-        idiv_mod:        IDiv(Mod(x, #a), #b) if is_index(u) && a > 0 && b > 0 && a % b == 0 => &(x / b) % (a / b);
-        idiv_negative:   IDiv(x, #c) if is_index(u) && negates(x, c)        => &-x / -c;
-        mod_negative:    Mod(x, #c) if is_index(u) && negates(x, c)         => -(&-x % -c);
-        lt_literal_left: Lt(#c, x) if is_index(x) && c != i64::MAX          => x.lt(c + 1).not();
-        lt_linear:       Lt(x, #c) if is_index(x)                           => less(x, c);
-        lt_difference:   Lt(x, y) if is_index(x) && y.op() != Op::Const && x.op() != Op::Const => difference(x, y);
-        lt_idiv:         Lt(IDiv(x, #d), #c) if is_index(x) && d > 0        => c.checked_mul(d).map(|b| x.lt(b));
-        eq_linear:       Eq(x, #c) if is_index(x)                           => equal(x, c);
-        eq_idiv_zero:    Eq(IDiv(x, #d), 0) if is_index(x) && d > 0 && x.vmin() >= 0 => x.lt(d);
+    pub INDEX |u, _cx: ()| when takes_indices {
+        index_order:     {Commutative}(x, y) if is_misplaced(u, x, y)  => y.binary(u.op(), x);
+        mul_distribute:  Mul(Add(..), #_c)                             => distribute(u);
+        sum_collect:     Add(_, _) if !collected(u)                    => collect(u);
+        idiv_linear:     IDiv(x, #c) if c > 0                          => divide(x, c);
+        mod_linear:      Mod(x, #c) if c > 0                           => remainder(x, c);
+        idiv_idiv:       IDiv(IDiv(x, #a), #b) if a > 0 && b > 0       => divide_twice(x, a, b);
+        mod_mod:         Mod(Mod(x, #a), #b) if is_multiple(a, b)      => x % b;
+        idiv_mod:        IDiv(Mod(x, #a), #b) if a > 0 && is_multiple(a, b) => &(x / b) % (a / b);
+        idiv_negative:   IDiv(x, #c) if negates(x, c)                  => &-x / -c;
+        mod_negative:    Mod(x, #c) if negates(x, c)                   => -(&-x % -c);
+        lt_literal_left: Lt(#c, x) if c != i64::MAX                    => x.lt(c + 1).not();
+        lt_linear:       Lt(x, #c)                                     => less(x, c);
+        lt_difference:   Lt(x, y) if !is_literal(x) && !is_literal(y)  => difference(x, y);
+        lt_idiv:         Lt(IDiv(x, #d), #c) if d > 0                  => less_quotient(x, d, c);
+        eq_linear:       Eq(x, #c)                                     => equal(x, c);
+        eq_idiv_zero:    Eq(IDiv(x, #d), 0) if d > 0 && x.vmin() >= 0  => x.lt(d);
     }
 }
 
-fn is_index(u: &UOp) -> bool {
-    u.dtype().scalar() == DType::INDEX && u.dtype().lanes == 1
+/// True if the operands are scalars of index dtype.
+fn takes_indices(u: &UOp) -> bool {
+    u.src().first().is_some_and(|x| x.dtype() == DType::INDEX)
+}
+
+fn is_literal(u: &UOp) -> bool {
+    u.op() == Op::Const
+}
+
+/// True if the operands of a product, comparison or bit operation are not in canonical order.
+fn is_misplaced(u: &UOp, x: &UOp, y: &UOp) -> bool {
+    u.op() != Op::Add && rank(y) < rank(x)
+}
+
+fn is_multiple(a: i64, b: i64) -> bool {
+    a != 0 && b > 0 && a % b == 0
+}
+
+fn distribute(u: &UOp) -> Option<UOp> {
+    Linear::of(u).map(|l| l.build())
+}
+
+/// `x // d < c` as `x < c * d`, unless the product overflows.
+fn less_quotient(x: &UOp, d: i64, c: i64) -> Option<UOp> {
+    c.checked_mul(d).map(|b| x.lt(b))
+}
+
+/// `x // a // b` as one division, unless the divisor overflows.
+fn divide_twice(x: &UOp, a: i64, b: i64) -> Option<UOp> {
+    a.checked_mul(b).map(|c| x / c)
 }
 
 /// True if the literal is negative and both have a negation.
@@ -239,7 +267,7 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
 pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
     let (Op::Lt, [rest, b]) = (clause.op(), clause.src()) else { return None };
     let (Op::Mod, [x, c]) = (rest.op(), rest.src()) else { return None };
-    let (b, c) = (b.as_int()?, c.as_int().filter(|c| *c > 0 && is_index(x))?);
+    let (b, c) = (b.as_int()?, c.as_int().filter(|c| *c > 0 && x.dtype() == DType::INDEX)?);
     let (_, t) = near_zero(&Linear::of(x)?, c, true)?;
     let (lo, hi) = t.bounds();
     if b > c || lo >= 0 || hi >= c as i128 || lo + (c as i128) < b as i128 {

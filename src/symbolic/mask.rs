@@ -12,17 +12,27 @@ use std::sync::Arc;
 rules! {
     /// Exact rules on bool conjunctions of index comparisons.
     pub MASKS |u, _cx: ()| {
-        and_collect:  And(_, _) if u.dtype() == DType::BOOL      => conjunction(u);
-        index_always: Index(..) if literal_mask(u) == Some(true)         => u.unmasked();
-        load_always:  Load(i, alt) if i.as_index().is_some_and(|i| i.mask.is_none()) && alt.dtype() != DType::VOID => u.with_src([i.clone()].to_src());
-        load_never:   Load(i, alt) if literal_mask(i) == Some(false)     => alt;
-        store_never:  Sink(..) if u.src().iter().any(is_never)   => u.with_src(u.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>());
+        and_collect:  And(_, _) if u.dtype() == DType::BOOL    => conjunction(u);
+        index_always: Index(..) if literal_mask(u) == Some(true) => u.unmasked();
+        load_always:  Load(i, alt) if needs_no_alt(i, alt) => u.with_src([i.clone()].to_src());
+        load_never:   Load(i, alt) if literal_mask(i) == Some(false) => alt;
+        store_never:  Sink(..) if u.src().iter().any(is_never) => without_never(u);
     }
 }
 
 /// The mask of an index if it is a literal.
 fn literal_mask(index: &UOp) -> Option<bool> {
     index.as_index()?.mask.and_then(UOp::as_int).map(|v| v != 0)
+}
+
+/// True if a load has an alternative value, but no mask.
+fn needs_no_alt(index: &UOp, alt: &UOp) -> bool {
+    index.as_index().is_some_and(|i| i.mask.is_none()) && alt.dtype() != DType::VOID
+}
+
+/// A sink without the stores whose mask is false.
+fn without_never(sink: &UOp) -> UOp {
+    sink.with_src(sink.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>())
 }
 
 /// True if the mask of a store is false.
