@@ -99,10 +99,8 @@ impl PReLU {
     /// Creates `slopes` slopes: one for all channels, or one per channel.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, PReLU},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, PReLU};
     /// assert_eq!(
     ///     PReLU::new(1).forward(&Tensor::new([-4.0f32, 4.0])).to_vec::<f32>()?,
     ///     [-1.0, 4.0]
@@ -135,10 +133,8 @@ impl Layer for PReLU {
 /// scales the others, so that the mean is preserved. In evaluation it is the identity.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Dropout, Layer, Module},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Dropout, Layer, Module};
 /// let layer = Dropout::new(0.5);
 /// let x = Tensor::ones([100]);
 /// assert!(layer.forward(&x).to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
@@ -156,10 +152,8 @@ impl Dropout {
     /// Creates dropout with a probability. Panics if it is not between 0 and 1.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Dropout, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Dropout, Layer};
     /// assert_eq!(Dropout::new(1.0).forward(&Tensor::ones([3])).to_vec::<f32>()?, [0.0; 3]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -191,10 +185,8 @@ impl Flatten {
     /// Flattens all axes but the first, which is the batch.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Flatten, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Flatten, Layer};
     /// assert_eq!(Flatten::new().forward(&Tensor::zeros([2, 3, 4])).shape(), [2, 12]);
     /// ```
     pub fn new() -> Flatten {
@@ -203,10 +195,8 @@ impl Flatten {
     /// Sets the axes to flatten.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Flatten, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Flatten, Layer};
     /// assert_eq!(Flatten::new().axes(0, 1).forward(&Tensor::zeros([2, 3, 4])).shape(), [6, 4]);
     /// ```
     pub fn axes(self, start: isize, end: isize) -> Flatten {

@@ -8,10 +8,8 @@ use crate::tensor::{Attention, Tensor, or_panic};
 /// values are projected, each head attends separately, and the results are projected together.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, MultiHeadAttention},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, MultiHeadAttention};
 /// let attention = MultiHeadAttention::new(16, 4).causal();
 /// let x = Tensor::zeros([2, 5, 16]);
 /// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
@@ -111,10 +109,8 @@ impl MultiHeadAttention {
     /// Causal attention: a position attends to itself and to earlier positions.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, MultiHeadAttention},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, MultiHeadAttention};
     /// let attention = MultiHeadAttention::new(4, 2).causal();
     /// let (x, other) = (Tensor::ones([1, 2, 4]), Tensor::new([[[1.0f32; 4], [7.0; 4]]]));
     /// let first = |x: &Tensor| attention.forward(x).to_vec::<f32>().map(|y| y[..4].to_vec());
@@ -128,10 +124,8 @@ impl MultiHeadAttention {
     /// Probability of dropout on the attention weights in training.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, MultiHeadAttention},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, MultiHeadAttention};
     /// let attention = MultiHeadAttention::new(16, 4).dropout(0.1);
     /// assert_eq!(attention.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -240,10 +234,8 @@ impl Layer for MultiHeadAttention {
 /// residual and a norm.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, TransformerBlock},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, TransformerBlock};
 /// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
 /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
@@ -269,10 +261,8 @@ impl TransformerBlock {
     /// linear layers. Norms stand before what they serve, and the activation is a gelu.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, TransformerBlock},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, TransformerBlock};
     /// assert_eq!(
     ///     TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(),
     ///     [2, 5, 16]
@@ -294,10 +284,8 @@ impl TransformerBlock {
     /// Causal attention: a position attends to itself and to earlier positions.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, TransformerBlock},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, TransformerBlock};
     /// let block = TransformerBlock::new(16, 4, 64).causal();
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -321,10 +309,8 @@ impl TransformerBlock {
     /// attention weights.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Module, TransformerBlock},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Module, TransformerBlock};
     /// let block = TransformerBlock::new(16, 4, 64).dropout(0.1);
     /// block.eval(); // nothing is dropped
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
@@ -335,10 +321,8 @@ impl TransformerBlock {
     /// Places the norms after the residuals, as in the original transformer.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, TransformerBlock},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, TransformerBlock};
     /// let block = TransformerBlock::new(16, 4, 64).post_norm();
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
@@ -348,10 +332,8 @@ impl TransformerBlock {
     /// Sets the activation, such as `Tensor::relu`.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, TransformerBlock},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, TransformerBlock};
     /// let block = TransformerBlock::new(16, 4, 64).activation(Tensor::relu);
     /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```

@@ -43,10 +43,8 @@ impl BatchNorm {
     /// of 0.1.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{BatchNorm, Layer};
     /// assert_eq!(BatchNorm::new(2).forward(&Tensor::zeros([4, 2])).shape(), [4, 2]);
     /// ```
     pub fn new(features: usize) -> BatchNorm {
@@ -68,10 +66,8 @@ impl BatchNorm {
     /// Sets the number added to the variance.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{BatchNorm, Layer};
     /// let y = BatchNorm::new(2).eps(1e-3).forward(&Tensor::zeros([4, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -83,10 +79,8 @@ impl BatchNorm {
     /// all batches.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{BatchNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{BatchNorm, Layer};
     /// let norm = BatchNorm::new(1).momentum(1.0);
     /// norm.forward(&Tensor::new([[1.0f32], [3.0]])).realize()?;
     /// assert_eq!(norm.running_mean.unwrap().to_vec::<f32>()?, [2.0]);

@@ -10,10 +10,8 @@ use crate::tensor::{Tensor, no_grad};
 /// statistics, are copied at each update.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Ema, Layer, Linear},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Ema, Layer, Linear};
 /// let layer = Linear::new(1, 1).bias(false);
 /// layer.weight.assign(1.0)?;
 /// let ema = Ema::new(&layer, 0.75)?;

@@ -2,10 +2,8 @@
 //! assigned to one:
 //!
 //! ```
-//! use picograd::{
-//!     Tensor,
-//!     nn::{Linear, init},
-//! };
+//! use picograd::Tensor;
+//! use picograd::nn::{Linear, init};
 //! let layer = Linear::new(64, 32);
 //! layer.weight.assign(init::xavier_uniform([32, 64], 1.0))?;
 //! layer.bias.as_ref().unwrap().assign(0.0)?;

@@ -8,10 +8,8 @@ use crate::tensor::Tensor;
 /// initialized uniformly over ±1/√inputs.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, Linear},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, Linear};
 /// let layer = Linear::new(3, 2);
 /// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
 /// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();

@@ -1,11 +1,8 @@
 //! Neural networks: modules, layers, optimizers and data.
 //!
 //! ```
-//! use picograd::{
-//!     Tensor,
-//!     nn::{Layer, Linear, Module},
-//!     seq,
-//! };
+//! use picograd::{Tensor, seq};
+//! use picograd::nn::{Layer, Linear, Module};
 //! let net = seq![Linear::new(2, 8), Tensor::tanh, Linear::new(8, 1)];
 //! let y = net.forward(&Tensor::zeros([5, 2]));
 //! assert_eq!((y.shape(), net.num_parameters()), (vec![5, 1], 33));

@@ -21,10 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// `#[module(skip)]` excludes a field.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, Linear, Module},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, Linear, Module};
 ///
 /// #[derive(Module)]
 /// struct Net {
@@ -133,10 +131,8 @@ pub trait Module {
     /// unchanged. Create optimizers afterwards: their state has the dtype of its creation.
     ///
     /// ```
-    /// use picograd::{
-    ///     DType, Tensor,
-    ///     nn::{BatchNorm, Layer, Module},
-    /// };
+    /// use picograd::{DType, Tensor};
+    /// use picograd::nn::{BatchNorm, Layer, Module};
     /// let norm = BatchNorm::new(3);
     /// norm.cast(DType::F64)?;
     /// assert_eq!(norm.forward(&Tensor::zeros([2, 3]).double()).dtype(), DType::F64);
@@ -162,10 +158,8 @@ pub trait Module {
     /// [`Jit`](crate::Jit) has captured are unchanged.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Linear, Module},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Linear, Module};
     /// let (body, head) = (Linear::new(2, 3), Linear::new(3, 1));
     /// body.freeze();
     /// head.forward(&body.forward(&Tensor::ones([1, 2]))).sum(..).backward();
@@ -294,10 +288,8 @@ impl<'a> Visitor<'a> {
     /// Passes an item to the function under the current name.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Part, Visitor},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Part, Visitor};
     /// let mut seen = 0;
     /// Visitor::new(&mut |_: &str, _: Part| seen += 1).show(Part::Tensor(&Tensor::zeros([2])));
     /// assert_eq!(seen, 1);

@@ -63,10 +63,8 @@ fn affine(x: &Tensor, weight: &Option<Tensor>, bias: &Option<Tensor>) -> Result<
 /// Layer normalization over the last axes (Ba et al., 2016).
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, LayerNorm},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, LayerNorm};
 /// let y = LayerNorm::new(3).forward(&Tensor::new([[1.0f32, 2.0, 3.0]])).to_vec::<f32>()?;
 /// assert!((y[0] + 1.2247).abs() < 1e-3 && y[1] == 0.0);
 /// # Ok::<(), picograd::Error>(())
@@ -86,10 +84,8 @@ impl LayerNorm {
     /// Panics if a size is negative.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, LayerNorm},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, LayerNorm};
     /// assert_eq!(LayerNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     /// ```
     #[track_caller]
@@ -105,10 +101,8 @@ impl LayerNorm {
     /// Sets the number added to the variance.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, LayerNorm},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, LayerNorm};
     /// let y = LayerNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -165,10 +159,8 @@ impl Layer for LayerNorm {
 /// [`LayerNorm`] over the channels of `[batch, channels, height, width]`, per position.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, LayerNorm2d},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, LayerNorm2d};
 /// assert_eq!(
 ///     LayerNorm2d::new(8).forward(&Tensor::ones([2, 8, 4, 4])).shape(),
 ///     [2, 8, 4, 4]
@@ -188,10 +180,8 @@ impl LayerNorm2d {
     /// Creates a norm over `channels` channels, with scale and shift and an eps of 1e-5.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, LayerNorm2d},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, LayerNorm2d};
     /// assert_eq!(
     ///     LayerNorm2d::new(2).forward(&Tensor::zeros([1, 2, 3, 3])).shape(),
     ///     [1, 2, 3, 3]
@@ -203,10 +193,8 @@ impl LayerNorm2d {
     /// Sets the number added to the variance.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, LayerNorm2d},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, LayerNorm2d};
     /// let y = LayerNorm2d::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -248,10 +236,8 @@ impl Layer for LayerNorm2d {
 /// positions.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{GroupNorm, Layer},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{GroupNorm, Layer};
 /// assert_eq!(
 ///     GroupNorm::new(2, 8).forward(&Tensor::ones([2, 8, 4, 4])).shape(),
 ///     [2, 8, 4, 4]
@@ -273,10 +259,8 @@ impl GroupNorm {
     /// 1e-5. Panics if the channels are not divisible.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{GroupNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{GroupNorm, Layer};
     /// assert_eq!(GroupNorm::new(1, 2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
     /// ```
     #[track_caller]
@@ -290,10 +274,8 @@ impl GroupNorm {
     /// Sets the number added to the variance.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{GroupNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{GroupNorm, Layer};
     /// let y = GroupNorm::new(1, 2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -341,10 +323,8 @@ impl Layer for GroupNorm {
 /// positions, by default without scale and shift.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{InstanceNorm, Layer},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{InstanceNorm, Layer};
 /// let y = InstanceNorm::new(1).forward(&Tensor::new([[[1.0f32, 3.0]]])).to_vec::<f32>()?;
 /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[1] - 1.0).abs() < 1e-4);
 /// # Ok::<(), picograd::Error>(())
@@ -363,10 +343,8 @@ impl InstanceNorm {
     /// Creates a norm over `channels` channels with an eps of 1e-5.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{InstanceNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{InstanceNorm, Layer};
     /// assert_eq!(InstanceNorm::new(2).forward(&Tensor::zeros([1, 2, 3])).shape(), [1, 2, 3]);
     /// ```
     pub fn new(channels: usize) -> InstanceNorm {
@@ -375,10 +353,8 @@ impl InstanceNorm {
     /// Sets the number added to the variance.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{InstanceNorm, Layer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{InstanceNorm, Layer};
     /// let y = InstanceNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -425,10 +401,8 @@ impl Layer for InstanceNorm {
 /// Root-mean-square normalization over the last axis (Zhang and Sennrich, 2019), times a scale.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, RMSNorm},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, RMSNorm};
 /// let y = RMSNorm::new(2).forward(&Tensor::new([[1.0f32, 7.0]])).to_vec::<f32>()?;
 /// assert!((y[0] - 0.2).abs() < 1e-5 && (y[1] - 1.4).abs() < 1e-5);
 /// # Ok::<(), picograd::Error>(())
@@ -445,10 +419,8 @@ impl RMSNorm {
     /// Creates a norm over a last axis of this size, with a scale and the machine epsilon of `f32`.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, RMSNorm},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, RMSNorm};
     /// assert_eq!(RMSNorm::new(2).forward(&Tensor::zeros([1, 2])).shape(), [1, 2]);
     /// ```
     pub fn new(size: usize) -> RMSNorm {
@@ -457,10 +429,8 @@ impl RMSNorm {
     /// Sets the number added to the mean square.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, RMSNorm},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, RMSNorm};
     /// let y = RMSNorm::new(2).eps(1e-3).forward(&Tensor::zeros([1, 2]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
     /// # Ok::<(), picograd::Error>(())

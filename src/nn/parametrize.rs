@@ -59,10 +59,8 @@ fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
 /// `parametrizations.weight.original1` (`v`).
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, Linear, Module, WeightNorm},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, Linear, Module, WeightNorm};
 /// let layer = WeightNorm::new(Linear::new(3, 2));
 /// let names: Vec<String> =
 ///     layer.named_parameters().into_iter().map(|(name, _)| name).collect();
@@ -163,10 +161,8 @@ impl<L: Weighted> Layer for WeightNorm<L> {
 /// `parametrizations.weight.original`.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, Linear, SpectralNorm},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::{Layer, Linear, SpectralNorm};
 /// let linear = Linear::new(2, 2).bias(false);
 /// linear.weight.assign(Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]))?;
 /// let layer = SpectralNorm::new(linear);

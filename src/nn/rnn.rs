@@ -491,10 +491,8 @@ impl RNN {
     /// Uses relu instead of tanh.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, RNN},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, RNN};
     /// let y = RNN::new(3, 8).relu().forward(&Tensor::ones([2, 4, 3]));
     /// assert!(y.to_vec::<f32>()?.iter().all(|&x| x >= 0.0));
     /// # Ok::<(), picograd::Error>(())

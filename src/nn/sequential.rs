@@ -7,10 +7,8 @@ use crate::tensor::{Tensor, or_panic};
 /// A module that maps one tensor to another. A [`Sequential`] can contain it.
 ///
 /// ```
-/// use picograd::{
-///     Result, Tensor,
-///     nn::{Layer, Linear, Module},
-/// };
+/// use picograd::{Result, Tensor};
+/// use picograd::nn::{Layer, Linear, Module};
 ///
 /// #[derive(Module)]
 /// struct Residual {
@@ -96,10 +94,8 @@ impl Sequential {
     /// An empty chain, the identity.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Sequential},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Sequential};
     /// assert_eq!(Sequential::new().forward(&Tensor::new([1, 2])).to_vec::<i32>()?, [1, 2]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -109,10 +105,8 @@ impl Sequential {
     /// Appends a layer, or a function of a tensor.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Linear, Sequential},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Linear, Sequential};
     /// let net = Sequential::new().then(Linear::new(3, 2)).then(Tensor::relu);
     /// assert_eq!(net.forward(&Tensor::zeros([4, 3])).shape(), [4, 2]);
     /// ```
@@ -163,11 +157,8 @@ impl Layer for Sequential {
 /// or a closure.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Conv2d, Layer, Linear, MaxPool2d, Module},
-///     seq,
-/// };
+/// use picograd::{Tensor, seq};
+/// use picograd::nn::{Conv2d, Layer, Linear, MaxPool2d, Module};
 /// let net = seq![
 ///     Conv2d::new(1, 8, 3),
 ///     Tensor::relu,

@@ -9,11 +9,8 @@ use std::fmt;
 /// The tree of a module, from [`Module::summary`]; its `Display` prints it.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{BatchNorm, Linear, Module},
-///     seq,
-/// };
+/// use picograd::{Tensor, seq};
+/// use picograd::nn::{BatchNorm, Linear, Module};
 /// let net = seq![Linear::new(2, 8), Tensor::tanh, Linear::new(8, 1).bias(false)];
 /// net.freeze();
 /// net.parameters()[0].unfreeze();

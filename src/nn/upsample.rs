@@ -8,11 +8,8 @@ use crate::tensor::{Interpolate, Tensor};
 /// mode unless another is set.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::{Layer, Upsample},
-///     tensor::Interpolate,
-/// };
+/// use picograd::nn::{Layer, Upsample};
+/// use picograd::tensor::{Interpolate, Tensor};
 /// let x = Tensor::zeros([1, 3, 4, 6]);
 /// assert_eq!(Upsample::scale(2.0).forward(&x).shape(), [1, 3, 8, 12]);
 /// assert_eq!(
@@ -58,10 +55,8 @@ impl Upsample {
     /// Interpolates to a size: one number for all spatial axes, or one per axis.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Upsample},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Upsample};
     /// assert_eq!(Upsample::size(9).forward(&Tensor::zeros([1, 1, 4, 4])).shape(), [1, 1, 9, 9]);
     /// ```
     pub fn size(size: impl PerAxis<usize>) -> Upsample {
@@ -72,10 +67,8 @@ impl Upsample {
     /// allows it.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Upsample},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Upsample};
     /// let x = Tensor::zeros([1, 1, 4, 4]);
     /// assert_eq!(Upsample::scale([2.0, 0.5]).forward(&x).shape(), [1, 1, 8, 2]);
     /// assert!(Upsample::scale(1.3).try_forward(&x).is_err());
@@ -86,11 +79,8 @@ impl Upsample {
     /// Sets the interpolation mode.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Upsample},
-    ///     tensor::Interpolate,
-    /// };
+    /// use picograd::nn::{Layer, Upsample};
+    /// use picograd::tensor::{Interpolate, Tensor};
     /// let x = Tensor::new([[[0.0f32, 2.0]]]);
     /// let y = Upsample::scale(2.0).mode(Interpolate::Linear).forward(&x);
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.5, 1.5, 2.0]);
@@ -102,11 +92,8 @@ impl Upsample {
     /// Aligns the corner elements of input and output, in linear mode.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Upsample},
-    ///     tensor::Interpolate,
-    /// };
+    /// use picograd::nn::{Layer, Upsample};
+    /// use picograd::tensor::{Interpolate, Tensor};
     /// let x = Tensor::new([[[0.0f32, 2.0]]]);
     /// let y = Upsample::size(3).mode(Interpolate::Linear).align_corners().forward(&x);
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
@@ -119,10 +106,8 @@ impl Upsample {
     /// name.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Upsample},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Upsample};
     /// let layer = Upsample::scale(1.3).recompute_scale_factor();
     /// assert_eq!(layer.forward(&Tensor::zeros([1, 1, 4])).shape(), [1, 1, 5]);
     /// ```

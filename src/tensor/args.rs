@@ -1,7 +1,7 @@
 //! Argument types: sizes, axes, values per spatial axis. Many Rust types convert into each, such as
 //! `[2, -1]`, `&shape`, `vec![2, 3]` and `5`.
 
-use super::{Tensor, resolve_axis, wrong_shape};
+use super::{Tensor, resolve_axis};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, SymInt, checked_numel};
 use smallvec::SmallVec;
@@ -77,7 +77,7 @@ impl Sizes {
     pub(crate) fn shape(&self, op: &'static str) -> Result<Dims> {
         let sizes: Option<Dims> = self.0.iter().map(|&n| usize::try_from(n).ok()).collect();
         let Some(sizes) = sizes else {
-            return wrong_shape(op, format!("{:?} has a negative size", self.0));
+            return wrong_shape!(op, "{:?} has a negative size", self.0);
         };
         checked_numel(op, &sizes)?;
         Ok(sizes)
@@ -89,17 +89,19 @@ impl Sizes {
             return self.shape(op);
         }
         if open > 1 {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("{:?} leaves {open} sizes open; one -1 can be inferred", self.0),
+                "{:?} leaves {open} sizes open; one -1 can be inferred",
+                self.0
             );
         }
         let known = Sizes(self.0.iter().copied().filter(|&n| n != -1).collect()).shape(op)?;
         let (numel, rest) = (checked_numel(op, from)?, checked_numel(op, &known)?);
         if rest == 0 || !numel.is_multiple_of(rest) {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("{from:?} has {numel} elements, which do not divide into {:?}", self.0),
+                "{from:?} has {numel} elements, which do not divide into {:?}",
+                self.0
             );
         }
         Ok(self.0.iter().map(|&n| if n == -1 { numel / rest } else { n as usize }).collect())
@@ -110,10 +112,7 @@ impl Sizes {
         for &axis in &self.0 {
             let resolved = resolve_axis(op, axis, shape)?;
             if axes.contains(&resolved) {
-                return wrong_shape(
-                    op,
-                    format!("axis {axis} is repeated in {:?} for {shape:?}", self.0),
-                );
+                return wrong_shape!(op, "axis {axis} is repeated in {:?} for {shape:?}", self.0);
             }
             axes.push(resolved);
         }
@@ -249,10 +248,7 @@ impl Shape {
                 }
                 other => {
                     let size = other.unwrap_or(SymInt::number(t.dims()[*axis] as i64));
-                    return wrong_shape(
-                        op,
-                        format!("expected size {bound} along axis {axis}, got {size}"),
-                    );
+                    return wrong_shape!(op, "expected size {bound} along axis {axis}, got {size}");
                 }
             };
         }
@@ -330,18 +326,14 @@ impl Spatial {
             1 => Ok(Dims::from_elem(list[0], n)),
             len if len == n => Ok(list),
             len => {
-                wrong_shape(op, format!("{what} {list:?} has {len} values for {n} spatial axes"))
+                wrong_shape!(op, "{what} {list:?} has {len} values for {n} spatial axes")
             }
         }
     }
     /// [`Spatial::resolve`], where 0 is an error.
     pub(crate) fn positive(&self, op: &'static str, what: &str, n: usize) -> Result<Dims> {
         let list = self.resolve(op, what, n)?;
-        if list.contains(&0) {
-            wrong_shape(op, format!("{what} {list:?} has a zero"))
-        } else {
-            Ok(list)
-        }
+        if list.contains(&0) { wrong_shape!(op, "{what} {list:?} has a zero") } else { Ok(list) }
     }
 }
 

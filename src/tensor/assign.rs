@@ -1,8 +1,8 @@
 //! Assignment, and moves of a tensor to another device or dtype.
 
+use super::Tensor;
 use super::broadcast::{Operand, broadcast_to, has_data, unify};
 use super::realize::{is_stored, lock, storages};
-use super::{Tensor, wrong_shape};
 use crate::device::registry::canonical;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -28,10 +28,7 @@ impl Tensor {
         {
             let shown =
                 |t: &Tensor| format!("{} {}", t.dtype(), super::variable::format_shape(&t.uop()));
-            return wrong_shape(
-                "replace",
-                format!("{} by {}; assign converts", shown(self), shown(other)),
-            );
+            return wrong_shape!("replace", "{} by {}; assign converts", shown(self), shown(other));
         }
         if self.device() != other.device() {
             return Err(Error::Device(format!(

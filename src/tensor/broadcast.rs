@@ -1,6 +1,6 @@
 //! Unification of operands: one dtype by promotion, one shape by broadcasting, one device.
 
-use super::{Tensor, intern_device, wrong_shape};
+use super::{Tensor, intern_device};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
@@ -121,12 +121,10 @@ fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> 
                 .filter(|u| !u.shape().is_empty())
                 .map(super::variable::format_shape)
                 .collect();
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!(
-                    "shapes {} do not broadcast: axis -{back} has sizes {first} and {other}",
-                    all.join(" and ")
-                ),
+                "shapes {} do not broadcast: axis -{back} has sizes {first} and {other}",
+                all.join(" and ")
             );
         }
         out[rank - back] = first.as_number().is_none().then_some(first);
@@ -198,14 +196,12 @@ pub(super) fn broadcast_dims(op: &'static str, shapes: &[Dims]) -> Result<Dims> 
             } else if size != 1 && size != out[at] {
                 let all: Vec<String> =
                     shapes.iter().filter(|s| !s.is_empty()).map(|s| format!("{s:?}")).collect();
-                return wrong_shape(
+                return wrong_shape!(
                     op,
-                    format!(
-                        "shapes {} do not broadcast: axis {} has sizes {} and {size}",
-                        all.join(" and "),
-                        at as isize - rank as isize,
-                        out[at]
-                    ),
+                    "shapes {} do not broadcast: axis {} has sizes {} and {size}",
+                    all.join(" and "),
+                    at as isize - rank as isize,
+                    out[at]
                 );
             }
         }
@@ -227,7 +223,7 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     let fits = from.len() <= shape.len()
         && from.iter().rev().zip(shape.iter().rev()).all(|(a, b)| *a == 1 || a == b);
     if !fits {
-        return wrong_shape(op, format!("{from:?} does not broadcast to {shape:?}"));
+        return wrong_shape!(op, "{from:?} does not broadcast to {shape:?}");
     }
     checked_numel(op, shape)?;
     let ones = std::iter::repeat_n(1, shape.len() - from.len());

@@ -1,8 +1,8 @@
 //! Custom kernels, as nodes that every device compiles, or as source text for one device. Their
 //! outputs are lazy tensors in one graph with all others.
 
+use super::Tensor;
 use super::broadcast::{Operand, common_device, has_data};
-use super::{Tensor, wrong_shape};
 use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -43,11 +43,9 @@ impl<'a> CustomKernel<'a> {
     /// buffer is an error.
     ///
     /// ```
-    /// use picograd::{
-    ///     DType, Tensor,
-    ///     ir::{AxisKind, Fold, UOp},
-    ///     tensor::CustomKernel,
-    /// };
+    /// use picograd::{DType, Tensor};
+    /// use picograd::ir::{AxisKind, Fold, UOp};
+    /// use picograd::tensor::CustomKernel;
     /// // The sum of each row.
     /// let rows = CustomKernel::new(|outputs, inputs| {
     ///     let (row, column) =
@@ -127,11 +125,9 @@ impl<'a> CustomKernel<'a> {
     /// outputs. A kernel without one is not differentiable.
     ///
     /// ```
-    /// use picograd::{
-    ///     DType, Tensor,
-    ///     ir::{AxisKind, UOp},
-    ///     tensor::CustomKernel,
-    /// };
+    /// use picograd::{DType, Tensor};
+    /// use picograd::ir::{AxisKind, UOp};
+    /// use picograd::tensor::CustomKernel;
     /// let square = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(2, 0, AxisKind::Global);
     ///     let x = inputs[0].at(&i).load();
@@ -160,11 +156,9 @@ impl Tensor {
     /// [`CustomKernel`] describes how a kernel is written, with examples.
     ///
     /// ```
-    /// use picograd::{
-    ///     DType, Tensor,
-    ///     ir::{AxisKind, UOp},
-    ///     tensor::CustomKernel,
-    /// };
+    /// use picograd::{DType, Tensor};
+    /// use picograd::ir::{AxisKind, UOp};
+    /// use picograd::tensor::CustomKernel;
     /// let past_the_end = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(4, 0, AxisKind::Global);
     ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
@@ -183,13 +177,11 @@ impl Tensor {
         kernel: CustomKernel<'_>,
     ) -> Result<Vec<Tensor>> {
         if inputs.is_empty() || outputs.is_empty() {
-            return wrong_shape(
+            return wrong_shape!(
                 OP,
-                format!(
-                    "expected an input and an output at least, got {} and {}",
-                    inputs.len(),
-                    outputs.len()
-                ),
+                "expected an input and an output at least, got {} and {}",
+                inputs.len(),
+                outputs.len()
             );
         }
         let operands: Vec<Operand> = inputs.iter().map(|t| Operand::from(*t)).collect();
@@ -202,7 +194,7 @@ impl Tensor {
                 return Err(Error::DType { op: OP, msg: format!("a tensor cannot hold {dtype}") });
             }
             if checked_numel(OP, shape)? == 0 {
-                return wrong_shape(OP, format!("a buffer of {dtype} {shape:?} is empty"));
+                return wrong_shape!(OP, "a buffer of {dtype} {shape:?} is empty");
             }
         }
         let buffer = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {

@@ -75,6 +75,29 @@ macro_rules! fallible {
     )* };
 }
 
+/// An `Err` with a [shape error](Error::Shape): the op, then a format string and its arguments.
+macro_rules! wrong_shape {
+    ($op:expr, $($msg:tt)+) => {
+        Err($crate::error::Error::Shape { op: $op, msg: format!($($msg)+) })
+    };
+}
+
+/// An `Err` with a [dtype error](Error::DType): the op, then a format string and its arguments.
+macro_rules! wrong_dtype {
+    ($op:expr, $($msg:tt)+) => {
+        Err($crate::error::Error::DType { op: $op, msg: format!($($msg)+) })
+    };
+}
+
+/// Returns the result of the same call on the input in `f32` where autocast requires it.
+macro_rules! in_wide_dtype {
+    ($self:ident.$method:ident($($arg:expr),*)) => {
+        if let Some(x) = $crate::tensor::autocast::wide($self) {
+            return x.$method($($arg),*);
+        }
+    };
+}
+
 mod args;
 mod assign;
 pub(crate) mod autocast;
@@ -370,7 +393,7 @@ impl Tensor {
                 variable::format_shape(&uop),
                 uop.shape()
             );
-            return wrong_shape("reshape", msg);
+            return wrong_shape!("reshape", "{}", msg);
         }
         let shape = m.apply_shape(uop.shape())?;
         moved_extents(&m, uop.shape(), uop.extents())?;
@@ -446,12 +469,4 @@ fn for_op<T>(op: &'static str, result: Result<T>) -> Result<T> {
         Error::DType { msg, .. } => Error::DType { op, msg },
         other => other,
     })
-}
-
-fn wrong_shape<T>(op: &'static str, msg: impl Into<String>) -> Result<T> {
-    Err(Error::Shape { op, msg: msg.into() })
-}
-
-fn wrong_dtype<T>(op: &'static str, msg: impl Into<String>) -> Result<T> {
-    Err(Error::DType { op, msg: msg.into() })
 }

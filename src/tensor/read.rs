@@ -1,7 +1,7 @@
 //! Elements of tensors as host values.
 
+use super::Tensor;
 use super::realize::{RUNNING, base, is_stored, lock, read_by, realize_running, storages};
-use super::{Tensor, wrong_dtype, wrong_shape};
 use crate::device::{Buffer, limits};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -20,9 +20,9 @@ impl Tensor {
         if T::DTYPE != self.dtype() {
             let (has, asked) = (self.dtype(), T::DTYPE);
             let name = asked.name().to_uppercase();
-            return wrong_dtype(
+            return wrong_dtype!(
                 "to_vec",
-                format!("a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"),
+                "a tensor of {has} read as {asked}; cast it first: .cast(DType::{name})"
             );
         }
         limits::elements(&self.to_bytes()?)
@@ -124,12 +124,10 @@ impl Tensor {
     /// ```
     pub fn to_rows<T: Element>(&self) -> Result<Vec<Vec<T>>> {
         let [rows, cols] = self.shape()[..] else {
-            return wrong_shape(
+            return wrong_shape!(
                 "to_rows",
-                format!(
-                    "takes a matrix, and was given {:?}; to_vec gives all elements",
-                    self.dims()
-                ),
+                "takes a matrix, and was given {:?}; to_vec gives all elements",
+                self.dims()
             );
         };
         let all = self.to_vec::<T>()?;
@@ -156,13 +154,11 @@ impl Tensor {
     /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
-            return wrong_shape(
+            return wrong_shape!(
                 "item",
-                format!(
-                    "a tensor of shape {:?} has {} elements, not 1",
-                    self.shape(),
-                    self.numel()
-                ),
+                "a tensor of shape {:?} has {} elements, not 1",
+                self.shape(),
+                self.numel()
             );
         }
         self.to_vec()?

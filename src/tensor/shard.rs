@@ -29,9 +29,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn shard | try_shard(
-            &self,
-            devices: &[impl AsRef<str>],
-            axis: impl Into<Option<isize>>,
+            &self, devices: &[impl AsRef<str>], axis: impl Into<Option<isize>>,
         ) -> Tensor {
             let dims = self.dims();
             let axis = axis.into().map(|axis| resolve_axis("shard", axis, &dims)).transpose()?;
@@ -82,10 +80,8 @@ impl Tensor {
     /// their state is distributed likewise.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::{Layer, Linear, Module},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Linear, Module};
     /// let devices = ["CPU:0", "CPU:1"];
     /// let net = Linear::new(4, 2);
     /// for p in net.parameters() {

@@ -8,7 +8,7 @@
 use super::broadcast::{Operand, slice_to_extents};
 use super::ops::create::iota;
 use super::ops::index::AxisIndex;
-use super::{Tensor, for_op, wrong_shape};
+use super::{Tensor, for_op};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Slice, UOp};
@@ -133,13 +133,10 @@ impl Tensor {
     ) -> Result<()> {
         let uop = self.uop();
         match axes.into_iter().find_map(|a| Some((a, uop.extent(a)?))) {
-            Some((axis, extent)) => wrong_shape(
+            Some((axis, extent)) => wrong_shape!(
                 op,
-                format!(
-                    "axis {axis} of {} has the symbolic size {extent}; the operation needs a \
-                     number",
-                    format_shape(&uop)
-                ),
+                "axis {axis} of {} has the symbolic size {extent}; the operation needs a number",
+                format_shape(&uop)
             ),
             None => Ok(()),
         }
@@ -233,7 +230,7 @@ pub(super) fn restore_slices(
                  number",
                 t.axis, t.len
             );
-            return wrong_shape(op, msg);
+            return wrong_shape!(op, "{}", msg);
         }
         let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
         let size = SymInt::number(t.size as i64);

@@ -8,10 +8,8 @@ use crate::tensor::{Tensor, take_step_list};
 /// the memory of a small one.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::optim::{Accumulate, Optimizer, SGD},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::optim::{Accumulate, Optimizer, SGD};
 /// let w = Tensor::new([0.0f32]).as_param();
 /// let mut optimizer = Optimizer::new([w.clone()], SGD::new(1.0))?;
 /// let mut accumulate = Accumulate::new(2)?;
@@ -49,10 +47,8 @@ impl Accumulate {
     /// a step. A loss that a [`GradScaler`](super::GradScaler) scaled works too.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Accumulate, Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Accumulate, Optimizer, SGD};
     /// let w = Tensor::new([2.0f32]).as_param();
     /// let optimizer = Optimizer::new([w.clone()], SGD::new(1.0))?;
     /// let mut accumulate = Accumulate::new(2)?;

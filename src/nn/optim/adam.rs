@@ -134,10 +134,8 @@ impl Adam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Adam, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Adam, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adam::new(0.5))?;
     /// x.square().sum(..).backward();
@@ -174,10 +172,8 @@ impl AdamW {
     /// Betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{AdamW, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{AdamW, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], AdamW::new(0.5))?;
     /// x.square().sum(..).backward();
@@ -223,10 +219,8 @@ impl LAMB {
     /// Betas 0.9 and 0.999, eps 1e-6, no weight decay.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LAMB, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LAMB, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LAMB::new(0.5))?;
     /// x.square().sum(..).backward();

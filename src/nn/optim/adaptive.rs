@@ -154,10 +154,8 @@ impl Adagrad {
     /// No decay of the learning rate or the weights, sums from 0, eps 1e-10.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Adagrad, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Adagrad, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adagrad::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -223,10 +221,8 @@ impl Adadelta {
     /// Rho 0.9, eps 1e-6, no weight decay. The usual learning rate is 1.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Adadelta, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Adadelta, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adadelta::new(1.0))?;
     /// x.square().sum(..).backward();

@@ -6,14 +6,9 @@
 //! share a kernel.
 //!
 //! ```
-//! use picograd::{
-//!     Tensor,
-//!     nn::{
-//!         Layer, Linear, Module,
-//!         optim::{Adam, Optimizer},
-//!     },
-//!     tensor::Reduction,
-//! };
+//! use picograd::nn::{Layer, Linear, Module};
+//! use picograd::nn::optim::{Adam, Optimizer};
+//! use picograd::tensor::{Reduction, Tensor};
 //! Tensor::manual_seed(0);
 //! let net = Linear::new(1, 1);
 //! let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.1))?;
@@ -96,10 +91,8 @@ use crate::tensor::Tensor;
 /// values that change between steps are tensors, so that every step runs the same kernels.
 ///
 /// ```
-/// use picograd::{
-///     Result, Tensor,
-///     nn::optim::{Optimizer, Rule, Update},
-/// };
+/// use picograd::{Result, Tensor};
+/// use picograd::nn::optim::{Optimizer, Rule, Update};
 ///
 /// /// Steps of one size, whatever the size of the gradient.
 /// struct Signs(f64);

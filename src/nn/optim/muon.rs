@@ -26,10 +26,8 @@ impl Muon {
     /// Nesterov momentum 0.95, weight decay 0.1, five iterations.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Muon, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Muon, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1))?;
     /// x.square().sum(..).backward();
@@ -50,10 +48,8 @@ impl Muon {
     /// Sets the momentum.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Muon, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Muon, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).momentum(0.9))?;
     /// x.square().sum(..).backward();
@@ -67,10 +63,8 @@ impl Muon {
     /// Enables or disables Nesterov momentum.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Muon, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Muon, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).nesterov(false))?;
     /// x.square().sum(..).backward();
@@ -84,10 +78,8 @@ impl Muon {
     /// Sets the decoupled weight decay: each step subtracts `lr·weight_decay` of the parameter.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Muon, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Muon, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).weight_decay(0.0))?;
     /// x.square().sum(..).backward();
@@ -101,10 +93,8 @@ impl Muon {
     /// Sets the number of Newton-Schulz iterations.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Muon, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Muon, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).iterations(3))?;
     /// x.square().sum(..).backward();

@@ -102,10 +102,8 @@ impl NAdam {
     /// Betas 0.9 and 0.999, eps 1e-8, momentum decay 0.004, no weight decay.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{NAdam, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{NAdam, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], NAdam::new(0.1))?;
     /// x.square().sum(..).backward();
@@ -188,10 +186,8 @@ impl RAdam {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, RAdam},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, RAdam};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], RAdam::new(0.1))?;
     /// x.square().sum(..).backward();
@@ -269,10 +265,8 @@ impl Adamax {
     /// Betas 0.9 and 0.999, eps 1e-8, no weight decay.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Adamax, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Adamax, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], Adamax::new(0.1))?;
     /// x.square().sum(..).backward();

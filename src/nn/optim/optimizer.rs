@@ -125,10 +125,8 @@ impl Optimizer {
     /// Creates an optimizer with one group of parameters, which are realized together.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.parameters().len(), 1);
@@ -148,10 +146,8 @@ impl Optimizer {
     /// is an error.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.add_group([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;
@@ -212,10 +208,8 @@ impl Optimizer {
     /// gradients are consumed, so that they need no memory of their own; read them before the step.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -313,10 +307,8 @@ impl Optimizer {
     /// Clears all gradients.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -331,10 +323,8 @@ impl Optimizer {
     /// All parameters, group by group.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.parameters()[0].to_vec::<f32>()?, [1.0]);
@@ -350,10 +340,8 @@ impl Optimizer {
     /// The learning rate of the first group.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lr(), 0.25);
@@ -365,10 +353,8 @@ impl Optimizer {
     /// The learning rate of each group.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lrs(), [0.25]);
@@ -380,10 +366,8 @@ impl Optimizer {
     /// Sets the learning rate of all groups.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.set_lr(0.125)?;
@@ -396,10 +380,8 @@ impl Optimizer {
     /// Sets the learning rate of each group.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// optimizer.set_lrs(&[0.125])?;
@@ -425,10 +407,8 @@ impl Optimizer {
     /// of the module it resumes training bit for bit.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
     /// let state = optimizer.state_dict();
@@ -463,10 +443,8 @@ impl Optimizer {
     /// error names all of it and nothing changes.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([1.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// let mut other = Optimizer::new([Tensor::new([2.0f32]).as_param()], SGD::new(0.5))?;

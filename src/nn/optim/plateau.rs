@@ -6,10 +6,8 @@ use crate::error::Result;
 /// Lowers the learning rates when a metric stops improving.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::optim::{Optimizer, Plateau, SGD},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::optim::{Optimizer, Plateau, SGD};
 /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
 /// let mut plateau = Plateau::new().patience(1).factor(0.5);
 /// for loss in [3.0, 2.0, 2.0, 2.0] {
@@ -43,10 +41,8 @@ impl Plateau {
     /// loss by a relative 1e-4.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new();
     /// for figure in [2.0; 12] {
@@ -72,10 +68,8 @@ impl Plateau {
     /// Treats higher values as better, as for an accuracy.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().higher_is_better().patience(0);
     /// for figure in [0.1, 0.2, 0.3] {
@@ -90,10 +84,8 @@ impl Plateau {
     /// Sets the factor of the learning rates.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5);
     /// for figure in [2.0, 2.0] {
@@ -108,10 +100,8 @@ impl Plateau {
     /// Sets the tolerated number of steps without improvement.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(1);
     /// for figure in [2.0, 2.0] {
@@ -126,10 +116,8 @@ impl Plateau {
     /// Sets the relative improvement that counts.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).threshold(0.5);
     /// for figure in [2.0, 1.5] {
@@ -144,10 +132,8 @@ impl Plateau {
     /// Sets the absolute improvement that counts.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).absolute_threshold(1.0);
     /// for figure in [2.0, 1.5] {
@@ -162,10 +148,8 @@ impl Plateau {
     /// Sets the number of steps after a change that are not counted.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5).cooldown(2);
     /// for figure in [2.0, 2.0, 2.0, 2.0] {
@@ -180,10 +164,8 @@ impl Plateau {
     /// Sets the minimum learning rate.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).min_lr(0.75);
     /// for figure in [2.0, 2.0] {
@@ -209,10 +191,8 @@ impl Plateau {
     /// improvement.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, Plateau, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut plateau = Plateau::new().patience(0).factor(0.5);
     /// for figure in [2.0, f64::NAN] {

@@ -13,14 +13,10 @@ use crate::tensor::{Tensor, no_grad, realize_with_step};
 /// steps it grows. The device decides, and nothing is read on the host.
 ///
 /// ```
-/// use picograd::{
-///     DType, Tensor, autocast,
-///     nn::{
-///         Layer, Linear, Module,
-///         optim::{GradScaler, Optimizer, SGD},
-///     },
-///     tensor::Reduction,
-/// };
+/// use picograd::{DType, Tensor, autocast};
+/// use picograd::nn::{Layer, Linear, Module};
+/// use picograd::nn::optim::{GradScaler, Optimizer, SGD};
+/// use picograd::tensor::Reduction;
 /// let net = Linear::new(3, 2);
 /// let mut optimizer = Optimizer::new(net.parameters(), SGD::new(0.1))?;
 /// let mut scaler = GradScaler::new();
@@ -177,10 +173,8 @@ impl GradScaler {
     /// error.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{GradScaler, Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{GradScaler, Optimizer, SGD};
     /// let x = Tensor::new([3.0f32]).as_param();
     /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
     /// let mut scaler = GradScaler::new();
@@ -226,10 +220,8 @@ impl GradScaler {
     /// cleared.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{GradScaler, Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{GradScaler, Optimizer, SGD};
     /// let x = Tensor::new([3.0f32]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.1))?;
     /// let mut scaler = GradScaler::new();

@@ -285,10 +285,8 @@ impl Schedule for OneCycle {
 /// Applies a [`Schedule`] to the learning rates of an optimizer.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
 /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
 /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
 /// let mut seen = Vec::new();
@@ -309,10 +307,8 @@ impl Scheduler {
     /// Creates a scheduler at step 0, with the current rates of the groups as initial rates.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// assert_eq!((scheduler.steps(), optimizer.lr()), (0, 1.0));
@@ -327,10 +323,8 @@ impl Scheduler {
     /// Advances by one step; call it after the optimizer's step.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.step(&mut optimizer)?;
@@ -344,10 +338,8 @@ impl Scheduler {
     /// Jumps to a step.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.set_step(&mut optimizer, 4)?;
@@ -362,10 +354,8 @@ impl Scheduler {
     /// The number of steps taken.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// scheduler.step(&mut optimizer)?;
@@ -378,10 +368,8 @@ impl Scheduler {
     /// The step and the initial learning rates.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// assert!(!scheduler.state_dict().is_empty());
@@ -395,10 +383,8 @@ impl Scheduler {
     /// Loads a state, and sets the learning rates of an optimizer with as many groups.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD, Scheduler, Step},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD, Scheduler, Step};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
     /// let mut scheduler = Scheduler::new(&mut optimizer, Step::new(2, 0.5))?;
     /// let start = scheduler.state_dict();

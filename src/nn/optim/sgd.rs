@@ -7,10 +7,8 @@ use crate::tensor::Tensor;
 /// Stochastic gradient descent, optionally with momentum.
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     nn::optim::{Optimizer, SGD},
-/// };
+/// use picograd::Tensor;
+/// use picograd::nn::optim::{Optimizer, SGD};
 /// let x = Tensor::new([1.0f32]).as_param();
 /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
 /// x.square().sum(..).backward();
@@ -32,10 +30,8 @@ impl SGD {
     /// Creates SGD without momentum at this learning rate.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
     /// x.square().sum(..).backward();
@@ -56,10 +52,8 @@ impl SGD {
     /// Sets the momentum.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9))?;
     /// x.square().sum(..).backward();
@@ -76,10 +70,8 @@ impl SGD {
     /// Sets the dampening of gradients in the momentum, after the first step.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer =
     ///     Optimizer::new([x.clone()], SGD::new(0.25).momentum(0.9).dampening(0.5))?;
@@ -95,10 +87,8 @@ impl SGD {
     /// Enables Nesterov momentum (Sutskever et al., 2013).
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).momentum(1.0).nesterov())?;
     /// x.square().sum(..).backward();
@@ -113,10 +103,8 @@ impl SGD {
     /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{Optimizer, SGD},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{Optimizer, SGD};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25).weight_decay(2.0))?;
     /// x.square().sum(..).backward();
@@ -195,10 +183,8 @@ impl LARS {
     /// Momentum 0.9, weight decay 1e-4, trust coefficient 0.001.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LARS, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LARS, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0))?;
     /// x.square().sum(..).backward();
@@ -219,10 +205,8 @@ impl LARS {
     /// Sets the momentum.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LARS, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LARS, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).momentum(0.5))?;
     /// x.square().sum(..).backward();
@@ -236,10 +220,8 @@ impl LARS {
     /// Enables Nesterov momentum.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LARS, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LARS, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).nesterov())?;
     /// x.square().sum(..).backward();
@@ -253,10 +235,8 @@ impl LARS {
     /// Sets the L2 penalty: this fraction of the parameter is added to its gradient.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LARS, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LARS, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer = Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0))?;
     /// x.square().sum(..).backward();
@@ -270,10 +250,8 @@ impl LARS {
     /// Sets the norm of a step relative to that of its parameter, before the learning rate.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     nn::optim::{LARS, Optimizer},
-    /// };
+    /// use picograd::Tensor;
+    /// use picograd::nn::optim::{LARS, Optimizer};
     /// let x = Tensor::new([[1.0f32]]).as_param();
     /// let mut optimizer =
     ///     Optimizer::new([x.clone()], LARS::new(1.0).weight_decay(0.0).trust_coefficient(0.5))?;

@@ -25,10 +25,8 @@ use std::sync::Arc;
 /// With inputs on several devices `f` is called without checkpointing.
 ///
 /// ```
-/// use picograd::{
-///     Tensor, checkpoint,
-///     nn::{Layer, Linear, Module},
-/// };
+/// use picograd::{Tensor, checkpoint};
+/// use picograd::nn::{Layer, Linear, Module};
 /// let layers: Vec<Linear> = (0..4).map(|_| Linear::new(8, 8)).collect();
 /// let mut x = Tensor::ones([2, 8]);
 /// for pair in layers.chunks(2) {

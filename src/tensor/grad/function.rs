@@ -4,7 +4,7 @@ use super::gradient::leaf;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Op, Src, UOp, print, substitute_all};
 use crate::shape::Movement;
-use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
+use crate::tensor::Tensor;
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,9 +97,11 @@ impl Function {
     /// ```
     pub fn call(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         if args.len() != self.inputs.len() {
-            return wrong_shape(
+            return wrong_shape!(
                 "function",
-                format!("expected {} arguments, got {}", self.inputs.len(), args.len()),
+                "expected {} arguments, got {}",
+                self.inputs.len(),
+                args.len()
             );
         }
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -107,19 +109,19 @@ impl Function {
             let node = arg.uop();
             arg.require_static("function", 0..arg.ndim())?;
             if node.shape() != input.shape() {
-                return wrong_shape(
+                return wrong_shape!(
                     "function",
-                    format!(
-                        "expected argument {i} of shape {:?}, got {:?}",
-                        input.shape(),
-                        node.shape()
-                    ),
+                    "expected argument {i} of shape {:?}, got {:?}",
+                    input.shape(),
+                    node.shape()
                 );
             }
             if node.dtype() != input.dtype() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     "function",
-                    format!("expected argument {i} of {}, got {}", input.dtype(), node.dtype()),
+                    "expected argument {i} of {}, got {}",
+                    input.dtype(),
+                    node.dtype()
                 );
             }
             if arg.device() != *device {

@@ -6,7 +6,7 @@ use crate::exec::Capture;
 use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::has_data;
-use crate::tensor::{Inner, Tensor, wrong_dtype, wrong_shape};
+use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +95,7 @@ impl Tensor {
         /// ```
         pub fn as_param | try_as_param(&self) -> Tensor {
             if !self.dtype().is_float() {
-                return wrong_dtype("as_param", format!("expected floats, got {}", self.dtype()));
+                return wrong_dtype!("as_param", "expected floats, got {}", self.dtype());
             }
             let (leaf, number) = leaf(self.raw());
             let param = Tensor::new_inner(leaf, self.device(), Some(number));
@@ -127,12 +127,10 @@ impl Tensor {
         pub fn backward | try_backward(&self) -> () {
             let root = self.raw();
             if self.numel() != 1 {
-                return wrong_shape(
+                return wrong_shape!(
                     "backward",
-                    format!(
-                        "expected one element, got shape {:?}; reduce it first, or use gradient",
-                        self.dims()
-                    ),
+                    "expected one element, got shape {:?}; reduce it first, or use gradient",
+                    self.dims()
                 );
             }
             let leaves = leaves(&root);
@@ -208,7 +206,7 @@ impl Tensor {
                  upstream gradient",
                 self.dims()
             );
-            return wrong_shape("gradient", msg);
+            return wrong_shape!("gradient", "{}", msg);
         }
         Ok(self.with_uop(ones(&self.raw())))
     }
@@ -266,20 +264,15 @@ impl Tensor {
     /// depend on.
     fn gradients_with(&self, weight: &Tensor, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
         if !self.dtype().is_float() {
-            return wrong_dtype(
-                "gradient",
-                format!("expected a tensor of floats, got {}", self.dtype()),
-            );
+            return wrong_dtype!("gradient", "expected a tensor of floats, got {}", self.dtype());
         }
         if weight.dims() != self.dims() || weight.dtype() != self.dtype() {
             let (w, t) = (weight.dims(), self.dims());
-            return wrong_shape(
+            return wrong_shape!(
                 "gradient",
-                format!(
-                    "expected an upstream gradient of {} {t:?}, got {} {w:?}",
-                    self.dtype(),
-                    weight.dtype()
-                ),
+                "expected an upstream gradient of {} {t:?}, got {} {w:?}",
+                self.dtype(),
+                weight.dtype()
             );
         }
         let root = self.raw();
@@ -370,10 +363,7 @@ impl Tensor {
             return Ok(value.copy());
         }
         if !value.dtype().is_float() {
-            return wrong_dtype(
-                "call",
-                format!("expected a result of floats, got {}", value.dtype()),
-            );
+            return wrong_dtype!("call", "expected a result of floats, got {}", value.dtype());
         }
         let (device, devices) =
             (value.device().clone(), inputs.iter().map(|t| t.device().clone()).collect::<Vec<_>>());

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel, gcd};
-use crate::tensor::{Axes, Spatial, Tensor, wrong_shape};
+use crate::tensor::{Axes, Spatial, Tensor};
 
 /// Windows of one axis: `indices` is `[count, kernel]`, and `inside` masks those of the window.
 struct AxisWindows {
@@ -72,7 +72,7 @@ fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
     let counts = sizes.positive(op, "sizes", n)?;
     let lead = dims.len() - n;
     if dims[lead..].contains(&0) {
-        return wrong_shape(op, format!("{dims:?} has no element to pool along its last {n} axes"));
+        return wrong_shape!(op, "{dims:?} has no element to pool along its last {n} axes");
     }
     x.require_static(op, lead..dims.len())?;
     Ok(counts)
@@ -101,8 +101,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn adaptive_avg_pool2d | try_adaptive_avg_pool2d(
-            &self,
-            sizes: impl Into<Spatial>,
+            &self, sizes: impl Into<Spatial>,
         ) -> Tensor {
             const OP: &str = "adaptive_avg_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
@@ -142,8 +141,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(
-            &self,
-            sizes: impl Into<Spatial>,
+            &self, sizes: impl Into<Spatial>,
         ) -> Tensor {
             const OP: &str = "adaptive_max_pool2d";
             let counts = counts(OP, self, &sizes.into())?;

@@ -5,8 +5,8 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Combine;
 use crate::shape::{Dims, Movement, checked_numel};
+use crate::tensor::Tensor;
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
-use crate::tensor::{Tensor, wrong_shape};
 
 /// Integer indices, each with its axis. Masks are computed and become the positions where they are
 /// true.
@@ -29,7 +29,7 @@ pub(in crate::tensor) fn resolve_indices(
             rest = rest.try_idiv(n)?;
         }
         if dims.is_empty() {
-            return wrong_shape(op, "a mask needs one axis or more; use `where_`");
+            return wrong_shape!(op, "a mask needs one axis or more; use `where_`");
         }
     }
     Ok(all)

@@ -1,6 +1,6 @@
 //! Scaled dot-product attention: two matrix products with a softmax between them.
 
-use crate::tensor::{Tensor, autocast, wrong_shape};
+use crate::tensor::{Tensor, autocast};
 
 /// Options of attention: `Attention::new().causal()`.
 #[derive(Clone, Default)]
@@ -105,10 +105,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(
-            &self,
-            key: &Tensor,
-            value: &Tensor,
-            options: Attention,
+            &self, key: &Tensor, value: &Tensor, options: Attention,
         ) -> Tensor {
             const OP: &str = "scaled_dot_product_attention";
             if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
@@ -120,12 +117,10 @@ impl Tensor {
                 _ => false,
             };
             if !fits(&q, &k, &v) {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "expected query, key and value of […, L, E], […, S, E] and […, S, V], got \
-                         {q:?}, {k:?} and {v:?}"
-                    ),
+                    "expected query, key and value of […, L, E], […, S, E] and […, S, V], got \
+                     {q:?}, {k:?} and {v:?}"
                 );
             }
             self.require_static(OP, [q.len() - 1])?;
@@ -137,12 +132,10 @@ impl Tensor {
                     || heads(&k) == 0
                     || !heads(&q).is_multiple_of(heads(&k))
                 {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "the heads of query {q:?} are not a multiple of those of key {k:?} \
-                             and value {v:?}"
-                        ),
+                        "the heads of query {q:?} are not a multiple of those of key {k:?} and \
+                         value {v:?}"
                     );
                 }
                 let each = heads(&q) / heads(&k);

@@ -4,8 +4,8 @@ use super::create::iota;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
+use crate::tensor::Tensor;
 use crate::tensor::broadcast::cast_uop;
-use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
 
 /// Unsigned integer of a dtype's width.
 fn unsigned(dtype: DType) -> DType {
@@ -62,7 +62,7 @@ impl Tensor {
         /// ```
         pub fn cast | try_cast(&self, dtype: DType) -> Tensor {
             if !DType::ALL.contains(&dtype) {
-                return wrong_dtype("cast", format!("a tensor cannot hold {dtype}"));
+                return wrong_dtype!("cast", "a tensor cannot hold {dtype}");
             }
             Ok(if dtype == self.dtype() {
                 self.copy()
@@ -88,12 +88,12 @@ impl Tensor {
             const OP: &str = "bitcast";
             let from = self.dtype();
             if !DType::ALL.contains(&dtype) {
-                return wrong_dtype(OP, format!("a tensor cannot hold {dtype}"));
+                return wrong_dtype!(OP, "a tensor cannot hold {dtype}");
             }
             if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     OP,
-                    format!("{from} to {dtype}: the bits of a bool are not defined; use cast"),
+                    "{from} to {dtype}: the bits of a bool are not defined; use cast"
                 );
             }
             if from.bits() == dtype.bits() {
@@ -105,7 +105,7 @@ impl Tensor {
                     "{from} to {dtype} changes the size of the last axis, but the shape is []; \
                      reshape to [1]"
                 );
-                return wrong_shape(OP, msg);
+                return wrong_shape!(OP, "{}", msg);
             };
             self.require_static(OP, [dims.len() - 1])?;
             let bits = self.detach();
@@ -120,7 +120,7 @@ impl Tensor {
                     "{from} to {dtype} requires a multiple of {count} as the last size, got \
                      {dims:?}"
                 );
-                return wrong_shape(OP, msg);
+                return wrong_shape!(OP, "{}", msg);
             }
             combine_bits(&bits, lead, last / count, dtype)
         }

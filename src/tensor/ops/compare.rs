@@ -117,11 +117,7 @@ impl Tensor {
         /// assert_eq!(x.lt(0).where_(0, &x).to_vec::<f32>()?, [0.0, 2.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn where_ | try_where_(
-            &self,
-            x: impl Into<Operand>,
-            y: impl Into<Operand>,
-        ) -> Tensor {
+        pub fn where_ | try_where_(&self, x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
             let (x, y) = (x.into(), y.into());
             let dtype = promote_operands(&[x.clone(), y.clone()]);
             let Unified { src, device, .. } =
@@ -138,9 +134,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn masked_fill | try_masked_fill(
-            &self,
-            mask: &Tensor,
-            value: impl Into<Operand>,
+            &self, mask: &Tensor, value: impl Into<Operand>,
         ) -> Tensor {
             mask.try_where_(value, self)?.try_cast(self.dtype())
         }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::ir::{Src, UOp};
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{cast_uop, device_of};
-use crate::tensor::{Sizes, Tensor, resolve_axis, wrong_shape};
+use crate::tensor::{Sizes, Tensor, resolve_axis};
 
 /// Bytes of a view with its node: 600, measured on a million of them.
 const VIEW_BYTES: usize = 600;
@@ -15,7 +15,7 @@ const VIEW_BYTES: usize = 600;
 /// Concatenates nodes along an axis, in time linear in their number; `op` is named in errors.
 fn concat(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) -> Result<Tensor> {
     let Some(first) = nodes.first() else {
-        return wrong_shape(op, "expected one tensor or more, got none");
+        return wrong_shape!(op, "expected one tensor or more, got none");
     };
     let mut dims = first.shape().clone();
     let at = resolve_axis(op, axis, &dims)?;
@@ -23,7 +23,7 @@ fn concat(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) ->
     for u in &nodes {
         let other = u.shape();
         if other.len() != dims.len() || (0..dims.len()).any(|i| i != at && dims[i] != other[i]) {
-            return wrong_shape(op, format!("{dims:?} and {other:?} differ outside axis {axis}"));
+            return wrong_shape!(op, "{dims:?} and {other:?} differ outside axis {axis}");
         }
         total = total.saturating_add(other[at]);
     }
@@ -85,13 +85,10 @@ impl Tensor {
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
             let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
             let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
-                return wrong_shape("stack", "expected one tensor or more, got none");
+                return wrong_shape!("stack", "expected one tensor or more, got none");
             };
             if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
-                return wrong_shape(
-                    "stack",
-                    format!("shapes {dims:?} and {:?} differ", other.shape()),
-                );
+                return wrong_shape!("stack", "shapes {dims:?} and {:?} differ", other.shape());
             }
             // Concatenating along the next axis and reshaping adds no node per tensor.
             let at = if axis < 0 { axis + dims.len() as isize + 1 } else { axis };
@@ -126,10 +123,7 @@ impl Tensor {
         pub fn repeat | try_repeat(&self, counts: impl Into<Sizes>) -> Tensor {
             let (counts, dims) = (counts.into().shape("repeat")?, self.dims());
             if counts.len() < dims.len() {
-                return wrong_shape(
-                    "repeat",
-                    format!("{counts:?} has fewer counts than {dims:?} has axes"),
-                );
+                return wrong_shape!("repeat", "{counts:?} has fewer counts than {dims:?} has axes");
             }
             let ones = std::iter::repeat_n(1, counts.len() - dims.len());
             let dims: Dims = ones.chain(dims).collect();
@@ -149,9 +143,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn repeat_interleave | try_repeat_interleave(
-            &self,
-            count: usize,
-            axis: isize,
+            &self, count: usize, axis: isize,
         ) -> Tensor {
             let dims = self.dims();
             let at = resolve_axis("repeat_interleave", axis, &dims)?;
@@ -182,10 +174,7 @@ impl Tensor {
             let mut sizes = sizes;
             if let [every] = sizes[..] {
                 if every == 0 {
-                    return wrong_shape(
-                        "split",
-                        format!("pieces of size 0 of axis {axis} of {dims:?}"),
-                    );
+                    return wrong_shape!("split", "pieces of size 0 of axis {axis} of {dims:?}");
                 }
                 limits::check(dims[at].div_ceil(every).saturating_mul(VIEW_BYTES))?;
                 sizes = (0..dims[at].max(1))
@@ -194,12 +183,10 @@ impl Tensor {
                     .collect();
             }
             if sizes.iter().try_fold(0usize, |n, s| n.checked_add(*s)) != Some(dims[at]) {
-                return wrong_shape(
+                return wrong_shape!(
                     "split",
-                    format!(
-                        "{sizes:?} does not add up to the {} of axis {axis} of {dims:?}",
-                        dims[at]
-                    ),
+                    "{sizes:?} does not add up to the {} of axis {axis} of {dims:?}",
+                    dims[at]
                 );
             }
             let mut start = 0;
@@ -221,10 +208,7 @@ impl Tensor {
         pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
             let size = self.dim("chunk", axis)?;
             if chunks == 0 {
-                return wrong_shape(
-                    "chunk",
-                    format!("0 pieces of axis {axis} of {:?}", self.dims()),
-                );
+                return wrong_shape!("chunk", "0 pieces of axis {axis} of {:?}", self.dims());
             }
             self.try_split(size.div_ceil(chunks).max(1), axis)
         }

@@ -8,7 +8,7 @@ use crate::env;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_to;
-use crate::tensor::{Sides, Spatial, Tensor, autocast, for_op, wrong_shape};
+use crate::tensor::{Sides, Spatial, Tensor, autocast, for_op};
 
 /// Windows along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +30,10 @@ impl Window {
     pub(in crate::tensor) fn count(&self, op: &'static str, size: usize) -> Result<usize> {
         match size.checked_sub(self.span()) {
             Some(room) => Ok(room / self.stride + 1),
-            None => wrong_shape(
+            None => wrong_shape!(
                 op,
-                format!(
-                    "a window of {} does not fit in an axis of {size}, padding included",
-                    self.span()
-                ),
+                "a window of {} does not fit in an axis of {size}, padding included",
+                self.span()
             ),
         }
     }
@@ -66,7 +64,7 @@ pub(in crate::tensor) fn count_overflow<T>(
     let Window { kernel, stride, dilation } = w;
     let what =
         format!("windows of {kernel} with stride {stride} and dilation {dilation} over {dims:?}");
-    wrong_shape(op, format!("{what} have more elements than an index can count"))
+    wrong_shape!(op, "{what} have more elements than an index can count")
 }
 
 /// Windows over one axis, which becomes two: `count` and `kernel`.
@@ -316,9 +314,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn conv_transpose2d | try_conv_transpose2d(
-            &self,
-            weight: &Tensor,
-            options: Conv,
+            &self, weight: &Tensor, options: Conv,
         ) -> Tensor {
             if self.is_unbatched(weight) {
                 return self
@@ -388,26 +384,23 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
     const OP: &str = "conv_transpose2d";
     let (xs, ws, groups) = (x.dims(), weight.dims(), options.groups);
     if ws.len() < 3 || xs.len() != ws.len() {
-        return wrong_shape(
+        return wrong_shape!(
             OP,
-            format!(
-                "expected [batch, channels, …] and [channels, outputs / groups, …], got input \
-                 {xs:?} and weight {ws:?}"
-            ),
+            "expected [batch, channels, …] and [channels, outputs / groups, …], got input {xs:?} \
+             and weight {ws:?}"
         );
     }
     if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != ws[0] {
-        return wrong_shape(
+        return wrong_shape!(
             OP,
-            format!(
-                "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}",
-                xs[1], ws[0]
-            ),
+            "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {}",
+            xs[1],
+            ws[0]
         );
     }
     let n = ws.len() - 2;
     if ws[2..].contains(&0) || xs[2..].contains(&0) {
-        return wrong_shape(OP, format!("input {xs:?} and weight {ws:?}: an empty axis or window"));
+        return wrong_shape!(OP, "input {xs:?} and weight {ws:?}: an empty axis or window");
     }
     let stride = options.stride.positive(OP, "stride", n)?;
     let dilation = options.dilation.positive(OP, "dilation", n)?;
@@ -418,21 +411,19 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
         let axis = i + 2;
         let window = Window { kernel: ws[axis], stride: stride[i], dilation: dilation[i] };
         if extra[i] > 0 && extra[i] >= stride[i].max(dilation[i]) {
-            return wrong_shape(
+            return wrong_shape!(
                 OP,
-                format!(
-                    "output padding {} is not less than the stride {} or the dilation {}",
-                    extra[i], stride[i], dilation[i]
-                ),
+                "output padding {} is not less than the stride {} or the dilation {}",
+                extra[i],
+                stride[i],
+                dilation[i]
             );
         }
         let Some(padded) = dilate_axis(OP, &t, axis, window, padding[i], extra[i])? else {
-            return wrong_shape(
+            return wrong_shape!(
                 OP,
-                format!(
-                    "input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}",
-                    padding[i]
-                ),
+                "input {xs:?} and weight {ws:?}: padding {:?} leaves nothing of axis {axis}",
+                padding[i]
             );
         };
         t = padded;
@@ -456,28 +447,23 @@ fn conv(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor> {
     const OP: &str = "conv2d";
     let (xs, ws, groups) = (x.dims(), weight.dims(), options.groups);
     if ws.len() < 3 || xs.len() != ws.len() {
-        return wrong_shape(
+        return wrong_shape!(
             OP,
-            format!(
-                "expected [batch, channels, …] and [outputs, channels / groups, …], got input \
-                 {xs:?} and weight {ws:?}"
-            ),
+            "expected [batch, channels, …] and [outputs, channels / groups, …], got input {xs:?} \
+             and weight {ws:?}"
         );
     }
     let n = ws.len() - 2;
     let channels = ws[1].saturating_mul(groups);
     if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != channels {
-        return wrong_shape(
+        return wrong_shape!(
             OP,
-            format!(
-                "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes \
-                 {channels}",
-                xs[1]
-            ),
+            "input {xs:?} has {} channels, and weight {ws:?} in {groups} groups takes {channels}",
+            xs[1]
         );
     }
     if ws[2..].contains(&0) {
-        return wrong_shape(OP, format!("weight {ws:?} has an empty window"));
+        return wrong_shape!(OP, "weight {ws:?} has an empty window");
     }
     let stride = options.stride.positive(OP, "stride", n)?;
     let dilation = options.dilation.positive(OP, "dilation", n)?;

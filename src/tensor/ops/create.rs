@@ -8,7 +8,7 @@ use crate::ir::{Arg, Op, Src, UOp};
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{Operand, cast_uop};
 use crate::tensor::realize::{buffer, default_device};
-use crate::tensor::{Shape, Sizes, Tensor, wrong_shape};
+use crate::tensor::{Shape, Sizes, Tensor};
 use half::{bf16, f16};
 
 /// Source of a tensor: a number, or arrays, slices and `Vec`s of them, nested to any depth.
@@ -43,13 +43,11 @@ impl<D: Data> Data for [D] {
             let mut sizes = Vec::new();
             item.sizes(&mut sizes)?;
             if sizes != out[start..] {
-                return wrong_shape(
+                return wrong_shape!(
                     "new",
-                    format!(
-                        "uneven nesting: item 0 has shape {:?} and item {} has {sizes:?}",
-                        &out[start..],
-                        i + 1
-                    ),
+                    "uneven nesting: item 0 has shape {:?} and item {} has {sizes:?}",
+                    &out[start..],
+                    i + 1
                 );
             }
         }
@@ -147,10 +145,7 @@ impl Tensor {
         ///     "from_vec: 3 elements given for shape [2, 2], which has 4"
         /// );
         /// ```
-        pub fn from_vec | try_from_vec(
-            data: Vec<impl Element>,
-            shape: impl Into<Sizes>,
-        ) -> Tensor {
+        pub fn from_vec | try_from_vec(data: Vec<impl Element>, shape: impl Into<Sizes>) -> Tensor {
             from_slice("from_vec", &data, &shape.into())
         }
 
@@ -165,8 +160,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn from_slice | try_from_slice(
-            data: &[impl Element],
-            shape: impl Into<Sizes>,
+            data: &[impl Element], shape: impl Into<Sizes>,
         ) -> Tensor {
             from_slice("from_slice", data, &shape.into())
         }
@@ -182,9 +176,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn from_bytes | try_from_bytes(
-            bytes: &[u8],
-            dtype: DType,
-            shape: impl Into<Sizes>,
+            bytes: &[u8], dtype: DType, shape: impl Into<Sizes>,
         ) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
             if !DType::ALL.contains(&dtype) {
@@ -283,8 +275,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn from_blob | try_from_blob<T: Element>(
-            data: impl AsRef<[T]> + Send + Sync + 'static,
-            shape: impl Into<Sizes>,
+            data: impl AsRef<[T]> + Send + Sync + 'static, shape: impl Into<Sizes>,
         ) -> Tensor {
             let device = default_device();
             let buffer = Buffer::lent(&device, data)?;
@@ -353,9 +344,9 @@ impl Tensor {
                 match t.dims().as_slice() {
                     [n] => shape.push(*n),
                     other => {
-                        return wrong_shape(
+                        return wrong_shape!(
                             "meshgrid",
-                            format!("expected tensors of one axis, got {other:?}"),
+                            "expected tensors of one axis, got {other:?}"
                         );
                     }
                 }
@@ -377,9 +368,10 @@ impl Tensor {
         /// ```
         pub fn one_hot | try_one_hot(&self, classes: usize) -> Tensor {
             if !self.dtype().is_int() {
-                return crate::tensor::wrong_dtype(
+                return wrong_dtype!(
                     "one_hot",
-                    format!("expected integers, got {}", self.dtype()),
+                    "expected integers, got {}",
+                    self.dtype()
                 );
             }
             let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
@@ -438,7 +430,7 @@ impl Tensor {
             [.., _, _] => {
                 self.iota_along(self.ndim() - 1)?.try_sub(self.iota_along(self.ndim() - 2)?)
             }
-            other => wrong_shape(op, format!("expected two axes or more, got {other:?}")),
+            other => wrong_shape!(op, "expected two axes or more, got {other:?}"),
         }
     }
 
@@ -525,20 +517,17 @@ fn given_shape(op: &'static str, len: usize, shape: &Sizes) -> Result<Dims> {
     let shape = shape.infer(op, &[len])?;
     let numel = checked_numel(op, &shape)?;
     if numel != len {
-        return wrong_shape(
-            op,
-            format!("{len} elements given for shape {shape:?}, which has {numel}"),
-        );
+        return wrong_shape!(op, "{len} elements given for shape {shape:?}, which has {numel}");
     }
     Ok(shape)
 }
 
 fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor> {
     if dtype.is_bool() {
-        return crate::tensor::wrong_dtype("arange", "expected integers or floats, got bools");
+        return wrong_dtype!("arange", "expected integers or floats, got bools");
     }
     let (a, b, s) = (start.as_f64(dtype), end.as_f64(dtype), step.as_f64(dtype));
-    let bad = |why: &str| wrong_shape("arange", format!("from {a} to {b} by {s}: {why}"));
+    let bad = |why: &str| wrong_shape!("arange", "from {a} to {b} by {s}: {why}");
     if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
         return bad("the step must not be zero, and all must be finite");
     }

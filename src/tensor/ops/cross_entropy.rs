@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Tensor, autocast, resolve_axis, wrong_dtype, wrong_shape};
+use crate::tensor::{Tensor, resolve_axis};
 
 /// Default index that losses over classes ignore, as in PyTorch.
 const IGNORED: i64 = -100;
@@ -40,10 +40,7 @@ impl CrossEntropy {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{CrossEntropy, Reduction},
-    /// };
+    /// use picograd::tensor::{CrossEntropy, Reduction, Tensor};
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
     /// let sum = CrossEntropy::new().reduction(Reduction::Sum);
     /// assert!((logits.cross_entropy(&target, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
@@ -110,10 +107,7 @@ impl Tensor {
         /// count in the mean.
         ///
         /// ```
-        /// use picograd::{
-        ///     Tensor,
-        ///     tensor::{CrossEntropy, Reduction},
-        /// };
+        /// use picograd::tensor::{CrossEntropy, Reduction, Tensor};
         /// let logits = Tensor::new([[0.0f32, 0.0], [100.0, 0.0]]);
         /// let each =
         ///     logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
@@ -125,13 +119,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cross_entropy | try_cross_entropy(
-            &self,
-            target: &Tensor,
-            options: impl Into<CrossEntropy>,
+            &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_cross_entropy(target, options);
-            }
+            in_wide_dtype!(self.try_cross_entropy(target, options));
             let (axis, options) = (class_axis("cross_entropy", self)?, options.into());
             let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &options)?
                 .try_log_softmax(axis as isize)?;
@@ -150,13 +140,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nll_loss | try_nll_loss(
-            &self,
-            target: &Tensor,
-            options: impl Into<CrossEntropy>,
+            &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_nll_loss(target, options);
-            }
+            in_wide_dtype!(self.try_nll_loss(target, options));
             let axis = class_axis("nll_loss", self)?;
             class_loss("nll_loss", &self.as_wide_float(), target, axis, &options.into())?
                 .try_cast(self.as_float().dtype())
@@ -174,18 +160,15 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn sparse_categorical_crossentropy | try_sparse_categorical_crossentropy(
-            &self,
-            target: &Tensor,
-            options: impl Into<CrossEntropy>,
+            &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_sparse_categorical_crossentropy(target, options);
-            }
+            in_wide_dtype!(self.try_sparse_categorical_crossentropy(target, options));
             const OP: &str = "sparse_categorical_crossentropy";
             if !target.dtype().is_int() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     OP,
-                    format!("expected integer class indices as targets, got {}", target.dtype()),
+                    "expected integer class indices as targets, got {}",
+                    target.dtype()
                 );
             }
             let axis = resolve_axis(OP, -1, &self.dims())?;
@@ -199,7 +182,7 @@ impl Tensor {
 
 fn class_axis(op: &'static str, x: &Tensor) -> Result<usize> {
     match x.ndim() {
-        0 => wrong_shape(op, "a tensor of shape [] has no axis of classes"),
+        0 => wrong_shape!(op, "a tensor of shape [] has no axis of classes"),
         1 => Ok(0),
         _ => Ok(1),
     }
@@ -285,9 +268,10 @@ fn class_loss(
     let dims = logp.dims();
     let classes = dims[axis];
     if !(0.0..=1.0).contains(&options.smoothing) {
-        return wrong_shape(
+        return wrong_shape!(
             op,
-            format!("expected a label smoothing from 0 to 1, got {}", options.smoothing),
+            "expected a label smoothing from 0 to 1, got {}",
+            options.smoothing
         );
     }
     let weight = match &options.weight {
@@ -296,9 +280,10 @@ fn class_loss(
             Some(along_classes(&w.try_cast(logp.dtype())?, &dims, axis)?)
         }
         Some(w) => {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("expected a weight for each of {classes} classes, got {:?}", w.dims()),
+                "expected a weight for each of {classes} classes, got {:?}",
+                w.dims()
             );
         }
     };
@@ -317,18 +302,16 @@ impl ClassLoss<'_> {
         let ClassLoss { op, logp, axis, options, .. } = *self;
         let dims = logp.dims();
         if target.dims() != dims {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!(
-                    "expected probabilities of the shape of the logits {dims:?}, got {:?}",
-                    target.dims()
-                ),
+                "expected probabilities of the shape of the logits {dims:?}, got {:?}",
+                target.dims()
             );
         }
         if let Some(i) = options.ignore {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("ignore_index({i}) requires class indices as targets, got probabilities"),
+                "ignore_index({i}) requires class indices as targets, got probabilities"
             );
         }
         let mut t = target.try_cast(logp.dtype())?;
@@ -349,14 +332,12 @@ impl ClassLoss<'_> {
         let rows: Dims =
             dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
         if target.dtype().is_bool() || target.dims() != rows {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!(
-                    "logits of shape {dims:?} require integers of shape {rows:?} or floats of \
-                     {dims:?} as targets, got {} of {:?}",
-                    target.dtype(),
-                    target.dims()
-                ),
+                "logits of shape {dims:?} require integers of shape {rows:?} or floats of \
+                 {dims:?} as targets, got {} of {:?}",
+                target.dtype(),
+                target.dims()
             );
         }
         let class = along_classes(&iota(dims[axis]), &dims, axis)?;

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
-use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
+use crate::tensor::{Axes, Reduction, Tensor};
 
 /// Logarithm of an impossible probability. A sum of a million of them is within the range of `f32`,
 /// and no sum of actual log probabilities comes near it.
@@ -79,10 +79,7 @@ impl Ctc {
     /// Sets the reduction. The mean is over losses divided by the lengths of their targets.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{Ctc, Reduction},
-    /// };
+    /// use picograd::tensor::{Ctc, Reduction, Tensor};
     /// let logp = Tensor::zeros([2, 3, 2]).log_softmax(-1);
     /// let (target, frames, labels) =
     ///     (Tensor::new([[1], [1], [1]]), Tensor::new([2, 2, 2]), Tensor::new([1, 0, 1]));
@@ -252,18 +249,13 @@ impl Tensor {
             target_lengths: &Tensor,
             options: impl Into<Ctc>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_ctc_loss(targets, input_lengths, target_lengths, options);
-            }
+            in_wide_dtype!(self.try_ctc_loss(targets, input_lengths, target_lengths, options));
             let (options, dims) = (options.into(), self.dims());
             let single = dims.len() == 2;
             if single {
                 let one = |t: &Tensor| {
                     t.try_reshape([1]).or_else(|_| {
-                        wrong_shape(
-                            OP,
-                            format!("a length of shape {:?} for one sequence", t.dims()),
-                        )
+                        wrong_shape!(OP, "a length of shape {:?} for one sequence", t.dims())
                     })
                 };
                 let (frames, labels) = (one(input_lengths)?, one(target_lengths)?);
@@ -282,9 +274,9 @@ impl Tensor {
                 };
             }
             let [_, batch, classes] = dims[..] else {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("expected [frames, batch, classes] or [frames, classes], got {dims:?}"),
+                    "expected [frames, batch, classes] or [frames, classes], got {dims:?}"
                 );
             };
             self.require_static(OP, 0..3)?;
@@ -294,20 +286,21 @@ impl Tensor {
                 ("target_lengths", target_lengths),
             ] {
                 if !t.dtype().is_int() {
-                    return wrong_dtype(OP, format!("expected integer {what}, got {}", t.dtype()));
+                    return wrong_dtype!(OP, "expected integer {what}, got {}", t.dtype());
                 }
                 if what != "targets" && t.dims()[..] != [batch] {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!("{what} of shape {:?} for a batch of {batch}", t.dims()),
+                        "{what} of shape {:?} for a batch of {batch}",
+                        t.dims()
                     );
                 }
             }
             if options.blank >= classes {
-                return wrong_shape(OP, format!("blank is class {} of {classes}", options.blank));
+                return wrong_shape!(OP, "blank is class {} of {classes}", options.blank);
             }
             if options.reduction == Reduction::BatchMean {
-                return wrong_shape(OP, "expected the reduction Mean, Sum or None, got BatchMean");
+                return wrong_shape!(OP, "expected the reduction Mean, Sum or None, got BatchMean");
             }
             check_labels(targets, target_lengths, classes)?;
             let (inputs, labels) =
@@ -316,13 +309,11 @@ impl Tensor {
                 [n, _] if n == batch => targets.try_cast(DType::I64)?,
                 [_] => split_targets(&targets.try_cast(DType::I64)?, &labels, batch)?,
                 _ => {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "expected targets of [batch, labels] or [all labels] for a batch of \
-                             {batch}, got {:?}",
-                            targets.dims()
-                        ),
+                        "expected targets of [batch, labels] or [all labels] for a batch of \
+                         {batch}, got {:?}",
+                        targets.dims()
                     );
                 }
             };

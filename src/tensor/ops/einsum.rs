@@ -3,7 +3,7 @@
 use super::matmul::sum_of_products;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Tensor, autocast, wrong_shape};
+use crate::tensor::{Tensor, autocast};
 
 /// Name of an axis: a letter, or an axis of `...`, counted from the last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ struct Labelled {
 }
 
 fn formula_error<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Result<T> {
-    wrong_shape(op, format!("{formula:?}: {why}"))
+    wrong_shape!(op, "{formula:?}: {why}")
 }
 
 /// Names of one term, with `rest` axes for `...`.
@@ -380,11 +380,7 @@ impl Tensor {
         /// assert_eq!(x.rearrange("b (h d) n -> b h n d", &[("h", 3)]).shape(), [2, 3, 5, 4]);
         /// assert_eq!(x.rearrange("b ... -> (b ...) 1", &[]).shape(), [120, 1]);
         /// ```
-        pub fn rearrange | try_rearrange(
-            &self,
-            formula: &str,
-            sizes: &[(&str, usize)],
-        ) -> Tensor {
+        pub fn rearrange | try_rearrange(&self, formula: &str, sizes: &[(&str, usize)]) -> Tensor {
             rearrange(self, formula, sizes)
         }
     }

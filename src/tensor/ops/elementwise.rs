@@ -4,7 +4,7 @@ use crate::dtype::{DType, promote_weak};
 use crate::error::Result;
 use crate::ir::{Arg, Group, Op, UOp};
 use crate::tensor::broadcast::{Operand, Unified, cast_uop, unify};
-use crate::tensor::{Tensor, autocast, wrong_dtype, wrong_shape};
+use crate::tensor::{Tensor, autocast};
 use crate::verify::refuses;
 
 /// Rounding mode of [`Tensor::div_rounded`].
@@ -52,7 +52,7 @@ pub(in crate::tensor) mod binary {
     use super::*;
 
     fn only(op: &'static str, p: &Pair, ok: bool, what: &str) -> Result<()> {
-        if ok { Ok(()) } else { wrong_dtype(op, format!("expected {what}, got {}", p.dtype)) }
+        if ok { Ok(()) } else { wrong_dtype!(op, "expected {what}, got {}", p.dtype) }
     }
     pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
         Ok(unify("add", &[x, y])?.node(Op::Add))
@@ -60,9 +60,10 @@ pub(in crate::tensor) mod binary {
     pub(crate) fn sub(x: Operand, y: Operand) -> Result<Tensor> {
         let u = unify("sub", &[x, y])?;
         if u.dtype.is_bool() {
-            return wrong_dtype(
+            return wrong_dtype!(
                 "sub",
-                format!("expected numbers (bools differ with `^` or `ne`), got {}", u.dtype),
+                "expected numbers (bools differ with `^` or `ne`), got {}",
+                u.dtype
             );
         }
         Ok(Tensor::new_inner(&u.src[0] - &u.src[1], u.device, None))
@@ -188,22 +189,22 @@ impl Tensor {
             let elementwise =
                 [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
-                return wrong_dtype(
-                    "alu",
-                    format!("{op:?} is not an elementwise op of the tensor graph"),
-                );
+                return wrong_dtype!("alu", "{op:?} is not an elementwise op of the tensor graph");
             }
             if others.len() + 1 != op.arity() {
-                return wrong_shape(
+                return wrong_shape!(
                     "alu",
-                    format!("{op:?} expected {} operands, got {}", op.arity(), others.len() + 1),
+                    "{op:?} expected {} operands, got {}",
+                    op.arity(),
+                    others.len() + 1
                 );
             }
             if op == Op::Where {
                 if !self.dtype().is_bool() {
-                    return wrong_dtype(
+                    return wrong_dtype!(
                         "alu",
-                        format!("expected a bool condition of Where, got {}", self.dtype()),
+                        "expected a bool condition of Where, got {}",
+                        self.dtype()
                     );
                 }
                 return self.try_where_(others[0], others[1]);
@@ -212,7 +213,7 @@ impl Tensor {
                 std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
-                return wrong_dtype("alu", format!("{op:?} expected {what}, got {dtype}"));
+                return wrong_dtype!("alu", "{op:?} expected {what}, got {dtype}");
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
             Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
@@ -322,9 +323,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn div_rounded | try_div_rounded(
-            &self,
-            other: impl Into<Operand>,
-            rounding: Rounding,
+            &self, other: impl Into<Operand>, rounding: Rounding,
         ) -> Tensor {
             match rounding {
                 Rounding::Trunc => binary::trunc_div(self.into(), other.into()),
@@ -353,9 +352,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pow | try_pow(&self, other: impl Into<Operand>) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_pow(autocast::wide_operand(other.into()));
-            }
+            in_wide_dtype!(self.try_pow(autocast::wide_operand(other.into())));
             binary::pow(self.into(), other.into())
         }
 
@@ -445,9 +442,10 @@ impl Tensor {
         /// ```
         pub fn bitwise_not | try_bitwise_not(&self) -> Tensor {
             if self.is_floating_point() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     "bitwise_not",
-                    format!("expected integers or bools, got {}", self.dtype()),
+                    "expected integers or bools, got {}",
+                    self.dtype()
                 );
             }
             Ok(self.with_uop(self.uop().not()))
@@ -462,7 +460,7 @@ impl Tensor {
         /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
-                return wrong_dtype("neg", "expected numbers, got bool; `!x` negates a bool");
+                return wrong_dtype!("neg", "expected numbers, got bool; `!x` negates a bool");
             }
             Ok(self.with_uop(-&self.uop()))
         }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to, common_device, slice_to_extents};
-use crate::tensor::{Tensor, resolve_axis, wrong_dtype, wrong_shape};
+use crate::tensor::{Tensor, resolve_axis};
 
 /// Reduction of [`Tensor::scatter_reduce`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ pub(in crate::tensor) fn normalize_indices(
     size: usize,
 ) -> Result<Tensor> {
     if !index.dtype().is_int() {
-        return wrong_dtype(op, format!("expected an integer index, got {}", index.dtype()));
+        return wrong_dtype!(op, "expected an integer index, got {}", index.dtype());
     }
     let narrow = index.dtype().bits() < 32 || index.dtype() == DType::I32;
     let dtype = if narrow && i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
@@ -72,7 +72,7 @@ fn nodes(
             nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
         nodes.push(slice_to_extents(node, &positions));
     }
-    fit_along(axis, &nodes).or_else(|msg| wrong_shape(op, msg))?;
+    fit_along(axis, &nodes).or_else(|msg| wrong_shape!(op, "{}", msg))?;
     Ok((nodes, device))
 }
 
@@ -137,7 +137,7 @@ fn check_index_shape(
         return Ok(());
     }
     let but = except.map_or(String::new(), |axis| format!(" outside axis {axis}"));
-    wrong_shape(op, format!("an index of {index:?} exceeds the {what} {of:?}{but}"))
+    wrong_shape!(op, "an index of {index:?} exceeds the {what} {of:?}{but}")
 }
 
 /// Shrinks each axis to `sizes`, except one.
@@ -179,9 +179,11 @@ impl ScatterArgs {
             }
         };
         if src.dtype() != x.dtype() {
-            return wrong_dtype(
+            return wrong_dtype!(
                 op,
-                format!("a source of {} for a tensor of {}; cast one", src.dtype(), x.dtype()),
+                "a source of {} for a tensor of {}; cast one",
+                src.dtype(),
+                x.dtype()
             );
         }
         Ok(ScatterArgs {
@@ -261,10 +263,7 @@ impl Tensor {
             const OP: &str = "index_select";
             let at = resolve_axis(OP, axis, &self.dims())?;
             if index.ndim() != 1 {
-                return wrong_shape(
-                    OP,
-                    format!("expected an index of one axis, got {:?}", index.dims()),
-                );
+                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
             }
             select_at(OP, self, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
@@ -281,10 +280,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn scatter | try_scatter(
-            &self,
-            axis: isize,
-            index: &Tensor,
-            src: impl Into<Operand>,
+            &self, axis: isize, index: &Tensor, src: impl Into<Operand>,
         ) -> Tensor {
             const OP: &str = "scatter";
             let at = resolve_axis(OP, axis, &self.dims())?;
@@ -390,13 +386,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn masked_select | try_masked_select(
-            &self,
-            mask: &Tensor,
-            size: Option<usize>,
+            &self, mask: &Tensor, size: Option<usize>,
         ) -> Tensor {
             const OP: &str = "masked_select";
             if !mask.dtype().is_bool() {
-                return wrong_dtype(OP, format!("expected a bool mask, got {}", mask.dtype()));
+                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
             }
             let shape: Dims =
                 crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;

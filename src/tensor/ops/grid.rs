@@ -6,7 +6,7 @@ use crate::dtype::{DType, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Axes, Spatial, Tensor, for_op, wrong_shape};
+use crate::tensor::{Axes, Spatial, Tensor, for_op};
 
 /// Interpolation of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,10 +56,7 @@ impl GridSample {
     /// Sets the interpolation.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{GridMode, GridSample},
-    /// };
+    /// use picograd::tensor::{GridMode, GridSample, Tensor};
     /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
     /// let how = GridSample::new().mode(GridMode::Nearest);
     /// assert_eq!(x.grid_sample(&Tensor::new([[[[0.4f32, 0.0]]]]), how).item::<f32>()?, 3.0);
@@ -71,10 +68,7 @@ impl GridSample {
     /// Sets the padding.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{GridPadding, GridSample},
-    /// };
+    /// use picograd::tensor::{GridPadding, GridSample, Tensor};
     /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
     /// let how = GridSample::new().padding(GridPadding::Border);
     /// assert_eq!(x.grid_sample(&Tensor::new([[[[5.0f32, 0.0]]]]), how).item::<f32>()?, 3.0);
@@ -196,9 +190,10 @@ fn cubic(
     options: &GridSample,
 ) -> Result<Tensor> {
     let [y, across] = positions else {
-        return wrong_shape(
+        return wrong_shape!(
             op,
-            format!("cubic interpolation requires two spatial axes, got {}", positions.len()),
+            "cubic interpolation requires two spatial axes, got {}",
+            positions.len()
         );
     };
     let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
@@ -280,17 +275,11 @@ impl Tensor {
             const OP: &str = "pixel_shuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape(
-                    OP,
-                    format!("expected [… channels, rows, columns], got {dims:?}"),
-                );
+                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
             };
             let square = factor.checked_mul(factor).unwrap_or(0);
             if square == 0 || c % square != 0 {
-                return wrong_shape(
-                    OP,
-                    format!("{c} channels of {dims:?} are not a multiple of {factor}²"),
-                );
+                return wrong_shape!(OP, "{c} channels of {dims:?} are not a multiple of {factor}²");
             }
             let (n, r) = (lead.len(), factor);
             let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
@@ -314,16 +303,13 @@ impl Tensor {
             const OP: &str = "pixel_unshuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape(
-                    OP,
-                    format!("expected [… channels, rows, columns], got {dims:?}"),
-                );
+                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
             };
             let (n, r) = (lead.len(), factor);
             if r == 0 || h % r != 0 || w % r != 0 {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("rows and columns of {dims:?} are not multiples of {factor}"),
+                    "rows and columns of {dims:?} are not multiples of {factor}"
                 );
             }
             let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
@@ -351,9 +337,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn unfold2d | try_unfold2d(
-            &self,
-            kernel: impl Into<Spatial>,
-            options: crate::tensor::Conv,
+            &self, kernel: impl Into<Spatial>, options: crate::tensor::Conv,
         ) -> Tensor {
             const OP: &str = "unfold2d";
             let (dims, kernel) = (self.dims(), kernel.into());
@@ -365,7 +349,7 @@ impl Tensor {
                 return self.try_unsqueeze(0)?.try_unfold2d(kernel, options)?.try_squeeze(0);
             }
             if dims.len() < 3 {
-                return wrong_shape(OP, format!("expected [batch, channels, …], got {dims:?}"));
+                return wrong_shape!(OP, "expected [batch, channels, …], got {dims:?}");
             }
             let blocks = Blocks::new(OP, &dims[2..], &kernel, &options)?;
             let padded = self.movement(Movement::pad(
@@ -399,7 +383,7 @@ impl Tensor {
             const OP: &str = "fold2d";
             let (dims, size) = (self.dims(), size.into().shape(OP)?);
             if size.is_empty() {
-                return wrong_shape(OP, "expected one spatial size or more, got none");
+                return wrong_shape!(OP, "expected one spatial size or more, got none");
             }
             if dims.len() == 2 {
                 let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
@@ -413,7 +397,7 @@ impl Tensor {
                     "expected [batch, channels · {kernel}, {windows}] for windows of {size:?}, \
                      got {dims:?}"
                 );
-                return wrong_shape(OP, msg);
+                return wrong_shape!(OP, "{}", msg);
             }
             let channels = dims[1] / kernel;
             checked_numel(
@@ -458,25 +442,19 @@ impl Tensor {
         /// assert_eq!((y.shape(), y.to_vec::<f32>()?), (vec![1, 1, 1, 2], vec![1.0, 2.5]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn grid_sample | try_grid_sample(
-            &self,
-            grid: &Tensor,
-            options: GridSample,
-        ) -> Tensor {
+        pub fn grid_sample | try_grid_sample(&self, grid: &Tensor, options: GridSample) -> Tensor {
             const OP: &str = "grid_sample";
             let (dims, g) = (self.dims(), grid.dims());
             let n = dims.len().saturating_sub(2);
             if n == 0 || g.len() != dims.len() || g[0] != dims[0] || g[g.len() - 1] != n {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "expected images [batch, channels, …] and a grid [batch, …, spatial \
-                         axes], got {dims:?} and {g:?}"
-                    ),
+                    "expected images [batch, channels, …] and a grid [batch, …, spatial axes], \
+                     got {dims:?} and {g:?}"
                 );
             }
             if dims[2..].contains(&0) {
-                return wrong_shape(OP, format!("images {dims:?} are empty"));
+                return wrong_shape!(OP, "images {dims:?} are empty");
             }
             let dtype =
                 crate::tensor::broadcast::promote_operands(&[self.as_float().into(), grid.into()]);

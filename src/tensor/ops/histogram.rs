@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Combine, Fold};
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Scatter, Tensor, for_op, wrong_dtype, wrong_shape};
+use crate::tensor::{Scatter, Tensor, for_op};
 
 /// Number of elements of the sorted row before each value: `sorted` is `[rows, n]` or `[1, n]`, and
 /// `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at its indices
@@ -57,7 +57,7 @@ fn search_rows(
 ) -> Result<(Tensor, Tensor, Dims)> {
     let (s, v) = (sorted.dims(), values.dims());
     let Some((&n, lead)) = s.split_last() else {
-        return wrong_shape(op, "expected a sorted sequence of one axis or more, got []");
+        return wrong_shape!(op, "expected a sorted sequence of one axis or more, got []");
     };
     sorted.require_static(op, 0..s.len())?;
     values.require_static(op, 0..v.len())?;
@@ -66,12 +66,10 @@ fn search_rows(
         return Ok((sorted.movement(Movement::reshape([1, n]))?, flat, v));
     }
     let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
-        return wrong_shape(
+        return wrong_shape!(
             op,
-            format!(
-                "sequences {s:?} and values {v:?} differ before the last axis; expected equal \
-                 sizes or a sequence of one axis"
-            ),
+            "sequences {s:?} and values {v:?} differ before the last axis; expected equal sizes \
+             or a sequence of one axis"
         );
     };
     let count = other.iter().product();
@@ -86,13 +84,13 @@ fn search_rows(
 fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()> {
     let (s, dims) = (sorted.dims(), sorter.dims());
     if dims != s {
-        return wrong_shape(
+        return wrong_shape!(
             op,
-            format!("expected a sorter of the shape of the sequences {s:?}, got {dims:?}"),
+            "expected a sorter of the shape of the sequences {s:?}, got {dims:?}"
         );
     }
     if !sorter.dtype().is_int() {
-        return wrong_dtype(op, format!("expected an integer sorter, got {}", sorter.dtype()));
+        return wrong_dtype!(op, "expected an integer sorter, got {}", sorter.dtype());
     }
     let n = s.last().copied().unwrap_or(0) as f64;
     match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
@@ -184,23 +182,22 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bincount | try_bincount(
-            &self,
-            weights: Option<&Tensor>,
-            minlength: usize,
+            &self, weights: Option<&Tensor>, minlength: usize,
         ) -> Tensor {
             const OP: &str = "bincount";
             let dims = self.dims();
             if dims.len() != 1 {
-                return wrong_shape(OP, format!("expected one axis, got {dims:?}"));
+                return wrong_shape!(OP, "expected one axis, got {dims:?}");
             }
             self.require_static(OP, [0])?;
             if !self.dtype().is_int() {
-                return wrong_dtype(OP, format!("expected integers, got {}", self.dtype()));
+                return wrong_dtype!(OP, "expected integers, got {}", self.dtype());
             }
             if let Some(w) = weights.filter(|w| w.dims() != dims) {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("expected weights of the shape {dims:?}, got {:?}", w.dims()),
+                    "expected weights of the shape {dims:?}, got {:?}",
+                    w.dims()
                 );
             }
             // Checked before the numbers are computed: a broadcast constant may have more elements
@@ -247,10 +244,10 @@ impl Tensor {
         pub fn histc | try_histc(&self, bins: usize, min: f64, max: f64) -> Tensor {
             const OP: &str = "histc";
             if bins == 0 || bins > i32::MAX as usize {
-                return wrong_shape(OP, format!("expected 1 to {} bins, got {bins}", i32::MAX));
+                return wrong_shape!(OP, "expected 1 to {} bins, got {bins}", i32::MAX);
             }
             if !(min.is_finite() && max.is_finite() && min <= max) {
-                return wrong_shape(OP, format!("the range {min} to {max} is not valid"));
+                return wrong_shape!(OP, "the range {min} to {max} is not valid");
             }
             let n = self.max_numel();
             let x = self.as_wide_float().detach();
@@ -262,9 +259,9 @@ impl Tensor {
             if min == max
                 && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite()))
             {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    "the range of the elements is not finite; give `min` and `max`",
+                    "the range of the elements is not finite; give `min` and `max`"
                 );
             }
             let (low, high) = if min == max {
@@ -309,10 +306,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn searchsorted | try_searchsorted(
-            &self,
-            values: &Tensor,
-            right: bool,
-            sorter: Option<&Tensor>,
+            &self, values: &Tensor, right: bool, sorter: Option<&Tensor>,
         ) -> Tensor {
             const OP: &str = "searchsorted";
             let (sorted, values, shape) = search_rows(OP, self, values)?;
@@ -340,9 +334,10 @@ impl Tensor {
         pub fn bucketize | try_bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
             const OP: &str = "bucketize";
             if boundaries.ndim() != 1 {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("expected boundaries of one axis, got {:?}", boundaries.dims()),
+                    "expected boundaries of one axis, got {:?}",
+                    boundaries.dims()
                 );
             }
             for_op(OP, boundaries.try_searchsorted(self, right, None))

@@ -6,7 +6,7 @@ use super::resample;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Sizes, Tensor, autocast, wrong_shape};
+use crate::tensor::{Sizes, Tensor};
 
 /// Mode of [`Tensor::interpolate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +56,9 @@ fn resize_axis(
     let most =
         (n as i128 + 1).checked_mul(size as i128 + 1).and_then(|places| places.checked_mul(2));
     let Some(most) = most.and_then(|most| i64::try_from(most).ok()) else {
-        return wrong_shape(
+        return wrong_shape!(
             "interpolate",
-            format!("from {n} to {size} elements: the coordinates overflow an index"),
+            "from {n} to {size} elements: the coordinates overflow an index"
         );
     };
     let sizes: Dims =
@@ -106,31 +106,27 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn interpolate | try_interpolate(
-            &self,
-            size: impl Into<Sizes>,
-            mode: Interpolate,
-            align_corners: bool,
+            &self, size: impl Into<Sizes>, mode: Interpolate, align_corners: bool,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_interpolate(size, mode, align_corners);
-            }
+            in_wide_dtype!(self.try_interpolate(size, mode, align_corners));
             const OP: &str = "interpolate";
             let (size, dims) = (size.into().shape(OP)?, self.dims());
             if size.len() > dims.len() {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("expected at most {} sizes for {dims:?}, got {size:?}", dims.len()),
+                    "expected at most {} sizes for {dims:?}, got {size:?}",
+                    dims.len()
                 );
             }
             if align_corners && !mode.averages() {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("align_corners requires a linear or cubic mode, got {mode:?}"),
+                    "align_corners requires a linear or cubic mode, got {mode:?}"
                 );
             }
             let first = dims.len() - size.len();
             if dims[first..].contains(&0) || size.contains(&0) {
-                return wrong_shape(OP, format!("from {dims:?} to {size:?}: sizes must not be 0"));
+                return wrong_shape!(OP, "from {dims:?} to {size:?}: sizes must not be 0");
             }
             let mut x = if mode.averages() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {

@@ -7,7 +7,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
+use crate::tensor::Tensor;
 
 /// Function of [`Tensor::keccak`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,11 +164,11 @@ impl Tensor {
         pub fn keccak | try_keccak(&self, kind: Keccak) -> Tensor {
             const OP: &str = "keccak";
             if self.dtype() != DType::U8 {
-                return wrong_dtype(OP, format!("expected bytes (u8), got {}", self.dtype()));
+                return wrong_dtype!(OP, "expected bytes (u8), got {}", self.dtype());
             }
             let dims = self.dims();
             let Some((&length, lead)) = dims.split_last() else {
-                return wrong_shape(OP, "expected one axis or more, got none");
+                return wrong_shape!(OP, "expected one axis or more, got none");
             };
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
@@ -178,7 +178,7 @@ impl Tensor {
                     "a message of {length} bytes has {blocks} blocks; expected at most \
                      {MOST_BLOCKS}"
                 );
-                return wrong_shape(OP, format!("{msg}, or use hash"));
+                return wrong_shape!(OP, "{msg}, or use hash");
             }
             // Message, domain bits, zeros, and a final one, which may share a byte with the domain
             // bits.

@@ -1,7 +1,7 @@
 //! Negative log likelihoods of Poisson and normal distributions. Narrow floats are computed in
 //! `f32` and rounded once. Options and defaults are PyTorch's.
 
-use crate::tensor::{Reduction, Tensor, autocast, wrong_shape};
+use crate::tensor::{Reduction, Tensor};
 use std::f64::consts::PI;
 
 /// Options of [`Tensor::poisson_nll_loss`]. Converts from a [`Reduction`].
@@ -80,10 +80,7 @@ impl PoissonNll {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{PoissonNll, Reduction},
-    /// };
+    /// use picograd::tensor::{PoissonNll, Reduction, Tensor};
     /// let x = Tensor::zeros([3]);
     /// assert_eq!(
     ///     x.poisson_nll_loss(&x, PoissonNll::new().reduction(Reduction::None)).shape(),
@@ -104,10 +101,7 @@ impl From<Reduction> for PoissonNll {
 /// Options of [`Tensor::gaussian_nll_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     tensor::{GaussianNll, Reduction},
-/// };
+/// use picograd::tensor::{GaussianNll, Reduction, Tensor};
 /// let (x, t, var) = (Tensor::zeros([2]), Tensor::ones([2]), Tensor::ones([2]));
 /// let how = GaussianNll::new().full().reduction(Reduction::Sum);
 /// let loss = x.gaussian_nll_loss(&t, &var, how).item::<f32>()?;
@@ -168,10 +162,7 @@ impl GaussianNll {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{GaussianNll, Reduction},
-    /// };
+    /// use picograd::tensor::{GaussianNll, Reduction, Tensor};
     /// let x = Tensor::ones([3]);
     /// let each = x.gaussian_nll_loss(&x, &x, GaussianNll::new().reduction(Reduction::None));
     /// assert_eq!(each.shape(), [3]);
@@ -200,13 +191,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn poisson_nll_loss | try_poisson_nll_loss(
-            &self,
-            target: &Tensor,
-            options: impl Into<PoissonNll>,
+            &self, target: &Tensor, options: impl Into<PoissonNll>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_poisson_nll_loss(target, options);
-            }
+            in_wide_dtype!(self.try_poisson_nll_loss(target, options));
             let (options, x, t) =
                 (options.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
             let mut each = match options.log_input {
@@ -237,18 +224,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn gaussian_nll_loss | try_gaussian_nll_loss(
-            &self,
-            target: &Tensor,
-            var: &Tensor,
-            options: impl Into<GaussianNll>,
+            &self, target: &Tensor, var: &Tensor, options: impl Into<GaussianNll>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_gaussian_nll_loss(target, var, options);
-            }
+            in_wide_dtype!(self.try_gaussian_nll_loss(target, var, options));
             const OP: &str = "gaussian_nll_loss";
             let (options, x, t) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
             if options.eps.is_nan() || options.eps <= 0.0 {
-                return wrong_shape(OP, format!("expected eps above 0, got {}", options.eps));
+                return wrong_shape!(OP, "expected eps above 0, got {}", options.eps);
             }
             let (dims, given) = (self.dims(), var.dims());
             let var = match given.len() {
@@ -262,12 +244,10 @@ impl Tensor {
                 }
                 n if n + 1 == dims.len() && given[..] == dims[..n] => var.try_unsqueeze(-1)?,
                 _ => {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "expected variances of the shape of the means {dims:?}, or with the \
-                             last axis of size 1 or removed, got {given:?}"
-                        ),
+                        "expected variances of the shape of the means {dims:?}, or with the last \
+                         axis of size 1 or removed, got {given:?}"
                     );
                 }
             };

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{DeviceName, Fold};
 use crate::shape::Dims;
-use crate::tensor::{Function, Tensor, keepdim, wrong_shape};
+use crate::tensor::{Function, Tensor, keepdim};
 use rustc_hash::FxHashMap;
 use std::sync::{LazyLock, Mutex};
 
@@ -18,7 +18,7 @@ pub(in crate::tensor) const MOST_STEPS: usize = 1000;
 pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
         [lead @ .., rows, cols] => Ok((lead.into(), *rows, *cols)),
-        other => wrong_shape(op, format!("expected two axes or more, got {other:?}")),
+        other => wrong_shape!(op, "expected two axes or more, got {other:?}"),
     }
 }
 
@@ -138,19 +138,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn newton_schulz | try_newton_schulz(
-            &self,
-            steps: usize,
-            coefficients: (f64, f64, f64),
-            eps: f64,
+            &self, steps: usize, coefficients: (f64, f64, f64), eps: f64,
         ) -> Tensor {
             let (_, m, n) = matrix("newton_schulz", self)?;
             if steps > MOST_STEPS {
-                return wrong_shape(
+                return wrong_shape!(
                     "newton_schulz",
-                    format!(
-                        "{steps} steps; the graph has nodes for each, expected at most \
-                         {MOST_STEPS}"
-                    ),
+                    "{steps} steps; the graph has nodes for each, expected at most {MOST_STEPS}"
                 );
             }
             let x = self.as_wide_float();

@@ -3,9 +3,9 @@
 use crate::error::{Error, Result};
 use crate::ir::{Body, DeviceName, Op, UOp, param, substitute_all, toposort};
 use crate::shape::Dims;
+use crate::tensor::Tensor;
 use crate::tensor::broadcast::{Operand, common_device, has_data};
 use crate::tensor::grad::gradient::leaf;
-use crate::tensor::{Tensor, wrong_dtype, wrong_shape};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,20 +60,20 @@ impl Tensor {
         mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
     ) -> Result<Scanned> {
         let Some(first) = xs.first() else {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
                 "expected a tensor to loop over, got none; for n iterations give \
-                 Tensor::arange(0, n, 1)",
+                 Tensor::arange(0, n, 1)"
             );
         };
         for (i, x) in xs.iter().enumerate() {
             if x.ndim() == 0 {
-                return wrong_shape(op, format!("tensor {i} to loop over has no axis"));
+                return wrong_shape!(op, "tensor {i} to loop over has no axis");
             }
             x.require_static(op, 0..1)?;
             if x.dims()[0] != first.dims()[0] {
                 let (a, b) = (first.dims(), x.dims());
-                return wrong_shape(op, format!("the first axes of {a:?} and {b:?} differ"));
+                return wrong_shape!(op, "the first axes of {a:?} and {b:?} differ");
             }
         }
         let count = first.dims()[0];
@@ -153,27 +153,27 @@ fn check_carries(
     kept: &[Tensor],
 ) -> Result<()> {
     if after.len() != carry.len() {
-        return wrong_shape(
+        return wrong_shape!(
             op,
-            format!("expected {} carries from the body, got {}", carry.len(), after.len()),
+            "expected {} carries from the body, got {}",
+            carry.len(),
+            after.len()
         );
     }
     for (i, (a, b)) in carry.iter().zip(after).enumerate() {
         if a.dims() != b.dims() {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!(
-                    "expected carry {i} of shape {:?} from the body, got {:?}",
-                    a.dims(),
-                    b.dims()
-                ),
+                "expected carry {i} of shape {:?} from the body, got {:?}",
+                a.dims(),
+                b.dims()
             );
         }
         if a.dtype() != b.dtype() {
             let (a, b) = (a.dtype(), b.dtype());
-            return wrong_dtype(
+            return wrong_dtype!(
                 op,
-                format!("expected carry {i} of {a} from the body, got {b}; cast it to {a}"),
+                "expected carry {i} of {a} from the body, got {b}; cast it to {a}"
             );
         }
     }
@@ -198,10 +198,7 @@ fn unroll(
     if count > MOST_UNROLLED {
         let why = "the loop is unrolled (several devices, symbolic dimensions or tensors without \
                    elements)";
-        return wrong_shape(
-            op,
-            format!("{count} iterations; {why}, expected at most {MOST_UNROLLED}"),
-        );
+        return wrong_shape!(op, "{count} iterations; {why}, expected at most {MOST_UNROLLED}");
     }
     let mut now: Vec<Tensor> = carry.iter().map(|t| t.copy()).collect();
     let mut runs: Vec<Vec<Tensor>> = Vec::new();

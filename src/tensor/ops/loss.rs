@@ -3,7 +3,7 @@
 use super::margin_loss::positive;
 use crate::error::{Error, Result};
 use crate::ir::Fold;
-use crate::tensor::{Axes, Tensor, autocast, resolve_axis, wrong_shape};
+use crate::tensor::{Axes, Tensor, autocast, resolve_axis};
 
 /// Reduction of elementwise losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,10 +47,7 @@ impl BinaryCrossEntropy {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{BinaryCrossEntropy, Reduction},
-    /// };
+    /// use picograd::tensor::{BinaryCrossEntropy, Reduction, Tensor};
     /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
     /// let sum = BinaryCrossEntropy::new().reduction(Reduction::Sum);
     /// assert!((p.binary_crossentropy(&y, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
@@ -105,9 +102,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn binary_crossentropy | try_binary_crossentropy(
-            &self,
-            target: &Tensor,
-            options: impl Into<BinaryCrossEntropy>,
+            &self, target: &Tensor, options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
             const OP: &str = "binary_crossentropy";
             autocast::reject(OP, "binary_crossentropy_logits")?;
@@ -136,13 +131,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(
-            &self,
-            target: &Tensor,
-            options: impl Into<BinaryCrossEntropy>,
+            &self, target: &Tensor, options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_binary_crossentropy_logits(target, options);
-            }
+            in_wide_dtype!(self.try_binary_crossentropy_logits(target, options));
             const OP: &str = "binary_crossentropy_logits";
             let (options, x, y) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
             // -log(sigmoid(x)) = softplus(-x), and softplus(-x) = softplus(x) - x.
@@ -160,9 +151,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn mse_loss | try_mse_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_mse_loss(target, reduction);
-            }
+            in_wide_dtype!(self.try_mse_loss(target, reduction));
             let diff = self.as_wide_float().try_sub(self.target("mse_loss", target)?)?;
             self.reduced(&diff.square(), reduction)
         }
@@ -176,9 +165,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn l1_loss | try_l1_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_l1_loss(target, reduction);
-            }
+            in_wide_dtype!(self.try_l1_loss(target, reduction));
             let diff = self.as_wide_float().try_sub(self.target("l1_loss", target)?)?;
             self.reduced(&diff.abs(), reduction)
         }
@@ -192,16 +179,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn huber_loss | try_huber_loss(
-            &self,
-            target: &Tensor,
-            delta: f64,
-            reduction: Reduction,
+            &self, target: &Tensor, delta: f64, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_huber_loss(target, delta, reduction);
-            }
+            in_wide_dtype!(self.try_huber_loss(target, delta, reduction));
             if delta.is_nan() || delta <= 0.0 {
-                return wrong_shape("huber_loss", format!("expected delta above 0, got {delta}"));
+                return wrong_shape!("huber_loss", "expected delta above 0, got {delta}");
             }
             let diff = self.as_wide_float().try_sub(self.target("huber_loss", target)?)?.abs();
             let near = diff.square() * 0.5;
@@ -221,19 +203,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn smooth_l1_loss | try_smooth_l1_loss(
-            &self,
-            target: &Tensor,
-            beta: f64,
-            reduction: Reduction,
+            &self, target: &Tensor, beta: f64, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_smooth_l1_loss(target, beta, reduction);
-            }
+            in_wide_dtype!(self.try_smooth_l1_loss(target, beta, reduction));
             if beta.is_nan() || beta < 0.0 {
-                return wrong_shape(
-                    "smooth_l1_loss",
-                    format!("expected beta of at least 0, got {beta}"),
-                );
+                return wrong_shape!("smooth_l1_loss", "expected beta of at least 0, got {beta}");
             }
             if beta == 0.0 {
                 return self.try_l1_loss(target, reduction);
@@ -255,14 +229,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kl_div | try_kl_div(
-            &self,
-            target: &Tensor,
-            log_target: bool,
-            reduction: Reduction,
+            &self, target: &Tensor, log_target: bool, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_kl_div(target, log_target, reduction);
-            }
+            in_wide_dtype!(self.try_kl_div(target, log_target, reduction));
             let (x, t) = (self.as_wide_float(), self.target("kl_div", target)?);
             let each = if log_target {
                 t.exp().try_mul(t.try_sub(x)?)?
@@ -286,14 +255,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cosine_similarity | try_cosine_similarity(
-            &self,
-            other: &Tensor,
-            axis: isize,
-            eps: f64,
+            &self, other: &Tensor, axis: isize, eps: f64,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_cosine_similarity(other, axis, eps);
-            }
+            in_wide_dtype!(self.try_cosine_similarity(other, axis, eps));
             cosine("cosine_similarity", self, other, axis, |squares| {
                 squares.try_maximum(eps * eps)
             })?
@@ -316,15 +280,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cosine_embedding_loss | try_cosine_embedding_loss(
-            &self,
-            other: &Tensor,
-            target: &Tensor,
-            margin: f64,
-            reduction: Reduction,
+            &self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_cosine_embedding_loss(other, target, margin, reduction);
-            }
+            in_wide_dtype!(self.try_cosine_embedding_loss(other, target, margin, reduction));
             const OP: &str = "cosine_embedding_loss";
             // The constant keeps the gradient of the roots finite at 0.
             let cos = cosine(OP, self, other, -1, |squares| Ok(squares + 1e-12))?;
@@ -338,13 +296,11 @@ impl Tensor {
     /// would give a meaningless loss.
     pub(in crate::tensor) fn target(&self, op: &'static str, target: &Tensor) -> Result<Tensor> {
         if target.dims() != self.dims() {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!(
-                    "expected a target of the input's shape {:?}, got {:?}",
-                    self.dims(),
-                    target.dims()
-                ),
+                "expected a target of the input's shape {:?}, got {:?}",
+                self.dims(),
+                target.dims()
             );
         }
         target.try_cast(self.as_wide_float().dtype())

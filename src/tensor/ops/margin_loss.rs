@@ -8,15 +8,12 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Axes, Reduction, Tensor, autocast, wrong_dtype, wrong_shape};
+use crate::tensor::{Axes, Reduction, Tensor};
 
 /// Options of [`Tensor::triplet_margin_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
-/// use picograd::{
-///     Tensor,
-///     tensor::{Reduction, TripletMargin},
-/// };
+/// use picograd::tensor::{Reduction, Tensor, TripletMargin};
 /// let (a, p, n) =
 ///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
 /// let how = TripletMargin::new().margin(6.0).p(1.0).swap().reduction(Reduction::Sum);
@@ -108,10 +105,7 @@ impl TripletMargin {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{Reduction, TripletMargin},
-    /// };
+    /// use picograd::tensor::{Reduction, Tensor, TripletMargin};
     /// let (x, how) = (Tensor::zeros([2, 3]), TripletMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.triplet_margin_loss(&x, &x, how).shape(), [2]);
     /// ```
@@ -207,10 +201,7 @@ impl MultiMargin {
     /// Sets the reduction.
     ///
     /// ```
-    /// use picograd::{
-    ///     Tensor,
-    ///     tensor::{MultiMargin, Reduction},
-    /// };
+    /// use picograd::tensor::{MultiMargin, Reduction, Tensor};
     /// let (x, how) = (Tensor::zeros([3, 2]), MultiMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.multi_margin_loss(&Tensor::new([0, 1, 0]), how).shape(), [3]);
     /// ```
@@ -267,16 +258,14 @@ impl Tensor {
             negative_example: &Tensor,
             options: impl Into<TripletMargin>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_triplet_margin_loss(positive_example, negative_example, options);
-            }
+            in_wide_dtype!(self.try_triplet_margin_loss(positive_example, negative_example, options));
             const OP: &str = "triplet_margin_loss";
             let options = options.into();
             if self.ndim() == 0 {
-                return wrong_shape(OP, "a tensor of shape [] has no axis of vectors");
+                return wrong_shape!(OP, "a tensor of shape [] has no axis of vectors");
             }
             if options.p.is_nan() || options.p <= 0.0 {
-                return wrong_shape(OP, format!("expected a power above 0, got {}", options.p));
+                return wrong_shape!(OP, "expected a power above 0, got {}", options.p);
             }
             let (a, p, n) = (
                 self.as_wide_float(),
@@ -301,15 +290,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn margin_ranking_loss | try_margin_ranking_loss(
-            &self,
-            other: &Tensor,
-            target: &Tensor,
-            margin: f64,
-            reduction: Reduction,
+            &self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_margin_ranking_loss(other, target, margin, reduction);
-            }
+            in_wide_dtype!(self.try_margin_ranking_loss(other, target, margin, reduction));
             const OP: &str = "margin_ranking_loss";
             let (x, y, t) =
                 (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
@@ -327,14 +310,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn hinge_embedding_loss | try_hinge_embedding_loss(
-            &self,
-            target: &Tensor,
-            margin: f64,
-            reduction: Reduction,
+            &self, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_hinge_embedding_loss(target, margin, reduction);
-            }
+            in_wide_dtype!(self.try_hinge_embedding_loss(target, margin, reduction));
             let (x, t) = (self.as_wide_float(), self.target("hinge_embedding_loss", target)?);
             let apart = t.try_ne(1.0)?.try_where_(positive(&(margin - &x))?, 0.0)?;
             let alike = t.try_ne(-1.0)?.try_where_(x, 0.0)?;
@@ -353,13 +331,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn soft_margin_loss | try_soft_margin_loss(
-            &self,
-            target: &Tensor,
-            reduction: Reduction,
+            &self, target: &Tensor, reduction: Reduction,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_soft_margin_loss(target, reduction);
-            }
+            in_wide_dtype!(self.try_soft_margin_loss(target, reduction));
             let (x, t) = (self.as_wide_float(), self.target("soft_margin_loss", target)?);
             self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
         }
@@ -376,40 +350,32 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn multi_margin_loss | try_multi_margin_loss(
-            &self,
-            target: &Tensor,
-            options: impl Into<MultiMargin>,
+            &self, target: &Tensor, options: impl Into<MultiMargin>,
         ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_multi_margin_loss(target, options);
-            }
+            in_wide_dtype!(self.try_multi_margin_loss(target, options));
             const OP: &str = "multi_margin_loss";
             let (options, dims) = (options.into(), self.dims());
             if !matches!(options.p, 1 | 2) {
-                return wrong_shape(OP, format!("expected a power of 1 or 2, got {}", options.p));
+                return wrong_shape!(OP, "expected a power of 1 or 2, got {}", options.p);
             }
             if !target.dtype().is_int() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     OP,
-                    format!("expected integer class indices as targets, got {}", target.dtype()),
+                    "expected integer class indices as targets, got {}",
+                    target.dtype()
                 );
             }
             let lead: Dims = match dims.as_slice() {
                 [lead @ .., classes] if lead.len() < 2 && *classes > 0 => lead.into(),
                 _ => {
-                    return wrong_shape(
-                        OP,
-                        format!("expected [batch, classes] or [classes], got {dims:?}"),
-                    );
+                    return wrong_shape!(OP, "expected [batch, classes] or [classes], got {dims:?}");
                 }
             };
             if target.dims() != lead {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "an input of {dims:?} requires a target of {lead:?}, got {:?}",
-                        target.dims()
-                    ),
+                    "an input of {dims:?} requires a target of {lead:?}, got {:?}",
+                    target.dims()
                 );
             }
             let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
@@ -431,12 +397,10 @@ impl Tensor {
                     Some(sum(&right.try_where_(w, 0.0)?)?)
                 }
                 Some(w) => {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "expected a weight for each of {classes} classes, got {:?}",
-                            w.dims()
-                        ),
+                        "expected a weight for each of {classes} classes, got {:?}",
+                        w.dims()
                     );
                 }
             };

@@ -403,9 +403,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn clamp | try_clamp(
-            &self,
-            min: impl Into<Operand>,
-            max: impl Into<Operand>,
+            &self, min: impl Into<Operand>, max: impl Into<Operand>,
         ) -> Tensor {
             let clamped = self.clamped(min.into(), max.into())?;
             if clamped.is_floating_point() {
@@ -422,11 +420,7 @@ impl Tensor {
         /// assert_eq!(Tensor::new([-2, 5]).clip(0, 3).to_vec::<i32>()?, [0, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn clip | try_clip(
-            &self,
-            min: impl Into<Operand>,
-            max: impl Into<Operand>,
-        ) -> Tensor {
+        pub fn clip | try_clip(&self, min: impl Into<Operand>, max: impl Into<Operand>) -> Tensor {
             self.try_clamp(min, max)
         }
 

@@ -5,7 +5,7 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to, promote_operands};
-use crate::tensor::{Tensor, autocast, wrong_shape};
+use crate::tensor::{Tensor, autocast};
 
 /// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
 /// accumulate in `f32`, where their products are exact, and are rounded once; narrow integers keep
@@ -48,19 +48,17 @@ impl Tensor {
             }
             let (a, b) = (self.dims(), other.dims());
             if a.is_empty() || b.is_empty() {
-                return wrong_shape(
+                return wrong_shape!(
                     "matmul",
-                    format!("{a:?} and {b:?}: a scalar is not a matrix; multiply with `*`"),
+                    "{a:?} and {b:?}: a scalar is not a matrix; multiply with `*`"
                 );
             }
             let inner = if b.len() == 1 { b[0] } else { b[b.len() - 2] };
             if a[a.len() - 1] != inner {
-                return wrong_shape(
+                return wrong_shape!(
                     "matmul",
-                    format!(
-                        "inner sizes of {a:?} and {b:?} differ: {} and {inner}",
-                        a[a.len() - 1]
-                    ),
+                    "inner sizes of {a:?} and {b:?} differ: {} and {inner}",
+                    a[a.len() - 1]
                 );
             }
             let x = if a.len() == 1 { self.try_unsqueeze(0)? } else { self.copy() };
@@ -69,9 +67,10 @@ impl Tensor {
             if let Err(e) =
                 broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()])
             {
-                return wrong_shape(
+                return wrong_shape!(
                     "matmul",
-                    format!("{a:?} and {b:?}: {}", e.to_string().trim_start_matches("matmul: ")),
+                    "{a:?} and {b:?}: {}",
+                    e.to_string().trim_start_matches("matmul: ")
                 );
             }
             // [… rows, 1, k] · [… 1, cols, k]
@@ -121,12 +120,10 @@ impl Tensor {
             }
             let (x, w) = (self.dims(), weight.dims());
             if w.len() != 2 || x.last() != Some(&w[1]) {
-                return wrong_shape(
+                return wrong_shape!(
                     "linear",
-                    format!(
-                        "a weight of {w:?} does not apply to {x:?}; expected [out, in] with `in` \
-                         equal to the last size"
-                    ),
+                    "a weight of {w:?} does not apply to {x:?}; expected [out, in] with `in` \
+                     equal to the last size"
                 );
             }
             let product = self.try_matmul(&weight.try_t()?)?;

@@ -5,7 +5,7 @@ use super::statistics::p_norm;
 use super::svd::singular_values;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
+use crate::tensor::{Axes, Tensor, for_op, keepdim};
 
 /// Norm of [`Tensor::matrix_norm`]. A number converts to an order.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -49,7 +49,7 @@ fn norm(op: &'static str, x: &Tensor, order: MatrixNorm) -> Result<Tensor> {
         MatrixNorm::Order(p) if p.abs() == 1.0 => of_sums(-2, p),
         MatrixNorm::Order(p) if p.is_infinite() => of_sums(-1, p),
         MatrixNorm::Order(p) => {
-            wrong_shape(op, format!("expected an order of 1, 2, inf or their negatives, got {p}"))
+            wrong_shape!(op, "expected an order of 1, 2, inf or their negatives, got {p}")
         }
     }
 }
@@ -63,10 +63,7 @@ impl Tensor {
         /// have the norm 0; with a negative order they are an error.
         ///
         /// ```
-        /// use picograd::{
-        ///     Tensor,
-        ///     tensor::{MatrixNorm, keepdim},
-        /// };
+        /// use picograd::tensor::{MatrixNorm, Tensor, keepdim};
         /// let x = Tensor::new([[3.0f32, 0.0], [4.0, 0.0]]);
         /// assert_eq!(x.matrix_norm(MatrixNorm::Frobenius, [-2, -1]).item::<f32>()?, 5.0);
         /// assert_eq!(x.matrix_norm(1.0, [-2, -1]).item::<f32>()?, 7.0);
@@ -81,18 +78,14 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn matrix_norm | try_matrix_norm(
-            &self,
-            order: impl Into<MatrixNorm>,
-            axes: impl Into<Axes>,
+            &self, order: impl Into<MatrixNorm>, axes: impl Into<Axes>,
         ) -> Tensor {
             const OP: &str = "matrix_norm";
-            if let Some(x) = autocast::wide(self) {
-                return x.try_matrix_norm(order, axes);
-            }
+            in_wide_dtype!(self.try_matrix_norm(order, axes));
             let dims = self.dims();
             let (at, keep) = axes.into().in_given_order(OP, &dims)?;
             let [row, column] = at[..] else {
-                return wrong_shape(OP, format!("expected two axes, got {} of {dims:?}", at.len()));
+                return wrong_shape!(OP, "expected two axes, got {} of {dims:?}", at.len());
             };
             let x = self.as_wide_float().try_movedim([row, column], [-2, -1])?;
             let norms = norm(OP, &x, order.into())?.try_cast(self.as_float().dtype())?;

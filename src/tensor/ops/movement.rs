@@ -4,7 +4,7 @@ use super::conv::{Window, windows};
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, Ranges};
 use crate::tensor::broadcast::Operand;
-use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis, wrong_shape};
+use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis};
 
 impl Tensor {
     fallible! {
@@ -98,12 +98,10 @@ impl Tensor {
         /// ```
         pub fn t | try_t(&self) -> Tensor {
             if self.ndim() > 2 {
-                return wrong_shape(
+                return wrong_shape!(
                     "t",
-                    format!(
-                        "expected two axes at most, got {:?}; use transpose(a, b)",
-                        self.dims()
-                    ),
+                    "expected two axes at most, got {:?}; use transpose(a, b)",
+                    self.dims()
                 );
             }
             self.movement(Movement::permute((0..self.ndim()).rev()))
@@ -135,9 +133,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad_with | try_pad_with(
-            &self,
-            padding: &[(usize, usize)],
-            value: impl Into<Operand>,
+            &self, padding: &[(usize, usize)], value: impl Into<Operand>,
         ) -> Tensor {
             let padded = self.try_pad(padding)?;
             if padding.iter().all(|&p| p == (0, 0)) {
@@ -225,9 +221,9 @@ impl Tensor {
             let (a, b) =
                 (resolve_axis("flatten", start, &dims)?, resolve_axis("flatten", end, &dims)?);
             if a > b {
-                return wrong_shape(
+                return wrong_shape!(
                     "flatten",
-                    format!("axes {start} to {end} of {dims:?} are in descending order"),
+                    "axes {start} to {end} of {dims:?} are in descending order"
                 );
             }
             let size: usize = dims[a..=b].iter().product();
@@ -247,12 +243,10 @@ impl Tensor {
             let at = resolve_axis("unflatten", axis, &dims)?;
             let sizes = sizes.into().infer("unflatten", &dims[at..=at])?;
             if sizes.iter().product::<usize>() != dims[at] {
-                return wrong_shape(
+                return wrong_shape!(
                     "unflatten",
-                    format!(
-                        "axis {axis} of {dims:?} has size {}, which is not {sizes:?}",
-                        dims[at]
-                    ),
+                    "axis {axis} of {dims:?} has size {}, which is not {sizes:?}",
+                    dims[at]
                 );
             }
             self.movement(Movement::reshape(
@@ -271,22 +265,16 @@ impl Tensor {
         /// assert_eq!(x.roll(1, ()).to_vec::<i32>()?, [4, 1, 2, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn roll | try_roll(
-            &self,
-            shifts: impl Into<Sizes>,
-            axes: impl Into<Sizes>,
-        ) -> Tensor {
+        pub fn roll | try_roll(&self, shifts: impl Into<Sizes>, axes: impl Into<Sizes>) -> Tensor {
             let (shifts, axes, dims) = (shifts.into().0, axes.into().0, self.dims());
             if axes.is_empty() && shifts.len() == 1 {
                 let flat = self.movement(Movement::reshape([self.max_numel()]))?;
                 return flat.try_roll(shifts[0], 0)?.movement(Movement::Reshape(dims));
             }
             if shifts.len() != axes.len() {
-                return wrong_shape(
+                return wrong_shape!(
                     "roll",
-                    format!(
-                        "shifts {shifts:?} for axes {axes:?} of {dims:?}: there is one for each"
-                    ),
+                    "shifts {shifts:?} for axes {axes:?} of {dims:?}: there is one for each"
                 );
             }
             let mut x = self.copy();
@@ -310,7 +298,7 @@ impl Tensor {
             let dims = self.dims();
             let (a, b) = (resolve_axis("diagonal", a, &dims)?, resolve_axis("diagonal", b, &dims)?);
             if a == b {
-                return wrong_shape("diagonal", format!("of axis {a} of {dims:?} with itself"));
+                return wrong_shape!("diagonal", "of axis {a} of {dims:?} with itself");
             }
             let others = (0..dims.len()).filter(|&i| i != a && i != b);
             let rest: Dims = others.clone().map(|i| dims[i]).collect();
@@ -350,10 +338,7 @@ impl Tensor {
                 [n] => n,
                 [_, _] => return self.try_diagonal(0, 0, 1),
                 _ => {
-                    return wrong_shape(
-                        "diag",
-                        format!("expected one axis or two, got {:?}", self.dims()),
-                    );
+                    return wrong_shape!("diag", "expected one axis or two, got {:?}", self.dims());
                 }
             };
             let wide =
@@ -373,7 +358,7 @@ impl Tensor {
         pub fn unfold | try_unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
             let at = resolve_axis("unfold", axis, &self.dims())?;
             if size == 0 || step == 0 {
-                return wrong_shape("unfold", format!("windows of {size} elements, {step} apart"));
+                return wrong_shape!("unfold", "windows of {size} elements, {step} apart");
             }
             let last = self.ndim() - 1;
             let order = (0..=last).filter(|&i| i != at).chain([at]);
@@ -397,7 +382,7 @@ impl Tensor {
         pub fn pad_to | try_pad_to(&self, shape: impl Into<Sizes>) -> Tensor {
             let (dims, to) = (self.dims(), self.resolve_sizes("pad_to", &shape.into())?);
             if dims.iter().zip(&to).any(|(n, m)| n > m) {
-                return wrong_shape("pad_to", format!("{dims:?} is longer than {to:?}"));
+                return wrong_shape!("pad_to", "{dims:?} is longer than {to:?}");
             }
             self.movement(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
         }
@@ -444,9 +429,11 @@ impl Tensor {
     fn resolve_sizes(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
         let dims = self.dims();
         if shape.0.len() != dims.len() {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("{:?} has {} sizes for the axes of {dims:?}", shape.0, shape.0.len()),
+                "{:?} has {} sizes for the axes of {dims:?}",
+                shape.0,
+                shape.0.len()
             );
         }
         Sizes(

@@ -4,7 +4,7 @@ use super::compensated::gated;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Movement;
-use crate::tensor::{Axes, Tensor, autocast, keepdim};
+use crate::tensor::{Axes, Tensor, keepdim};
 
 impl Tensor {
     fallible! {
@@ -19,9 +19,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_softmax(axis);
-            }
+            in_wide_dtype!(self.try_softmax(axis));
             let exp = self.max_shifted("softmax", axis)?.exp();
             let sum = exp.reduce_axes("softmax", Fold::Add, &keepdim(axis))?;
             // One division per sum instead of one per element.
@@ -36,9 +34,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn softmin | try_softmin(&self, axis: isize) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_softmin(axis);
-            }
+            in_wide_dtype!(self.try_softmin(axis));
             self.as_float().try_neg()?.try_softmax(axis)
         }
 
@@ -52,9 +48,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_log_softmax(axis);
-            }
+            in_wide_dtype!(self.try_log_softmax(axis));
             let x = self.max_shifted("log_softmax", axis)?;
             let sum = x.exp().reduce_axes("log_softmax", Fold::Add, &keepdim(axis))?;
             x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
@@ -71,9 +65,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn logsumexp | try_logsumexp(&self, axes: impl Into<Axes>) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_logsumexp(axes);
-            }
+            in_wide_dtype!(self.try_logsumexp(axes));
             let (axes, x) = (axes.into(), self.as_wide_float());
             let max = x.reduce_axes("logsumexp", Fold::Max, &keepdim(axes.clone()))?.detach();
             // inf - inf is NaN.
@@ -94,9 +86,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn layernorm | try_layernorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_layernorm(axes, eps);
-            }
+            in_wide_dtype!(self.try_layernorm(axes, eps));
             let axes = keepdim(axes);
             let x = self.as_wide_float();
             let centred = x.try_sub(x.wide_mean("layernorm", &axes)?)?;
@@ -114,9 +104,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn rmsnorm | try_rmsnorm(&self, axes: impl Into<Axes>, eps: f64) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_rmsnorm(axes, eps);
-            }
+            in_wide_dtype!(self.try_rmsnorm(axes, eps));
             let x = self.as_wide_float();
             let mean = x.square().wide_mean("rmsnorm", &keepdim(axes))?;
             x.try_mul((mean + eps).rsqrt())?.try_cast(self.as_float().dtype())
@@ -134,29 +122,22 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn batchnorm | try_batchnorm(
-            &self,
-            weight: Option<&Tensor>,
-            bias: Option<&Tensor>,
-            mean: &Tensor,
-            invstd: &Tensor,
+            &self, weight: Option<&Tensor>, bias: Option<&Tensor>, mean: &Tensor, invstd: &Tensor,
         ) -> Tensor {
             let dims = self.dims();
             if dims.len() < 2 {
-                return crate::tensor::wrong_shape(
+                return wrong_shape!(
                     "batchnorm",
-                    format!("expected [batch, channels, …], got {dims:?}"),
+                    "expected [batch, channels, …], got {dims:?}"
                 );
             }
             let per_channel = |t: &Tensor| {
                 if t.numel() != dims[1] {
-                    return crate::tensor::wrong_shape(
+                    return wrong_shape!(
                         "batchnorm",
-                        format!(
-                            "expected one element for each of the {} channels of {dims:?}, got \
-                             {:?}",
-                            dims[1],
-                            t.dims()
-                        ),
+                        "expected one element for each of the {} channels of {dims:?}, got {:?}",
+                        dims[1],
+                        t.dims()
                     );
                 }
                 t.as_wide_float().movement(Movement::reshape(
@@ -194,20 +175,13 @@ impl Tensor {
         /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn normalize | try_normalize(
-            &self,
-            p: f64,
-            axes: impl Into<Axes>,
-            eps: f64,
-        ) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_normalize(p, axes, eps);
-            }
+        pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
+            in_wide_dtype!(self.try_normalize(p, axes, eps));
             let (x, axes) = (self.as_wide_float(), keepdim(axes));
             if p <= 0.0 || p.is_nan() {
-                return crate::tensor::wrong_shape(
+                return wrong_shape!(
                     "normalize",
-                    format!("expected a power above 0, got {p}"),
+                    "expected a power above 0, got {p}"
                 );
             }
             let norm = if p == f64::INFINITY {
@@ -247,9 +221,10 @@ impl Tensor {
             let at = crate::tensor::resolve_axis("glu", axis, &self.dims())?;
             let n = self.dims()[at];
             if !n.is_multiple_of(2) {
-                return crate::tensor::wrong_shape(
+                return wrong_shape!(
                     "glu",
-                    format!("axis {axis} of {:?} has size {n}; expected an even size", self.dims()),
+                    "axis {axis} of {:?} has size {n}; expected an even size",
+                    self.dims()
                 );
             }
             let x = self.as_wide_float();

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::shape::Movement;
-use crate::tensor::{Tensor, wrong_shape};
+use crate::tensor::Tensor;
 
 /// Source of the padding. [`Tensor::pad`] pads with zeros, and [`Tensor::pad_with`] with a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,29 +70,24 @@ impl Tensor {
         /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn pad_mode | try_pad_mode(
-            &self,
-            padding: &[(usize, usize)],
-            mode: PadMode,
-        ) -> Tensor {
+        pub fn pad_mode | try_pad_mode(&self, padding: &[(usize, usize)], mode: PadMode) -> Tensor {
             const OP: &str = "pad_mode";
             let dims = self.dims();
             if padding.len() != dims.len() {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("{padding:?} has {} pairs for the axes of {dims:?}", padding.len()),
+                    "{padding:?} has {} pairs for the axes of {dims:?}",
+                    padding.len()
                 );
             }
             let mut x = self.copy();
             for (axis, &(before, after)) in padding.iter().enumerate() {
                 let most = mode.max_padding(dims[axis]);
                 if before > most || after > most {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "padding {:?} of axis {axis} of {dims:?} exceeds its limit of {most}",
-                            (before, after)
-                        ),
+                        "padding {:?} of axis {axis} of {dims:?} exceeds its limit of {most}",
+                        (before, after)
                     );
                 }
                 if (before, after) != (0, 0) {

@@ -5,7 +5,7 @@ use super::create::iota;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Movement, checked_numel};
-use crate::tensor::{Axes, Sides, Spatial, Tensor, for_op, keepdim, wrong_shape};
+use crate::tensor::{Axes, Sides, Spatial, Tensor, for_op, keepdim};
 
 /// Options of pooling: `Pool::new().stride(2).padding(1)`.
 #[derive(Clone)]
@@ -141,18 +141,16 @@ pub(in crate::tensor) fn pooled_axes(
 ) -> Result<usize> {
     match sizes.rank() {
         None if dims.len() == 4 => Ok(2),
-        None => wrong_shape(
+        None => wrong_shape!(
             op,
-            format!(
-                "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value for \
-                 each pooled axis: [k], [k, k] or [k, k, k]"
-            ),
+            "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value for \
+             each pooled axis: [k], [k, k] or [k, k, k]"
         ),
         Some(n @ 1..=3) if dims.len() >= n => Ok(n),
         Some(n @ 1..=3) => {
-            wrong_shape(op, format!("a {what} of {n} values requires {n} axes, got {dims:?}"))
+            wrong_shape!(op, "a {what} of {n} values requires {n} axes, got {dims:?}")
         }
-        Some(n) => wrong_shape(op, format!("expected a {what} of 1, 2 or 3 values, got {n}")),
+        Some(n) => wrong_shape!(op, "expected a {what} of 1, 2 or 3 values, got {n}"),
     }
 }
 
@@ -299,9 +297,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_pool2d | try_max_pool2d(
-            &self,
-            kernel: impl Into<Spatial>,
-            options: Pool,
+            &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> Tensor {
             const OP: &str = "max_pool2d";
             let plan = plan(OP, self, &kernel.into(), &options)?;
@@ -319,9 +315,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(
-            &self,
-            kernel: impl Into<Spatial>,
-            options: Pool,
+            &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> (Tensor, Tensor) {
             const OP: &str = "max_pool2d_with_indices";
             let plan = plan(OP, self, &kernel.into(), &options)?;
@@ -352,13 +346,11 @@ impl Tensor {
             const OP: &str = "max_unpool2d";
             let dims = self.dims();
             if dims.len() < 2 || indices.dims() != dims {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "expected values and indices of one shape with two axes or more, got \
-                         {dims:?} and {:?}",
-                        indices.dims()
-                    ),
+                    "expected values and indices of one shape with two axes or more, got \
+                     {dims:?} and {:?}",
+                    indices.dims()
                 );
             }
             let kernel = kernel.into().positive(OP, "kernel", 2)?;
@@ -380,12 +372,10 @@ impl Tensor {
                     match (inside(0), inside(1)) {
                         (Some(rows), Some(cols)) => [rows, cols],
                         _ => {
-                            return wrong_shape(
+                            return wrong_shape!(
                                 OP,
-                                format!(
-                                    "padding {padding:?} exceeds what windows of {kernel:?} cover \
-                                     of {dims:?}"
-                                ),
+                                "padding {padding:?} exceeds what windows of {kernel:?} cover of \
+                                 {dims:?}"
                             );
                         }
                     }
@@ -416,9 +406,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn avg_pool2d | try_avg_pool2d(
-            &self,
-            kernel: impl Into<Spatial>,
-            options: Pool,
+            &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> Tensor {
             let Plan { padding, overhang, list } =
                 plan("avg_pool2d", self, &kernel.into(), &options)?;
@@ -438,7 +426,7 @@ impl Tensor {
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
             let mean = if let Some(divisor) = options.divisor {
                 if divisor == 0 {
-                    return wrong_shape("avg_pool2d", "the divisor must not be 0");
+                    return wrong_shape!("avg_pool2d", "the divisor must not be 0");
                 }
                 sum.try_div(divisor as f64)?
             } else if none(&overhang) && (options.count_padding || none(&padding)) {

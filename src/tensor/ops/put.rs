@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
-use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis, wrong_dtype, wrong_shape};
+use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis};
 
 /// Flattens indices of the first axes of a shape to one index, and returns their broadcast shape. A
 /// position outside an axis becomes negative.
@@ -47,41 +47,30 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn index_add | try_index_add(
-            &self,
-            axis: isize,
-            index: &Tensor,
-            source: &Tensor,
-            alpha: impl Into<Operand>,
+            &self, axis: isize, index: &Tensor, source: &Tensor, alpha: impl Into<Operand>,
         ) -> Tensor {
             const OP: &str = "index_add";
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
             let [count] = index.dims()[..] else {
-                return wrong_shape(
-                    OP,
-                    format!("expected an index of one axis, got {:?}", index.dims()),
-                );
+                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
             };
             let mut wanted = dims.clone();
             wanted[at] = count;
             if source.dims() != wanted {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "expected a source of {wanted:?} for an index of {count} along axis \
-                         {axis} of {dims:?}, got {:?}",
-                        source.dims()
-                    ),
+                    "expected a source of {wanted:?} for an index of {count} along axis {axis} \
+                     of {dims:?}, got {:?}",
+                    source.dims()
                 );
             }
             if source.dtype() != self.dtype() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     OP,
-                    format!(
-                        "a source of {} for a tensor of {}; cast one",
-                        source.dtype(),
-                        self.dtype()
-                    ),
+                    "a source of {} for a tensor of {}; cast one",
+                    source.dtype(),
+                    self.dtype()
                 );
             }
             let source = source.try_mul(source.cast_operand(alpha.into())?)?;
@@ -121,10 +110,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn index_put | try_index_put(
-            &self,
-            indices: &[&Tensor],
-            values: impl Into<Operand>,
-            accumulate: bool,
+            &self, indices: &[&Tensor], values: impl Into<Operand>, accumulate: bool,
         ) -> Tensor {
             const OP: &str = "index_put";
             let dims = self.dims();
@@ -139,12 +125,10 @@ impl Tensor {
                     || first + rank > dims.len()
                     || t.dims()[..] != dims[first..first + rank]
                 {
-                    return wrong_shape(
+                    return wrong_shape!(
                         OP,
-                        format!(
-                            "a mask of {:?} does not match the axes of {dims:?} from {first} on",
-                            t.dims()
-                        ),
+                        "a mask of {:?} does not match the axes of {dims:?} from {first} on",
+                        t.dims()
                     );
                 }
                 let mut rest = t.nonzero_indices(None)?;
@@ -154,7 +138,7 @@ impl Tensor {
                 }
             }
             if list.is_empty() || list.len() > dims.len() {
-                return wrong_shape(OP, format!("{} indices for the axes of {dims:?}", list.len()));
+                return wrong_shape!(OP, "{} indices for the axes of {dims:?}", list.len());
             }
             let (place, shape) = flatten_indices(OP, &dims, &list)?;
             let rest = &dims[list.len()..];
@@ -187,22 +171,18 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn masked_scatter | try_masked_scatter(
-            &self,
-            mask: &Tensor,
-            source: &Tensor,
+            &self, mask: &Tensor, source: &Tensor,
         ) -> Tensor {
             const OP: &str = "masked_scatter";
             if !mask.dtype().is_bool() {
-                return wrong_dtype(OP, format!("expected a bool mask, got {}", mask.dtype()));
+                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
             }
             if source.dtype() != self.dtype() {
-                return wrong_dtype(
+                return wrong_dtype!(
                     OP,
-                    format!(
-                        "a source of {} for a tensor of {}; cast one",
-                        source.dtype(),
-                        self.dtype()
-                    ),
+                    "a source of {} for a tensor of {}; cast one",
+                    source.dtype(),
+                    self.dtype()
                 );
             }
             let (dims, n) = (self.dims(), self.max_numel());
@@ -230,17 +210,15 @@ impl Tensor {
         /// assert_eq!(Tensor::zeros([2, 3, 4]).movedim([0, 1], [2, 0]).shape(), [3, 4, 2]);
         /// ```
         pub fn movedim | try_movedim(
-            &self,
-            source: impl Into<Sizes>,
-            destination: impl Into<Sizes>,
+            &self, source: impl Into<Sizes>, destination: impl Into<Sizes>,
         ) -> Tensor {
             const OP: &str = "movedim";
             let dims = self.dims();
             let (from, to) = (source.into().axes(OP, &dims)?, destination.into().axes(OP, &dims)?);
             if from.len() != to.len() {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!("expected as many destinations as sources, got {from:?} to {to:?}"),
+                    "expected as many destinations as sources, got {from:?} to {to:?}"
                 );
             }
             let mut rest = (0..dims.len()).filter(|a| !from.contains(a));

@@ -14,7 +14,7 @@ use crate::exec::Capture;
 use crate::ir::{DeviceName, UOp};
 use crate::shape::{Movement, checked_numel};
 use crate::tensor::realize::{buffer, default_device, storages};
-use crate::tensor::{Shape, Sizes, Tensor, keepdim, wrong_dtype, wrong_shape};
+use crate::tensor::{Shape, Sizes, Tensor, keepdim};
 use std::sync::Mutex;
 
 /// Seed, and counter of the next element.
@@ -108,10 +108,7 @@ fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor
 pub(crate) fn fans(op: &'static str, shape: &Sizes) -> Result<(f64, f64)> {
     let shape = shape.shape(op)?;
     if shape.len() < 2 {
-        return wrong_shape(
-            op,
-            format!("expected the shape of a weight, two axes or more, got {shape:?}"),
-        );
+        return wrong_shape!(op, "expected the shape of a weight, two axes or more, got {shape:?}");
     }
     let window: usize = shape[2..].iter().product();
     Ok(((shape[1] * window) as f64, (shape[0] * window) as f64))
@@ -188,9 +185,10 @@ impl Tensor {
         pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
             for t in [self, key] {
                 if t.dtype() != DType::U64 {
-                    return wrong_dtype(
+                    return wrong_dtype!(
                         "threefry",
-                        format!("expected counters and keys of u64, got {}", t.dtype()),
+                        "expected counters and keys of u64, got {}",
+                        t.dtype()
                     );
                 }
             }
@@ -228,26 +226,17 @@ impl Tensor {
         /// assert_eq!(x.multinomial(1, false).to_vec::<i32>()?, [1]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn multinomial | try_multinomial(
-            &self,
-            samples: usize,
-            replacement: bool,
-        ) -> Tensor {
+        pub fn multinomial | try_multinomial(&self, samples: usize, replacement: bool) -> Tensor {
             const OP: &str = "multinomial";
             let dims = self.dims();
             let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
-                return wrong_shape(
-                    OP,
-                    format!("expected weights along one axis or two, got {dims:?}"),
-                );
+                return wrong_shape!(OP, "expected weights along one axis or two, got {dims:?}");
             };
             if !replacement && samples > n {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "cannot draw {samples} distinct indices from {n}; expected at most {n}, \
-                         or replacement"
-                    ),
+                    "cannot draw {samples} distinct indices from {n}; expected at most {n}, or \
+                     replacement"
                 );
             }
             check_weights(OP, self, n, if replacement { 1 } else { samples })?;
@@ -307,9 +296,9 @@ impl Tensor {
         /// ```
         pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
             if low >= high {
-                return wrong_shape(
+                return wrong_shape!(
                     "randint",
-                    format!("the range {low}..{high} is empty; expected low below high"),
+                    "the range {low}..{high} is empty; expected low below high"
                 );
             }
             let shape = shape.into();
@@ -416,7 +405,7 @@ impl Tensor {
         /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
             if !(0.0..=1.0).contains(&p) {
-                return wrong_shape("dropout", format!("expected a probability, got {p}"));
+                return wrong_shape!("dropout", "expected a probability, got {p}");
             }
             if p == 0.0 {
                 return Ok(self.copy());
@@ -469,17 +458,15 @@ impl Tensor {
 fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     let Some(values) = weights.at_hand() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
-        return wrong_shape(
-            op,
-            format!("the weight at {i} is {w}; expected finite weights of at least 0"),
-        );
+        return wrong_shape!(op, "the weight at {i} is {w}; expected finite weights of at least 0");
     }
     for (row, weights) in values.chunks_exact(n).enumerate() {
         let some = weights.iter().filter(|w| **w > 0.0).count();
         if some < needed.max(1) {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("row {row} has {some} weights above zero, and {} are drawn", needed.max(1)),
+                "row {row} has {some} weights above zero, and {} are drawn",
+                needed.max(1)
             );
         }
     }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement, SymInt};
 use crate::tensor::broadcast::Operand;
-use crate::tensor::{Axes, Tensor, autocast, keepdim, wrong_shape};
+use crate::tensor::{Axes, Tensor, keepdim};
 
 /// Combines tensors from left to right.
 fn combine_tensors(
@@ -15,7 +15,7 @@ fn combine_tensors(
     f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let Some((first, rest)) = tensors.split_first() else {
-        return wrong_shape(op, "expected one tensor or more, got none");
+        return wrong_shape!(op, "expected one tensor or more, got none");
     };
     rest.iter().try_fold(first.copy(), |x, y| f(&x, y))
 }
@@ -41,9 +41,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn sum | try_sum(&self, axes: impl Into<Axes>) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_sum(axes);
-            }
+            in_wide_dtype!(self.try_sum(axes));
             self.accumulate("sum", Fold::Add, &axes.into())
         }
 
@@ -55,9 +53,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_prod(axes);
-            }
+            in_wide_dtype!(self.try_prod(axes));
             self.accumulate("prod", Fold::Mul, &axes.into())
         }
 
@@ -129,9 +125,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn var_mean | try_var_mean(
-            &self,
-            axes: impl Into<Axes>,
-            correction: usize,
+            &self, axes: impl Into<Axes>, correction: usize,
         ) -> (Tensor, Tensor) {
             let axes = axes.into();
             Ok((self.try_var(axes.clone(), correction)?, self.try_mean(axes)?))
@@ -146,9 +140,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn std_mean | try_std_mean(
-            &self,
-            axes: impl Into<Axes>,
-            correction: usize,
+            &self, axes: impl Into<Axes>, correction: usize,
         ) -> (Tensor, Tensor) {
             let axes = axes.into();
             Ok((self.try_std(axes.clone(), correction)?, self.try_mean(axes)?))
@@ -258,7 +250,7 @@ impl Tensor {
         let dims = self.dims();
         let (list, _) = axes.resolve(op, &dims)?;
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
-            return wrong_shape(op, format!("axis {axis} of {dims:?} has no element to choose"));
+            return wrong_shape!(op, "axis {axis} of {dims:?} has no element to choose");
         }
         self.reduce_axes(op, fold, axes)
     }
@@ -313,10 +305,7 @@ impl Tensor {
         let (axes, keep) = axis.resolve(op, &dims)?;
         if axes.len() != 1 {
             if axes.len() != dims.len() {
-                return wrong_shape(
-                    op,
-                    format!("expected one axis or `..`, got {axes:?} of {dims:?}"),
-                );
+                return wrong_shape!(op, "expected one axis or `..`, got {axes:?} of {dims:?}");
             }
             let place =
                 self.try_reshape([self.max_numel()])?.arg_extreme(op, fold, &Axes::from(0))?;

@@ -12,7 +12,7 @@ use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Tensor, autocast, resolve_axis};
+use crate::tensor::{Tensor, resolve_axis};
 
 /// Elements per block of `logcumsumexp`. An axis of at most two blocks is reduced per prefix.
 const BLOCK: usize = 8;
@@ -147,9 +147,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_cumsum(axis);
-            }
+            in_wide_dtype!(self.try_cumsum(axis));
             self.accumulate_scan("cumsum", Fold::Add, axis)
         }
 
@@ -161,9 +159,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumprod | try_cumprod(&self, axis: isize) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_cumprod(axis);
-            }
+            in_wide_dtype!(self.try_cumprod(axis));
             self.accumulate_scan("cumprod", Fold::Mul, axis)
         }
 

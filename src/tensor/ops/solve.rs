@@ -13,14 +13,14 @@ use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::broadcast_dims;
-use crate::tensor::{Axes, Tensor, for_op, keepdim, wrong_shape};
+use crate::tensor::{Axes, Tensor, for_op, keepdim};
 
 /// Batch axes and size of square matrices.
 fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
     x.require_static(op, 0..x.ndim())?;
     match matrix(op, x)? {
         (lead, m, n) if m == n => Ok((lead, n)),
-        (_, m, n) => wrong_shape(op, format!("expected square matrices, got {m} × {n}")),
+        (_, m, n) => wrong_shape!(op, "expected square matrices, got {m} × {n}"),
     }
 }
 
@@ -305,12 +305,10 @@ fn right_hand_sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor,
     let b = if is_vector { b.try_unsqueeze(-1)? } else { b.copy() };
     match b.dims()[..] {
         [.., n, _] if n == rows => Ok((b, is_vector)),
-        _ => wrong_shape(
+        _ => wrong_shape!(
             op,
-            format!(
-                "expected right-hand sides of {rows} rows for matrices of {:?}, got {of_b:?}",
-                &dims[..]
-            ),
+            "expected right-hand sides of {rows} rows for matrices of {:?}, got {of_b:?}",
+            &dims[..]
         ),
     }
 }

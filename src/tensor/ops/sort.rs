@@ -21,7 +21,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Fold, Group, Op, UOp};
 use crate::shape::{Dims, Movement};
-use crate::tensor::{Tensor, resolve_axis, wrong_shape};
+use crate::tensor::{Tensor, resolve_axis};
 
 /// Longest row that is sorted by ranks: about where radix sort, with its table of 256 entries per
 /// digit, takes as long.
@@ -293,7 +293,7 @@ fn sort_first(
     let n = dims[at];
     let k = k.unwrap_or(n);
     if k > n {
-        return wrong_shape(op, format!("k is {k}, but axis {axis} of {dims:?} has size {n}"));
+        return wrong_shape!(op, "k is {k}, but axis {axis} of {dims:?} has size {n}");
     }
     // Keys and values are read from one stored value.
     let swapped = x.materialized().try_transpose(at as isize, -1)?;
@@ -358,11 +358,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn topk | try_topk(
-            &self,
-            k: usize,
-            axis: isize,
-            largest: bool,
-            sorted: bool,
+            &self, k: usize, axis: isize, largest: bool, sorted: bool,
         ) -> (Tensor, Tensor) {
             let _ = sorted;
             sort_first("topk", self, Some(k), axis, largest)

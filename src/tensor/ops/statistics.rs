@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ir::Fold;
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to};
-use crate::tensor::{Axes, Tensor, autocast, for_op, keepdim, wrong_shape};
+use crate::tensor::{Axes, Tensor, for_op, keepdim};
 
 /// Interpolation of [`Tensor::quantile`] between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,7 +41,7 @@ impl Line {
         let dims = x.dims();
         let (list, keep) = axes.resolve(op, &dims)?;
         if list.len() != 1 && list.len() != dims.len() {
-            return wrong_shape(op, format!("expected one axis or `..`, got {list:?} of {dims:?}"));
+            return wrong_shape!(op, "expected one axis or `..`, got {list:?} of {dims:?}");
         }
         x.require_static(op, list.iter().copied())?;
         let (x, at) = if list.len() == 1 {
@@ -61,7 +61,7 @@ impl Line {
     }
     fn require_elements(&self, op: &'static str) -> Result<()> {
         if self.size() == 0 {
-            wrong_shape(op, format!("an axis of {:?} has no element to choose", self.x.dims()))
+            wrong_shape!(op, "an axis of {:?} has no element to choose", self.x.dims())
         } else {
             Ok(())
         }
@@ -202,11 +202,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn norm | try_norm(&self, p: f64, axes: impl Into<Axes>) -> Tensor {
-            if let Some(x) = autocast::wide(self) {
-                return x.try_norm(p, axes);
-            }
+            in_wide_dtype!(self.try_norm(p, axes));
             if p.is_nan() {
-                return wrong_shape("norm", "expected a power, got NaN");
+                return wrong_shape!("norm", "expected a power, got NaN");
             }
             p_norm("norm", &self.as_wide_float(), p, &axes.into())?
                 .try_cast(self.as_float().dtype())
@@ -291,8 +289,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_with_index | try_max_with_index(
-            &self,
-            axis: impl Into<Axes>,
+            &self, axis: impl Into<Axes>,
         ) -> (Tensor, Tensor) {
             extreme_with_index("max_with_index", self, axis.into(), Fold::Max)
         }
@@ -309,8 +306,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn min_with_index | try_min_with_index(
-            &self,
-            axis: impl Into<Axes>,
+            &self, axis: impl Into<Axes>,
         ) -> (Tensor, Tensor) {
             extreme_with_index("min_with_index", self, axis.into(), Fold::Min)
         }
@@ -345,19 +341,12 @@ impl Tensor {
         /// assert_eq!((value.item::<i32>()?, index.item::<i32>()?), (3, 2));
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn kthvalue | try_kthvalue(
-            &self,
-            k: usize,
-            axis: impl Into<Axes>,
-        ) -> (Tensor, Tensor) {
+        pub fn kthvalue | try_kthvalue(&self, k: usize, axis: impl Into<Axes>) -> (Tensor, Tensor) {
             const OP: &str = "kthvalue";
             let line = Line::new(OP, self, &axis.into())?;
             let n = line.size();
             if k == 0 || k > n {
-                return wrong_shape(
-                    OP,
-                    format!("k is {k}, but the axis has size {n}; expected 1 to {n}"),
-                );
+                return wrong_shape!(OP, "k is {k}, but the axis has size {n}; expected 1 to {n}");
             }
             let order = for_op(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
             line.gather_at(OP, &order.slice_axis(line.at, k - 1, k)?)
@@ -408,10 +397,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn quantile | try_quantile(
-            &self,
-            q: impl Into<Operand>,
-            axis: impl Into<Axes>,
-            interpolation: Quantile,
+            &self, q: impl Into<Operand>, axis: impl Into<Axes>, interpolation: Quantile,
         ) -> Tensor {
             const OP: &str = "quantile";
             let line = Line::new(OP, self, &axis.into())?;
@@ -428,10 +414,7 @@ impl Tensor {
                 }
             }
             if q.ndim() > 1 {
-                return wrong_shape(
-                    OP,
-                    format!("expected q as a number or a list, got {:?}", q.dims()),
-                );
+                return wrong_shape!(OP, "expected q as a number or a list, got {:?}", q.dims());
             }
             // The quantiles replace the axis, which then becomes the first.
             let mut shape = wide.dims();
@@ -468,11 +451,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn diff | try_diff(
-            &self,
-            n: usize,
-            axis: isize,
-            prepend: Option<&Tensor>,
-            append: Option<&Tensor>,
+            &self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>,
         ) -> Tensor {
             const OP: &str = "diff";
             let at = crate::tensor::resolve_axis(OP, axis, &self.dims())?;
@@ -492,12 +471,10 @@ impl Tensor {
                 return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
-                return wrong_shape(
+                return wrong_shape!(
                     OP,
-                    format!(
-                        "n is {n}, but the graph has a node for each difference; expected at most \
-                         {MOST_STEPS}"
-                    ),
+                    "n is {n}, but the graph has a node for each difference; expected at most \
+                     {MOST_STEPS}"
                 );
             }
             for left in (size - n..size).rev() {
@@ -520,10 +497,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nan_to_num | try_nan_to_num(
-            &self,
-            nan: f64,
-            posinf: Option<f64>,
-            neginf: Option<f64>,
+            &self, nan: f64, posinf: Option<f64>, neginf: Option<f64>,
         ) -> Tensor {
             if !self.is_floating_point() {
                 return Ok(self.copy());

@@ -6,9 +6,7 @@ use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::shape::{Dims, Movement, checked_numel};
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promote_operands};
-use crate::tensor::{
-    Axes, Sizes, Tensor, autocast, for_op, resolve_axis, wrong_dtype, wrong_shape,
-};
+use crate::tensor::{Axes, Sizes, Tensor, autocast, for_op, resolve_axis};
 
 /// Axes that [`Tensor::tensordot`] contracts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,15 +32,15 @@ impl DotAxes {
     fn resolve(&self, op: &'static str, a: &[usize], b: &[usize]) -> Result<(Dims, Dims)> {
         let (x, y): (Dims, Dims) = match self {
             DotAxes::Count(n) if *n > a.len().min(b.len()) => {
-                return wrong_shape(op, format!("cannot contract {n} axes of {a:?} and {b:?}"));
+                return wrong_shape!(op, "cannot contract {n} axes of {a:?} and {b:?}");
             }
             DotAxes::Count(n) => ((a.len() - n..a.len()).collect(), (0..*n).collect()),
             DotAxes::Lists(x, y) => (x.axes(op, a)?, y.axes(op, b)?),
         };
         if x.len() != y.len() || x.iter().zip(&y).any(|(&i, &j)| a[i] != b[j]) {
-            return wrong_shape(
+            return wrong_shape!(
                 op,
-                format!("axes {x:?} of {a:?} and {y:?} of {b:?} differ in number or size"),
+                "axes {x:?} of {a:?} and {y:?} of {b:?} differ in number or size"
             );
         }
         Ok((x, y))
@@ -61,9 +59,11 @@ impl Tensor {
         /// ```
         pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
-                return wrong_shape(
+                return wrong_shape!(
                     "outer",
-                    format!("expected two vectors, got {:?} and {:?}", self.dims(), other.dims()),
+                    "expected two vectors, got {:?} and {:?}",
+                    self.dims(),
+                    other.dims()
                 );
             }
             for_op("outer", self.try_unsqueeze(1)?.try_mul(other))
@@ -78,7 +78,7 @@ impl Tensor {
         /// ```
         pub fn trace | try_trace(&self) -> Tensor {
             if self.ndim() != 2 {
-                return wrong_shape("trace", format!("expected a matrix, got {:?}", self.dims()));
+                return wrong_shape!("trace", "expected a matrix, got {:?}", self.dims());
             }
             for_op("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
         }
@@ -95,18 +95,15 @@ impl Tensor {
             const OP: &str = "cross";
             let (a, b) = (self.dims(), other.dims());
             if a.len() != b.len() {
-                return wrong_shape(OP, format!("{a:?} and {b:?} differ in the number of axes"));
+                return wrong_shape!(OP, "{a:?} and {b:?} differ in the number of axes");
             }
             let at = resolve_axis(OP, axis, &a)?;
             if a[at] != 3 || b[at] != 3 {
-                return wrong_shape(
-                    OP,
-                    format!("expected size 3 along axis {axis}, got {a:?} and {b:?}"),
-                );
+                return wrong_shape!(OP, "expected size 3 along axis {axis}, got {a:?} and {b:?}");
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
             if dtype.is_bool() {
-                return wrong_dtype(OP, "expected numbers, got bool");
+                return wrong_dtype!(OP, "expected numbers, got bool");
             }
             let wide = if dtype.is_float() { sum_acc(dtype) } else { dtype };
             let (x, y) = (self.try_cast(wide)?, other.try_cast(wide)?);
@@ -154,9 +151,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn tensordot | try_tensordot(
-            &self,
-            other: &Tensor,
-            axes: impl Into<DotAxes>,
+            &self, other: &Tensor, axes: impl Into<DotAxes>,
         ) -> Tensor {
             const OP: &str = "tensordot";
             let (a, b) = (self.dims(), other.dims());
@@ -197,13 +192,10 @@ impl Tensor {
             const OP: &str = "cdist";
             let (a, b) = (self.dims(), other.dims());
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
-                return wrong_shape(
-                    OP,
-                    format!("expected rows of the same length, got {a:?} and {b:?}"),
-                );
+                return wrong_shape!(OP, "expected rows of the same length, got {a:?} and {b:?}");
             }
             if p.is_nan() || p < 0.0 {
-                return wrong_shape(OP, format!("expected a power of at least 0, got {p}"));
+                return wrong_shape!(OP, "expected a power of at least 0, got {p}");
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
