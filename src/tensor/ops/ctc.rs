@@ -254,8 +254,9 @@ impl Tensor {
             let single = dims.len() == 2;
             if single {
                 let one = |t: &Tensor| {
-                    t.try_reshape([1]).or_else(|_| {
-                        wrong_shape!(OP, "a length of shape {:?} for one sequence", t.dims())
+                    t.try_reshape([1]).map_err(|_| Error::Shape {
+                        op: OP,
+                        msg: format!("a length of shape {:?} for one sequence", t.dims()),
                     })
                 };
                 let (frames, labels) = (one(input_lengths)?, one(target_lengths)?);

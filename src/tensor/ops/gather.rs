@@ -10,7 +10,7 @@
 use super::create::iota;
 use crate::device::Device;
 use crate::dtype::{DType, sum_acc};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::{Operand, broadcast_to, common_device, slice_to_extents};
@@ -72,7 +72,7 @@ fn nodes(
             nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
         nodes.push(slice_to_extents(node, &positions));
     }
-    fit_along(axis, &nodes).or_else(|msg| wrong_shape!(op, "{}", msg))?;
+    fit_along(axis, &nodes).map_err(|msg| Error::Shape { op, msg })?;
     Ok((nodes, device))
 }
 
