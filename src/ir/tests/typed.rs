@@ -13,7 +13,7 @@ const SPECIAL: &[Op] =
 #[test]
 fn a_view_has_the_operands_of_its_node() {
     let mut seen = OpSet::NONE;
-    for seed in 0..200 {
+    for seed in 0..400 {
         for u in nodes(&mut Rng(seed + 1), 40) {
             for &op in Op::ALL.iter().filter(|op| **op != u.op()) {
                 assert_eq!(viewed(op, &u), None, "{op:?} of {u:?}");

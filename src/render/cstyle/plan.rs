@@ -30,19 +30,20 @@ pub(super) struct Plan {
 /// The operands whose values a node writes into its text. An index is transparent: it is part of
 /// the text of its loads and stores.
 pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
-    let (operands, others): (&[UOp], [Option<&UOp>; 3]) = match u.op() {
-        Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink => (&[], [None; 3]),
-        Op::Load => {
-            let Load { place: Index { index, mask, .. }, alt, .. } = u.expect_load();
-            (&[], [Some(index), mask, alt.filter(|_| mask.is_some())])
-        }
-        Op::Store => {
-            let Store { place, value, .. } = u.expect_store();
-            (&[], [Some(place.index), Some(value), None])
-        }
-        Op::DefineAcc => (&[], [Some(u.expect_define_acc().init), None, None]),
-        Op::Assign => (&[], [Some(u.expect_assign().value), None, None]),
-        _ => (u.src(), [None; 3]),
+    let transparent =
+        matches!(u.op(), Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink);
+    let (operands, others): (&[UOp], [Option<&UOp>; 3]) = if transparent {
+        (&[], [None; 3])
+    } else if let Some(Load { place: Index { index, mask, .. }, alt, .. }) = u.as_load() {
+        (&[], [Some(index), mask, alt.filter(|_| mask.is_some())])
+    } else if let Some(Store { place, value, .. }) = u.as_store() {
+        (&[], [Some(place.index), Some(value), None])
+    } else if let Some(acc) = u.as_define_acc() {
+        (&[], [Some(acc.init), None, None])
+    } else if let Some(assign) = u.as_assign() {
+        (&[], [Some(assign.value), None, None])
+    } else {
+        (u.src(), [None; 3])
     };
     operands.iter().chain(others.into_iter().flatten())
 }
