@@ -9,6 +9,13 @@ use std::sync::Barrier;
 
 const THREADS: usize = 8;
 
+/// Checks that no more nodes live than before. There may be fewer: the thread of an earlier test
+/// frees its thread-locals after it gave up its turn.
+fn assert_freed(before: usize) {
+    let live = UOp::live();
+    assert!(live <= before, "{live} nodes, {before} before");
+}
+
 /// A graph of shared parts that is the same for the same seed.
 fn graph(seed: i64, size: i64) -> UOp {
     (0..size).fold(UOp::int(seed), |x, i| (&x * (i + 2)) + (&x % (i + 3)))
@@ -32,7 +39,7 @@ fn equal_structure_is_one_node() {
         assert!(graphs[0].iter().zip(other).all(|(a, b)| a.id() == b.id() && a.key() == b.key()));
     }
     drop(graphs);
-    assert_eq!(UOp::live(), before);
+    assert_freed(before);
 }
 
 #[test]
@@ -54,7 +61,7 @@ fn concurrent_drop_and_creation_of_a_node() {
             });
         }
     });
-    assert_eq!(UOp::live(), before);
+    assert_freed(before);
 }
 
 #[test]
@@ -72,7 +79,7 @@ fn nodes_are_freed_across_threads() {
             assert_eq!(u.op(), Op::Add);
         }
     });
-    assert_eq!(UOp::live(), before);
+    assert_freed(before);
 }
 
 #[test]
@@ -97,7 +104,7 @@ fn dropping_a_chain_of_calls_does_not_recurse() {
         x = Tensor::call(&[&x], |x| Ok(&x[0] + 1.0), move |g, _| Ok(vec![g * &held])).unwrap();
     }
     drop(x);
-    assert_eq!(UOp::live(), before);
+    assert_freed(before);
 }
 
 #[test]
@@ -116,5 +123,5 @@ fn parameters_and_their_graphs_are_freed() {
     let before = UOp::live();
     (0..3).for_each(|_| step());
     picograd::schedule::clear_cache();
-    assert_eq!(UOp::live(), before);
+    assert_freed(before);
 }
