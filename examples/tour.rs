@@ -4,9 +4,10 @@
 //! `DEBUG=2` and `DEBUG=4` add their usual output. `docs/debug.md` explains kernel names and their
 //! colours.
 
-use picograd::exec::ScheduleItem;
-use picograd::opt::Kernel;
-use picograd::{Device, Result, Tensor, device, env, ir};
+use picograd::compiler::opt::Kernel;
+use picograd::compiler::schedule::ScheduleItem;
+use picograd::compiler::{env, ir};
+use picograd::{Device, Result, Tensor, device};
 
 fn main() -> Result<()> {
     let color = env::config()?.color && std::io::IsTerminal::is_terminal(&std::io::stdout());

@@ -232,6 +232,7 @@ pub fn config() -> Result<&'static Config> {
 }
 
 /// The Markdown table of `docs/env.md`.
+#[cfg(feature = "testing")]
 pub fn doc_table() -> String {
     let mut text = String::from("| variable | takes | effect |\n|---|---|---|\n");
     for v in VARIABLES {

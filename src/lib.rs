@@ -1,70 +1,177 @@
-//! A deep-learning compiler: lazy tensors go in, fused native kernels come out and run.
+//! A deep-learning compiler: lazy tensors in, fused native kernels out.
+//!
+//! Methods of [`Tensor`] build a graph. Reading a value schedules the graph into a few kernels,
+//! compiles them for the machine, and runs them.
 //!
 //! ```
 //! use picograd::Tensor;
 //!
 //! let a = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
 //! let b = Tensor::new([[10.0f32, 20.0], [30.0, 40.0]]);
-//! let c = (&a * &b).sum(0); // nothing has been computed yet
+//! let c = (&a * &b).sum(0); // lazy: only a graph
 //! assert_eq!(c.schedule()?.len(), 1); // multiply and sum are one kernel
-//! assert_eq!(c.to_vec::<f32>()?, [100.0, 200.0]); // now it has run
-//!     
+//! assert_eq!(c.to_vec::<f32>()?, [100.0, 200.0]); // compiles and runs it
 //! # Ok::<(), picograd::Error>(())
 //! ```
 //!
-//! What happens to `c`, stage by stage; `cargo run --release --example tour` shows each on the
-//! screen:
+//! | to | use |
+//! |---|---|
+//! | compute | [`Tensor`], [`DType`], and the options of its methods in [`tensor`] |
+//! | differentiate | [`Tensor::backward`], [`Tensor::gradient`], [`no_grad`], [`checkpoint()`] |
+//! | build and train networks | [`nn`]: layers, losses, [`nn::optim`], [`nn::data`], [`seq!`] |
+//! | load and save | [`io`]: safetensors, `.npy`, `.npz` |
+//! | replay a step without overhead | [`Jit`] |
+//! | use one kernel for many sizes | [`Variable`], [`SymInt`] |
+//! | choose a device, read counters and memory | [`Device`], [`device`], [`profile`] |
+//! | train in mixed precision | [`autocast()`], [`nn::optim::GradScaler`] |
+//! | write a kernel by hand | [`Tensor::custom_kernel`], [`tensor::CustomKernel`] |
+//! | study or extend the compiler | [`compiler`] (unstable) |
 //!
-//! 1. [`tensor`]: a method checks its arguments and adds nodes to a lazy graph of [`ir::UOp`]s.
-//! 2. [`exec`]: reading a value asks for a plan of the graph, then runs it.
-//! 3. [`schedule`]: the graph becomes kernels. Ranges are given to every node, and what can share a
-//!    loop nest does.
-//! 4. [`opt`]: a list of [`opt::Opt`]s splits the ranges of a kernel, for vectors and threads.
-//! 5. [`lower`]: a list of named passes turns the kernel into a linear program of simple ops.
-//! 6. [`symbolic`] and [`rewrite`]: rule tables simplify the expressions of every stage.
-//! 7. [`verify`]: after each pass it is checked which ops may stand where, and that no index leaves
-//!    its buffer.
-//! 8. [`render`]: the program becomes source text, such as C.
-//! 9. [`runtime`]: a device compiles the text (or takes it from a cache), holds buffers and runs
-//!    kernels.
+//! A network in four lines, and one training step:
 //!
-//! Mistakes of the user are an [`Error`] that names the operation and what it was given.
-//! `ARCHITECTURE.md` has the map of the code.
+//! ```
+//! use picograd::nn::optim::{AdamW, Optimizer};
+//! use picograd::nn::{Layer, Linear, Module};
+//! use picograd::{Tensor, seq, tensor::Reduction};
+//!
+//! let net = seq![Linear::new(4, 16), Tensor::relu, Linear::new(16, 3)];
+//! let mut optimizer = Optimizer::new(net.parameters(), AdamW::new(1e-2))?;
+//! let (x, classes) = (Tensor::rand([8, 4]), Tensor::new([0, 1, 2, 0, 1, 2, 0, 1]));
+//! let loss = net.forward(&x).cross_entropy(&classes, Reduction::Mean);
+//! loss.backward();
+//! optimizer.step()?;
+//! assert!(loss.item::<f32>()?.is_finite());
+//! # Ok::<(), picograd::Error>(())
+//! ```
+//!
+//! **Errors.** A mistake of the user is an [`Error`] that names the operation and its arguments.
+//! Methods that build graphs panic with its text; each has a `try_` variant that returns it.
+//!
+//! **Features.** `download`: [`Tensor::from_url`] and the downloads of datasets. `webgpu`: the
+//! device `WEBGPU`. Neither is a default.
+//!
+//! **Settings** are environment variables, such as `DEV=CUDA` and `DEBUG=2`; `docs/env.md` lists
+//! them. `ARCHITECTURE.md` has the map of the code.
 
 // The derive of `Module` names the crate, also inside of it.
 extern crate self as picograd;
 
-pub mod autograd;
-pub mod compile;
+pub mod compiler;
 pub mod device;
-pub mod disk_cache;
 pub mod dtype;
-pub mod env;
-pub mod error;
-pub mod exec;
-pub mod heuristic;
 pub mod io;
-pub mod ir;
-pub mod kernel;
-pub mod lower;
-pub mod math;
 pub mod nn;
+pub mod tensor;
+
+// The modules of the compiler are private. The tests of this repository see them as public.
+#[cfg(not(feature = "testing"))]
+mod autograd;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod autograd;
+#[cfg(not(feature = "testing"))]
+mod compile;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod compile;
+#[cfg(not(feature = "testing"))]
+mod disk_cache;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod disk_cache;
+#[cfg(not(feature = "testing"))]
+mod env;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod env;
+#[cfg(not(feature = "testing"))]
+mod error;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod error;
+#[cfg(not(feature = "testing"))]
+mod exec;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod exec;
+#[cfg(not(feature = "testing"))]
+mod heuristic;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod heuristic;
+#[cfg(not(feature = "testing"))]
+mod ir;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod ir;
+#[cfg(not(feature = "testing"))]
+mod kernel;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod kernel;
+#[cfg(not(feature = "testing"))]
+mod lower;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod lower;
+#[cfg(not(feature = "testing"))]
+mod math;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod math;
+#[cfg(not(feature = "testing"))]
+mod opt;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod opt;
+#[cfg(not(feature = "testing"))]
+mod pass;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod pass;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod reference;
+#[cfg(not(feature = "testing"))]
+mod render;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod render;
+#[cfg(not(feature = "testing"))]
+mod rewrite;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod rewrite;
+#[cfg(not(feature = "testing"))]
+mod schedule;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod schedule;
+#[cfg(not(feature = "testing"))]
+mod shape;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod shape;
+#[cfg(not(feature = "testing"))]
+mod symbolic;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod symbolic;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod tables;
+#[cfg(not(feature = "testing"))]
+mod target;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod target;
-pub mod tensor;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(not(feature = "testing"))]
+mod verify;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod verify;
 
 pub use device::{Device, profile};
@@ -78,7 +185,7 @@ pub use tensor::{Jit, Tensor, autocast, checkpoint, no_autocast, no_grad};
 #[doc = include_str!("../docs/quickstart.md")]
 pub struct Quickstart;
 
-/// The example of the page on optimisations, run as a test.
+/// The example of the page on Opts, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/opts.md")]
 pub struct Opts;
@@ -88,7 +195,7 @@ pub struct Opts;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The examples of the page on sizes that are variables, run as tests.
+/// The examples of the page on symbolic dimensions, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/symbolic.md")]
 pub struct Symbolic;
@@ -98,7 +205,7 @@ pub struct Symbolic;
 #[doc = include_str!("../docs/sharding.md")]
 pub struct Sharding;
 
-/// The example of the page on captured functions, run as a test.
+/// The example of the page on the JIT, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/jit.md")]
 pub struct CapturedFunctions;
@@ -108,7 +215,7 @@ pub struct CapturedFunctions;
 #[doc = include_str!("../docs/loops.md")]
 pub struct Loops;
 
-/// The example of the page on what can be seen, run as a test.
+/// The example of the page on debugging, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/debug.md")]
 pub struct Seeing;
@@ -118,7 +225,7 @@ pub struct Seeing;
 #[doc = include_str!("../docs/safety.md")]
 pub struct Safety;
 
-/// The examples of the page on kernels of the user's, run as tests.
+/// The examples of the page on custom kernels, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]
 pub struct CustomKernels;

@@ -5,7 +5,7 @@
 use super::product::product;
 use super::{indexed, scan, spread};
 use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp};
-use crate::rules;
+use crate::rewrite::rules;
 use crate::shape::Movement;
 
 rules! {

@@ -8,7 +8,7 @@ mod programs;
 #[cfg(feature = "testing")]
 pub(crate) use build::compile_programs;
 pub use pipeline::lowered;
-pub use programs::{
-    Choice, Compiled, clear_programs, compiled, compiled_programs, programs, with_choice,
-};
+pub use programs::{Choice, Compiled, compiled, with_choice};
+#[cfg(feature = "testing")]
+pub use programs::{clear_programs, compiled_programs, programs};
 pub(crate) use programs::{compile_together, compiled_with, planned};

@@ -50,6 +50,7 @@ pub fn check_print_after(config: &Config) -> Result<()> {
 }
 
 /// Returns the Markdown table of passes in `docs/add-a-pass.md`.
+#[cfg(feature = "testing")]
 pub fn doc_table() -> String {
     let mut text = String::from("| pass | produces | what it does |\n|---|---|---|\n");
     for p in passes() {

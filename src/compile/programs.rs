@@ -88,16 +88,19 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
 }
 
 /// The number of cached programs.
+#[cfg(feature = "testing")]
 pub fn programs() -> usize {
     lock().len()
 }
 
 /// The programs in the cache, in no particular order.
+#[cfg(feature = "testing")]
 pub fn compiled_programs() -> Vec<Arc<Compiled>> {
     lock().values().cloned().collect()
 }
 
 /// Forgets compiled programs; those in use stay alive.
+#[cfg(feature = "testing")]
 pub fn clear_programs() {
     lock().clear();
 }

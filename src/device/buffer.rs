@@ -188,7 +188,7 @@ impl Buffer {
         !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
 
-    /// The bytes of a file, which stay there: see [`disk`].
+    /// The bytes of a file, which stay there: see `disk`.
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
         let file = DiskFile::open(path)?;
         let device = disk::device();

@@ -49,6 +49,7 @@ pub(crate) struct DeviceKind {
     pub memory: MemorySpace,
     /// True if compilation takes so long that tests run a part of their cases: PoCL takes 0.1 s per
     /// kernel, lavapipe 0.02 s.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
     pub compiles_slowly: bool,
     check_arch: CheckArch,
 }
@@ -170,6 +171,7 @@ pub(crate) fn language(name: &DeviceName) -> DeviceName {
 }
 
 /// True if the device compiles so slowly that tests run a part of their cases on it.
+#[cfg(feature = "testing")]
 pub fn compiles_slowly(name: &str) -> bool {
     kind_of(name).is_some_and(|k| k.compiles_slowly)
 }

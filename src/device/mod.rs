@@ -9,27 +9,57 @@ compile_error!(
 
 mod allocator;
 pub(crate) mod backend;
-pub mod buffer;
 mod cl;
 mod counters;
-pub mod cuda;
-pub mod disk;
 pub(crate) mod files;
-pub mod host;
-pub mod interp;
 pub(crate) mod kind;
 mod library;
 pub(crate) mod limits;
-pub mod memory;
 #[cfg(target_os = "macos")]
 mod metal;
 pub(crate) mod module;
 mod null;
 pub mod profile;
-pub mod registry;
 pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
+
+// Public for the tests of this repository only.
+#[cfg(not(feature = "testing"))]
+pub(crate) mod buffer;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod buffer;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod cuda;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod cuda;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod disk;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod disk;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod host;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod host;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod interp;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod interp;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod memory;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod memory;
+#[cfg(not(feature = "testing"))]
+pub(crate) mod registry;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod registry;
 
 pub(crate) use backend::{Addresses, Call, Graph, Purpose};
 pub use backend::{Executable, HostFunction};
@@ -37,7 +67,8 @@ pub(crate) use buffer::Memory;
 pub use buffer::{Buffer, MemoryRef};
 pub use counters::{Counters, counters, reset_counters};
 pub(crate) use counters::{count, count_all, count_plan};
-pub use registry::Device;
+pub use memory::clear_cache;
+pub use registry::{Device, canonical};
 pub use usage::DeviceMemory;
 
 #[cfg(test)]

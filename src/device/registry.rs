@@ -11,7 +11,7 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-pub use super::kind::{canonical, compiles_slowly};
+pub use super::kind::canonical;
 pub(crate) use super::kind::{is_null, language, sees_host};
 
 /// An opened device.

@@ -124,7 +124,7 @@ impl ScheduleItem {
     /// error.
     ///
     /// ```
-    /// use picograd::{Tensor, opt};
+    /// use picograd::{Tensor, compiler::opt};
     /// let x = Tensor::ones([64, 64]).contiguous().realize()?.to("interp").realize()?;
     /// let item = (&x + 1.0).schedule()?.remove(0);
     /// let pinned = item.compile_with(&opt::parse("UPCAST:0:4")?)?;

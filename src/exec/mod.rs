@@ -28,5 +28,6 @@ pub(crate) use capture::Capture;
 pub use item::{BufferArg, ExecItem, ScheduleItem};
 pub(crate) use launch::copy_buffer;
 pub(crate) use replay::{ReplayPlan, Slot};
+#[cfg(feature = "testing")]
 pub use schedule::{Scheduled, schedule_unchecked};
 pub(crate) use schedule::{realize, schedule};

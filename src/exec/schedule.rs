@@ -45,6 +45,7 @@ pub struct Scheduled {
 /// # Safety
 /// As for [`Tensor::from_uop_unchecked`](crate::Tensor::from_uop_unchecked), for each node. The
 /// content of the storages that requests name for reuse is dead.
+#[cfg(feature = "testing")]
 pub unsafe fn schedule_unchecked(requests: &[Request]) -> Result<Scheduled> {
     schedule(requests)
 }

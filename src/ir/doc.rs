@@ -4,6 +4,7 @@ use super::Op;
 
 /// Every op with its operands, payload, groups and meaning, as a Markdown table. A test holds
 /// `docs/ir.md` to it.
+#[cfg(feature = "testing")]
 pub fn doc_table() -> String {
     let mut out =
         String::from("| op | operands | payload | groups | meaning |\n|---|---|---|---|---|\n");

@@ -2,8 +2,11 @@
 //! The graph evaluator, the interpreter and constant folding all call it, so they agree by
 //! construction; the other devices are tested against them.
 
-use super::{Arg, Fold, Op, UOp};
+#[cfg(feature = "testing")]
+use super::Arg;
+use super::{Fold, Op, UOp};
 use crate::dtype::{Const, DType, Scalar};
+#[cfg(feature = "testing")]
 use rustc_hash::FxHashMap;
 
 unsafe extern "C" {
@@ -38,6 +41,7 @@ pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
 }
 
 /// `fold` of two values of a dtype.
+#[cfg(feature = "testing")]
 pub fn fold(fold: Fold, dtype: DType, a: Const, b: Const) -> Const {
     alu(fold.op(), dtype, dtype, &[a, b])
 }
@@ -241,6 +245,7 @@ fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
 
 /// The value of an expression without memory, given values for its leaves (ranges, variables,
 /// specials). Scalars only.
+#[cfg(feature = "testing")]
 pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
     let mut values: FxHashMap<u64, Const> = FxHashMap::default();
     for n in u.toposort() {

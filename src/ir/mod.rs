@@ -28,6 +28,7 @@ pub use arg::{
 };
 pub use custom::{Custom, Source};
 pub use derive::{Bounds, dtype_bounds};
+#[cfg(feature = "testing")]
 pub use doc::doc_table;
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
@@ -42,7 +43,7 @@ pub use range_set::RangeSet;
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
 pub(crate) use uop::{fit_along, fit_cat};
+#[cfg(feature = "testing")]
+pub use walk::visits;
 pub(crate) use walk::{map_symints, next_range, visit, walk, walk_along};
-pub use walk::{
-    rebuild_all, substitute_all, toposort, toposort_until, unmarked, users, visits, walk_values,
-};
+pub use walk::{rebuild_all, substitute_all, toposort, toposort_until, unmarked, walk_values};

@@ -123,8 +123,8 @@ macro_rules! ops {
         ///
         /// ```
         /// use picograd::dtype::DType;
-        /// use picograd::ir::typed::{Index, Load};
-        /// use picograd::ir::UOp;
+        /// use picograd::compiler::ir::typed::{Index, Load};
+        /// use picograd::compiler::ir::UOp;
         ///
         /// let input = UOp::define_global(0, 16, DType::F32);
         /// let load = input.at(3).load();

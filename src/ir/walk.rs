@@ -11,6 +11,7 @@ thread_local! {
 
 /// Nodes that walks, rewrites and the scheduler have visited on this thread: what a graph costs, as
 /// a number that does not depend on the machine.
+#[cfg(feature = "testing")]
 pub fn visits() -> u64 {
     VISITS.get()
 }
@@ -78,20 +79,6 @@ pub(crate) fn walk_along<'a>(
     visit(visits);
 }
 
-/// The users of each node under the roots, in topological order of the users.
-pub fn users(order: &[UOp]) -> FxHashMap<UOp, Vec<UOp>> {
-    let mut map: FxHashMap<UOp, Vec<UOp>> = FxHashMap::default();
-    for u in order {
-        for s in u.src() {
-            let v = map.entry(s.clone()).or_default();
-            if v.last() != Some(u) {
-                v.push(u.clone());
-            }
-        }
-    }
-    map
-}
-
 /// A number that no range among these nodes has.
 pub(crate) fn next_range(nodes: &[UOp]) -> u32 {
     nodes.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0)
@@ -112,10 +99,10 @@ impl UOp {
         u
     }
 
-    /// Rebuilds the graph bottom-up: [`rebuild_all`] of one root.
+    /// Rebuilds the graph bottom-up: `rebuild_all` of one root.
     ///
     /// ```
-    /// use picograd::ir::{Op, UOp};
+    /// use picograd::compiler::ir::{Op, UOp};
     ///
     /// // The graph with every literal doubled.
     /// let graph = UOp::int(3) + UOp::int(4);

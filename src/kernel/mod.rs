@@ -12,8 +12,10 @@ mod ranges;
 mod tile;
 
 pub use access::{Access, accesses, has_unit_stride_load, step, stride};
-pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_shared, sizes};
+#[cfg(feature = "testing")]
+pub use axes::color;
+pub use axes::{axes, colored_name, extent, is_symbolic, name, next_shared, sizes};
 pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
 pub use mask::masked_term;
 pub use ranges::{pad_range, replace_range};
-pub use tile::{Tile, TileAxis, staged_at, tile_of, tiles};
+pub use tile::{Tile, TileAxis, tile_of, tiles};

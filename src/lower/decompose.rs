@@ -7,7 +7,7 @@ use super::transcendental::{integer_power, write_out};
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Group, Op, Src, UOp};
 use crate::rewrite::Rules;
-use crate::rules;
+use crate::rewrite::rules;
 use crate::target::Target;
 use std::sync::LazyLock;
 

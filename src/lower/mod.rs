@@ -24,6 +24,7 @@ mod unroll;
 mod vectorize;
 mod write_fragments;
 
+#[cfg(feature = "testing")]
 pub use decompose::DECOMPOSE;
 pub use launch_dims::Launch;
 pub use load_symbols::{Variables, names};

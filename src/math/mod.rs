@@ -31,6 +31,7 @@ mod exp;
 mod hyperbolic;
 mod log;
 mod pow;
+#[cfg(feature = "testing")]
 mod scalar;
 mod trig;
 
@@ -39,6 +40,7 @@ pub use exp::{exp, exp2};
 pub use hyperbolic::{sigmoid, tanh};
 pub use log::{log, log2};
 pub use pow::{pow, rsqrt};
+#[cfg(feature = "testing")]
 pub use scalar::Scalar;
 pub use trig::{cos, sin, tan};
 

@@ -154,7 +154,7 @@ pub fn show(opts: &[Opt]) -> String {
 /// Parses a list, as [`show`] prints it.
 ///
 /// ```
-/// use picograd::opt;
+/// use picograd::compiler::opt;
 /// let opts = opt::parse("UPCAST:0:4  THREAD:0:2 REUSE")?;
 /// assert_eq!(opt::show(&opts), "UPCAST:0:4 THREAD:0:2 REUSE");
 /// assert!(

@@ -36,7 +36,9 @@ use rustc_hash::FxHashSet;
 
 pub use cstyle::{Clang, Cuda, Metal, OpenCl};
 pub use llvm::Llvm;
-pub use wgsl::{Fma, Wgsl};
+#[cfg(feature = "webgpu")]
+pub(crate) use wgsl::Fma;
+pub use wgsl::Wgsl;
 
 /// The source text of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

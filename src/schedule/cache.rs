@@ -42,11 +42,13 @@ pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, b
 }
 
 /// Number of cached plans.
+#[cfg(feature = "testing")]
 pub fn cache_len() -> usize {
     lock().len()
 }
 
 /// Clears the schedule cache.
+#[cfg(feature = "testing")]
 pub fn clear_cache() {
     lock().clear();
 }

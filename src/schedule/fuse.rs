@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::ir::typed::Store;
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
 use crate::rewrite::Rules;
-use crate::rules;
+use crate::rewrite::rules;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

@@ -26,14 +26,20 @@ mod scatter;
 mod shard;
 mod variables;
 
+#[cfg(feature = "testing")]
 pub use cache::{cache_len, clear_cache};
 pub use command::{Command, SlotRef};
+#[cfg(feature = "testing")]
 pub use fuse::MERGE_RANGES;
 pub use limits::KernelLimits;
 pub use loops::Repeat;
 pub use memory::PlannedMemory;
-pub use passes::{passes, plan, text_after};
+#[cfg(feature = "testing")]
+pub use passes::text_after;
+pub use passes::{passes, plan};
+#[cfg(feature = "testing")]
 pub use prepare::PREPARE;
+#[cfg(feature = "testing")]
 pub use reduce_simplify::SIMPLIFY_REDUCES;
 pub use shard::{Layout, even, layout};
 pub use variables::Values;
@@ -97,6 +103,7 @@ pub struct Plan {
     /// Memory of the intermediates.
     pub memory: PlannedMemory,
     /// Time of each pass that ran.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
     pub times: PassTimes,
 }
 

@@ -153,6 +153,7 @@ pub fn plan(
 
 /// Runs the passes up to the named one on an abstracted graph, and returns the state after it as
 /// text; `None` if there is no such pass. Tests and documents show passes by it.
+#[cfg(feature = "testing")]
 pub fn text_after(
     pass: &str,
     outputs: &[UOp],

@@ -9,7 +9,7 @@ use super::{indexed, scan};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, toposort};
 use crate::rewrite::Rules;
-use crate::rules;
+use crate::rewrite::rules;
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -9,7 +9,7 @@
 use crate::ir::typed::{Index, Load};
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
-use crate::rules;
+use crate::rewrite::rules;
 use crate::symbolic::{clauses, simplify};
 use rustc_hash::FxHashMap;
 use std::sync::LazyLock;

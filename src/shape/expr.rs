@@ -243,11 +243,11 @@ impl ShapeTracker {
     /// is none the flat index may be out of range.
     ///
     /// ```
-    /// use picograd::shape::{Movement, ShapeTracker};
+    /// use picograd::compiler::shape::{Movement, ShapeTracker};
     /// let st = ShapeTracker::new(&[2, 3]).apply(&Movement::pad([(0, 0), (1, 0)]))?;
     /// assert_eq!(st.expr(&[1i64, 2]), (4, 1));
     /// assert_eq!(st.expr(&[1i64, 0]).1, 0);
-    /// # Ok::<(), picograd::error::Error>(())
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     ///
     /// # Panics

@@ -18,7 +18,7 @@
 //! and contiguous stride does.
 //!
 //! ```
-//! use picograd::shape::{Movement, ShapeTracker};
+//! use picograd::compiler::shape::{Movement, ShapeTracker};
 //!
 //! let base = ShapeTracker::new(&[4, 6]);
 //! let row = base.apply(&Movement::shrink([(1, 3), (0, 6)]))?;
@@ -28,7 +28,7 @@
 //! let split = base.apply(&Movement::permute([1, 0]))?.apply(&Movement::reshape([2, 3, 4]))?;
 //! assert_eq!(split.real_strides().unwrap().as_slice(), [3, 1, 6]);
 //! assert_eq!(split.index_of(&[1, 2, 3]), Some(23));
-//! # Ok::<(), picograd::error::Error>(())
+//! # Ok::<(), picograd::Error>(())
 //! ```
 
 mod compose;

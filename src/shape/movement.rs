@@ -69,11 +69,11 @@ impl Movement {
     /// The shape after the op, or why the op does not apply to `shape`.
     ///
     /// ```
-    /// use picograd::shape::Movement;
+    /// use picograd::compiler::shape::Movement;
     /// assert_eq!(Movement::pad([(1, 2), (0, 0)]).apply_shape(&[3, 4])?.as_slice(), [6, 4]);
     /// let wrong = Movement::reshape([5]).apply_shape(&[2, 3]).unwrap_err();
     /// assert_eq!(wrong.to_string(), "reshape: [2, 3] has 6 elements and [5] has 5");
-    /// # Ok::<(), picograd::error::Error>(())
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn apply_shape(&self, shape: &[usize]) -> Result<Dims> {
         let op = self.name();

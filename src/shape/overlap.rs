@@ -190,13 +190,13 @@ impl ShapeTracker {
     /// elements; otherwise it means "perhaps".
     ///
     /// ```
-    /// use picograd::shape::{Movement, ShapeTracker};
+    /// use picograd::compiler::shape::{Movement, ShapeTracker};
     /// let base = ShapeTracker::new(&[4, 4]);
     /// let left = base.apply(&Movement::shrink([(0, 4), (0, 2)]))?;
     /// let right = base.apply(&Movement::shrink([(0, 4), (2, 4)]))?;
     /// assert!(!left.overlaps(&right));
     /// assert!(left.overlaps(&base.apply(&Movement::permute([1, 0]))?));
-    /// # Ok::<(), picograd::error::Error>(())
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn overlaps(&self, other: &ShapeTracker) -> bool {
         let (Some(mine), Some(theirs)) = (self.extent(), other.extent()) else {

@@ -14,12 +14,12 @@ use std::ops::Range;
 /// The position in its base of each element of a moved tensor.
 ///
 /// ```
-/// use picograd::shape::{Movement, ShapeTracker};
+/// use picograd::compiler::shape::{Movement, ShapeTracker};
 /// let st = ShapeTracker::new(&[3]).apply(&Movement::pad([(1, 1)]))?;
 /// assert_eq!(st.index_of(&[0]), None);
 /// assert_eq!(st.index_of(&[1]), Some(0));
 /// assert_eq!(st.to_string(), "base 3: [5] strides [1] offset -1 mask [1..4]");
-/// # Ok::<(), picograd::error::Error>(())
+/// # Ok::<(), picograd::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShapeTracker {

@@ -44,7 +44,7 @@ impl View {
     /// The view of a whole array in row-major order.
     ///
     /// # Panics
-    /// Where the sizes are beyond what an index can hold; [`checked_numel`] asks first.
+    /// Where the sizes are beyond what an index can hold; `checked_numel` asks first.
     pub fn contiguous(shape: &[usize]) -> View {
         checked_numel("view", shape).unwrap_or_else(|e| panic!("{e}"));
         View { shape: Dims::from_slice(shape), strides: row_major(shape), offset: 0, mask: None }
@@ -159,11 +159,11 @@ impl View {
     /// `isize`.
     ///
     /// ```
-    /// use picograd::shape::{Movement, View};
+    /// use picograd::compiler::shape::{Movement, View};
     /// let view = View::contiguous(&[2, 3]).apply(&Movement::permute([1, 0]))?.unwrap();
     /// assert_eq!(view.strides(), [1, 3]);
     /// assert_eq!(view.apply(&Movement::reshape([6]))?, None);
-    /// # Ok::<(), picograd::error::Error>(())
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn apply(&self, movement: &Movement) -> Result<Option<View>> {
         let shape = movement.apply_shape(&self.shape)?;

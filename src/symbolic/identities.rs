@@ -3,7 +3,7 @@
 
 use crate::dtype::{Const, DType};
 use crate::ir::{Op, UOp, eval};
-use crate::rules;
+use crate::rewrite::rules;
 
 rules! {
     /// Exact rules on all elementwise nodes.

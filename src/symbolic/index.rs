@@ -6,7 +6,7 @@
 use super::linear::{Linear, gcd, rank};
 use crate::dtype::DType;
 use crate::ir::{Op, UOp};
-use crate::rules;
+use crate::rewrite::rules;
 
 rules! {
     /// Exact rules on expressions of index dtype.

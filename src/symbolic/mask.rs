@@ -4,7 +4,7 @@
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
-use crate::rules;
+use crate::rewrite::rules;
 use crate::symbolic::Linear;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

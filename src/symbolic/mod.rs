@@ -5,9 +5,9 @@ mod index;
 mod linear;
 mod mask;
 
-pub use identities::{IDENTITIES, lossless};
+pub use identities::IDENTITIES;
 pub use index::INDEX;
-pub use linear::{Linear, gcd, rank};
+pub use linear::Linear;
 pub use mask::{MASKS, as_bound, clauses, simplify_mask, simplify_under};
 
 use crate::ir::UOp;
@@ -22,6 +22,7 @@ pub fn tables() -> [&'static [Rule<()>]; 3] {
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));
 
 /// All exact rules.
+#[cfg(feature = "testing")]
 pub fn rules() -> &'static Rules<()> {
     &RULES
 }

@@ -44,7 +44,7 @@ impl<'a> CustomKernel<'a> {
     ///
     /// ```
     /// use picograd::{DType, Tensor};
-    /// use picograd::ir::{AxisKind, Fold, UOp};
+    /// use picograd::compiler::ir::{AxisKind, Fold, UOp};
     /// use picograd::tensor::CustomKernel;
     /// // The sum of each row.
     /// let rows = CustomKernel::new(|outputs, inputs| {
@@ -126,7 +126,7 @@ impl<'a> CustomKernel<'a> {
     ///
     /// ```
     /// use picograd::{DType, Tensor};
-    /// use picograd::ir::{AxisKind, UOp};
+    /// use picograd::compiler::ir::{AxisKind, UOp};
     /// use picograd::tensor::CustomKernel;
     /// let square = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(2, 0, AxisKind::Global);
@@ -157,7 +157,7 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::{DType, Tensor};
-    /// use picograd::ir::{AxisKind, UOp};
+    /// use picograd::compiler::ir::{AxisKind, UOp};
     /// use picograd::tensor::CustomKernel;
     /// let past_the_end = CustomKernel::new(|outputs, inputs| {
     ///     let i = UOp::range(4, 0, AxisKind::Global);

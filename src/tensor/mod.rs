@@ -182,7 +182,7 @@ impl Tensor {
     /// is 0 or 1.
     ///
     /// ```
-    /// use picograd::{DType, Tensor, ir::UOp};
+    /// use picograd::{DType, Tensor, compiler::ir::UOp};
     /// let device = Tensor::zeros([1]).device().clone();
     /// // SAFETY: the graph is one literal.
     /// let two = unsafe { Tensor::from_uop_unchecked(UOp::constant(2i64, DType::I32), device) };
@@ -212,7 +212,7 @@ impl Tensor {
     /// Node that computes the tensor, detached inside [`no_grad`].
     ///
     /// ```
-    /// use picograd::{Tensor, ir::Op};
+    /// use picograd::{Tensor, compiler::ir::Op};
     /// assert_eq!((Tensor::new([1, 2]) + 1).uop().op(), Op::Add);
     /// ```
     pub fn uop(&self) -> UOp {

@@ -29,6 +29,7 @@ const MODULES: &[&[&str]] = &[
     &["tensor"],
     &["io"],
     &["nn"],
+    &["compiler"],
     &["bin"],
 ];
 

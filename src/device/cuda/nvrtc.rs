@@ -3,12 +3,10 @@
 //! It needs no GPU.
 
 use crate::device::library::{Library, functions};
-use crate::device::module::{entry_name, first_lines, rejected};
+use crate::device::module::{first_lines, rejected};
 use crate::disk_cache::{self, CacheKey};
 use crate::env;
 use crate::error::{Error, Result};
-use crate::lower::Program as Lowered;
-use crate::render::{self, Cuda, Renderer};
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -165,7 +163,10 @@ impl Nvrtc {
     }
 
     /// Compiles programs together, and drops the code: for tests without a GPU.
-    pub fn check(&self, programs: &[&Lowered], arch: &str) -> Result<()> {
+    #[cfg(feature = "testing")]
+    pub fn check(&self, programs: &[&crate::lower::Program], arch: &str) -> Result<()> {
+        use crate::device::module::entry_name;
+        use crate::render::{self, Cuda, Renderer};
         let renderer = Cuda::new(arch);
         let rendered = programs
             .iter()

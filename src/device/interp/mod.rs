@@ -33,6 +33,7 @@ pub struct Memory<'a>(&'a [Cell<u8>]);
 
 impl<'a> Memory<'a> {
     /// These bytes.
+    #[cfg(feature = "testing")]
     pub fn new(bytes: &'a mut [u8]) -> Memory<'a> {
         Memory(Cell::from_mut(bytes).as_slice_of_cells())
     }
@@ -54,6 +55,7 @@ impl<'a> Memory<'a> {
         self.0.len()
     }
     /// True if it has no bytes.
+    #[cfg(feature = "testing")]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -194,6 +196,7 @@ impl Interp {
     }
 
     /// Runs on buffers in slot order. The launch must be that of [`launch`](Interp::launch).
+    #[cfg(feature = "testing")]
     pub fn run(
         &self,
         bufs: &[Memory<'_>],

@@ -82,6 +82,7 @@ impl HostBuffer {
     }
 
     /// A buffer of zeros.
+    #[cfg(feature = "testing")]
     pub fn zeroed(len: usize) -> Result<HostBuffer> {
         global().allocate(len, true)
     }
@@ -113,6 +114,7 @@ impl HostBuffer {
     }
 
     /// True if it has no bytes.
+    #[cfg(feature = "testing")]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -160,24 +162,22 @@ pub fn limit() -> usize {
 }
 
 /// Bytes of the buffers in use, as requested.
+#[cfg(feature = "testing")]
 pub fn live_bytes() -> usize {
     global().state().live
 }
 
 /// The most that [`live_bytes`] has been since the start or the last [`reset_peak`].
+#[cfg(feature = "testing")]
 pub fn peak_bytes() -> usize {
     global().state().peak
 }
 
 /// Resets [`peak_bytes`] to the current use.
+#[cfg(feature = "testing")]
 pub fn reset_peak() {
     let mut state = global().state();
     state.peak = state.live;
-}
-
-/// Bytes of free blocks.
-pub fn cached_bytes() -> usize {
-    global().state().cached
 }
 
 /// True if each buffer is placed against an inaccessible page.

@@ -1,6 +1,6 @@
 //! The profiler of `PROFILE`: records spans of the host, kernels and copies of devices, and the
 //! memory of their buffers. It writes a trace for Perfetto and Chrome when the process ends or
-//! [`write`] is called.
+//! [`write()`] is called.
 //!
 //! | file | contents |
 //! |---|---|

@@ -407,7 +407,7 @@ impl Tensor {
     }
 
     /// Bytes of a file, as `u8` on the device `DISK`. They take no memory until they are copied to
-    /// another device. [`device::disk`](crate::device::disk) describes files that change meanwhile.
+    /// another device. `device::disk` describes files that change meanwhile.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -178,7 +178,7 @@ impl Tensor {
         /// remaining operands. They broadcast and promote as for the operators.
         ///
         /// ```
-        /// use picograd::{Tensor, ir::Op};
+        /// use picograd::{Tensor, compiler::ir::Op};
         /// let x = Tensor::new([4.0f32, 9.0]);
         /// assert_eq!(x.alu(Op::Sqrt, &[]).to_vec::<f32>()?, [2.0, 3.0]);
         /// assert_eq!(x.alu(Op::Max, &[&Tensor::new(5)]).to_vec::<f32>()?, [5.0, 9.0]);

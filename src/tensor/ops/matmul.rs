@@ -88,7 +88,7 @@ impl Tensor {
             Ok(product)
         }
 
-        /// Alias of [`matmul`](Self::matmul). Under [`autocast`](crate::autocast) the product of
+        /// Alias of [`matmul`](Self::matmul). Under [`autocast()`](crate::autocast()) the product of
         /// two vectors keeps their dtypes, as in PyTorch.
         ///
         /// ```

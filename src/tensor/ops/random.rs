@@ -23,7 +23,7 @@ static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 /// One threefry2x32 block of 20 rounds on `u32` nodes: two words of counter under two words of key.
 ///
 /// ```
-/// use picograd::{DType, ir::UOp, tensor::threefry2x32};
+/// use picograd::{DType, compiler::ir::UOp, tensor::threefry2x32};
 /// let zero = UOp::constant(0i64, DType::U32);
 /// let [first, second] = threefry2x32([&zero, &zero], [&zero, &zero]);
 /// assert_eq!((first.dtype(), second.dtype()), (DType::U32, DType::U32));

@@ -75,6 +75,7 @@ impl CCompiler {
     }
 
     /// The same, with an environment and a search path of the caller's, and looked for every time.
+    #[cfg(feature = "testing")]
     pub fn find_with(env: &dyn Fn(&str) -> Option<String>, path: &str) -> Result<CCompiler> {
         CCompiler::search(env, path, None)
     }

@@ -236,6 +236,7 @@ impl Llvm {
     /// # Safety
     /// LLVM works in this process, and its verifier does not find everything that makes it fail:
     /// the text is one that a renderer wrote, or one that LLVM is known to compile.
+    #[cfg(feature = "testing")]
     pub unsafe fn compile(&'static self, ir: &str, name: &str) -> Result<Vec<u8>> {
         self.compile_text(ir, name, true)
     }

@@ -1,0 +1,117 @@
+//! The compiler, for those who study or extend it. **Unstable:** anything here may change in any
+//! release; the rest of the crate follows semantic versioning.
+//!
+//! A tensor graph becomes a kernel in stages. Each submodule has the types of one stage:
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`ir`] | [`UOp`](ir::UOp), the node of graphs, kernels and programs; text form |
+//! | [`rewrite`] | tables of rewrite rules, and the engine that applies them |
+//! | [`symbolic`] | exact simplification of expressions |
+//! | [`shape`] | movement ops, views, index expressions |
+//! | [`schedule`] | the kernels and copies of a tensor graph, with their buffers |
+//! | [`opt`] | loop transformations as data |
+//! | [`lower`] | kernels to linear programs; the list of passes |
+//! | [`target`] | what a backend can do, as data |
+//! | [`verify`] | the verifiers that run after each pass |
+//! | [`render`] | linear programs to source text |
+//! | [`build`] | compiled kernels, and the beam search |
+//! | [`mod@env`] | the environment variables and their values |
+//! | [`disk_cache`] | compiled programs and tuned Opts of earlier processes |
+//!
+//! A kernel built by hand, and its text in CUDA C:
+//!
+//! ```
+//! use picograd::DType;
+//! use picograd::compiler::ir::{self, AxisKind, UOp};
+//! use picograd::compiler::{lower::lower, render::{Cuda, Renderer}, target::Target};
+//!
+//! let (output, input) = (UOp::global(0, 8, DType::F32), UOp::global(1, 8, DType::F32));
+//! let i = UOp::range(8, 0, AxisKind::Global);
+//! let doubled = input.index(&i).load() * 2.0;
+//! let kernel = UOp::sink([output.index(&i).store(&doubled, [i.clone()])]);
+//! println!("{}", ir::print(&kernel));
+//!
+//! let program = lower(&kernel, &Target::cuda(), &mut |_, _| ());
+//! let text = Cuda::new(Target::cuda()).render(&program)?;
+//! assert!(text.body.contains("__global__"));
+//! # Ok::<(), picograd::Error>(())
+//! ```
+//!
+//! The kernels of a tensor: [`Tensor::schedule`](crate::Tensor::schedule).
+
+/// The IR: nodes, ops, payloads, and their text form.
+pub mod ir {
+    pub use crate::ir::{
+        Access, Arg, AxisKind, Bounds, Combine, Coordinate, Custom, DeviceName, Fold, Fragment,
+        Gradient, GradientFn, Group, Like, LoadHint, Loop, Moved, Op, OpSet, RangeSet, Rounding,
+        Slice, Source, SpecialKind, Src, Storage, StorageRef, TensorCore, ToSrc, UOp, parse,
+        parse_program, print, print_part, print_program, typed,
+    };
+}
+
+/// Rewrite rules and the engine that applies them.
+pub mod rewrite {
+    pub use crate::rewrite::{IntoRewrite, Rule, RuleInfo, Rules, Step, traced};
+}
+
+/// Exact simplification: rules that change no bit of a result.
+pub mod symbolic {
+    pub use crate::symbolic::{simplify, tables};
+}
+
+/// Shapes: movement ops, views, and index expressions.
+pub mod shape {
+    pub use crate::shape::{IndexExpr, Movement, ShapeTracker, View};
+}
+
+/// What realizes a tensor: kernels and copies in order, with their buffers.
+pub mod schedule {
+    pub use crate::exec::{BufferArg, ExecItem, Proof, ScheduleItem};
+    pub use crate::schedule::{PlannedMemory, Role, Values};
+}
+
+/// Loop transformations as data, and kernels that they are applied to.
+pub mod opt {
+    pub use crate::opt::{Kernel, Operands, Opt, OptOp, parse, show};
+}
+
+/// Lowering from kernels to linear programs, and passes as data.
+pub mod lower {
+    pub use crate::lower::{Estimate, Launch, Lowering, PASSES, Program, Variables, lower};
+    pub use crate::pass::{Observer, Pass, PassInfo, Stage, State};
+}
+
+/// What a backend can do, as data.
+pub mod target {
+    pub use crate::target::{CpuTuning, GpuTuning, Machine, SearchTuning, Target, Tuning};
+}
+
+/// The verifiers of each stage.
+pub mod verify {
+    pub use crate::verify::{kernel, linear, program, tensor};
+}
+
+/// Renderers: linear programs to source text.
+pub mod render {
+    pub use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Rendered, Renderer, Wgsl};
+}
+
+/// Compiled kernels, and the search for the fastest Opts.
+pub mod build {
+    pub use crate::compile::beam::{Beam, Tuned};
+    pub use crate::compile::{Choice, Compiled, compiled, lowered, with_choice};
+}
+
+/// The environment variables.
+pub mod env {
+    pub use crate::env::{Config, VARIABLES, Variable, config};
+}
+
+/// The disk cache, as the `pico` command shows it.
+pub mod disk_cache {
+    pub use crate::disk_cache::{
+        CacheEntry, CacheKey, CachedProgram, DiskCache, DiskCacheContents, DiskCacheStats,
+        EntryKind, global,
+    };
+}
