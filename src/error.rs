@@ -4,10 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The result of whatever a user, a file, a driver or the environment can make fail.
+/// `Result` with [`Error`](enum@Error).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong through no fault of picograd.
+/// A mistake of the user, or a failure of a file, a driver or the environment.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

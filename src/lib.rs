@@ -174,10 +174,13 @@ mod verify;
 #[doc(hidden)]
 pub mod verify;
 
+#[doc(inline)]
 pub use device::{Device, profile};
+#[doc(inline)]
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use shape::{SymInt, Variable};
+#[doc(inline)]
 pub use tensor::{Jit, Tensor, autocast, checkpoint, no_autocast, no_grad};
 
 /// The examples of the quickstart, run as tests.

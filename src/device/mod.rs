@@ -1,5 +1,5 @@
-//! Devices: the registry of backends, buffers and allocators, and their host services: compilers,
-//! object loader, thread pool.
+//! Devices: their registry, counters and memory, and [profiles](profile). Internally also buffers,
+//! allocators, a directory per backend, and host services: compilers, object loader, thread pool.
 
 #[cfg(not(unix))]
 compile_error!(

@@ -36,8 +36,8 @@ use rustc_hash::FxHashSet;
 
 pub use cstyle::{Clang, Cuda, Metal, OpenCl};
 pub use llvm::Llvm;
-#[cfg(feature = "webgpu")]
-pub(crate) use wgsl::Fma;
+#[cfg(any(feature = "testing", feature = "webgpu"))]
+pub use wgsl::Fma;
 pub use wgsl::Wgsl;
 
 /// The source text of one kernel.

@@ -20,7 +20,7 @@ const MOST: i64 = i32::MAX as i64;
 /// no memory holds that number of elements.
 const MOST_SUM: i128 = 1 << 47;
 
-/// A size or a place that has a name and bounds, and a value only when a graph is run.
+/// A named integer with bounds, as a size or an index; its value is bound at run time.
 ///
 /// ```
 /// use picograd::Variable;
@@ -127,8 +127,8 @@ pub(crate) struct Term {
     pub(crate) times: i64,
 }
 
-/// A size or place that is known now and may differ in the next run: a bound [`Variable`], or a sum
-/// of some.
+/// A symbolic dimension or index: a bound [`Variable`], or a linear expression of some. One set of
+/// kernels serves all values.
 ///
 /// ```
 /// use picograd::Variable;

@@ -381,6 +381,26 @@ fn examples_are_listed() {
 
 /// The code map has every module.
 #[test]
+fn only_the_user_api_is_public() {
+    let text = std::fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");
+    let mut public = Vec::new();
+    let mut attributes = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            attributes += line;
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("pub mod ")
+            && !attributes.contains("feature = \"testing\"")
+        {
+            public.push(name.trim_end_matches(';').to_string());
+        }
+        attributes.clear();
+    }
+    assert_eq!(public, ["compiler", "device", "dtype", "io", "nn", "tensor"]);
+}
+
+#[test]
 fn every_module_is_in_the_architecture_map() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     for entry in std::fs::read_dir(root().join("src")).expect("src") {
