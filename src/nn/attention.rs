@@ -6,17 +6,6 @@ use crate::tensor::{Attention, Tensor, or_panic};
 
 /// Multi-head attention (Vaswani et al., 2017) over `[batch, length, size]`: queries, keys and
 /// values are projected, each head attends separately, and the results are projected together.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Layer, MultiHeadAttention};
-/// let attention = MultiHeadAttention::new(16, 4).causal();
-/// let x = Tensor::zeros([2, 5, 16]);
-/// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
-/// let memory = Tensor::zeros([2, 7, 16]);
-/// let cross = MultiHeadAttention::new(16, 4).attend(&x, &memory, &memory, None);
-/// assert_eq!(cross.shape(), [2, 5, 16]);
-/// ```
 #[derive(Module)]
 pub struct MultiHeadAttention {
     /// Stacked projections of queries, keys and values: `[size + 2·kv_size, size]`. `kv_size` is
@@ -38,8 +27,14 @@ impl MultiHeadAttention {
     /// the size does not divide.
     ///
     /// ```
-    /// use picograd::nn::{Module, MultiHeadAttention};
-    /// assert_eq!(MultiHeadAttention::new(16, 4).parameters().len(), 4);
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, MultiHeadAttention};
+    /// let attention = MultiHeadAttention::new(16, 4).causal();
+    /// let x = Tensor::zeros([2, 5, 16]);
+    /// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
+    /// let memory = Tensor::zeros([2, 7, 16]);
+    /// let cross = MultiHeadAttention::new(16, 4).attend(&x, &memory, &memory, None);
+    /// assert_eq!(cross.shape(), [2, 5, 16]);
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
@@ -232,13 +227,6 @@ impl Layer for MultiHeadAttention {
 
 /// A transformer block: self-attention, then two linear layers at each position, both with a
 /// residual and a norm.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Layer, TransformerBlock};
-/// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
-/// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
-/// ```
 #[derive(Module)]
 pub struct TransformerBlock {
     /// The self-attention.
@@ -263,10 +251,8 @@ impl TransformerBlock {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::nn::{Layer, TransformerBlock};
-    /// assert_eq!(
-    ///     TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(),
-    ///     [2, 5, 16]
-    /// );
+    /// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize, hidden: usize) -> TransformerBlock {

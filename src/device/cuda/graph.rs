@@ -24,7 +24,7 @@ struct Node {
     handle: Handle,
 }
 
-/// A graph. The driver's is made at the first launch, with the addresses of that.
+/// A graph. The driver's graph is created at the first launch, with its addresses.
 pub(super) struct CudaGraph {
     gpu: Arc<Gpu>,
     nodes: Vec<Node>,
@@ -81,7 +81,7 @@ impl CudaGraph {
         })
     }
 
-    /// Makes the driver's graph.
+    /// Creates the driver's graph.
     fn make(&mut self, addresses: &[Address], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
         let gpu = self.gpu.clone();
         let mut graph = null_mut();
@@ -133,7 +133,7 @@ fn own(executable: &dyn Executable) -> Result<&CudaKernel> {
         .ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
 }
 
-/// Calls something with the driver's description of a kernel.
+/// Calls a function with the driver's description of a kernel.
 fn with_node<T>(
     function: Handle,
     addresses: &[Address],

@@ -1,4 +1,4 @@
-//! Compiled kernels: modules of machine code, loaded into a GPU, and how they are started.
+//! Compiled kernels: modules of machine code that are loaded into a GPU, and their launches.
 
 use super::driver::{Address, Driver, Handle, number, shown};
 use super::gpu::Gpu;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The alignment of vector accesses, in bytes.
 const ALIGN: Address = 16;
 
-/// A compiler with the GPU that it is for.
+/// A compiler and the GPU that it compiles for.
 pub(super) struct Builder {
     pub gpu: Arc<Gpu>,
     pub nvrtc: &'static Nvrtc,
@@ -127,7 +127,7 @@ impl Drop for Module {
 
 struct Function {
     handle: Handle,
-    /// Keeps it loaded.
+    /// Keeps the module loaded.
     _module: Arc<Module>,
 }
 // SAFETY: the handle is the driver's, which lets every thread use it.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub struct InterpDevice(Target);
 
 impl InterpDevice {
-    /// It is always there.
+    /// Creates the device, which is always available.
     pub fn new() -> InterpDevice {
         // Invalid settings are an error when something is compiled.
         let (any, rounding) =

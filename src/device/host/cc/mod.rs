@@ -38,13 +38,13 @@ const NAMES: [&str; 9] =
 /// The family of a compiler, which determines some flags and how the object is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompilerKind {
-    /// LLVM's, Apple's included.
+    /// clang, Apple clang included.
     Clang,
-    /// GNU's, and whatever claims to be like it.
+    /// gcc, and compilers with its command line.
     Gcc,
 }
 
-/// A C compiler that was found to run.
+/// A working C compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CCompiler {
     /// The program.
@@ -55,7 +55,7 @@ pub struct CCompiler {
     pub version: String,
     /// Its arguments, before the flags of the CPU, the output and the input.
     pub flags: Vec<String>,
-    /// The CPU that it makes code for, as compilers call it.
+    /// The CPU that it compiles for, in the names of compilers.
     pub cpu: &'static str,
     /// The flags for that CPU.
     cpu_flags: Vec<String>,
@@ -74,7 +74,7 @@ impl CCompiler {
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
-    /// The same, with an environment and a search path of the caller's, and looked for every time.
+    /// Like [`find`](Self::find), with the given environment and search path, and not cached.
     pub fn find_with(env: &dyn Fn(&str) -> Option<String>, path: &str) -> Result<CCompiler> {
         CCompiler::search(env, path, None)
     }
@@ -82,7 +82,7 @@ impl CCompiler {
     fn search(
         env: &dyn Fn(&str) -> Option<String>,
         path: &str,
-        store: Option<&DiskCache>,
+        cache: Option<&DiskCache>,
     ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
             // A program, and optionally options, as make reads it.
@@ -91,12 +91,12 @@ impl CCompiler {
             let program = on_path(name, path).ok_or_else(|| {
                 Error::compile(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
             })?;
-            return CCompiler::probe(program, words.map(str::to_string).collect(), store)
+            return CCompiler::probe(program, words.map(str::to_string).collect(), cache)
                 .map_err(|why| Error::compile(format!("CC={cc}: {why}\n{}", advice())));
         }
         let mut tried = String::new();
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
-            match CCompiler::probe(program.clone(), Vec::new(), store) {
+            match CCompiler::probe(program.clone(), Vec::new(), cache) {
                 Ok(found) => return Ok(found),
                 // Exists but is broken: the next one may work, and if none does, the error lists
                 // it.
@@ -112,17 +112,17 @@ impl CCompiler {
     fn probe(
         path: PathBuf,
         mut flags: Vec<String>,
-        store: Option<&DiskCache>,
+        cache: Option<&DiskCache>,
     ) -> std::result::Result<CCompiler, String> {
         // A compiler takes 25 ms to print its version; the disk cache holds it until the program
         // file changes.
-        let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
-        let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
+        let known = cache.and_then(|cache| Some((cache, program_key(&path, &flags)?)));
+        let said = match known.and_then(|(cache, key)| cache.get(&[key]).pop().flatten()) {
             Some(said) => said,
             None => {
                 let said = ask_version(&path, &flags)?;
-                known.inspect(|(store, key)| {
-                    store.put(&[CacheEntry {
+                known.inspect(|(cache, key)| {
+                    cache.put(&[CacheEntry {
                         key: *key,
                         kind: disk_cache::EntryKind::Compiler,
                         device: "CPU:CLANG",
@@ -140,7 +140,7 @@ impl CCompiler {
             .for_cpu(NATIVE))
     }
 
-    /// The same compiler, for another CPU.
+    /// Returns the compiler for another CPU.
     pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
         let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
         // All compilers for x86-64 accept this flag; elsewhere a tiny compilation decides.
@@ -164,7 +164,7 @@ impl CCompiler {
         found
     }
 
-    /// The same compiler, in less time and for slower code: for kernels that are run once.
+    /// Returns the compiler without optimization, for kernels that run once.
     pub fn quick(&self) -> CCompiler {
         let mut quick = self.clone();
         quick.flags.iter_mut().filter(|f| *f == LEVEL).for_each(|f| *f = QUICK_LEVEL.to_string());
@@ -195,10 +195,10 @@ impl CCompiler {
         src: &str,
         name: &str,
         limit: Duration,
-        store: &DiskCache,
+        cache: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
-            rejected(store, name, src, ".c", &format!("{} {why}", self.path.display()))
+            rejected(cache, name, src, ".c", &format!("{} {why}", self.path.display()))
         })
     }
 
@@ -246,7 +246,7 @@ impl CCompiler {
     }
 }
 
-/// The version output of the compiler.
+/// Runs the compiler for its version.
 fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
@@ -394,7 +394,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// A file without a name: in memory if the system supports it, else in the temporary folder.
+/// Creates an anonymous file: in memory if the system supports it, else in the temporary folder.
 fn nameless_file() -> std::io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -427,8 +427,8 @@ impl Done {
     }
 }
 
-/// Runs a program with this text as its input; `None` when it took too long and was ended, with the
-/// processes that it had started.
+/// Runs a program with this text as its input; `None` if it exceeded the time limit and was killed
+/// with its child processes.
 ///
 /// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the
 /// child behaves.

@@ -34,8 +34,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const STACK: usize = 64 << 20;
 /// Objects are of the format that the loader reads, on every system.
 const TRIPLE: &CStr = c"x86_64-unknown-linux-gnu";
-/// Of LLVM's headers: the usual effort, addresses by distance, an object, an error that is
-/// returned.
+// Constants of LLVM's headers: default optimization, position-independent code, object output, and
+// errors as return values.
 const DEFAULT_LEVEL: c_int = 2;
 const PIC: c_int = 2;
 const DEFAULT_MODEL: c_int = 0;
@@ -43,12 +43,12 @@ const OBJECT_FILE: c_int = 1;
 const RETURN_STATUS: c_int = 2;
 const SEVERITY_ERROR: c_int = 0;
 
-/// An LLVM that was found to work.
+/// A working LLVM library.
 pub struct Llvm {
     api: Api,
     /// Its version; for 15 only the major number is known.
     pub version: String,
-    /// The CPU that code is made for, by LLVM's name.
+    /// The CPU that it compiles for, in LLVM's names.
     pub cpu: String,
     features: String,
     /// The file of the library as it is now, for the cache key.
@@ -68,7 +68,7 @@ struct TargetMachine(Handle);
 // SAFETY: it belongs to no thread, and has one owner at a time.
 unsafe impl Send for TargetMachine {}
 
-/// A machine in use; it is idle again afterwards.
+/// A target machine in use, which becomes idle when dropped.
 struct Lent<'a> {
     machine: TargetMachine,
     idle: &'a Mutex<Vec<TargetMachine>>,
@@ -101,7 +101,7 @@ extern "C" fn on_fatal(reason: *const c_char) {
     }
 }
 
-/// LLVM's diagnostics of a module, with the functions to read them.
+/// The diagnostics of a module.
 struct Said<'a> {
     api: &'a Api,
     errors: Vec<String>,
@@ -123,7 +123,7 @@ extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
     }
 }
 
-/// Something to be disposed of.
+/// A handle with the function that frees it.
 struct Owned(Handle, unsafe extern "C" fn(Handle));
 
 impl Drop for Owned {
@@ -202,8 +202,8 @@ impl Llvm {
         }
     }
 
-    /// The same library, for another CPU; the machine's own is the one that was found. There are a
-    /// handful of names, so each is made once and stays.
+    /// Returns the library for another CPU. There are few names, so that each instance is created
+    /// once and lives as long as the process.
     pub fn for_cpu(&'static self, cpu: &'static str) -> &'static Llvm {
         static MADE: Mutex<BTreeMap<&'static str, &'static Llvm>> = Mutex::new(BTreeMap::new());
         if cpu == NATIVE {
@@ -256,11 +256,11 @@ impl Llvm {
         ir: &str,
         name: &str,
         verify: bool,
-        store: &DiskCache,
+        cache: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let why = format!("LLVM {} {}", self.version, first_lines(&why));
-            rejected(store, name, ir, ".ll", &why)
+            rejected(cache, name, ir, ".ll", &why)
         })
     }
 
@@ -365,7 +365,7 @@ impl Llvm {
     }
 }
 
-/// A file, with its size and time.
+/// The identity of a file: path, size and time.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let state = std::fs::metadata(&path)

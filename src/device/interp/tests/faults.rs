@@ -55,7 +55,7 @@ fn uninitialised_local_memory() {
     let out = p.global(0, 4, DType::I32);
     let tmp = p.local(0, 4, DType::I32);
     let g = p.special(SpecialKind::Group, 0, 2);
-    // The first group writes, the second reads: local memory does not outlive a group.
+    // The first group writes, the second reads: shared memory does not outlive a workgroup.
     p.index(&tmp, &i32c(1));
     let open = p.guard(&g.equals(0i32));
     p.store(&tmp, &i32c(1), &i32c(7));
@@ -65,7 +65,7 @@ fn uninitialised_local_memory() {
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
     let Fault::Uninitialised(at) = &fault else { panic!("{fault}") };
     assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
-    assert!(fault.to_string().contains("local 0"), "{fault}");
+    assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
 
 /// Every thread writes its element of local memory and reads its neighbour's.

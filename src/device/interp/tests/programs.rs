@@ -114,7 +114,7 @@ fn threads_of_a_workgroup_leave_a_loop_at_different_times() {
 
 #[test]
 fn gated_loads_and_stores_touch_nothing_where_they_are_closed() {
-    // Padding by two on both sides: the index is outside the buffer where the gate is closed.
+    // Padding by two on both sides: the index is outside the buffer where the mask is false.
     let mut p = List::default();
     let (out, x) = (p.global(0, 8, DType::F32), p.global(1, 4, DType::F32));
     let r = p.range(0, &i32c(8));
@@ -162,7 +162,7 @@ fn vectors_of_four_lanes() {
 
 #[test]
 fn a_workgroup_reduces_through_local_memory() {
-    // Each group of 4x2 threads sums 8 elements: all write to local memory, one reads them back.
+    // Each group of 4x2 threads sums 8 elements: all write to shared memory, one reads them back.
     let mut p = List::default();
     let (out, x) = (p.global(0, 3, DType::F32), p.global(1, 24, DType::F32));
     let tmp = p.local(0, 8, DType::F32);
