@@ -168,10 +168,37 @@ def jax_cpu(seconds, wanted):
         )
 
 
+ONNX_CONSTANTS = {"k": 1.5}
+
+
+def onnx_call(nodes, *args):
+    """A model of nodes with the inputs a, b, c, the output out and named constants."""
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    names = "abc"[: len(args)]
+    used = {i for n in nodes for i in n.input if i in ONNX_CONSTANTS}
+    inputs = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in zip(names, args)
+    ]
+    given = [helper.make_tensor(n, TensorProto.FLOAT, [], [ONNX_CONSTANTS[n]]) for n in used]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs,
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        given,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = dict(zip(names, args))
+    return lambda: session.run(None, feed)
+
+
 def onnxruntime_cpu(seconds, wanted):
     import numpy as np
     import onnxruntime as ort
-    from onnx import TensorProto, helper
+    from onnx import helper
 
     b, g = peers.Bench(
         "cpu", f"onnxruntime {ort.__version__}", seconds, wanted
@@ -180,32 +207,8 @@ def onnxruntime_cpu(seconds, wanted):
     def rand(*shape):
         return g.random(shape, dtype=np.float32)
 
-    def call(nodes, *args):
-        """A model of nodes with the inputs a, b, c, the output out and named constants."""
-        names = "abc"[: len(args)]
-        used = {i for n in nodes for i in n.input if i in constants}
-        inputs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape)
-            for n, a in zip(names, args)
-        ]
-        given = [helper.make_tensor(n, TensorProto.FLOAT, [], [constants[n]]) for n in used]
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            inputs,
-            [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
-            given,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-        session = ort.InferenceSession(
-            model.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
-        feed = dict(zip(names, args))
-        return lambda: session.run(None, feed)
-
-    constants = {"k": 1.5}
     node = helper.make_node
-    cpu_products(b, rand, [node("MatMul", ["a", "b"], ["out"])], call)
+    cpu_products(b, rand, [node("MatMul", ["a", "b"], ["out"])], onnx_call)
     cpu_streams(
         b,
         rand,
@@ -221,12 +224,12 @@ def onnxruntime_cpu(seconds, wanted):
             "layernorm_4096x1024": [node("LayerNormalization", ["a", "b", "c"], ["out"], axis=-1)],
             "transpose_4096": [node("Transpose", ["a"], ["out"], perm=[1, 0])],
         },
-        call,
+        onnx_call,
     )
     for name, image, weights, pad, flops in CONVS:
         b.run(
             name,
-            lambda: call(
+            lambda: onnx_call(
                 [node("Conv", ["a", "b"], ["out"], pads=[pad] * 4)], rand(*image), rand(*weights)
             ),
             flops,

@@ -65,16 +65,10 @@ def torch_llama(torch, layers, past):
     return run
 
 
-def torch_gpu(seconds, wanted):
-    import torch
-
-    if not torch.cuda.is_available():
-        return print("torch sees no GPU", file=sys.stderr)
-    b, f = (
-        peers.Bench("gpu", f"torch {torch.__version__}", seconds, wanted, torch.cuda.synchronize),
-        torch.nn.functional,
-    )
-    ops = {
+def torch_streams(torch):
+    """The ops of GPU_STREAMS."""
+    f = torch.nn.functional
+    return {
         "copy_256m": lambda x: x + 1.0,
         "relu_256m": lambda x, y: torch.relu(x * y + 1.5),
         "gelu_256m": f.gelu,
@@ -85,6 +79,44 @@ def torch_gpu(seconds, wanted):
         "layernorm_16384x4096": lambda x: f.layer_norm(x, (4096,)),
         "transpose_16384": lambda x: x.t().contiguous(),
     }
+
+
+def torch_gpu_layers(b, torch, call, rand):
+    """Convolutions and attention."""
+    f = torch.nn.functional
+    for name, dtype in [
+        ("conv_f16_128x64x56_k3", torch.float16),
+        ("conv_128x64x56_k3", torch.float32),
+    ]:
+        flops = 2 * 128 * 64 * 56 * 56 * 64 * 9
+        b.run(
+            name,
+            lambda: call(
+                lambda x, w: f.conv2d(x, w, padding=1),
+                rand(128, 64, 56, 56, dtype=dtype),
+                rand(64, 64, 3, 3, dtype=dtype),
+            ),
+            flops,
+            "TFLOP/s",
+        )
+    qkv = [(4, 16, 4096, 128)] * 3
+    b.run(
+        "attention_bf16_4x16x4096x128",
+        lambda: call(
+            f.scaled_dot_product_attention, *[rand(*s, dtype=torch.bfloat16) for s in qkv]
+        ),
+        4 * 4 * 16 * 4096 * 4096 * 128,
+        "TFLOP/s",
+    )
+
+
+def torch_gpu(seconds, wanted):
+    import torch
+
+    if not torch.cuda.is_available():
+        return print("torch sees no GPU", file=sys.stderr)
+    b = peers.Bench("gpu", f"torch {torch.__version__}", seconds, wanted, torch.cuda.synchronize)
+    ops = torch_streams(torch)
 
     def call(g, *args):
         def run():
@@ -114,30 +146,7 @@ def torch_gpu(seconds, wanted):
             2 * n**3,
             "TFLOP/s",
         )
-    for name, dtype in [
-        ("conv_f16_128x64x56_k3", torch.float16),
-        ("conv_128x64x56_k3", torch.float32),
-    ]:
-        flops = 2 * 128 * 64 * 56 * 56 * 64 * 9
-        b.run(
-            name,
-            lambda: call(
-                lambda x, w: f.conv2d(x, w, padding=1),
-                rand(128, 64, 56, 56, dtype=dtype),
-                rand(64, 64, 3, 3, dtype=dtype),
-            ),
-            flops,
-            "TFLOP/s",
-        )
-    qkv = [(4, 16, 4096, 128)] * 3
-    b.run(
-        "attention_bf16_4x16x4096x128",
-        lambda: call(
-            f.scaled_dot_product_attention, *[rand(*s, dtype=torch.bfloat16) for s in qkv]
-        ),
-        4 * 4 * 16 * 4096 * 4096 * 128,
-        "TFLOP/s",
-    )
+    torch_gpu_layers(b, torch, call, rand)
     b.run("mnist_step", lambda: peers.torch_mnist(torch, "cuda"), None, "ms")
     b.run(
         "decode_bf16_8_layers",

@@ -70,8 +70,8 @@ impl Folder {
     fn new_secret(&self) -> io::Result<[u8; MAC_LEN]> {
         let mut secret = [0; MAC_LEN];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        // One that is damaged, or that others can read, is of no use, and the entries under it are
-        // not either.
+        // A damaged secret, or one that others can read, is replaced, which invalidates all
+        // entries.
         let usable = self
             .read(SECRET)
             .and_then(|f| f.metadata())

@@ -177,7 +177,7 @@ impl DiskCache {
         let size = env("PICO_CACHE_SIZE")
             .and_then(|s| s.trim().parse::<u64>().ok())
             .unwrap_or(DEFAULT_SIZE);
-        DiskCache { limit: size.saturating_mul(1 << 20), ..store }
+        DiskCache { limit: size.saturating_mul(1 << 20), ..cache }
     }
 
     /// Opens a cache in this folder, which is created if it is missing; none if that fails, or if
@@ -281,19 +281,11 @@ impl DiskCache {
                     .map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))),
             );
         }
-        let objects = objects.iter().map(|(key, value)| CacheEntry {
-            key: *key,
-            kind: EntryKind::Object,
-            device,
-            value,
-        });
-        let programs = programs.iter().map(|(key, value)| CacheEntry {
-            key: *key,
-            kind: EntryKind::Program,
-            device,
-            value,
-        });
-        self.put(&objects.chain(programs).collect::<Vec<_>>());
+        let objects = objects.iter().map(|(key, value)| (key, EntryKind::Object, *value));
+        let programs = programs.iter().map(|(key, value)| (key, EntryKind::Program, &value[..]));
+        let entry =
+            |(key, kind, value): (&CacheKey, _, _)| CacheEntry { key: *key, kind, device, value };
+        self.put(&objects.chain(programs).map(entry).collect::<Vec<_>>());
     }
 
     /// Stores values without checks.

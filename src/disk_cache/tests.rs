@@ -118,7 +118,7 @@ fn kernels_share_an_object_and_are_found_one_by_one() {
     fs::remove_file(path_of(&cache, CacheKey(hash128(&[7; 100])))).unwrap();
     let found = cache.programs(&[CacheKey(1), CacheKey(2), CacheKey(5)]);
     assert!(found[0].is_none() && found[1].is_none() && found[2].is_some());
-    // A value that is no program's.
+    // Values that do not decode to a program.
     for value in [
         &b"short"[..],
         b"",
@@ -206,7 +206,7 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
     assert_eq!(cache.contents().unwrap(), DiskCacheContents::default());
 }
 
-/// The seal is known after all of a file is read, so that one of any length is not read at all.
+/// The MAC can be checked only after reading all of a file, so that too long files are not read.
 #[test]
 fn a_file_that_is_too_long_is_set_aside_unread() {
     let tmp = TempDir::new("long");
@@ -232,7 +232,7 @@ fn an_entry_of_somebody_else_is_never_used() {
     // One of our entries under another name.
     fs::copy(path_of(&cache, key(4)), path_of(&cache, key(5))).unwrap();
     assert_eq!((get(&cache, key(3)), get(&cache, key(5)), cache.stats().corrupt), (None, None, 2));
-    // A link, also to a right one; a pipe; a folder; a file that others can write to.
+    // A link, even to a valid entry; a pipe; a folder; a file that others can write to.
     let aside = mine.path().join("aside");
     fs::rename(path_of(&cache, key(6)), &aside).unwrap();
     std::os::unix::fs::symlink(&aside, path_of(&cache, key(6))).unwrap();

@@ -11,7 +11,7 @@ pub struct MultiHeadAttention {
     /// Stacked projections of queries, keys and values: `[size + 2·kv_size, size]`. `kv_size` is
     /// `size` unless there are fewer heads of keys and values.
     pub in_proj_weight: Tensor,
-    /// `[size + 2·kv_size]`.
+    /// The biases of these projections, `[size + 2·kv_size]`.
     pub in_proj_bias: Option<Tensor>,
     /// The output projection.
     pub out_proj: Linear,
@@ -67,9 +67,9 @@ impl MultiHeadAttention {
     fn kv_size(&self) -> usize {
         self.size / self.heads * self.kv_heads
     }
-    /// Grouped-query attention (Ainslie et al., 2023): fewer heads of keys and values, each shared
-    /// by several query heads. Reinitializes the projection. Panics if the number of heads is not
-    /// divisible.
+    /// Uses grouped-query attention (Ainslie et al., 2023): fewer heads of keys and values, each
+    /// shared by several query heads. Reinitializes the projection. Panics if the number of heads
+    /// is not divisible.
     ///
     /// ```
     /// use picograd::nn::MultiHeadAttention;
@@ -101,7 +101,7 @@ impl MultiHeadAttention {
             ..self
         }
     }
-    /// Causal attention: a position attends to itself and to earlier positions.
+    /// Makes attention causal: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -116,7 +116,7 @@ impl MultiHeadAttention {
     pub fn causal(self) -> MultiHeadAttention {
         MultiHeadAttention { causal: true, ..self }
     }
-    /// Probability of dropout on the attention weights in training.
+    /// Sets the probability of dropout on the attention weights in training.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -246,7 +246,8 @@ pub struct TransformerBlock {
 
 impl TransformerBlock {
     /// Creates attention over vectors of `size` elements in `heads` heads, and a hidden size of the
-    /// linear layers. Norms stand before what they serve, and the activation is a gelu.
+    /// linear layers. Norms come before attention and linear layers, and the activation is
+    /// gelu.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -267,7 +268,7 @@ impl TransformerBlock {
             activation: Tensor::gelu,
         }
     }
-    /// Causal attention: a position attends to itself and to earlier positions.
+    /// Makes attention causal: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -291,8 +292,8 @@ impl TransformerBlock {
     pub fn kv_heads(self, heads: usize) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
     }
-    /// Probability of dropout in training, on the results of attention and linear layers and on the
-    /// attention weights.
+    /// Sets the probability of dropout in training, on the results of attention and linear layers
+    /// and on the attention weights.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -75,7 +75,7 @@ macro_rules! convolutions {
         pub struct $name {
             #[doc = concat!("`[", stringify!($first), ", ", stringify!($second), " / groups, …]`.")]
             pub weight: Tensor,
-            /// `[outputs]`.
+            /// The bias, `[outputs]`.
             pub bias: Option<Tensor>,
             inputs: usize,
             outputs: usize,
@@ -94,8 +94,14 @@ macro_rules! convolutions {
             #[track_caller]
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Spatial>) -> $name {
                 let kernel = or_panic(kernel.into().positive(stringify!($name), "kernel", $axes));
-                let (weight, bias) = weights([$first, $second], &kernel, outputs, true);
-                $name { weight, bias, inputs, outputs, how: Conv::new() }
+                let (weight, how) = (Tensor::zeros(()), Conv::new());
+                $name { weight, bias: None, inputs, outputs, how }.initialized(&kernel, 1, true)
+            }
+            /// Initializes the weights of `groups` groups.
+            fn initialized(self, kernel: &[usize], groups: usize, bias: bool) -> $name {
+                let sizes = [self.$first, self.$second / groups];
+                let (weight, bias) = weights(sizes, kernel, self.outputs, bias);
+                $name { weight, bias, ..self }
             }
             /// Sets the stride between windows.
             ///
@@ -129,12 +135,10 @@ macro_rules! convolutions {
             /// ```
             #[track_caller]
             pub fn groups(self, groups: usize) -> $name {
-                let (inputs, outputs) = (self.inputs, self.outputs);
-                assert_divides(stringify!($name), [inputs, outputs], groups);
-                let (kernel, has_bias) = (&self.weight.shape()[2..], self.bias.is_some());
-                let (weight, bias) =
-                    weights([$first, $second / groups], kernel, outputs, has_bias);
-                $name { weight, bias, how: self.how.groups(groups), ..self }
+                assert_divides(stringify!($name), [self.inputs, self.outputs], groups);
+                let (shape, bias) = (self.weight.shape(), self.bias.is_some());
+                let layer = $name { how: self.how.groups(groups), ..self };
+                layer.initialized(&shape[2..], groups, bias)
             }
             /// Enables or disables the bias.
             ///

@@ -8,7 +8,7 @@ use crate::tensor::{Tensor, or_panic};
 /// initialized from the standard normal distribution.
 #[derive(Module)]
 pub struct Embedding {
-    /// `[rows, size]`.
+    /// The table, `[rows, size]`.
     pub weight: Tensor,
     padding: Option<usize>,
 }

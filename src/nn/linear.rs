@@ -8,9 +8,9 @@ use crate::tensor::Tensor;
 /// initialized uniformly over ±1/√inputs.
 #[derive(Module)]
 pub struct Linear {
-    /// `[outputs, inputs]`.
+    /// The weight, `[outputs, inputs]`.
     pub weight: Tensor,
-    /// `[outputs]`.
+    /// The bias, `[outputs]`.
     pub bias: Option<Tensor>,
 }
 

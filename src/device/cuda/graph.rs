@@ -165,7 +165,7 @@ impl Graph for CudaGraph {
         if self.ready.is_null() {
             self.make(&addresses, launch)?;
         }
-        // Nothing is known of a graph that could be patched in part only.
+        // A partially updated graph is in an unknown state.
         let before = std::mem::replace(&mut self.addresses, vec![0; addresses.len()]);
         for (i, node) in self.nodes.iter_mut().enumerate() {
             let (now, own_addresses) = (launch(i), &addresses[node.args.clone()]);
@@ -192,7 +192,7 @@ impl Graph for CudaGraph {
 
 impl Drop for CudaGraph {
     fn drop(&mut self) {
-        // It may still run. Of a lost GPU there is nothing to free.
+        // It may still run. The objects of a lost GPU are freed already.
         if self.graph.is_null() || self.gpu.synchronize().is_err() {
             return;
         }

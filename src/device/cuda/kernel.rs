@@ -117,7 +117,7 @@ impl LoadedModule for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // A kernel of it may still run. Of a lost GPU there is nothing to unload.
+        // One of its kernels may still run. The modules of a lost GPU are unloaded already.
         if self.gpu.synchronize().is_ok() {
             // SAFETY: the module is owned and not used again.
             let _ = self.gpu.ask(|d| unsafe { (d.cuModuleUnload)(self.handle) });

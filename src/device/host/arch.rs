@@ -64,7 +64,7 @@ impl Arch {
 #[cfg(target_arch = "x86_64")]
 fn native() -> Arch {
     use std::arch::is_x86_feature_detected as has;
-    // Some have the registers and not everything else of a level.
+    // Some CPUs have the registers of a level and lack other features of it.
     let vector_bytes = match (has!("avx512f"), has!("avx2")) {
         (true, _) => 64,
         (_, true) => 32,

@@ -92,8 +92,8 @@ macro_rules! int_ops {
                 Op::Shr => |o, a, b, _| {
                     map2(o, a, b, |x, y| {
                         let n = y as $t as i64 as u64;
-                        // Past the width the sign is left; of an unsigned number that is zero,
-                        // which two shifts give without a case.
+                        // A larger count leaves the sign, or zero for an unsigned number; two
+                        // shifts compute both.
                         if n < BITS {
                             ((x as $t) >> n) as $u as u64
                         } else {

@@ -247,20 +247,6 @@ impl Compiler {
     fn instruction(&mut self, u: &UOp) {
         match u.op() {
             Op::Const | Op::Var | Op::Index => {}
-            Op::DefineGlobal | Op::DefineShared | Op::Special => self.definition(u),
-            Op::Range | Op::If => self.open_region(u),
-            Op::EndRange | Op::EndIf => self.close_region(u),
-            Op::Load | Op::Store => self.memory(u),
-            Op::Barrier => self.emit(u, Instr::Barrier),
-            Op::DefineAcc | Op::Assign => self.accumulator(u),
-            Op::Vectorize | Op::Wmma | Op::Shuffle | Op::Gep => self.lanes(u),
-            op => self.alu(u, op),
-        }
-    }
-
-    /// Compiles a buffer, or a special index.
-    fn definition(&mut self, u: &UOp) {
-        match u.op() {
             Op::DefineGlobal => {
                 let Arg::Global { slot, len } = *u.arg() else { unreachable!("verified") };
                 self.out.globals[slot] = Global { dtype: u.dtype(), len };
@@ -270,33 +256,68 @@ impl Compiler {
                 self.shared.insert(u.id(), self.out.shared.len() as u32);
                 self.out.shared.push(len);
             }
-            Op::Special => {
-                let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
-                let out = self.assign_register(u);
-                self.out.specials.push((kind, dim, extent));
-                self.emit(u, Instr::Special { out, kind, dim });
+            Op::Special => self.special(u),
+            Op::Range => self.open_loop(u),
+            Op::If => self.open_masked(u),
+            Op::EndRange | Op::EndIf => self.close_region(u),
+            Op::Load => self.load(u),
+            Op::Store => self.store(u),
+            Op::Barrier => self.emit(u, Instr::Barrier),
+            Op::DefineAcc => self.set(u, u.expect_define_acc().init, None),
+            Op::Assign => {
+                let Assign { acc, value, .. } = u.expect_assign();
+                self.set(u, value, Some(acc));
             }
-            op => unreachable!("{op:?} is compiled elsewhere"),
+            Op::Vectorize => {
+                let src = u.src().iter().map(|s| self.at(s)).collect();
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Vectorize { out, src });
+            }
+            Op::Wmma => {
+                let Wmma { core, a, b, c, .. } = u.expect_wmma();
+                let src = [a, b, c].map(|s| self.at(s));
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Wmma { core, out, src });
+            }
+            Op::Shuffle => {
+                let Shuffle { x, bits, .. } = u.expect_shuffle();
+                let (src, lanes) = (self.at(x), u.dtype().lanes as u32);
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Shuffle { out, src, lanes, bits });
+            }
+            Op::Gep => {
+                let Gep { x, lanes: picks, .. } = u.expect_gep();
+                let (src, picks) = (self.at(x), picks.iter().map(|p| *p as u32).collect());
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
+            }
+            op => self.alu(u, op),
         }
     }
 
-    /// Compiles the start of a loop or a masked region.
-    fn open_region(&mut self, u: &UOp) {
+    /// Compiles a special index.
+    fn special(&mut self, u: &UOp) {
+        let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
+        let out = self.assign_register(u);
+        self.out.specials.push((kind, dim, extent));
+        self.emit(u, Instr::Special { out, kind, dim });
+    }
+
+    /// Compiles the start of a loop.
+    fn open_loop(&mut self, u: &UOp) {
         let (pc, frame) = (self.out.code.len() as u32, self.open.len() as u32);
-        match u.op() {
-            Op::Range => {
-                let extent = self.int(u.expect_range().extent);
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Range { out, extent, frame, end: 0 });
-                self.open.push(pc);
-            }
-            Op::If => {
-                let cond = self.at(u.expect_if().cond);
-                self.emit(u, Instr::If { cond, frame, end: 0 });
-                self.open.push(pc);
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+        let extent = self.int(u.expect_range().extent);
+        let out = self.assign_register(u);
+        self.emit(u, Instr::Range { out, extent, frame, end: 0 });
+        self.open.push(pc);
+    }
+
+    /// Compiles the start of a masked region.
+    fn open_masked(&mut self, u: &UOp) {
+        let (pc, frame) = (self.out.code.len() as u32, self.open.len() as u32);
+        let cond = self.at(u.expect_if().cond);
+        self.emit(u, Instr::If { cond, frame, end: 0 });
+        self.open.push(pc);
     }
 
     /// Compiles the end of a loop or a masked region.
@@ -318,74 +339,30 @@ impl Compiler {
         self.emit(u, last);
     }
 
-    /// Compiles a definition of or an assignment to an accumulator.
-    fn accumulator(&mut self, u: &UOp) {
-        match u.op() {
-            Op::DefineAcc => {
-                let value = self.at(u.expect_define_acc().init);
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
-            }
-            Op::Assign => {
-                let Assign { acc, value, .. } = u.expect_assign();
-                let (out, value) = (self.at(acc), self.at(value));
-                self.place.insert(u.id(), out);
-                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    /// Compiles a definition of an accumulator, or an assignment to one.
+    fn set(&mut self, u: &UOp, value: &UOp, acc: Option<&UOp>) {
+        let value = self.at(value);
+        let out = match acc {
+            Some(acc) => self.at(acc),
+            None => self.assign_register(u),
+        };
+        self.place.insert(u.id(), out);
+        self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
     }
 
-    /// Compiles a load or store.
-    fn memory(&mut self, u: &UOp) {
-        match u.op() {
-            Op::Load => {
-                let Load { place, alt, .. } = u.expect_load();
-                let access = self.access(place, u.dtype().lanes);
-                let mask = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Load { access, out, mask });
-            }
-            Op::Store => {
-                let Store { place, value, .. } = u.expect_store();
-                let instr = Instr::Store {
-                    access: self.access(place, value.dtype().lanes),
-                    value: self.at(value),
-                };
-                self.emit(u, instr);
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    fn load(&mut self, u: &UOp) {
+        let Load { place, alt, .. } = u.expect_load();
+        let access = self.access(place, u.dtype().lanes);
+        let mask = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
+        let out = self.assign_register(u);
+        self.emit(u, Instr::Load { access, out, mask });
     }
 
-    /// Compiles a movement of lanes, or an instruction of a warp.
-    fn lanes(&mut self, u: &UOp) {
-        match u.op() {
-            Op::Vectorize => {
-                let src = u.src().iter().map(|s| self.at(s)).collect();
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Vectorize { out, src });
-            }
-            Op::Wmma => {
-                let Wmma { core, a, b, c: sum, .. } = u.expect_wmma();
-                let src = [a, b, sum].map(|s| self.at(s));
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Wmma { core, out, src });
-            }
-            Op::Shuffle => {
-                let Shuffle { x, bits, .. } = u.expect_shuffle();
-                let (src, lanes) = (self.at(x), u.dtype().lanes as u32);
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Shuffle { out, src, lanes, bits });
-            }
-            Op::Gep => {
-                let Gep { x, lanes: picks, .. } = u.expect_gep();
-                let (src, picks) = (self.at(x), picks.iter().map(|p| *p as u32).collect());
-                let out = self.assign_register(u);
-                self.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    fn store(&mut self, u: &UOp) {
+        let Store { place, value, .. } = u.expect_store();
+        let access = self.access(place, value.dtype().lanes);
+        let value = self.at(value);
+        self.emit(u, Instr::Store { access, value });
     }
 
     /// Compiles an elementwise op.

@@ -379,7 +379,7 @@ impl Machine<'_> {
             );
             return Err(Fault::Launch(msg));
         }
-        // A warp of CUDA's, and a workgroup is whole warps or a part of one.
+        // As in CUDA, a workgroup is a number of whole warps, or a part of one.
         if bits >= WARP || (w > WARP && !w.is_multiple_of(WARP)) {
             return Err(Fault::Launch(format!(
                 "threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}"
@@ -402,7 +402,7 @@ impl Machine<'_> {
     fn trips(&self, extent: Int) -> (i64, i64) {
         let at = extent.at as usize * self.width;
         (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
-            // No trips and fewer than none are the same.
+            // A negative trip count means no trips.
             let n = int(self.regs[at + t], extent.wide).max(0);
             (lo.min(n), hi.max(n))
         })

@@ -39,7 +39,7 @@ impl<'a> Memory<'a> {
     /// Wraps `len` bytes at `ptr`. If `len` is 0, the pointer is not read.
     ///
     /// # Safety
-    /// For the life of the value the bytes must be allocated and initialised, and nothing may
+    /// For the life of the value the bytes must be allocated and initialized, and nothing may
     /// access them but through `Memory` on this thread.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Memory<'a> {
         if len == 0 {

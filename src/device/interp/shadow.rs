@@ -73,8 +73,8 @@ impl Shadow {
         None
     }
 
-    /// Records a write, and returns the race that it causes, if any. Writes of one value to a global
-    /// element do not race with each other.
+    /// Records a write, and returns the race that it causes, if any. Writes of one value to a
+    /// global element do not race with each other.
     pub(super) fn write(&mut self, at: usize, value: u64, now: Moment) -> Option<&'static str> {
         let e = &mut self.elements[at];
         if now.unordered(e.read) || (self.global && (e.read_elsewhere || now.elsewhere(e.read))) {
@@ -82,7 +82,7 @@ impl Shadow {
         }
         let other = if self.global {
             // A barrier orders shared memory; whether it orders global memory depends on the
-            // language, so it does not excuse this.
+            // language, so it does not order this access.
             e.written.epoch != 0
                 && (now.elsewhere(e.written) || e.written.thread != now.thread)
                 && e.value != value

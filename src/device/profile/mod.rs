@@ -294,7 +294,7 @@ impl Watch {
         launch: Launch,
         estimate: &Estimate,
     ) {
-        // The kernel ended at or shortly before the wait, and began after its launch.
+        // The kernel ended at the end of the wait or shortly before, and began after its launch.
         let end = self.profile.now();
         let start = end.saturating_sub(nanos(time)).max(self.start);
         let mut events = self.profile.events();

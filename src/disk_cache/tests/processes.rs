@@ -104,7 +104,7 @@ fn a_killed_writer_leaves_a_whole_store() {
     let mut found = 0;
     for i in 0..40 {
         let mut child = racer(tmp.path());
-        // Some get time to begin.
+        // Some processes run for a while before they are killed.
         let begun = Instant::now();
         while i % 8 == 0
             && right(&DiskCache::at(tmp.path()), 60) == 0

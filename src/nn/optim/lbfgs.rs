@@ -69,7 +69,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 fn greatest(a: &[f64]) -> f64 {
     a.iter().fold(0.0, |m, x| m.max(x.abs()))
 }
-/// `a += c·b`
+/// Computes `a += c·b`.
 fn add(a: &mut [f64], c: f64, b: &[f64]) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a += c * b);
 }
@@ -95,8 +95,9 @@ macro_rules! settings {
 }
 
 impl LBFGS {
-    /// Learning rate 1, 20 iterations in a step, tolerances 1e-7 for gradients and 1e-9 for
-    /// changes, 100 pairs of history, no line search. A tensor that is no parameter is an error.
+    /// Creates the optimizer with learning rate 1, 20 iterations in a step, tolerances 1e-7 for
+    /// gradients and 1e-9 for changes, 100 pairs of history and no line search. A tensor that is
+    /// not a parameter is an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -125,7 +126,7 @@ impl LBFGS {
         })
     }
     settings! {
-        /// Sets the step length along the direction, or the first one that a line search tries.
+        /// Sets the step length along the direction, or the first one of a line search.
         lr: f64, "0.5";
         /// Sets the iterations per step.
         max_iter: usize, "4";
@@ -152,7 +153,7 @@ impl LBFGS {
     pub fn strong_wolfe(self) -> LBFGS {
         LBFGS { strong_wolfe: true, ..self }
     }
-    /// Steps go up the gradient: the loss grows.
+    /// Maximizes the objective: steps ascend the gradient.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};

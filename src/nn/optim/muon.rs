@@ -55,7 +55,7 @@ impl Rule for Muon {
         let step = matrix
             .try_newton_schulz(self.iterations, COEFFICIENTS, 1e-7)?
             .try_reshape(direction.shape())?;
-        // The step of a tall matrix is scaled to the size of that of a square one.
+        // Scales the step of a tall matrix to the norm of the step of a square one.
         let scale = (rows as f64 / cols as f64).max(1.0).sqrt();
         shrunk(now, self.weight_decay)?.try_sub(step.try_mul(now.lr * scale)?)
     }

@@ -21,7 +21,9 @@ pub struct Plateau {
 /// Generates builder methods; the literals of a row are settings, losses and the resulting learning
 /// rate of its example.
 macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident: $ty:ty, $set:literal, $losses:literal => $lr:literal;)*) => { $(
+    ($(
+        $(#[$doc:meta])* $name:ident: $ty:ty, $set:literal, $losses:literal => $lr:literal;
+    )*) => { $(
         $(#[$doc])*
         ///
         /// ```
@@ -47,8 +49,8 @@ impl Default for Plateau {
 }
 
 impl Plateau {
-    /// Multiplies the rates by 0.1 after more than ten steps in a row without an improvement of the
-    /// loss by a relative 1e-4.
+    /// Creates a schedule that multiplies the rates by 0.1 after more than ten steps in a row
+    /// without an improvement of the loss by a relative 1e-4.
     ///
     /// ```
     /// use picograd::Tensor;

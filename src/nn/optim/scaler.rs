@@ -40,11 +40,11 @@ pub struct GradScaler {
     backoff_factor: f64,
     growth_interval: u64,
     enabled: bool,
-    /// Findings since the last update.
+    /// The checked optimizers since the last update.
     found: Vec<Found>,
 }
 
-/// For an optimizer, whether a gradient is infinite or NaN.
+/// The check of the gradients of an optimizer: whether one is infinite or NaN.
 struct Found {
     optimizer: usize,
     any: Tensor,
@@ -77,7 +77,8 @@ impl Default for GradScaler {
 }
 
 impl GradScaler {
-    /// A scale of 65536, which doubles after 2000 steps and is halved after a skipped step.
+    /// Creates a scaler with a scale of 65536, which doubles after 2000 steps and is halved after
+    /// a skipped step.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -125,7 +126,7 @@ impl GradScaler {
         GradScaler { enabled, ..self }
     }
 
-    /// The loss times the scale, in `f32` or wider.
+    /// Multiplies the loss by the scale, in `f32` or wider.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::GradScaler};

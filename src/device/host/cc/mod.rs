@@ -85,7 +85,7 @@ impl CCompiler {
         cache: Option<&DiskCache>,
     ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
-            // A program, and optionally options, as make reads it.
+            // A program with optional arguments, as in make.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
             let program = on_path(name, path).ok_or_else(|| {
@@ -98,8 +98,7 @@ impl CCompiler {
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
             match CCompiler::probe(program.clone(), Vec::new(), cache) {
                 Ok(found) => return Ok(found),
-                // Exists but is broken: the next one may work, and if none does, the error lists
-                // it.
+                // A broken compiler is skipped; if no other works, the error lists it.
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
             }
         }
@@ -143,7 +142,7 @@ impl CCompiler {
     /// Returns the compiler for another CPU.
     pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
         let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
-        // All compilers for x86-64 accept this flag; elsewhere a tiny compilation decides.
+        // All compilers for x86-64 accept this flag; elsewhere a small compilation tests it.
         #[cfg(target_arch = "x86_64")]
         {
             found.cpu_flags.push(format!("-march={cpu}"));
@@ -217,8 +216,8 @@ impl CCompiler {
                 Some(dir)
             }
         };
-        // These add folders to search or files to write; a kernel needs neither. English messages
-        // are the ones that can be looked up.
+        // These variables add search folders or output files, which a kernel does not need.
+        // Messages are in English, so that users can search for them.
         for name in [
             "CPATH",
             "C_INCLUDE_PATH",
@@ -370,7 +369,7 @@ fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|p| runs(p));
     }
-    // An empty part would mean the current folder, which is no place to take programs from.
+    // An empty part means the current folder, from which no program is run.
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
 }
 

@@ -5,7 +5,7 @@
 //! a fatal error of LLVM would end the process, so that the thread sleeps instead, and the caller
 //! gets an error.
 //!
-//! No optimisation runs before machine code is made: the text has its vectors, shared values and
+//! No optimization pass runs before code generation: the text has its vectors, shared values and
 //! loops in order already, and passes cost as much as the rest.
 
 mod api;
@@ -163,7 +163,7 @@ impl Llvm {
         for name in api::candidates() {
             match Llvm::open(&name) {
                 Ok(found) => return Ok(found),
-                // Exists but is unusable: the next one may work, and if none does, the error lists
+                // An unusable library is skipped; if no other works, the error lists
                 // it. Most names do not exist.
                 Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
                 Err(_) => {}

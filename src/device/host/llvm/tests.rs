@@ -52,7 +52,7 @@ fn what_llvm_refuses_is_an_error_with_the_text_kept() {
     // An instruction of another machine: LLVM finds no way to select it, and would end the process.
     let fatal = "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()\ndefine i32 @k() {\n  %x = call i32 \
                  @llvm.nvvm.read.ptx.sreg.tid.x()\n  ret i32 %x\n}\n";
-    // The assembler of LLVM complains by a remark.
+    // The assembler of LLVM reports the error as a remark.
     let remark =
         "define void @k() {\n  call void asm \"no_such_instruction\", \"\"()\n  ret void\n}\n";
     for (ir, word) in [

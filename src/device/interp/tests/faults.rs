@@ -88,7 +88,7 @@ fn a_race_in_local_memory() {
     assert_eq!(to_i32(&bufs[0]), [2, 0, 6, 4]);
     let fault = run(&neighbours(false), &mut bufs).unwrap_err();
     assert!(matches!(fault, Fault::Race { what: "read after write", .. }), "{fault}");
-    // Without the option lockstep hides it.
+    // Without the option, lockstep execution hides the race.
     let interp = Interp::compile(&neighbours(false).0).unwrap();
     interp.run(&[Memory::new(&mut bufs[0])], [1; 3], [4, 1, 1], 1).unwrap();
 }
@@ -127,7 +127,7 @@ fn a_write_after_a_read_of_local_memory() {
 #[test]
 fn a_race_in_global_memory() {
     for kind in [SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread] {
-        // Equal values do no harm, different ones do.
+        // Writes of equal values are allowed, writes of different values are a race.
         for (scale, fine) in [(0, true), (1, false)] {
             let mut p = List::default();
             let out = p.global(0, 1, DType::I32);
