@@ -4,10 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The result of whatever a user, a file, a driver or the environment can make fail.
+/// The result of an operation that fails because of a user, a file, a driver or the environment.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong through no fault of picograd.
+/// An error of a user, a file, a driver or the environment.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,7 +52,7 @@ pub enum Error {
     Parse {
         /// Line of the text, from 1.
         line: usize,
-        /// The accepted values.
+        /// The problem, and what would be accepted.
         msg: String,
     },
     /// An `Opt` that does not apply to this kernel: an expected value during search.
@@ -111,12 +111,12 @@ fn source_note(source_at: Option<&Path>) -> String {
 }
 
 impl Error {
-    /// A failed compilation without a source to look at.
+    /// Creates the error of a failed compilation without a saved source.
     pub(crate) fn compile(msg: String) -> Error {
         Error::Compile { msg, source_at: None }
     }
 
-    /// The same error, attributed to the operation that the user called.
+    /// Attributes the error to the operation that the user called.
     pub(crate) fn of_op(self, op: &'static str) -> Error {
         match self {
             Error::Shape { msg, .. } => Error::Shape { op, msg },

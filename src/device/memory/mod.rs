@@ -175,11 +175,6 @@ pub fn reset_peak() {
     state.peak = state.live;
 }
 
-/// Bytes of free blocks.
-pub fn cached_bytes() -> usize {
-    global().state().cached
-}
-
 /// True if each buffer is placed against an inaccessible page.
 pub fn is_guarded() -> bool {
     global().guard

@@ -1,5 +1,5 @@
-//! Tests of the C compiler as a child: what is found, what it is told, and what happens when it
-//! refuses, is missing, or hangs.
+//! Tests of the C compiler as a child process: the search, its arguments, and rejected sources,
+//! missing compilers and timeouts.
 
 use super::*;
 use crate::device::host::elf::Code;

@@ -16,7 +16,7 @@ fn load_c(src: &str) -> Code {
     Code::load(&compile(src)).expect("the test's object loads")
 }
 
-/// A symbol as a function. The type is the caller's word.
+/// Converts a symbol to a function; the caller guarantees its type.
 macro_rules! function {
     ($code:expr, $name:literal, $type:ty) => {{
         let address = $code.symbol($name).expect($name);

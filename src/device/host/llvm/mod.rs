@@ -69,12 +69,12 @@ struct TargetMachine(Handle);
 unsafe impl Send for TargetMachine {}
 
 /// A target machine in use, which becomes idle when dropped.
-struct Lent<'a> {
+struct InUse<'a> {
     machine: TargetMachine,
     idle: &'a Mutex<Vec<TargetMachine>>,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for InUse<'_> {
     fn drop(&mut self) {
         lock(self.idle).push(TargetMachine(self.machine.0));
     }
@@ -102,24 +102,24 @@ extern "C" fn on_fatal(reason: *const c_char) {
 }
 
 /// The diagnostics of a module.
-struct Said<'a> {
+struct Diagnostics<'a> {
     api: &'a Api,
     errors: Vec<String>,
 }
 
-extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
-    // SAFETY: the context was given a `Said` that outlives it and that nothing else accesses
+extern "C" fn on_diagnostic(info: Handle, diagnostics: *mut c_void) {
+    // SAFETY: the context was given a `Diagnostics` that outlives it and that nothing else accesses
     // meanwhile.
-    let said = unsafe { &mut *said.cast::<Said>() };
+    let diagnostics = unsafe { &mut *diagnostics.cast::<Diagnostics>() };
     // SAFETY: the remark is alive during the call.
     let (severity, text) = unsafe {
         (
-            (said.api.LLVMGetDiagInfoSeverity)(info),
-            said.api.take((said.api.LLVMGetDiagInfoDescription)(info)),
+            (diagnostics.api.LLVMGetDiagInfoSeverity)(info),
+            diagnostics.api.take((diagnostics.api.LLVMGetDiagInfoDescription)(info)),
         )
     };
     if severity == SEVERITY_ERROR {
-        said.errors.push(text);
+        diagnostics.errors.push(text);
     }
 }
 
@@ -286,16 +286,20 @@ impl Llvm {
 
     fn emit(&self, ir: &str, verify: bool) -> Object {
         let api = &self.api;
-        let mut said = Said { api, errors: Vec::new() };
+        let mut diagnostics = Diagnostics { api, errors: Vec::new() };
         let length = ir.len();
         let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
-        let machine = Lent { machine: self.machine()?, idle: &self.idle };
+        let machine = InUse { machine: self.machine()?, idle: &self.idle };
         // SAFETY: handles go only to the functions that take them and are alive; the module is
-        // dropped before its context, and `said` after both. The text ends in a null byte, as the
+        // dropped before its context, and `diagnostics` after both. The text ends in a null byte, as the
         // reader wants it, and is copied. What is written to are variables of ours.
         let object = unsafe {
             let context = Owned((api.LLVMContextCreate)(), api.LLVMContextDispose);
-            (api.LLVMContextSetDiagnosticHandler)(context.0, on_diagnostic, (&raw mut said).cast());
+            (api.LLVMContextSetDiagnosticHandler)(
+                context.0,
+                on_diagnostic,
+                (&raw mut diagnostics).cast(),
+            );
             let text = (api.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
                 ir.as_ptr(),
                 length,
@@ -332,8 +336,8 @@ impl Llvm {
             )
             .to_vec()
         };
-        if !said.errors.is_empty() {
-            return Err(format!("says: {}", said.errors.join("\n")));
+        if !diagnostics.errors.is_empty() {
+            return Err(format!("says: {}", diagnostics.errors.join("\n")));
         }
         Ok(object)
     }

@@ -1,4 +1,5 @@
-//! The fast forms against the definition, over ops, dtypes and edge values, bit for bit.
+//! Compares the specialized functions with the definition, over ops, dtypes and edge values, bit for
+//! bit.
 
 use crate::device::interp::alu::{fast, slow};
 use crate::device::interp::tests::*;
@@ -80,8 +81,8 @@ fn int_edges(dtype: DType) -> Vec<u64> {
     ints.iter().chain(&wide).chain(&all).map(bits).collect()
 }
 
-/// Every fast form, run beside the definition on all combinations of edge values; how many there
-/// were.
+/// Compares a specialized function with the definition on all combinations of edge values, and
+/// returns their number.
 fn check(op: Op, dtype: DType, from: [DType; 3], arity: usize) -> usize {
     let Some(f) = fast(op, dtype, from[0]) else { return 0 };
     let values: Vec<Vec<u64>> =

@@ -53,8 +53,8 @@ fn what_is_proven_never_faults() {
         let j = p.range(1, &extent);
         let leaves = [i.clone(), j.clone()];
         let idx = dice.expr(&leaves, 3);
-        let valid = (0..dice.roll(4)).fold(UOp::truth(true), |v, _| v.and(dice.clause(&leaves)));
-        let v = p.gated(&x, &idx, &valid, &UOp::constant(0, DType::U8));
+        let mask = (0..dice.roll(4)).fold(UOp::truth(true), |v, _| v.and(dice.clause(&leaves)));
+        let v = p.masked_load(&x, &idx, &mask, &UOp::constant(0, DType::U8));
         p.store(&out, &i32c(0), &v);
         p.end(&j);
         p.end(&i);
