@@ -37,7 +37,7 @@ enum Bracket {
 impl<F: FnMut(f64) -> Result<Point>> LineSearch<F> {
     /// Returns a point that meets the conditions, or the best evaluated one. The first evaluation
     /// is at the distance `first`.
-    pub fn run(mut self, first: f64) -> Result<Point> {
+    pub(super) fn run(mut self, first: f64) -> Result<Point> {
         let mut tries = 0;
         match self.bracket(first, &mut tries)? {
             Bracket::Found(point) => Ok(point),

@@ -48,7 +48,7 @@ impl Weights {
             bias: Some((weight(&[rows]), weight(&[rows]))),
         }
     }
-    pub fn visit(&self, visitor: &mut Visitor<'_>, suffix: &str) {
+    pub(super) fn visit(&self, visitor: &mut Visitor<'_>, suffix: &str) {
         visitor.field(&format!("weight_ih{suffix}"), &self.ih);
         visitor.field(&format!("weight_hh{suffix}"), &self.hh);
         if let Some((ih, hh)) = &self.bias {
@@ -159,10 +159,10 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    pub fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Cell {
+    pub(super) fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Cell {
         Cell { name, kind, weights: Weights::new(kind, inputs, hidden) }
     }
-    pub fn forward(&self, x: &Tensor, state: Option<State>) -> Result<State> {
+    pub(super) fn forward(&self, x: &Tensor, state: Option<State>) -> Result<State> {
         let (inputs, hidden) = (self.weights.ih.size(1), self.weights.hh.size(1));
         if x.ndim() != 2 || x.size(1) != inputs {
             return unfit(self.name, format_args!("[batch, {inputs}]"), x);
@@ -188,7 +188,7 @@ pub(super) struct Recurrent {
 }
 
 impl Recurrent {
-    pub fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Recurrent {
+    pub(super) fn new(name: &'static str, kind: Kind, inputs: usize, hidden: usize) -> Recurrent {
         let dropout = Dropout::new(0.0);
         Recurrent {
             name,
@@ -216,22 +216,22 @@ impl Recurrent {
     fn has_bias(&self) -> bool {
         self.layers.iter().flatten().all(|w| w.bias.is_some())
     }
-    pub fn num_layers(self, count: usize) -> Recurrent {
+    pub(super) fn num_layers(self, count: usize) -> Recurrent {
         let (both, bias) = (self.bidirectional, self.has_bias());
         self.with_layers(count, both, bias)
     }
-    pub fn bidirectional(self) -> Recurrent {
+    pub(super) fn bidirectional(self) -> Recurrent {
         let (count, bias) = (self.layers.len(), self.has_bias());
         self.with_layers(count, true, bias)
     }
-    pub fn bias(mut self, bias: bool) -> Recurrent {
+    pub(super) fn bias(mut self, bias: bool) -> Recurrent {
         for w in self.layers.iter_mut().flatten() {
             w.bias = w.bias.take().filter(|_| bias);
         }
         self
     }
 
-    pub fn forward(&self, x: &Tensor, state: Option<State>) -> Result<(Tensor, State)> {
+    pub(super) fn forward(&self, x: &Tensor, state: Option<State>) -> Result<(Tensor, State)> {
         if x.ndim() != 3 || x.size(2) != self.inputs {
             let axes = if self.batch_first { "batch, length" } else { "length, batch" };
             return unfit(self.name, format_args!("[{axes}, {}]", self.inputs), x);
