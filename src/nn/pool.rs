@@ -125,8 +125,8 @@ macro_rules! averages {
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
             #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1);")]
-            /// let means = pool.exclude_padding().forward(&Tensor::ones([1, 1, 2, 2, 2])).to_vec::<f32>()?;
-            /// assert!(means.iter().all(|&m| m == 1.0));
+            /// let means = pool.exclude_padding().forward(&Tensor::ones([1, 1, 2, 2, 2]));
+            /// assert!(means.to_vec::<f32>()?.iter().all(|&m| m == 1.0));
             /// # Ok::<(), picograd::Error>(())
             /// ```
             pub fn exclude_padding(self) -> $name {

@@ -1,5 +1,5 @@
-//! NVIDIA GPUs: CUDA C, compiled by NVRTC and run by the driver, two libraries that are found at run
-//! time.
+//! NVIDIA GPUs: CUDA C, compiled by NVRTC and run by the driver, two libraries that are found at
+//! run time.
 //!
 //! | file | contents |
 //! |---|---|

@@ -24,7 +24,8 @@ pub struct DataLoader {
     device: Option<String>,
 }
 
-/// Generates builder methods; the literals are an argument and the number of batches of the example.
+/// Generates builder methods; the literals are an argument and the resulting number of batches of
+/// the example.
 macro_rules! settings {
     ($(
         $(#[$doc:meta])*

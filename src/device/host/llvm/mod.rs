@@ -291,8 +291,8 @@ impl Llvm {
         let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
         let machine = InUse { machine: self.machine()?, idle: &self.idle };
         // SAFETY: handles go only to the functions that take them and are alive; the module is
-        // dropped before its context, and `diagnostics` after both. The text ends in a null byte, as the
-        // reader wants it, and is copied. What is written to are variables of ours.
+        // dropped before its context, and `diagnostics` after both. The text ends in a null byte,
+        // as the reader requires, and is copied. The output pointers are to local variables.
         let object = unsafe {
             let context = Owned((api.LLVMContextCreate)(), api.LLVMContextDispose);
             (api.LLVMContextSetDiagnosticHandler)(

@@ -1,5 +1,5 @@
-//! Compares the specialized functions with the definition, over ops, dtypes and edge values, bit for
-//! bit.
+//! Compares the specialized functions with the definition, over ops, dtypes and edge values, bit
+//! for bit.
 
 use crate::device::interp::alu::{fast, slow};
 use crate::device::interp::tests::*;

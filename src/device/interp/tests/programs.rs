@@ -95,8 +95,8 @@ fn nested_loops_with_symbolic_extents() {
 
 #[test]
 fn threads_of_a_workgroup_leave_a_loop_at_different_times() {
-    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a masked region that two threads do not
-    // enter.
+    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a masked region that two threads
+    // do not enter.
     let mut p = List::default();
     let out = p.global(0, 6, DType::I32);
     let l = p.special(SpecialKind::Local, 0, 6);

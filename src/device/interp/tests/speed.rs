@@ -1,5 +1,5 @@
-//! Measures the time per instruction. It has no limit, which a busy machine could exceed; run it with
-//! `--ignored --nocapture`.
+//! Measures the time per instruction. It has no limit, which a busy machine could exceed; run it
+//! with `--ignored --nocapture`.
 
 use crate::device::interp::tests::*;
 
