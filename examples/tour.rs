@@ -25,17 +25,13 @@ fn main() -> Result<()> {
     let c = (&a * &b).sum(0);
     show(
         "lazy graph",
-        "what was asked for. One node a line, operands before their users; nothing has run.",
+        "the computation. One node per line, operands before their users; nothing has run.",
         &ir::print(&c.uop()),
     );
 
     let items = c.schedule()?;
-    let ScheduleItem::Kernel { ast, buffers, device, .. } = &items[0] else { return Ok(()) };
-    let mut text =
-        format!("{} item: kernel {} on {device}\n", items.len(), Kernel::new(ast.clone()).name());
-    for (i, b) in buffers.iter().enumerate() {
-        text += &format!("data{i}: {} × {}, {:?}\n", b.len, b.dtype, b.role);
-    }
+    let ScheduleItem::Kernel { ast, device, .. } = &items[0] else { return Ok(()) };
+    let text = schedule_text(&items);
     show("schedule", "multiply and sum fuse into one kernel; these are its buffers.", &text);
     show(
         "kernel",
@@ -50,19 +46,19 @@ fn main() -> Result<()> {
     let opts = if opts.is_empty() { "none".to_string() } else { opts.join(" ") };
     let name = if color { &program.colored } else { &program.name };
     show(
-        "optimisations",
+        "Opts",
         "NAME:axis:amount, chosen for this target; the kernel's name lists the new axes.",
         &format!("{opts} -> {name}"),
     );
     show(
         "linear program",
-        "expanded, with machine-sized indices, in the order in which it runs.",
+        "expanded, with machine-sized indices, in execution order.",
         &ir::print_program(&program.uops),
     );
     let source = compiled.rendered.as_ref().map_or("this device runs the program", |r| &r.body);
     show(
         "source",
-        "what the device's compiler is given, without the types and helpers before the kernel.",
+        "the input of the device's compiler, without the types and helpers before the kernel.",
         source,
     );
 
@@ -72,6 +68,17 @@ fn main() -> Result<()> {
         format!("{c}\ntook {time:.1} µs on {device}: {}", Device::named(device)?.describe());
     show("result", "c[j] is the sum over i of a[i][j] * b[i][j].", &about);
     Ok(())
+}
+
+/// The first item of a schedule, with its buffers.
+fn schedule_text(items: &[ScheduleItem]) -> String {
+    let ScheduleItem::Kernel { ast, buffers, device, .. } = &items[0] else { return String::new() };
+    let name = Kernel::new(ast.clone()).name();
+    let mut text = format!("{} item: kernel {name} on {device}\n", items.len());
+    for (i, b) in buffers.iter().enumerate() {
+        text += &format!("data{i}: {} × {}, {:?}\n", b.len, b.dtype, b.role);
+    }
+    text
 }
 
 /// Truncates a line to the 100 columns of a terminal.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Computes the polynomial coefficients of src/tensor/ops/special.rs. Needs mpmath.
 
-Each function is interpolated at Chebyshev's nodes of its interval, in 60 digits, and written as powers
-of the distance from the middle of the interval, lowest power first, with its greatest relative error.
+Each function is interpolated at the Chebyshev nodes of its interval, with 60 digits, and printed as
+coefficients of powers of the distance from the middle of the interval, lowest power first, with its
+maximum relative error.
 """
 
 from mpmath import mp, mpf
@@ -34,7 +35,7 @@ def fit(name, f, low, high, degree):
 
 
 def erfinv(w):
-    """erfinv(x)/x for w = -log(1 - x²), from erfc, which loses nothing near 1."""
+    """erfinv(x)/x for w = -log(1 - x²), from erfc, which has no cancellation near 1."""
     x = mp.sqrt(-mp.expm1(-w))
     if w < mpf(10) ** -40:
         return mp.sqrt(mp.pi) / 2
@@ -49,7 +50,7 @@ def erfinv(w):
 
 
 def near(zero, slope):
-    """log Γ(x) over the distance from one of its zeros."""
+    """log Γ(x) divided by the distance from one of its zeros."""
     return lambda x: mp.loggamma(x) / (x - zero) if abs(x - zero) > mpf(10) ** -25 else slope
 
 

@@ -1,4 +1,8 @@
-"""The most memory that lives at one time in torch during a step, for the work of `cargo xtask bench memory`: `peers.py memory` runs it."""
+"""Peak memory of torch during a step, on the workloads of `cargo xtask bench memory`.
+
+`python benches/peers/peers.py memory` runs it.
+"""
+
 import gc
 import json
 
@@ -6,16 +10,22 @@ import peers
 
 
 def torch_resnet50(torch):
-    """ResNet-50, whose 3x3 convolutions have the stride."""
+    """ResNet-50 with the stride in the 3x3 convolutions."""
     nn = torch.nn
 
     def convolved(i, o, kernel, stride=1):
-        return nn.Sequential(nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o))
+        return nn.Sequential(
+            nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o)
+        )
 
     class Bottleneck(nn.Module):
         def __init__(self, i, width, stride):
             super().__init__()
-            self.narrow, self.middle, self.wide = convolved(i, width, 1), convolved(width, width, 3, stride), convolved(width, 4 * width, 1)
+            self.narrow, self.middle, self.wide = (
+                convolved(i, width, 1),
+                convolved(width, width, 3, stride),
+                convolved(width, 4 * width, 1),
+            )
             self.short = convolved(i, 4 * width, 1, stride) if i != 4 * width else None
             self.relu = nn.ReLU(inplace=True)
 
@@ -40,7 +50,9 @@ def training(torch, net, make_optimizer, x, y):
         loss = torch.nn.functional.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
-        # Here and not at the start, because the profiler does not see the end of what began before it. The peak is the same: either way there are none in the forward pass.
+        # Not at the start of the step: the profiler does not see frees of memory that was
+        # allocated before it started. The peak is the same, because the forward pass has no
+        # gradients either way.
         optimizer.zero_grad()
         return loss.detach()
 
@@ -48,7 +60,7 @@ def training(torch, net, make_optimizer, x, y):
 
 
 def live_tensors(torch):
-    """Bytes of the memory of all tensors that Python can reach, each counted once."""
+    """Bytes of all tensors that Python can reach, each storage counted once."""
     gc.collect()
     seen = {}
     for o in gc.get_objects():
@@ -60,8 +72,13 @@ def live_tensors(torch):
 
 
 def peak_of_events(torch, call):
-    """What the allocator of the CPU had handed out at the most during a call, above what it had before: the events of the profiler, added up."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    """Peak bytes of the CPU allocator during a call, above those before it.
+
+    They are the running sum of the profiler's memory events.
+    """
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         call()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     now = most = 0
@@ -72,7 +89,7 @@ def peak_of_events(torch, call):
 
 
 def torch_peak(torch, device, step):
-    """The peak during a warm call, and what lives between two calls, in bytes."""
+    """Peak bytes during a warm call, and live bytes between two calls."""
     for _ in range(2):
         step()
     if device == "cuda":
@@ -87,7 +104,7 @@ def torch_peak(torch, device, step):
 
 
 def known_peak(torch):
-    """The method of the CPU on a case whose answer is known: three tensors of 4 MB, of which two live at once beside the first."""
+    """Checks the CPU method on a known case: two of three tensors of 4 MiB live simultaneously."""
     x = torch.ones(peers.M)
 
     def call():
@@ -97,27 +114,33 @@ def known_peak(torch):
         return (z + 1).sum()
 
     found = peak_of_events(torch, call)
-    assert 8 * peers.M <= found < 8 * peers.M + 4096, f"two tensors of 4 MiB live at once, and the events say {found} bytes"
+    message = f"two tensors of 4 MiB are live simultaneously, and the events sum to {found} bytes"
+    assert 8 * peers.M <= found < 8 * peers.M + 4096, message
 
 
-def torch_memory(wanted):
+def torch_memory(_seconds, wanted):
     import torch
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         known_peak(torch)
 
     def mnist():
         net = peers.torch_net(torch).to(device).train()
-        x, y = torch.rand(512, 1, 28, 28, device=device), torch.randint(0, 10, (512,), device=device)
+        x, y = torch.rand(512, 1, 28, 28, device=device), torch.randint(
+            0, 10, (512,), device=device
+        )
         return training(torch, net, lambda p: torch.optim.Adam(p, lr=1e-3), x, y)
 
     def resnet50():
         net = torch_resnet50(torch).to(device).train()
-        x, y = torch.rand(16, 3, 224, 224, device=device), torch.randint(0, 1000, (16,), device=device)
+        x, y = torch.rand(16, 3, 224, 224, device=device), torch.randint(
+            0, 1000, (16,), device=device
+        )
         return training(torch, net, lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9), x, y)
 
     def gpt2():
-        # All that is there before the first step is what it is given.
+        # The tensors that exist before the first step are its inputs.
         before = live_tensors(torch)
         with torch.device(device):
             step = peers.torch_gpt2(torch, 1, 64)
@@ -128,9 +151,15 @@ def torch_memory(wanted):
             continue
         step, parameters = make()
         peak, base, held, _result = torch_peak(torch, device, step)
-        line = dict(value=round(peak / 1e6, 3), unit="MB", peer=f"torch {torch.__version__} eager", base=round(base / 1e6, 3), parameters=parameters)
+        line = dict(
+            value=round(peak / 1e6, 3),
+            unit="MB",
+            peer=f"torch {torch.__version__} eager",
+            base=round(base / 1e6, 3),
+            parameters=parameters,
+        )
         line |= dict(held=round(held / 1e6, 3)) if held is not None else {}
-        # Ours has both: what captures is compared with the same.
+        # picograd has both variants, which are compared with the same figure.
         for kind in ("plain", "jit"):
             print(json.dumps(dict(suite="memory", name=f"{name}_{kind}") | line), flush=True)
         del step, _result

@@ -1,10 +1,11 @@
-"""PyTorch on the cases of `cargo xtask bench ops`.
+"""Times of PyTorch on the cases of `cargo xtask bench ops`.
 
-Each line of standard input is a request in JSON: the name of the case, the op, the inputs with their
-shapes, and whether the gradient is measured. Each answer is a line with the microseconds of the
-fastest run, or an error. `cargo xtask bench ops --peer PYTHON` sends the requests itself;
+Each line of standard input is a request in JSON: the name of the case, the op, the inputs with
+their shapes, and whether the gradient is measured. Each answer is a line with the microseconds of
+the fastest run, or an error. `cargo xtask bench ops --peer PYTHON` sends the requests itself;
 `cargo xtask bench ops --list | python benches/peers/peers.py ops` measures PyTorch alone.
 """
+
 import json
 import sys
 import time
@@ -54,20 +55,87 @@ def functional(*names):
 
 
 OPS = {
-    **same_name("abs", "acos", "asin", "asinh", "atan", "atanh", "ceil", "floor", "round", "trunc",
-                "sign", "sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "log", "log2",
-                "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "neg", "erf", "sigmoid",
-                "isnan", "isfinite"),
-    **functional("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish",
-                 "softplus", "softsign", "hardswish", "hardsigmoid", "logsigmoid", "mse_loss",
-                 "l1_loss", "huber_loss", "smooth_l1_loss", "cross_entropy", "nll_loss", "linear",
-                 "cosine_similarity"),
+    **same_name(
+        "abs",
+        "acos",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "ceil",
+        "floor",
+        "round",
+        "trunc",
+        "sign",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "square",
+        "neg",
+        "erf",
+        "sigmoid",
+        "isnan",
+        "isfinite",
+    ),
+    **functional(
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "elu",
+        "selu",
+        "celu",
+        "gelu",
+        "silu",
+        "mish",
+        "softplus",
+        "softsign",
+        "hardswish",
+        "hardsigmoid",
+        "logsigmoid",
+        "mse_loss",
+        "l1_loss",
+        "huber_loss",
+        "smooth_l1_loss",
+        "cross_entropy",
+        "nll_loss",
+        "linear",
+        "cosine_similarity",
+    ),
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "to_i32": lambda x: x.to(torch.int32),
     "to_f16": lambda x: x.to(torch.float16),
     "to_bf16": lambda x: x.to(torch.bfloat16),
-    **same_name("add", "sub", "mul", "div", "pow", "maximum", "minimum", "atan2", "fmod",
-                "copysign", "logaddexp", "lt", "eq", "bitwise_and", "dot", "matmul", "bmm"),
+    **same_name(
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "maximum",
+        "minimum",
+        "atan2",
+        "fmod",
+        "copysign",
+        "logaddexp",
+        "lt",
+        "eq",
+        "bitwise_and",
+        "dot",
+        "matmul",
+        "bmm",
+    ),
     "modulo": torch.remainder,
     "lerp": lambda x, y: torch.lerp(x, y, 0.25),
     "int_add": torch.add,
@@ -180,12 +248,17 @@ def measure(request):
     if request["gradient"]:
         inputs = [x.requires_grad_() if x.is_floating_point() else x for x in inputs]
         targets = [x for x in inputs if x.is_floating_point()]
-        targets += list(LAYERS[request["op"].upper()].parameters()) if request["op"].upper() in LAYERS else []
+        targets += (
+            list(LAYERS[request["op"].upper()].parameters())
+            if request["op"].upper() in LAYERS
+            else []
+        )
 
         def run():
             out = op(*inputs)
             outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point()]
             torch.autograd.grad(sum(o.sum() for o in outs), targets)
+
     else:
 
         def run():
@@ -209,7 +282,9 @@ def serve():
         request = json.loads(line)
         answer = dict(suite="ops", name=request["name"])
         try:
-            answer |= dict(value=round(measure(request) * 1e6, 3), unit="us", peer=f"torch {torch.__version__}")
+            answer |= dict(
+                value=round(measure(request) * 1e6, 3), unit="us", peer=f"torch {torch.__version__}"
+            )
         except Exception as e:  # An op that torch lacks does not end the run.
             answer |= dict(error=f"{type(e).__name__}: {e}".splitlines()[0])
         print(json.dumps(answer), flush=True)

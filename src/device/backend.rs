@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A device: memory, compilation and launches.
 pub(crate) trait Backend: Send + Sync {
-    /// What its kernels may use.
+    /// The capabilities of its kernels.
     fn target(&self) -> &Target;
     /// Describes it in one line: compiler, version, threads.
     fn describe(&self) -> String;
@@ -113,20 +113,19 @@ impl Addresses {
     }
 }
 
-/// A kernel of the host as a function of the addresses of its buffers and the thread number.
+/// A host kernel: a function of the addresses of its buffers and the thread number.
 pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long);
 
-/// Why a program is compiled, which decides whether the disk cache is used.
+/// The purpose of a compilation, which decides whether the disk cache is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be run now and by later processes: looked up in the disk cache and stored there.
+    /// Runs now and in later processes: looked up in the disk cache and stored there.
     Cached,
-    /// To be timed or compared as users run it, and dropped. Bypasses the disk cache.
+    /// Timing or comparison of the code that users run. Bypasses the disk cache.
     Measure,
-    /// To be run once. Bypasses the disk cache; the compiler may produce slower code in less time.
+    /// One run. Bypasses the disk cache; the compiler may produce slower code in less time.
     Once,
-    /// A text that no renderer wrote: cached, and verified by a compiler that works in this
-    /// process.
+    /// Source text of a user: cached, and verified if the compiler runs in this process.
     UserText,
 }
 
@@ -153,7 +152,7 @@ pub trait Executable: Any + Send + Sync {
     fn machine_code(&self) -> Option<&[u8]> {
         None
     }
-    /// The function that runs it, if it is one of this process. The caller upholds the contract of
+    /// Its entry point, if it is host code. The caller upholds the contract of
     /// [`run`](Self::run), and calls it once per thread number.
     fn entry(&self) -> Option<HostFunction> {
         None
@@ -161,7 +160,7 @@ pub trait Executable: Any + Send + Sync {
 }
 
 impl dyn Executable {
-    /// The kernel as one of a certain backend.
+    /// Downcasts to the kernel of a backend.
     pub(in crate::device) fn downcast<K: Executable>(&self) -> Option<&K> {
         (self as &dyn Any).downcast_ref()
     }

@@ -16,24 +16,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
-/// Memory of some device.
+/// Memory of a device.
 pub(crate) enum Memory {
-    /// Of the host: the CPU and the interpreter.
+    /// Host memory: of the CPU and the interpreter.
     Host(HostBuffer),
-    /// Behind a driver: a GPU's, mostly.
+    /// Memory behind a driver, such as that of a GPU.
     Remote(Box<dyn Remote>),
-    /// A file: read, never computed on.
+    /// A file, which kernels cannot access.
     Disk(DiskFile),
-    /// No memory: the device that runs nothing.
+    /// No memory, for the device that runs no kernels.
     Null,
 }
 
 /// Device memory that the host cannot access. Operations on it run after all earlier operations of
 /// its device.
 pub(crate) trait Remote: Any + Send + Sync {
-    /// Copies bytes from an offset to the host, and returns when they have arrived.
+    /// Copies bytes from an offset on to the host, and waits for the copy.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
-    /// Copies bytes of the host to an offset. They may be changed or freed once it returns.
+    /// Copies bytes of the host to an offset. The caller may change or free them afterwards.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
     /// Copies bytes of another memory, from an offset on, to a range of bytes, not through the
     /// host. Returns `false`, and does nothing, if there is no such path.
@@ -41,7 +41,7 @@ pub(crate) trait Remote: Any + Send + Sync {
 }
 
 impl dyn Remote {
-    /// The memory as that of a certain backend.
+    /// Downcasts to the memory of a backend.
     pub(in crate::device) fn downcast<M: Remote>(&self) -> Option<&M> {
         (self as &dyn Any).downcast_ref()
     }
@@ -70,7 +70,7 @@ struct Inner {
     dtype: DType,
     len: usize,
     block: Arc<Block>,
-    /// Bytes from the start of the block.
+    /// Byte offset in the block.
     offset: usize,
 }
 
@@ -79,26 +79,26 @@ struct Inner {
 pub struct MemoryRef<'a> {
     /// The memory.
     pub(crate) memory: &'a Memory,
-    /// Bytes from its start.
+    /// Byte offset in it.
     pub(crate) offset: usize,
 }
 
 impl<'a> MemoryRef<'a> {
-    /// The memory as that of a certain backend.
+    /// Downcasts to the memory of a backend.
     pub(in crate::device) fn remote<M: Remote>(&self) -> Option<&'a M> {
         let Memory::Remote(remote) = self.memory else { return None };
         remote.downcast()
     }
 }
 
-/// A handle on memory of a device.
+/// A reference-counted handle to device memory.
 #[derive(Clone)]
 pub struct Buffer(Arc<Inner>);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Buffer {
-    /// New memory for `len` elements; its content is not defined.
+    /// Allocates `len` elements with unspecified values.
     pub fn new(device: &DeviceName, dtype: DType, len: usize) -> Result<Buffer> {
         let bytes = bytes_of(device, dtype, len)?;
         let opened = Device::named(device)?;
@@ -106,8 +106,8 @@ impl Buffer {
         Ok(Buffer::with(opened.usage(), device, dtype, len, memory))
     }
 
-    /// Allocates memory filled with these bytes, which are whole elements. The device need not work,
-    /// so that a tensor can be created before its device is opened.
+    /// Allocates memory filled with these bytes, which are whole elements. It does not need a
+    /// working device, so that a tensor can be created before its device is opened.
     pub fn from_bytes(device: &DeviceName, dtype: DType, bytes: &[u8]) -> Result<Buffer> {
         let in_host = || HostBuffer::new(bytes.len()).map(Memory::Host);
         let mut memory = match memory_space(device) {
@@ -164,8 +164,8 @@ impl Buffer {
         Ok(Buffer::with(Usage::of(device), device, dtype, len, Memory::Host(memory)))
     }
 
-    /// A buffer of foreign elements: in place on a device that computes in host memory, a copy
-    /// elsewhere.
+    /// Wraps elements of the caller: without a copy on a device that computes in host memory, as a
+    /// copy elsewhere.
     pub fn lent<T: Element>(
         device: &DeviceName,
         elements: impl AsRef<[T]> + Send + Sync + 'static,
@@ -188,7 +188,7 @@ impl Buffer {
         !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
 
-    /// The bytes of a file, which stay there: see `disk`.
+    /// Wraps the bytes of a file without reading them; see [`disk`].
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
         let file = DiskFile::open(path)?;
         let device = disk::device();
@@ -227,7 +227,7 @@ impl Buffer {
             .clone()
     }
 
-    /// The buffer as a node of the graph.
+    /// Returns the buffer as a node of the tensor graph.
     pub fn node(&self) -> UOp {
         UOp::new(
             Op::Buffer,
@@ -254,7 +254,7 @@ impl Buffer {
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
-    /// Its location in memory.
+    /// The location of its first byte.
     pub fn place(&self) -> MemoryRef<'_> {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
@@ -266,8 +266,8 @@ impl Buffer {
         );
         self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
     }
-    /// Some of the bytes of a file as `len` elements of a dtype, from the byte `at` on. The bytes
-    /// need not be aligned, because they are only ever copied.
+    /// A view of a file as `len` elements of a dtype, from the byte `at` on, which may be
+    /// unaligned because the bytes are copied before use.
     pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {
         let end = len.checked_mul(dtype.itemsize()).and_then(|bytes| bytes.checked_add(at));
         assert!(
@@ -300,7 +300,7 @@ impl Buffer {
     pub(crate) fn renamed(&self) -> Buffer {
         self.view(self.0.offset, self.0.dtype, self.0.len)
     }
-    /// The number of its memory, and its bytes there.
+    /// The id of its allocation, and its byte range in it.
     pub(crate) fn span(&self) -> (u64, Range<usize>) {
         (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
     }
@@ -334,7 +334,7 @@ impl Buffer {
         &self.0.device
     }
 
-    /// The content.
+    /// Copies the content to the host.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut span = profile::span(|| "read".into());
         span.note("bytes", || self.bytes().into());
@@ -374,7 +374,7 @@ fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
     len.checked_mul(dtype.itemsize()).ok_or_else(full)
 }
 
-/// Makes every byte that is not 0 a 1.
+/// Replaces every nonzero byte by 1.
 pub(crate) fn as_bools(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
 }

@@ -25,10 +25,10 @@ pub struct Counters {
     pub compiled: u64,
     /// Those of them that were loaded from the disk cache, without a compiler.
     pub from_cache: u64,
-    /// Time to make them ready: to choose optimisations, which may be a search, to lower, to
-    /// render, to compile or to load.
+    /// Time from kernels to executables: choosing or searching Opts, lowering, rendering, and
+    /// compiling or loading.
     pub compile_time: Duration,
-    /// Kernels for which optimisations were searched by timing.
+    /// Kernels whose Opts were chosen by a beam search.
     pub searched: u64,
     /// Graphs planned. A plan may be for several devices, so that only the process has this
     /// number; that of a device is 0.
@@ -53,7 +53,7 @@ impl Counters {
     }
 }
 
-/// There are few devices, and so a list is as good as any table.
+/// The counters. There are few devices, so that a list is as fast as a map.
 #[derive(Default)]
 struct State {
     total: Counters,

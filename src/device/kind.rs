@@ -21,15 +21,15 @@ type CheckArch = fn(&str) -> std::result::Result<(), String>;
 /// The location of the buffers of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemorySpace {
-    /// In host memory, which all devices of such kinds share.
+    /// Host memory, which all devices of such kinds share.
     Host,
-    /// In memory of the device, behind a driver.
+    /// Memory of the device, behind a driver.
     Device,
-    /// Nowhere: the device runs nothing.
+    /// No memory: the device runs no kernels.
     Null,
 }
 
-/// One way to compile for a kind of device.
+/// A renderer with its compiler, for a kind of device.
 pub(crate) struct RendererKind {
     /// Its name; empty if the kind has one renderer only.
     pub name: &'static str,

@@ -93,13 +93,25 @@ macro_rules! functions {
         $(#[$doc])*
         #[allow(non_snake_case)]
         #[derive(Clone, Copy)]
-        pub(in crate::device) struct $api { $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)* }
+        pub(in crate::device) struct $api {
+            $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+        }
 
         impl $api {
+            #[allow(non_snake_case)]
             fn load(library: &$crate::device::library::Library) -> Result<$api, String> {
-                // SAFETY: the types are those of the library's headers.
-                Ok(unsafe { $api { $($name: std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
-                    library.need(stringify!($name))?),)* } })
+                use std::ffi::c_void;
+                use std::mem::transmute;
+                $(
+                    let address = library.need(stringify!($name))?;
+                    // SAFETY: the type is that of the library's headers.
+                    let $name = unsafe {
+                        transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(
+                            address,
+                        )
+                    };
+                )*
+                Ok($api { $($name,)* })
             }
         }
     };

@@ -1,5 +1,5 @@
-//! The device that runs nothing: kernels are lowered and rendered as for the CPU or a GPU, and
-//! dropped. It needs no driver, and serves to measure the compiler and to read kernels:
+//! The device that runs no kernels: they are lowered and rendered as for the CPU or a GPU, and
+//! dropped. It needs no driver, and serves to measure the compiler and to inspect kernels:
 //! `DEV=NULL:CUDA DEBUG=4`.
 
 use super::backend::{Backend, Executable, Purpose, SystemMemory};
@@ -19,8 +19,8 @@ pub struct Null {
 }
 
 impl Null {
-    /// It is always there. The target does not depend on the machine, so that figures can be
-    /// compared.
+    /// Creates the device, which is always available. Its target does not depend on the machine, so
+    /// that figures are comparable.
     fn of(renderer: impl Renderer + 'static, language: &'static str) -> Arc<dyn Backend> {
         Arc::new(Null { renderer: Box::new(renderer), language })
     }

@@ -1,5 +1,5 @@
-//! What tests stand on: folders that are unique, private, and removed when the test ends, passed or
-//! not; random numbers; a server.
+//! Helpers of unit tests: temporary folders, which are removed also if the test fails, random
+//! numbers, and an HTTP server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,8 +31,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A small generator of pseudo-random numbers (splitmix64), so that a failing seed can be run
-/// again.
+/// A pseudo-random number generator (splitmix64) with a seed, so that failures are reproducible.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,39 +1,39 @@
-//! One entry is one file. Its name is the key; it holds a format, a seal, a kind, a device and the
+//! The file of an entry. Its name is the key; it contains a format, a MAC, a kind, a device and the
 //! value.
 //!
 //! ```text
-//! "picograd" · format u8 · seal [u8; 32] · kind u8 · length of the device's name u8 · name · value
+//! "picograd" · format u8 · MAC [u8; 32] · kind u8 · length of the device's name u8 · name · value
 //! ```
 //!
-//! The seal is a keyed hash over the key and all that follows it. An entry whose seal is not right
-//! was damaged, or was not written by us; its value is not looked at. The time of the last use is
-//! the time of the file.
+//! The MAC is a keyed hash over the key and all that follows it. An entry with a wrong MAC was
+//! damaged, or was not written by this user; its value is not used. The modification time of the
+//! file is the time of the last use.
 
 use super::folder::{Folder, NEW, c_name, new_name};
-use super::hash::{SEAL, seal};
+use super::hash::{MAC_LEN, mac};
 use super::{CacheEntry, CacheKey, EntryKind};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 9] = b"picograd\x02";
-const HEAD: usize = MAGIC.len() + SEAL;
+const HEAD: usize = MAGIC.len() + MAC_LEN;
 /// Bytes of the longest entry that is written or read.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
 /// The suffix of corrupt entries.
 pub(super) const CORRUPT: &str = ".corrupt";
-/// Entries used again within this time are not marked as used again; that would only cost.
+/// The time of use is not updated within this time, which would only cost.
 const MARK_AFTER: Duration = Duration::from_secs(3600);
 
 /// The result of reading an entry.
 pub(super) enum Found {
     Value(Vec<u8>),
     Nothing,
-    /// It exists, and is not what we wrote.
+    /// It exists, and its MAC is wrong.
     Corrupt,
 }
 
-/// The bytes that an entry takes.
+/// The bytes of the file of an entry.
 pub(super) fn size_of_entry(entry: &CacheEntry) -> u64 {
     (HEAD + 2 + entry.device.len().min(255) + entry.value.len()) as u64
 }
@@ -54,7 +54,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     };
     let mut bytes = Vec::new();
     let Ok(meta) = file.metadata() else { return Found::Nothing };
-    // Nothing that long was written by us, and the seal is known only after all of it is read.
+    // No entry is that long, and the MAC can be checked only after reading all of it.
     if meta.len() > MOST_BYTES {
         set_aside(folder, key);
         return Found::Corrupt;
@@ -70,34 +70,34 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     };
     let start = bytes.len() - value.len();
     if meta.modified().is_ok_and(|t| now.duration_since(t).is_ok_and(|age| age > MARK_AFTER)) {
-        // If it fails, the entry seems a little less recently used.
+        // If it fails, the entry only appears less recently used.
         let _ = file.set_modified(now);
     }
     bytes.drain(..start);
     Found::Value(bytes)
 }
 
-/// The kind, the device and the value of a file whose seal is right.
+/// The kind, the device and the value of a file with a correct MAC.
 fn opened<'a>(
     folder: &Folder,
     key: CacheKey,
     bytes: &'a [u8],
 ) -> Option<(EntryKind, &'a str, &'a [u8])> {
-    let (sealed, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<SEAL>()?;
+    let (stored, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<MAC_LEN>()?;
     let (kind, device) = about(rest)?;
     let (head, value) = rest.split_at_checked(2 + device.len())?;
     // Compared in constant time.
-    (seal(&folder.secret, key, head, value) == *sealed).then_some((kind, device, value))
+    (mac(&folder.secret, key, head, value) == *stored).then_some((kind, device, value))
 }
 
-/// The kind and the device, at the start of the sealed part.
+/// The kind and the device, at the start of the authenticated part.
 fn about(rest: &[u8]) -> Option<(EntryKind, &str)> {
     let [kind, len, rest @ ..] = rest else { return None };
     let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
     Some((*EntryKind::ALL.get(usize::from(*kind))?, device))
 }
 
-/// Renames an entry that is of no use, so that it can be looked at.
+/// Renames a corrupt entry, so that it can be inspected.
 fn set_aside(folder: &Folder, key: CacheKey) {
     if let (Ok(from), Ok(to)) = (c_name(&key.to_string()), c_name(&format!("{key}{CORRUPT}"))) {
         let _ = folder.rename(&from, &to);
@@ -128,9 +128,9 @@ fn write_once(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Resul
     let _ = file.try_lock();
     let device = entry.device.get(..entry.device.len().min(255)).unwrap_or_default();
     let head = [&[entry.kind as u8, device.len() as u8], device.as_bytes()].concat();
-    let seal = seal(&folder.secret, entry.key, &head, entry.value);
+    let mac = mac(&folder.secret, entry.key, &head, entry.value);
     let mut put = || {
-        file.write_all(&[MAGIC, seal.as_bytes().as_slice(), &head].concat())?;
+        file.write_all(&[MAGIC, mac.as_bytes().as_slice(), &head].concat())?;
         file.write_all(entry.value)?;
         file.set_modified(now)?;
         folder.rename(&new, &name)
@@ -144,7 +144,7 @@ fn write_once(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Resul
 
 /// A file of the folder.
 pub(super) struct Listed {
-    /// The key, for an entry that is of use.
+    /// The key; `None` for a corrupt entry.
     pub(super) key: Option<CacheKey>,
     pub(super) name: String,
     pub(super) used: SystemTime,
@@ -177,7 +177,7 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// Deletes an unfinished file whose process has ended: its lock is free.
+/// Deletes an unfinished file whose process has ended, so that its lock is free.
 fn remove_left(folder: &Folder, name: &str) {
     let Ok(name) = c_name(name) else { return };
     if folder.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {

@@ -5,7 +5,7 @@
 //! Anybody who can write to the folder could replace it between a check and its use. So the
 //! directory is checked once it is open, and its path is used again only for listing.
 
-use super::hash::SEAL;
+use super::hash::MAC_LEN;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,8 +24,8 @@ pub(super) const NEW: &str = ".new-";
 pub(super) struct Folder {
     pub(super) path: PathBuf,
     dir: OwnedFd,
-    /// The secret that seals entries.
-    pub(super) secret: [u8; SEAL],
+    /// The key of the MACs of entries.
+    pub(super) secret: [u8; MAC_LEN],
 }
 
 fn wrong(why: &str) -> io::Error {
@@ -51,31 +51,31 @@ impl Folder {
         // A link to a folder is followed: the owner of the folder matters.
         let dir = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
         private(&dir.metadata()?)?;
-        let mut folder = Folder { path: path.to_path_buf(), dir: dir.into(), secret: [0; SEAL] };
+        let mut folder = Folder { path: path.to_path_buf(), dir: dir.into(), secret: [0; MAC_LEN] };
         folder.secret = folder.known_secret().or_else(|_| folder.new_secret())?;
         Ok(folder)
     }
 
-    fn known_secret(&self) -> io::Result<[u8; SEAL]> {
+    fn known_secret(&self) -> io::Result<[u8; MAC_LEN]> {
         let mut file = self.read(SECRET)?;
         if file.metadata()?.mode() & 0o077 != 0 {
             return Err(wrong("others can read the secret"));
         }
-        let mut secret = [0; SEAL];
+        let mut secret = [0; MAC_LEN];
         file.read_exact(&mut secret)?;
         Ok(secret)
     }
 
     /// Makes a secret. Where another process is first it is that one's.
-    fn new_secret(&self) -> io::Result<[u8; SEAL]> {
-        let mut secret = [0; SEAL];
+    fn new_secret(&self) -> io::Result<[u8; MAC_LEN]> {
+        let mut secret = [0; MAC_LEN];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        // One that is damaged, or that others can read, is of no use, and the entries under it are
-        // not either.
+        // A damaged secret, or one that others can read, is replaced, which invalidates all
+        // entries.
         let usable = self
             .read(SECRET)
             .and_then(|f| f.metadata())
-            .is_ok_and(|m| m.len() == SEAL as u64 && m.mode() & 0o077 == 0);
+            .is_ok_and(|m| m.len() == MAC_LEN as u64 && m.mode() & 0o077 == 0);
         if !usable {
             let _ = self.remove(SECRET);
         }

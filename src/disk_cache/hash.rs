@@ -1,4 +1,4 @@
-//! Keys of entries, and the seal of each entry: hashes by BLAKE3.
+//! Keys of entries, and the MAC of each entry: hashes by BLAKE3.
 
 /// The name of an entry: 128 bits over everything that it was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,11 +36,16 @@ fn first_128(hash: &blake3::Hash) -> u128 {
     hash.as_bytes().first_chunk().map_or(0, |b| u128::from_le_bytes(*b))
 }
 
-/// Bytes of a secret, and of a seal.
-pub(super) const SEAL: usize = blake3::OUT_LEN;
+/// Bytes of a secret, and of a MAC.
+pub(super) const MAC_LEN: usize = blake3::OUT_LEN;
 
-/// The keyed hash of an entry: who does not know the secret cannot make one.
-pub(super) fn seal(secret: &[u8; SEAL], key: CacheKey, about: &[u8], value: &[u8]) -> blake3::Hash {
+/// Computes the MAC (keyed hash) of an entry. Only a process that knows the secret can.
+pub(super) fn mac(
+    secret: &[u8; MAC_LEN],
+    key: CacheKey,
+    about: &[u8],
+    value: &[u8],
+) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(secret);
     hasher
         .update(&key.0.to_le_bytes())

@@ -11,8 +11,8 @@
 //!
 //! Values are code that will run, so that only entries of this user are read: a folder or a file of
 //! another user, or that others can write to, is rejected, links are not followed, and each entry
-//! is sealed by a keyed hash whose secret only the user can read. Entries with a wrong seal are
-//! renamed and counted as corrupt.
+//! has a MAC whose key only the user can read. Entries with a wrong MAC are renamed and counted as
+//! corrupt.
 //!
 //! Several kernels are compiled in one module, and looked up one by one: an entry contains its
 //! object if it is the only kernel in it, and names it otherwise.
@@ -53,12 +53,12 @@ pub enum EntryKind {
     Object = 1,
     /// The version output of a compiler.
     Compiler = 2,
-    /// Optimisations that a search has found.
+    /// The Opts that a beam search has found.
     Opts = 3,
 }
 
 impl EntryKind {
-    /// All of them, by number.
+    /// All kinds, by number.
     pub const ALL: [EntryKind; 4] =
         [EntryKind::Program, EntryKind::Object, EntryKind::Compiler, EntryKind::Opts];
     /// The kinds of compiled programs.
@@ -104,7 +104,7 @@ pub struct DiskCacheStats {
     pub hits: usize,
     /// Lookups that found none.
     pub misses: usize,
-    /// Entries with a wrong seal: damaged, or written by another user.
+    /// Entries with a wrong MAC: damaged, or written by another user.
     pub corrupt: usize,
     /// Entries that could not be written, as on a full disk.
     pub failed_writes: usize,
@@ -137,7 +137,7 @@ pub fn global() -> &'static DiskCache {
     GLOBAL.get_or_init(|| DiskCache::from_env(&env::var))
 }
 
-/// A disk cache, or none.
+/// A disk cache, which may be off.
 #[derive(Debug)]
 pub struct DiskCache {
     folder: Option<Folder>,
@@ -159,7 +159,7 @@ impl DiskCache {
     /// `PICO_CACHE_SIZE`.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> DiskCache {
         let absolute = |name: &str| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let store = match env("PICO_CACHE") {
+        let cache = match env("PICO_CACHE") {
             Some(s) if matches!(s.trim(), "" | "0" | "off") => {
                 DiskCache::none("PICO_CACHE turns it off")
             }
@@ -177,7 +177,7 @@ impl DiskCache {
         let size = env("PICO_CACHE_SIZE")
             .and_then(|s| s.trim().parse::<u64>().ok())
             .unwrap_or(DEFAULT_SIZE);
-        DiskCache { limit: size.saturating_mul(1 << 20), ..store }
+        DiskCache { limit: size.saturating_mul(1 << 20), ..cache }
     }
 
     /// Opens a cache in this folder, which is created if it is missing; none if that fails, or if
@@ -230,7 +230,7 @@ impl DiskCache {
         let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
         let now = self.now();
         let mut objects: BTreeMap<CacheKey, Option<Arc<Vec<u8>>>> = BTreeMap::new();
-        let mut kept = |key: CacheKey| -> Option<CachedProgram> {
+        let mut cached = |key: CacheKey| -> Option<CachedProgram> {
             let (symbol, object) = read_program(self.read(folder, key, now)?)?;
             let object = match object {
                 Object::Inside(object) => Some(Arc::new(object)),
@@ -241,7 +241,7 @@ impl DiskCache {
             };
             Some(CachedProgram { object: object?, symbol })
         };
-        keys.iter().map(|key| self.counted(kept(*key))).collect()
+        keys.iter().map(|key| self.counted(cached(*key))).collect()
     }
 
     fn read(&self, folder: &Folder, key: CacheKey, now: SystemTime) -> Option<Vec<u8>> {
@@ -261,7 +261,7 @@ impl DiskCache {
         found
     }
 
-    /// Keeps compiled kernels. A failure is counted and forgotten.
+    /// Stores compiled kernels. A failure is counted and otherwise ignored.
     pub(crate) fn put_programs(&self, device: &str, made: &[CompiledObject]) {
         if self.folder.is_none() {
             return;
@@ -281,19 +281,11 @@ impl DiskCache {
                     .map(|(key, symbol)| (*key, program(symbol, 0, &name.0.to_le_bytes()))),
             );
         }
-        let objects = objects.iter().map(|(key, value)| CacheEntry {
-            key: *key,
-            kind: EntryKind::Object,
-            device,
-            value,
-        });
-        let programs = programs.iter().map(|(key, value)| CacheEntry {
-            key: *key,
-            kind: EntryKind::Program,
-            device,
-            value,
-        });
-        self.put(&objects.chain(programs).collect::<Vec<_>>());
+        let objects = objects.iter().map(|(key, value)| (key, EntryKind::Object, *value));
+        let programs = programs.iter().map(|(key, value)| (key, EntryKind::Program, &value[..]));
+        let entry =
+            |(key, kind, value): (&CacheKey, _, _)| CacheEntry { key: *key, kind, device, value };
+        self.put(&objects.chain(programs).map(entry).collect::<Vec<_>>());
     }
 
     /// Stores values without checks.
@@ -450,13 +442,13 @@ enum Object {
     Named(CacheKey),
 }
 
-/// The value of a program: whether the object follows or its name, the name of the function, and
-/// that.
+/// Encodes a program: whether the object or its key follows, the name of the function, and the
+/// object or key.
 fn program(symbol: &str, inside: u8, object: &[u8]) -> Vec<u8> {
     [&[inside][..], &(symbol.len() as u32).to_le_bytes(), symbol.as_bytes(), object].concat()
 }
 
-/// The function and the object that an entry of a program names.
+/// Decodes a program to the name of the function and the object.
 fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     let (head, rest) = value.split_first_chunk::<5>()?;
     let (symbol, object) =

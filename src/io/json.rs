@@ -8,7 +8,7 @@ use serde_core::de::{
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What reads the fields of an object, in the order of the text.
+/// A reader of the fields of an object, in the order of the text.
 pub(super) trait Fields<'de> {
     /// Reads the value of a field from `map`.
     fn field<A: MapAccess<'de>>(&mut self, name: String, map: &mut A) -> Result<(), A::Error>;
@@ -22,7 +22,7 @@ impl<'de> Fields<'de> for BTreeMap<String, String> {
     }
 }
 
-/// An object, read field by field.
+/// An object that is read field by field.
 pub(super) struct Object<'a, T>(pub(super) &'a mut T);
 
 impl<'de, T: Fields<'de>> DeserializeSeed<'de> for Object<'_, T> {
@@ -49,7 +49,7 @@ impl<'de, T: Fields<'de>> Visitor<'de> for Object<'_, T> {
     }
 }
 
-/// Any value. It is checked and dropped.
+/// Any value, which is checked and dropped.
 pub(super) struct Ignored;
 
 impl<'de> Fields<'de> for Ignored {

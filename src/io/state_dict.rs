@@ -58,8 +58,7 @@ impl StateDict {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::io::StateDict;
-    /// let mut state = StateDict::new();
-    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
     /// assert!(state.get("weight").is_some() && state.get("bias").is_none());
     /// ```
     pub fn get(&self, name: &str) -> Option<&Tensor> {
@@ -71,8 +70,7 @@ impl StateDict {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::io::StateDict;
-    /// let mut state = StateDict::new();
-    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
     /// assert_eq!(
     ///     state.require("bias").unwrap_err().to_string(),
     ///     "state: no tensor \"bias\"; the 1 tensors are weight"
@@ -95,8 +93,7 @@ impl StateDict {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::io::StateDict;
-    /// let mut state = StateDict::new();
-    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
     /// assert_eq!(state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["weight"]);
     /// ```
     pub fn iter(&self) -> std::slice::Iter<'_, (String, Tensor)> {
@@ -108,8 +105,7 @@ impl StateDict {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::io::StateDict;
-    /// let mut state = StateDict::new();
-    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
     /// assert_eq!(state.len(), 1);
     /// ```
     pub fn len(&self) -> usize {
@@ -121,8 +117,7 @@ impl StateDict {
     /// ```
     /// use picograd::Tensor;
     /// use picograd::io::StateDict;
-    /// let mut state = StateDict::new();
-    /// state.insert("weight", Tensor::new([1.0f32, 2.0]));
+    /// let state = StateDict::from_iter([("weight", Tensor::new([1.0f32, 2.0]))]);
     /// assert!(!state.is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {

@@ -36,7 +36,8 @@ activations! {
 
 macro_rules! tuned {
     ($($name:ident $method:ident $what:literal $default:literal;)*) => { $(
-        #[doc = concat!("[`Tensor::", stringify!($method), "`] as a layer, with its ", $what, "; ", stringify!($default), " by default.")]
+        #[doc = concat!("[`Tensor::", stringify!($method), "`] as a layer, with its ", $what, "; ")]
+        #[doc = concat!(stringify!($default), " by default.")]
         #[derive(Module, Clone, Copy, Debug)]
         pub struct $name(#[doc = concat!("The ", $what, ".")] pub f64);
 
@@ -131,17 +132,6 @@ impl Layer for PReLU {
 
 /// Dropout (Srivastava et al., 2014): in training, zeroes each element with a probability and
 /// scales the others, so that the mean is preserved. In evaluation it is the identity.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Dropout, Layer, Module};
-/// let layer = Dropout::new(0.5);
-/// let x = Tensor::ones([100]);
-/// assert!(layer.forward(&x).to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
-/// layer.eval();
-/// assert_eq!(layer.forward(&x).to_vec::<f32>()?, [1.0; 100]);
-/// # Ok::<(), picograd::Error>(())
-/// ```
 #[derive(Module, Debug)]
 pub struct Dropout {
     p: f64,
@@ -153,8 +143,12 @@ impl Dropout {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// use picograd::nn::{Dropout, Layer};
-    /// assert_eq!(Dropout::new(1.0).forward(&Tensor::ones([3])).to_vec::<f32>()?, [0.0; 3]);
+    /// use picograd::nn::{Dropout, Layer, Module};
+    /// let layer = Dropout::new(0.5);
+    /// let x = Tensor::ones([100]);
+    /// assert!(layer.forward(&x).to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
+    /// layer.eval();
+    /// assert_eq!(layer.forward(&x).to_vec::<f32>()?, [1.0; 100]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     #[track_caller]

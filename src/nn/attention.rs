@@ -6,23 +6,12 @@ use crate::tensor::{Attention, Tensor, or_panic};
 
 /// Multi-head attention (Vaswani et al., 2017) over `[batch, length, size]`: queries, keys and
 /// values are projected, each head attends separately, and the results are projected together.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Layer, MultiHeadAttention};
-/// let attention = MultiHeadAttention::new(16, 4).causal();
-/// let x = Tensor::zeros([2, 5, 16]);
-/// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
-/// let memory = Tensor::zeros([2, 7, 16]);
-/// let cross = MultiHeadAttention::new(16, 4).attend(&x, &memory, &memory, None);
-/// assert_eq!(cross.shape(), [2, 5, 16]);
-/// ```
 #[derive(Module)]
 pub struct MultiHeadAttention {
     /// Stacked projections of queries, keys and values: `[size + 2·kv_size, size]`. `kv_size` is
     /// `size` unless there are fewer heads of keys and values.
     pub in_proj_weight: Tensor,
-    /// `[size + 2·kv_size]`.
+    /// The biases of these projections, `[size + 2·kv_size]`.
     pub in_proj_bias: Option<Tensor>,
     /// The output projection.
     pub out_proj: Linear,
@@ -38,8 +27,14 @@ impl MultiHeadAttention {
     /// the size does not divide.
     ///
     /// ```
-    /// use picograd::nn::{Module, MultiHeadAttention};
-    /// assert_eq!(MultiHeadAttention::new(16, 4).parameters().len(), 4);
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, MultiHeadAttention};
+    /// let attention = MultiHeadAttention::new(16, 4).causal();
+    /// let x = Tensor::zeros([2, 5, 16]);
+    /// assert_eq!(attention.forward(&x).shape(), [2, 5, 16]); // of a sequence to itself
+    /// let memory = Tensor::zeros([2, 7, 16]);
+    /// let cross = MultiHeadAttention::new(16, 4).attend(&x, &memory, &memory, None);
+    /// assert_eq!(cross.shape(), [2, 5, 16]);
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
@@ -72,9 +67,9 @@ impl MultiHeadAttention {
     fn kv_size(&self) -> usize {
         self.size / self.heads * self.kv_heads
     }
-    /// Grouped-query attention (Ainslie et al., 2023): fewer heads of keys and values, each shared
-    /// by several query heads. Reinitializes the projection. Panics if the number of heads is not
-    /// divisible.
+    /// Uses grouped-query attention (Ainslie et al., 2023): fewer heads of keys and values, each
+    /// shared by several query heads. Reinitializes the projection. Panics if the number of heads
+    /// is not divisible.
     ///
     /// ```
     /// use picograd::nn::MultiHeadAttention;
@@ -106,7 +101,7 @@ impl MultiHeadAttention {
             ..self
         }
     }
-    /// Causal attention: a position attends to itself and to earlier positions.
+    /// Makes attention causal: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -121,7 +116,7 @@ impl MultiHeadAttention {
     pub fn causal(self) -> MultiHeadAttention {
         MultiHeadAttention { causal: true, ..self }
     }
-    /// Probability of dropout on the attention weights in training.
+    /// Sets the probability of dropout on the attention weights in training.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -232,13 +227,6 @@ impl Layer for MultiHeadAttention {
 
 /// A transformer block: self-attention, then two linear layers at each position, both with a
 /// residual and a norm.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Layer, TransformerBlock};
-/// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
-/// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
-/// ```
 #[derive(Module)]
 pub struct TransformerBlock {
     /// The self-attention.
@@ -258,15 +246,14 @@ pub struct TransformerBlock {
 
 impl TransformerBlock {
     /// Creates attention over vectors of `size` elements in `heads` heads, and a hidden size of the
-    /// linear layers. Norms stand before what they serve, and the activation is a gelu.
+    /// linear layers. Norms come before attention and linear layers, and the activation is
+    /// gelu.
     ///
     /// ```
     /// use picograd::Tensor;
     /// use picograd::nn::{Layer, TransformerBlock};
-    /// assert_eq!(
-    ///     TransformerBlock::new(16, 4, 64).forward(&Tensor::zeros([2, 5, 16])).shape(),
-    ///     [2, 5, 16]
-    /// );
+    /// let block = TransformerBlock::new(16, 4, 64).causal().dropout(0.1);
+    /// assert_eq!(block.forward(&Tensor::zeros([2, 5, 16])).shape(), [2, 5, 16]);
     /// ```
     #[track_caller]
     pub fn new(size: usize, heads: usize, hidden: usize) -> TransformerBlock {
@@ -281,7 +268,7 @@ impl TransformerBlock {
             activation: Tensor::gelu,
         }
     }
-    /// Causal attention: a position attends to itself and to earlier positions.
+    /// Makes attention causal: a position attends to itself and to earlier positions.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -305,8 +292,8 @@ impl TransformerBlock {
     pub fn kv_heads(self, heads: usize) -> TransformerBlock {
         TransformerBlock { self_attn: self.self_attn.kv_heads(heads), ..self }
     }
-    /// Probability of dropout in training, on the results of attention and linear layers and on the
-    /// attention weights.
+    /// Sets the probability of dropout in training, on the results of attention and linear layers
+    /// and on the attention weights.
     ///
     /// ```
     /// use picograd::Tensor;

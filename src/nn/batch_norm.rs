@@ -1,6 +1,6 @@
 //! Batch normalization and its running statistics.
 
-use super::norm::{ones, per_channel, zeros};
+use super::norm::{affine_setting, eps_setting, ones, per_channel, zeros};
 use super::{Layer, Mode, Module, unfit};
 use crate::error::Result;
 use crate::tensor::{Tensor, autocast, no_grad, realize_with_step};
@@ -8,18 +8,6 @@ use crate::tensor::{Tensor, autocast, no_grad, realize_with_step};
 /// Batch normalization per channel over the batch and all positions (Ioffe and Szegedy, 2015), for
 /// `[batch, channels]` and `[batch, channels, …]` of any rank. In training it uses the statistics
 /// of the batch and updates running statistics, which evaluation uses.
-///
-/// ```
-/// use picograd::{Tensor, nn::{BatchNorm, Layer, Module}};
-/// let norm = BatchNorm::new(2);
-/// let x = Tensor::new([[1.0f32, 10.0], [3.0, 30.0]]);
-/// let y = norm.forward(&x).to_vec::<f32>()?;
-/// assert!((y[0] + 1.0).abs() < 1e-4 && (y[3] - 1.0).abs() < 1e-4);
-/// norm.eval();
-/// let mean = norm.running_mean.as_ref().unwrap().to_vec::<f32>()?;
-/// assert!((mean[0] - 0.2).abs() < 1e-6 && (mean[1] - 2.0).abs() < 1e-6); // a tenth of the way from 0
-/// # Ok::<(), picograd::Error>(())
-/// ```
 #[derive(Module)]
 pub struct BatchNorm {
     /// The scale of each channel.
@@ -38,14 +26,24 @@ pub struct BatchNorm {
     mode: Mode,
 }
 
+eps_setting! { BatchNorm "(2)" "[4, 2]"; }
+affine_setting! { BatchNorm "(2)"; }
+
 impl BatchNorm {
     /// Creates a norm over `features` channels with scale and shift, an eps of 1e-5 and a momentum
     /// of 0.1.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::{BatchNorm, Layer};
-    /// assert_eq!(BatchNorm::new(2).forward(&Tensor::zeros([4, 2])).shape(), [4, 2]);
+    /// use picograd::{Tensor, nn::{BatchNorm, Layer, Module}};
+    /// let norm = BatchNorm::new(2);
+    /// let x = Tensor::new([[1.0f32, 10.0], [3.0, 30.0]]);
+    /// let y = norm.forward(&x).to_vec::<f32>()?;
+    /// assert!((y[0] + 1.0).abs() < 1e-4 && (y[3] - 1.0).abs() < 1e-4);
+    /// norm.eval();
+    /// let mean = norm.running_mean.as_ref().unwrap().to_vec::<f32>()?;
+    /// // A tenth of the way from 0.
+    /// assert!((mean[0] - 0.2).abs() < 1e-6 && (mean[1] - 2.0).abs() < 1e-6);
+    /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(features: usize) -> BatchNorm {
         let mode = Mode::default();
@@ -63,18 +61,6 @@ impl BatchNorm {
         };
         none.track_running_stats(true)
     }
-    /// Sets the number added to the variance.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::{BatchNorm, Layer};
-    /// let y = BatchNorm::new(2).eps(1e-3).forward(&Tensor::zeros([4, 2]));
-    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn eps(self, eps: f64) -> BatchNorm {
-        BatchNorm { eps, ..self }
-    }
     /// Sets the weight of a batch in the running statistics; `None` uses the cumulative mean over
     /// all batches.
     ///
@@ -88,19 +74,6 @@ impl BatchNorm {
     /// ```
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> BatchNorm {
         BatchNorm { momentum: momentum.into(), ..self }
-    }
-    /// Enables or disables scale and shift.
-    ///
-    /// ```
-    /// use picograd::nn::BatchNorm;
-    /// assert!(BatchNorm::new(2).affine(false).weight.is_none());
-    /// ```
-    pub fn affine(self, affine: bool) -> BatchNorm {
-        BatchNorm {
-            weight: self.weight.filter(|_| affine),
-            bias: self.bias.filter(|_| affine),
-            ..self
-        }
     }
     /// Enables or disables running statistics. Without them, evaluation uses batch statistics too.
     ///

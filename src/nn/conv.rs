@@ -15,18 +15,23 @@ fn shape_of(channels: usize, axes: usize) -> String {
 /// Initializes weight and bias uniformly over ±1/√fan. The fan is the second size of the weight
 /// times its window.
 fn weights(
-    first: usize,
-    second: usize,
+    sizes: [usize; 2],
     kernel: &[usize],
     outputs: usize,
     bias: bool,
 ) -> (Tensor, Option<Tensor>) {
-    let fan = second * kernel.iter().product::<usize>();
-    let shape: Vec<usize> = [first, second].iter().chain(kernel).copied().collect();
+    let fan = sizes[1] * kernel.iter().product::<usize>();
     (
-        init::default_weight(shape, fan).as_param(),
+        init::default_weight([&sizes, kernel].concat(), fan).as_param(),
         bias.then(|| init::default_weight([outputs], fan).as_param()),
     )
+}
+
+/// Panics if the channels do not divide into the groups.
+#[track_caller]
+fn assert_divides(layer: &str, [inputs, outputs]: [usize; 2], groups: usize) {
+    let divides = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
+    assert!(divides, "{layer}: {inputs} to {outputs} channels do not divide into {groups} groups");
 }
 
 /// The axis of a weight with the output channels, from the meaning of its first axis.
@@ -39,22 +44,43 @@ macro_rules! output_axis {
     };
 }
 
+/// An example that shows a property of a new layer.
+macro_rules! weight_example {
+    ($name:ident $new:literal, $property:literal) => {
+        concat!(
+            "use picograd::nn::",
+            stringify!($name),
+            ";\n",
+            "let layer = ",
+            stringify!($name),
+            "::new",
+            $new,
+            ";\n",
+            "assert_eq!(layer.",
+            $property,
+            ");",
+        )
+    };
+}
+
 /// Generates the layers of a number of spatial axes. The sizes of a weight before its window are
 /// those after the name, the second of them divided by the groups.
 macro_rules! convolutions {
-    ($($(#[$meta:meta])* $name:ident $axes:literal [$first:ident, $second:ident] $method:ident;)*) => { $(
+    ($(
+        $(#[$meta:meta])*
+        $name:ident $axes:literal [$first:ident, $second:ident] $method:ident;
+    )*) => { $(
         $(#[$meta])*
         #[derive(Module)]
         pub struct $name {
             #[doc = concat!("`[", stringify!($first), ", ", stringify!($second), " / groups, …]`.")]
             pub weight: Tensor,
-            /// `[outputs]`.
+            /// The bias, `[outputs]`.
             pub bias: Option<Tensor>,
             inputs: usize,
             outputs: usize,
             #[module(skip)]
             how: Conv,
-            groups: usize,
         }
 
         impl $name {
@@ -63,24 +89,24 @@ macro_rules! convolutions {
             /// kernel has a zero or another number of axes.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).weight.numel() % (3 * 8 * 5), 0);")]
+            #[doc = weight_example!($name "(3, 8, 5)", "weight.numel() % (3 * 8 * 5), 0")]
             /// ```
             #[track_caller]
             pub fn new(inputs: usize, outputs: usize, kernel: impl Into<Spatial>) -> $name {
                 let kernel = or_panic(kernel.into().positive(stringify!($name), "kernel", $axes));
-                $name { weight: Tensor::zeros(()), bias: None, inputs, outputs, how: Conv::new(), groups: 1 }.started(&kernel, true)
+                let (weight, how) = (Tensor::zeros(()), Conv::new());
+                $name { weight, bias: None, inputs, outputs, how }.initialized(&kernel, 1, true)
             }
-            /// Reinitializes the weights.
-            fn started(self, kernel: &[usize], bias: bool) -> $name {
-                let (weight, bias) = weights(self.$first, self.$second / self.groups, kernel, self.outputs, bias);
+            /// Initializes the weights of `groups` groups.
+            fn initialized(self, kernel: &[usize], groups: usize, bias: bool) -> $name {
+                let sizes = [self.$first, self.$second / groups];
+                let (weight, bias) = weights(sizes, kernel, self.outputs, bias);
                 $name { weight, bias, ..self }
             }
             /// Sets the stride between windows.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).stride(2).weight.size(-1), 5);")]
+            #[doc = weight_example!($name "(3, 8, 5).stride(2)", "weight.size(-1), 5")]
             /// ```
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(stride), ..self }
@@ -88,8 +114,7 @@ macro_rules! convolutions {
             /// Sets the zero padding: one number, one per axis, or `(before, after)` per axis.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).padding(2).weight.size(-1), 5);")]
+            #[doc = weight_example!($name "(3, 8, 5).padding(2)", "weight.size(-1), 5")]
             /// ```
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 $name { how: self.how.padding(padding), ..self }
@@ -97,8 +122,7 @@ macro_rules! convolutions {
             /// Sets the dilation between the elements of a window.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).dilation(2).weight.size(-1), 5);")]
+            #[doc = weight_example!($name "(3, 8, 5).dilation(2)", "weight.size(-1), 5")]
             /// ```
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(dilation), ..self }
@@ -107,22 +131,19 @@ macro_rules! convolutions {
             /// the channels are not divisible.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(4, 4, 5).groups(2).weight.size(1), 2);")]
+            #[doc = weight_example!($name "(4, 4, 5).groups(2)", "weight.size(1), 2")]
             /// ```
             #[track_caller]
             pub fn groups(self, groups: usize) -> $name {
-                let (inputs, outputs) = (self.inputs, self.outputs);
-                let divides = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
-                assert!(divides, concat!(stringify!($name), ": {} to {} channels do not divide into {} groups"), inputs, outputs, groups);
+                assert_divides(stringify!($name), [self.inputs, self.outputs], groups);
                 let (shape, bias) = (self.weight.shape(), self.bias.is_some());
-                $name { how: self.how.groups(groups), groups, ..self }.started(&shape[2..], bias)
+                let layer = $name { how: self.how.groups(groups), ..self };
+                layer.initialized(&shape[2..], groups, bias)
             }
             /// Enables or disables the bias.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert!(", stringify!($name), "::new(3, 8, 5).bias(false).bias.is_none());")]
+            #[doc = weight_example!($name "(3, 8, 5).bias(false)", "bias.map(|b| b.numel()), None")]
             /// ```
             pub fn bias(self, bias: bool) -> $name {
                 $name { bias: self.bias.filter(|_| bias), ..self }
@@ -143,7 +164,8 @@ macro_rules! convolutions {
             fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
                 // A sample may have no batch axis.
                 let rank = x.ndim();
-                if !(rank == $axes + 1 || rank == $axes + 2) || x.size(rank as isize - $axes - 1) != self.inputs {
+                let has_axes = rank == $axes + 1 || rank == $axes + 2;
+                if !has_axes || x.size(rank as isize - $axes - 1) != self.inputs {
                     return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
                 }
                 x.$method(weight, self.bias.iter().fold(self.how.clone(), Conv::bias))
@@ -170,7 +192,8 @@ convolutions! {
     /// let layer = Conv2d::new(3, 16, [3, 5]).padding([1, 2]).bias(false);
     /// assert_eq!(layer.forward(&Tensor::zeros([8, 3, 32, 32])).shape(), [8, 16, 32, 32]);
     /// let wrong = layer.try_forward(&Tensor::zeros([8, 1, 32, 32])).unwrap_err();
-    /// assert_eq!(wrong.to_string(), "Conv2d: expected [batch, 3, height, width], got [8, 1, 32, 32]");
+    /// let why = "Conv2d: expected [batch, 3, height, width], got [8, 1, 32, 32]";
+    /// assert_eq!(wrong.to_string(), why);
     /// ```
     Conv2d 2 [outputs, inputs] try_conv2d;
     /// A convolution of `[batch, channels, depth, height, width]`. Weight and bias are initialized
@@ -211,8 +234,7 @@ macro_rules! output_padding {
             /// sizes to one output size; this selects the input size.
             ///
             /// ```
-            #[doc = concat!("use picograd::nn::", stringify!($name), ";")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3, 8, 5).stride(2).output_padding(1).weight.size(-1), 5);")]
+            #[doc = weight_example!($name "(3, 8, 5).output_padding(1)", "weight.size(-1), 5")]
             /// ```
             pub fn output_padding(self, output_padding: impl Into<Spatial>) -> $name {
                 $name { how: self.how.output_padding(output_padding), ..self }

@@ -23,7 +23,7 @@ use crate::tensor::{Tensor, no_grad};
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub struct Ema {
-    /// Name, tensor of the module, average.
+    /// Per tensor: its name, the tensor of the module, its average.
     tensors: Vec<(String, Tensor, Tensor)>,
     decay: f64,
     updates: Tensor,
@@ -45,7 +45,7 @@ impl Ema {
         Tensor::realize_many(&all.iter().map(|(_, t)| t).collect::<Vec<_>>())?;
         let tensors: Vec<_> =
             all.into_iter().map(|(name, t)| (name, t.clone(), t.detach())).collect();
-        // Their own memory, which updates write to.
+        // Averages have their own memory, which updates overwrite.
         let ema = Ema { tensors, decay, updates: Tensor::new([0i64]).reshape(()) };
         for (_, _, average) in &ema.tensors {
             average.assign(average.copy().contiguous())?;

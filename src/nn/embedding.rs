@@ -6,15 +6,9 @@ use crate::tensor::{Tensor, or_panic};
 
 /// Looks up a row of a table for each index: integers `[…]` become `[…, size]`. Rows are
 /// initialized from the standard normal distribution.
-///
-/// ```
-/// use picograd::{Tensor, nn::Embedding};
-/// let table = Embedding::new(100, 16);
-/// assert_eq!(table.forward(&Tensor::new([[1, 2, 3], [4, 5, 6]])).shape(), [2, 3, 16]);
-/// ```
 #[derive(Module)]
 pub struct Embedding {
-    /// `[rows, size]`.
+    /// The table, `[rows, size]`.
     pub weight: Tensor,
     padding: Option<usize>,
 }
@@ -23,8 +17,9 @@ impl Embedding {
     /// Creates a table of `rows` vectors of `size` elements.
     ///
     /// ```
-    /// use picograd::nn::Embedding;
-    /// assert_eq!(Embedding::new(100, 16).weight.shape(), [100, 16]);
+    /// use picograd::{Tensor, nn::Embedding};
+    /// let table = Embedding::new(100, 16);
+    /// assert_eq!(table.forward(&Tensor::new([[1, 2, 3], [4, 5, 6]])).shape(), [2, 3, 16]);
     /// ```
     pub fn new(rows: usize, size: usize) -> Embedding {
         Embedding { weight: Tensor::randn([rows, size]).as_param(), padding: None }

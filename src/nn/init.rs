@@ -56,7 +56,7 @@ impl From<Gain> for f64 {
     }
 }
 
-/// Uniform over ±1/√fan-in, the default of most layers.
+/// Draws uniformly from ±1/√fan-in, the default of most layers.
 pub(super) fn default_weight(shape: impl Into<Sizes>, inputs: usize) -> Tensor {
     let bound = if inputs == 0 { 0.0 } else { 1.0 / (inputs as f64).sqrt() };
     Tensor::uniform(shape.into(), -bound, bound)

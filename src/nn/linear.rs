@@ -6,20 +6,11 @@ use crate::tensor::Tensor;
 
 /// `x·Wᵀ + b` over the last axis: `[…, inputs]` becomes `[…, outputs]`. Weight and bias are
 /// initialized uniformly over ±1/√inputs.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::{Layer, Linear};
-/// let layer = Linear::new(3, 2);
-/// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
-/// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();
-/// assert_eq!(wrong.to_string(), "Linear: expected […, 3], got [7, 4]");
-/// ```
 #[derive(Module)]
 pub struct Linear {
-    /// `[outputs, inputs]`.
+    /// The weight, `[outputs, inputs]`.
     pub weight: Tensor,
-    /// `[outputs]`.
+    /// The bias, `[outputs]`.
     pub bias: Option<Tensor>,
 }
 
@@ -27,9 +18,12 @@ impl Linear {
     /// Creates a layer with a bias.
     ///
     /// ```
-    /// use picograd::nn::Linear;
+    /// use picograd::Tensor;
+    /// use picograd::nn::{Layer, Linear};
     /// let layer = Linear::new(3, 2);
-    /// assert_eq!((layer.weight.shape(), layer.bias.unwrap().shape()), (vec![2, 3], vec![2]));
+    /// assert_eq!(layer.forward(&Tensor::zeros([7, 5, 3])).shape(), [7, 5, 2]);
+    /// let wrong = layer.try_forward(&Tensor::zeros([7, 4])).unwrap_err();
+    /// assert_eq!(wrong.to_string(), "Linear: expected […, 3], got [7, 4]");
     /// ```
     pub fn new(inputs: usize, outputs: usize) -> Linear {
         Linear {

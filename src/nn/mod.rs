@@ -33,6 +33,30 @@
 //! the same architecture. Losses are tensor methods, such as
 //! [`Tensor::cross_entropy`](crate::Tensor::cross_entropy).
 
+/// The text of an example for a generated layer: an input shape, and a property of the output.
+macro_rules! forward_example {
+    ($layer:ident $new:literal, $input:literal, $property:literal == $expected:literal) => {
+        concat!(
+            "use picograd::{Tensor, nn::{Layer, ",
+            stringify!($layer),
+            "}};\n",
+            "let layer = ",
+            stringify!($layer),
+            "::new",
+            $new,
+            ";\n",
+            "let y = layer.forward(&Tensor::zeros(",
+            $input,
+            "));\n",
+            "assert_eq!(y.",
+            $property,
+            ", ",
+            $expected,
+            ");",
+        )
+    };
+}
+
 mod activation;
 mod attention;
 mod batch_norm;

@@ -368,7 +368,7 @@ impl<M: Module> Module for [M] {
 }
 impl<M: Module> Module for Vec<M> {
     fn module_name(&self) -> String {
-        list_name(self.iter())
+        self.as_slice().module_name()
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
@@ -376,7 +376,7 @@ impl<M: Module> Module for Vec<M> {
 }
 impl<M: Module, const N: usize> Module for [M; N] {
     fn module_name(&self) -> String {
-        list_name(self.iter())
+        self.as_slice().module_name()
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         self.as_slice().visit(visitor);
@@ -399,30 +399,21 @@ impl<M: Module> Module for Option<M> {
         self.iter().for_each(|m| m.visit(visitor));
     }
 }
-impl<M: Module + ?Sized> Module for Box<M> {
-    fn module_name(&self) -> String {
-        (**self).module_name()
-    }
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        (**self).visit(visitor);
-    }
+
+/// A pointer visits what it points to.
+macro_rules! pointers {
+    ($($t:ty)*) => { $(
+        impl<M: Module + ?Sized> Module for $t {
+            fn module_name(&self) -> String {
+                (**self).module_name()
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                (**self).visit(visitor);
+            }
+        }
+    )* };
 }
-impl<M: Module + ?Sized> Module for Arc<M> {
-    fn module_name(&self) -> String {
-        (**self).module_name()
-    }
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        (**self).visit(visitor);
-    }
-}
-impl<M: Module + ?Sized> Module for &M {
-    fn module_name(&self) -> String {
-        (**self).module_name()
-    }
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        (**self).visit(visitor);
-    }
-}
+pointers! { Box<M> Arc<M> &M }
 
 /// Settings have no items.
 macro_rules! settings {
@@ -431,7 +422,10 @@ macro_rules! settings {
         fn visit(&self, _: &mut Visitor<'_>) {}
     })* };
 }
-settings! { () bool char i8 i16 i32 i64 isize u8 u16 u32 u64 usize f32 f64 String str DType Spatial Sides fn(&Tensor) -> Tensor }
+settings! {
+    () bool char i8 i16 i32 i64 isize u8 u16 u32 u64 usize f32 f64 String str
+    DType Spatial Sides fn(&Tensor) -> Tensor
+}
 
 impl<T: ?Sized> Module for PhantomData<T> {
     fn module_name(&self) -> String {
@@ -444,8 +438,12 @@ macro_rules! tuples {
     ($($($m:ident $i:tt)*;)*) => { $(
         /// Elements are visited under their indices.
         impl<$($m: Module),*> Module for ($($m,)*) {
-            fn module_name(&self) -> String { list_name([$(&self.$i as &dyn Module),*].into_iter()) }
-            fn visit(&self, visitor: &mut Visitor<'_>) { $(visitor.field(stringify!($i), &self.$i);)* }
+            fn module_name(&self) -> String {
+                list_name([$(&self.$i as &dyn Module),*].into_iter())
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                $(visitor.field(stringify!($i), &self.$i);)*
+            }
         }
     )* };
 }

@@ -4,6 +4,13 @@ use super::{Layer, Module, unfit};
 use crate::error::Result;
 use crate::tensor::{Pool, Sides, Spatial, Tensor};
 
+/// An example that shows the last size of a pooled `[1, 1, 8, 8, 8]`.
+macro_rules! size_example {
+    ($name:ident $new:literal, $size:literal) => {
+        forward_example!($name $new, "[1, 1, 8, 8, 8]", "size(-1)" == $size)
+    };
+}
+
 macro_rules! pools {
     ($($(#[$meta:meta])* $name:ident $axes:literal $method:ident;)*) => { $(
         $(#[$meta])*
@@ -18,8 +25,7 @@ macro_rules! pools {
             /// Creates a pool with windows of a size, without overlap or padding.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 4);")]
+            #[doc = size_example!($name "(2)", "4")]
             /// ```
             pub fn new(kernel: impl Into<Spatial>) -> $name {
                 $name { how: Pool::new(), kernel: kernel.into() }
@@ -27,8 +33,7 @@ macro_rules! pools {
             /// Sets the stride between windows.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).stride(1).forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 7);")]
+            #[doc = size_example!($name "(2).stride(1)", "7")]
             /// ```
             pub fn stride(self, stride: impl Into<Spatial>) -> $name {
                 $name { how: self.how.stride(stride), ..self }
@@ -36,8 +41,7 @@ macro_rules! pools {
             /// Sets the padding. It never wins a maximum, and counts as zeros in a mean.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).padding(1).forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 5);")]
+            #[doc = size_example!($name "(2).padding(1)", "5")]
             /// ```
             pub fn padding(self, padding: impl Into<Sides>) -> $name {
                 $name { how: self.how.padding(padding), ..self }
@@ -45,8 +49,7 @@ macro_rules! pools {
             /// Sets the dilation between the elements of a window.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).dilation(7).forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 1);")]
+            #[doc = size_example!($name "(2).dilation(7)", "1")]
             /// ```
             pub fn dilation(self, dilation: impl Into<Spatial>) -> $name {
                 $name { how: self.how.dilation(dilation), ..self }
@@ -54,8 +57,7 @@ macro_rules! pools {
             /// Adds a last window that extends past the end.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3).ceil_mode().forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 3);")]
+            #[doc = size_example!($name "(3).ceil_mode()", "3")]
             /// ```
             pub fn ceil_mode(self) -> $name {
                 $name { how: self.how.ceil_mode(), ..self }
@@ -67,7 +69,8 @@ macro_rules! pools {
                 if x.ndim() < $axes + 1 {
                     return unfit(stringify!($name), LAYOUTS[$axes - 1], x);
                 }
-                x.$method(&self.kernel.positive(stringify!($name), "kernel", $axes)?, self.how.clone())
+                let kernel = self.kernel.positive(stringify!($name), "kernel", $axes)?;
+                x.$method(&kernel, self.how.clone())
             }
         }
     )* };
@@ -94,14 +97,16 @@ pools! {
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Layer, MaxPool2d}};
-    /// assert_eq!(MaxPool2d::new(3).stride(2).padding(1).forward(&Tensor::zeros([1, 4, 8, 8])).shape(), [1, 4, 4, 4]);
+    /// let pool = MaxPool2d::new(3).stride(2).padding(1);
+    /// assert_eq!(pool.forward(&Tensor::zeros([1, 4, 8, 8])).shape(), [1, 4, 4, 4]);
     /// ```
     MaxPool2d 2 try_max_pool2d;
     /// Max pooling over the last three axes.
     ///
     /// ```
     /// use picograd::{Tensor, nn::{Layer, MaxPool3d}};
-    /// assert_eq!(MaxPool3d::new(2).forward(&Tensor::zeros([1, 3, 4, 8, 8])).shape(), [1, 3, 2, 4, 4]);
+    /// let x = Tensor::zeros([1, 3, 4, 8, 8]);
+    /// assert_eq!(MaxPool3d::new(2).forward(&x).shape(), [1, 3, 2, 4, 4]);
     /// ```
     MaxPool3d 3 try_max_pool2d;
     /// Average pooling over the last axis.
@@ -119,9 +124,9 @@ macro_rules! averages {
             ///
             /// ```
             #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1).exclude_padding();")]
-            /// let means = pool.forward(&Tensor::ones([1, 1, 2, 2, 2])).to_vec::<f32>()?;
-            /// assert!(means.iter().all(|&m| m == 1.0));
+            #[doc = concat!("let pool = ", stringify!($name), "::new(2).padding(1);")]
+            /// let means = pool.exclude_padding().forward(&Tensor::ones([1, 1, 2, 2, 2]));
+            /// assert!(means.to_vec::<f32>()?.iter().all(|&m| m == 1.0));
             /// # Ok::<(), picograd::Error>(())
             /// ```
             pub fn exclude_padding(self) -> $name {
@@ -156,8 +161,7 @@ macro_rules! adaptive_pools {
             /// Sets the number of windows: one number for all axes, or one per axis.
             ///
             /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::{Layer, ", stringify!($name), "}};")]
-            #[doc = concat!("assert_eq!(", stringify!($name), "::new(3).forward(&Tensor::zeros([1, 1, 8, 8, 8])).size(-1), 3);")]
+            #[doc = size_example!($name "(3)", "3")]
             /// ```
             pub fn new(sizes: impl Into<Spatial>) -> $name {
                 $name { sizes: sizes.into() }

@@ -91,7 +91,7 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// An empty chain, the identity.
+    /// Creates an empty chain, the identity.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -89,7 +89,7 @@ impl Summary {
         let kind = module.module_name();
         let mut open = vec![node("", "", if kind.is_empty() { "Module".into() } else { kind })];
         let mut see = |path: &str, part: Part<'_>| {
-            // The direct parent, and the rest of the path.
+            // True for the nodes on the path.
             let inside = |n: &Node| {
                 path.strip_prefix(n.path.as_str())
                     .filter(|rest| n.path.is_empty() || rest.starts_with('.'))

@@ -124,7 +124,10 @@ fn updates(n: usize) -> Vec<Input> {
 
 /// The table of cases: a name, inputs, sizes, `grad` or `plain`, the call on the inputs `x`.
 macro_rules! cases {
-    ($($name:ident($inputs:expr, $sizes:expr, $gradient:ident $(, $sampled:ident)?) |$x:ident| $call:expr;)*) => {
+    ($(
+        $name:ident($inputs:expr, $sizes:expr, $gradient:ident $(, $sampled:ident)?)
+            |$x:ident| $call:expr;
+    )*) => {
         vec![$(Case {
             name: stringify!($name),
             inputs: $inputs,
@@ -281,24 +284,32 @@ fn movement() -> Vec<Case> {
     const PIECES: [usize; 3] = [20, 200, 500];
     cases! {
         transpose(square, SQUARES, plain, sampled) |x| vec![x[0].t().contiguous()];
-        permute_channels_last(images, [8, 32, 128], plain) |x| vec![x[0].permute([0, 2, 3, 1]).contiguous()];
+        permute_channels_last(images, [8, 32, 128], plain)
+            |x| vec![x[0].permute([0, 2, 3, 1]).contiguous()];
         flip(rows, ELEMENTS, plain) |x| vec![x[0].flip(1).contiguous()];
         roll(rows, ELEMENTS, plain) |x| vec![x[0].roll(3, 1).contiguous()];
         repeat(rows, ELEMENTS, grad) |x| vec![x[0].repeat([2, 2]).contiguous()];
         repeat_interleave(rows, ELEMENTS, grad) |x| vec![x[0].repeat_interleave(2, 1).contiguous()];
         pad(rows, ELEMENTS, grad) |x| vec![x[0].pad(&[(1, 1), (2, 2)]).contiguous()];
-        pad_reflect(images, [8, 32, 128], grad) |x| vec![x[0].pad_mode(&[(0, 0), (0, 0), (1, 1), (2, 2)], PadMode::Reflect).contiguous()];
-        expand(flat, [1_000, 10_000, 100_000], grad) |x| vec![x[0].unsqueeze(0).expand([10, x[0].numel()]).contiguous()];
+        pad_reflect(images, [8, 32, 128], grad)
+            |x| {
+                let padding = [(0, 0), (0, 0), (1, 1), (2, 2)];
+                vec![x[0].pad_mode(&padding, PadMode::Reflect).contiguous()]
+            };
+        expand(flat, [1_000, 10_000, 100_000], grad)
+            |x| vec![x[0].unsqueeze(0).expand([10, x[0].numel()]).contiguous()];
         cat_two(pair, ELEMENTS, grad) |x| vec![Tensor::cat(x, 0)];
         cat_two_columns(pair, ELEMENTS, grad) |x| vec![Tensor::cat(x, 1)];
         cat_many(pieces, PIECES, grad, sampled) |x| vec![Tensor::cat(x, 0)];
         stack_many(pieces, PIECES, grad, sampled) |x| vec![Tensor::stack(x, 0)];
-        split_sum(rows, ELEMENTS, grad) |x| { let parts = x[0].chunk(2, 1); vec![&parts[0] + &parts[1]] };
+        split_sum(rows, ELEMENTS, grad)
+            |x| { let parts = x[0].chunk(2, 1); vec![&parts[0] + &parts[1]] };
         tril(square, SQUARES, grad) |x| vec![x[0].tril(0).contiguous()];
         triu(square, SQUARES, grad) |x| vec![x[0].triu(1).contiguous()];
         diagonal(square, SQUARES, grad) |x| vec![x[0].diagonal(0, 0, 1).contiguous()];
         unfold(flat, ELEMENTS, grad) |x| vec![x[0].unfold(0, 8, 4).contiguous()];
-        shrink(square, SQUARES, grad) |x| { let n = x[0].size(0); vec![x[0].shrink(&[(1, n - 1), (1, n - 1)]).contiguous()] };
+        shrink(square, SQUARES, grad)
+            |x| { let n = x[0].size(0); vec![x[0].shrink(&[(1, n - 1), (1, n - 1)]).contiguous()] };
     }
 }
 
@@ -327,19 +338,35 @@ fn products() -> Vec<Case> {
         bmm(batch, [16, 64, 256], grad, sampled) |x| vec![x[0].matmul(&x[1])];
         dot(two, ELEMENTS, grad) |x| vec![x[0].dot(&x[1])];
         linear(layer, SQUARES, grad, sampled) |x| vec![x[0].linear(&x[1], Some(&x[2]))];
-        einsum_bij(batch, [16, 64, 256], plain) |x| vec![Tensor::einsum("bij,bjk->bik", &[&x[0], &x[1]])];
-        conv2d_3x3(|n| conv(n, 32, 32, 3), IMAGES, grad, sampled) |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1))];
+        einsum_bij(batch, [16, 64, 256], plain)
+            |x| vec![Tensor::einsum("bij,bjk->bik", &[&x[0], &x[1]])];
+        conv2d_3x3(|n| conv(n, 32, 32, 3), IMAGES, grad, sampled)
+            |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1))];
         conv2d_1x1(|n| conv(n, 64, 64, 1), IMAGES, grad) |x| vec![x[0].conv2d(&x[1], Conv::new())];
-        conv2d_depthwise(|n| conv(n, 32, 1, 3), IMAGES, grad) |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1).groups(32))];
-        conv2d_stride2(|n| conv(n, 32, 32, 3), IMAGES, grad) |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1).stride(2))];
-        conv_transpose2d(|n| conv(n, 32, 32, 3), IMAGES, grad) |x| vec![x[0].conv_transpose2d(&x[1], Conv::new().stride(2))];
-        attention(heads, [16, 128, 512], grad, sampled) |x| vec![x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new())];
-        attention_causal(heads, [16, 128, 512], grad) |x| vec![x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal())];
+        conv2d_depthwise(|n| conv(n, 32, 1, 3), IMAGES, grad)
+            |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1).groups(32))];
+        conv2d_stride2(|n| conv(n, 32, 32, 3), IMAGES, grad)
+            |x| vec![x[0].conv2d(&x[1], Conv::new().padding(1).stride(2))];
+        conv_transpose2d(|n| conv(n, 32, 32, 3), IMAGES, grad)
+            |x| vec![x[0].conv_transpose2d(&x[1], Conv::new().stride(2))];
+        attention(heads, [16, 128, 512], grad, sampled)
+            |x| vec![x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new())];
+        attention_causal(heads, [16, 128, 512], grad)
+            |x| vec![x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal())];
         max_pool2d(images, IMAGES, grad, sampled) |x| vec![x[0].max_pool2d(2, Pool::new())];
-        max_pool2d_overlapping(images, IMAGES, grad) |x| vec![x[0].max_pool2d(3, Pool::new().stride(2))];
+        max_pool2d_overlapping(images, IMAGES, grad)
+            |x| vec![x[0].max_pool2d(3, Pool::new().stride(2))];
         avg_pool2d(images, IMAGES, grad) |x| vec![x[0].avg_pool2d(2, Pool::new())];
-        interpolate_nearest(images, IMAGES, grad) |x| { let n = 2 * x[0].size(2); vec![x[0].interpolate([n, n], Interpolate::Nearest, false)] };
-        interpolate_bilinear(images, IMAGES, grad) |x| { let n = 2 * x[0].size(2); vec![x[0].interpolate([n, n], Interpolate::Linear, false)] };
+        interpolate_nearest(images, IMAGES, grad)
+            |x| {
+                let n = 2 * x[0].size(2);
+                vec![x[0].interpolate([n, n], Interpolate::Nearest, false)]
+            };
+        interpolate_bilinear(images, IMAGES, grad)
+            |x| {
+                let n = 2 * x[0].size(2);
+                vec![x[0].interpolate([n, n], Interpolate::Linear, false)]
+            };
         qr(square, [8, 16, 64], plain, sampled) |x| { let (q, r) = x[0].qr(); vec![q, r] };
         svd(square, [8, 16, 64], plain) |x| { let (u, s, v) = x[0].svd(); vec![u, s, v] };
     }
@@ -370,22 +397,33 @@ fn indexed() -> Vec<Case> {
         gather(picks, ELEMENTS, grad, sampled) |x| vec![x[0].gather(0, &x[1])];
         index_select(picked_rows, ELEMENTS, grad) |x| vec![x[0].index_select(0, &x[1])];
         take_rows(picked_rows, ELEMENTS, grad) |x| vec![x[0].i(&x[1])];
-        embedding(tokens, [1_000, 10_000, 50_257], grad, sampled) |x| vec![x[0].index_select(0, &x[1])];
+        embedding(tokens, [1_000, 10_000, 50_257], grad, sampled)
+            |x| vec![x[0].index_select(0, &x[1])];
         one_hot(indices, ELEMENTS, plain) |x| vec![x[0].one_hot(100)];
         scatter(updates, UPDATES, plain, sampled) |x| vec![x[0].scatter(0, &x[1], &x[2])];
-        scatter_sum(updates, UPDATES, grad, sampled) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Sum, true)];
-        scatter_mean(updates, UPDATES, plain) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true)];
-        scatter_amax(updates, UPDATES, plain, sampled) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, true)];
-        scatter_prod(updates, UPDATES, plain) |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, true)];
+        scatter_sum(updates, UPDATES, grad, sampled)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Sum, true)];
+        scatter_mean(updates, UPDATES, plain)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true)];
+        scatter_amax(updates, UPDATES, plain, sampled)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, true)];
+        scatter_prod(updates, UPDATES, plain)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, true)];
         nonzero(masked, ELEMENTS, plain, sampled) |x| vec![x[1].try_nonzero(None)?];
-        masked_select(masked, ELEMENTS, plain, sampled) |x| vec![x[0].try_masked_select(&x[1], None)?];
-        sort(flat, [1_000, 10_000, 1_000_000], plain, sampled) |x| { let (v, i) = x[0].sort(0, false); vec![v, i] };
+        masked_select(masked, ELEMENTS, plain, sampled)
+            |x| vec![x[0].try_masked_select(&x[1], None)?];
+        sort(flat, [1_000, 10_000, 1_000_000], plain, sampled)
+            |x| { let (v, i) = x[0].sort(0, false); vec![v, i] };
         sort_rows(rows, ELEMENTS, plain) |x| { let (v, i) = x[0].sort(1, false); vec![v, i] };
         argsort(flat, [1_000, 10_000, 1_000_000], plain) |x| vec![x[0].argsort(0, true)];
-        topk_50(words, [1, 8, 64], plain, sampled) |x| { let (v, i) = x[0].topk(50, 1, true, true); vec![v, i] };
-        topk_rows(rows, ELEMENTS, grad) |x| { let (v, i) = x[0].topk(10, 1, true, true); vec![v, i] };
-        multinomial(|n| vec![Input::Unit(vec![n])], [100, 1_000, 50_257], plain, sampled) |x| vec![x[0].multinomial(10, false)];
-        randperm(flat, [1_000, 100_000, 1_000_000], plain, sampled) |x| vec![Tensor::randperm(x[0].numel())];
+        topk_50(words, [1, 8, 64], plain, sampled)
+            |x| { let (v, i) = x[0].topk(50, 1, true, true); vec![v, i] };
+        topk_rows(rows, ELEMENTS, grad)
+            |x| { let (v, i) = x[0].topk(10, 1, true, true); vec![v, i] };
+        multinomial(|n| vec![Input::Unit(vec![n])], [100, 1_000, 50_257], plain, sampled)
+            |x| vec![x[0].multinomial(10, false)];
+        randperm(flat, [1_000, 100_000, 1_000_000], plain, sampled)
+            |x| vec![Tensor::randperm(x[0].numel())];
         rand(flat, ELEMENTS, plain, sampled) |x| vec![Tensor::rand(x[0].numel())];
         randn(flat, ELEMENTS, plain) |x| vec![Tensor::randn(x[0].numel())];
         randint(flat, ELEMENTS, plain) |x| vec![Tensor::randint(x[0].numel(), 0, 100)];
@@ -402,16 +440,22 @@ fn training() -> Vec<Case> {
     }
     const STEPS: [usize; 3] = [16, 64, 128];
     let mut cases = cases! {
-        cross_entropy(classes, ELEMENTS, grad, sampled) |x| vec![x[0].cross_entropy(&x[1], Reduction::Mean)];
+        cross_entropy(classes, ELEMENTS, grad, sampled)
+            |x| vec![x[0].cross_entropy(&x[1], Reduction::Mean)];
         nll_loss(classes, ELEMENTS, grad) |x| vec![x[0].nll_loss(&x[1], Reduction::Mean)];
         mse_loss(two, ELEMENTS, grad) |x| vec![x[0].mse_loss(&x[1], Reduction::Mean)];
         l1_loss(two, ELEMENTS, grad) |x| vec![x[0].l1_loss(&x[1], Reduction::Mean)];
         huber_loss(two, ELEMENTS, grad) |x| vec![x[0].huber_loss(&x[1], 1.0, Reduction::Mean)];
-        smooth_l1_loss(two, ELEMENTS, grad) |x| vec![x[0].smooth_l1_loss(&x[1], 1.0, Reduction::Mean)];
-        bce_logits(targets, ELEMENTS, grad) |x| vec![x[0].binary_crossentropy_logits(&x[1], Reduction::Mean)];
-        cosine_similarity(|n| rows(n).into_iter().chain(rows(n)).collect(), ELEMENTS, grad) |x| vec![x[0].cosine_similarity(&x[1], 1, 1e-8)];
-        lstm(sequence, STEPS, grad, sampled) |x| LSTM_LAYER.with(|l| { let (y, (h, c)) = l.run(&x[0], None); vec![y, h, c] });
-        gru(sequence, STEPS, grad) |x| GRU_LAYER.with(|l| { let (y, h) = l.run(&x[0], None); vec![y, h] });
+        smooth_l1_loss(two, ELEMENTS, grad)
+            |x| vec![x[0].smooth_l1_loss(&x[1], 1.0, Reduction::Mean)];
+        bce_logits(targets, ELEMENTS, grad)
+            |x| vec![x[0].binary_crossentropy_logits(&x[1], Reduction::Mean)];
+        cosine_similarity(|n| rows(n).into_iter().chain(rows(n)).collect(), ELEMENTS, grad)
+            |x| vec![x[0].cosine_similarity(&x[1], 1, 1e-8)];
+        lstm(sequence, STEPS, grad, sampled)
+            |x| LSTM_LAYER.with(|l| { let (y, (h, c)) = l.run(&x[0], None); vec![y, h, c] });
+        gru(sequence, STEPS, grad)
+            |x| GRU_LAYER.with(|l| { let (y, h) = l.run(&x[0], None); vec![y, h] });
     };
     for case in &mut cases {
         case.parameters = match case.name {

@@ -161,9 +161,15 @@ pub fn run(args: &[&str], documents: bool) -> bool {
 #[test]
 fn test_binaries_are_parsed() {
     let line = |test: bool| {
-        format!(
-            r#"{{"reason":"compiler-artifact","package_id":"path+file:///p#picograd@0.1.0","manifest_path":"/p/Cargo.toml","target":{{"kind":["test"],"crate_types":["bin"],"name":"assign","src_path":"/p/tests/assign.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"1","debuginfo":1,"debug_assertions":true,"overflow_checks":true,"test":{test}}},"features":[],"filenames":["/p/target/debug/deps/assign-1"],"executable":"/p/target/debug/deps/assign-1","fresh":true}}"#
-        )
+        let target = r#""target":{"kind":["test"],"name":"assign","doctest":false,"test":true}"#;
+        let profile = format!(r#""profile":{{"opt_level":"1","test":{test}}}"#);
+        let package = r#""package_id":"path+file:///p#picograd@0.1.0""#;
+        let manifest = r#""manifest_path":"/p/Cargo.toml""#;
+        let files = r#""filenames":["/p/target/debug/deps/assign-1"]"#;
+        let executable = r#""executable":"/p/target/debug/deps/assign-1""#;
+        let reason = r#""reason":"compiler-artifact""#;
+        let fields = [reason, package, manifest, target, &profile, files, executable];
+        format!("{{{}}}", fields.join(","))
     };
     let expected = Binary {
         name: "assign".into(),

@@ -7,15 +7,15 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// A handle of OpenCL.
+/// A handle to an OpenCL object.
 pub(super) type Handle = *mut c_void;
 /// The status that most functions return: 0, or an error code.
 type Status = i32;
-/// A callback that is never passed.
+/// The type of callbacks; null is passed everywhere.
 type Nobody = *const c_void;
 
 functions! {
-    /// The functions that are used, under the library's own names.
+    /// The used functions, with the names of the library.
     Api:
     clGetPlatformIDs(u32, *mut Handle, *mut u32) -> Status;
     clGetPlatformInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
@@ -29,11 +29,21 @@ functions! {
     clFinish(Handle) -> Status;
     clCreateBuffer(Handle, u64, usize, *mut c_void, *mut Status) -> Handle;
     clReleaseMemObject(Handle) -> Status;
-    clEnqueueReadBuffer(Handle, Handle, u32, usize, usize, *mut c_void, u32, *const Handle, *mut Handle) -> Status;
-    clEnqueueWriteBuffer(Handle, Handle, u32, usize, usize, *const c_void, u32, *const Handle, *mut Handle) -> Status;
-    clEnqueueCopyBuffer(Handle, Handle, Handle, usize, usize, usize, u32, *const Handle, *mut Handle) -> Status;
-    clCreateProgramWithSource(Handle, u32, *const *const c_char, *const usize, *mut Status) -> Handle;
-    clCreateProgramWithBinary(Handle, u32, *const Handle, *const usize, *const *const u8, *mut Status, *mut Status) -> Handle;
+    clEnqueueReadBuffer(
+        Handle, Handle, u32, usize, usize, *mut c_void, u32, *const Handle, *mut Handle
+    ) -> Status;
+    clEnqueueWriteBuffer(
+        Handle, Handle, u32, usize, usize, *const c_void, u32, *const Handle, *mut Handle
+    ) -> Status;
+    clEnqueueCopyBuffer(
+        Handle, Handle, Handle, usize, usize, usize, u32, *const Handle, *mut Handle
+    ) -> Status;
+    clCreateProgramWithSource(
+        Handle, u32, *const *const c_char, *const usize, *mut Status
+    ) -> Handle;
+    clCreateProgramWithBinary(
+        Handle, u32, *const Handle, *const usize, *const *const u8, *mut Status, *mut Status
+    ) -> Handle;
     clBuildProgram(Handle, u32, *const Handle, *const c_char, Nobody, *mut c_void) -> Status;
     clGetProgramInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clGetProgramBuildInfo(Handle, Handle, u32, usize, *mut c_void, *mut usize) -> Status;
@@ -42,7 +52,10 @@ functions! {
     clGetKernelWorkGroupInfo(Handle, Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clSetKernelArg(Handle, u32, usize, *const c_void) -> Status;
     clReleaseKernel(Handle) -> Status;
-    clEnqueueNDRangeKernel(Handle, Handle, u32, *const usize, *const usize, *const usize, u32, *const Handle, *mut Handle) -> Status;
+    clEnqueueNDRangeKernel(
+        Handle, Handle, u32, *const usize, *const usize, *const usize, u32, *const Handle,
+        *mut Handle
+    ) -> Status;
     clWaitForEvents(u32, *const Handle) -> Status;
     clGetEventProfilingInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clReleaseEvent(Handle) -> Status;
@@ -84,86 +97,42 @@ pub(super) const OUT_OF_MEMORY: [Status; 4] = [-4, -5, -6, -61];
 const DEVICE_NOT_FOUND: Status = -1;
 const PLATFORM_NOT_FOUND: Status = -1001;
 
-/// The names of errors, from -1 down; missing numbers are unassigned.
-const FAILURES: [&str; 19] = [
-    "CL_DEVICE_NOT_FOUND",
-    "CL_DEVICE_NOT_AVAILABLE",
-    "CL_COMPILER_NOT_AVAILABLE",
-    "CL_MEM_OBJECT_ALLOCATION_FAILURE",
-    "CL_OUT_OF_RESOURCES",
-    "CL_OUT_OF_HOST_MEMORY",
-    "CL_PROFILING_INFO_NOT_AVAILABLE",
-    "CL_MEM_COPY_OVERLAP",
-    "CL_IMAGE_FORMAT_MISMATCH",
-    "CL_IMAGE_FORMAT_NOT_SUPPORTED",
-    "CL_BUILD_PROGRAM_FAILURE",
-    "CL_MAP_FAILURE",
-    "CL_MISALIGNED_SUB_BUFFER_OFFSET",
-    "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
-    "CL_COMPILE_PROGRAM_FAILURE",
-    "CL_LINKER_NOT_AVAILABLE",
-    "CL_LINK_PROGRAM_FAILURE",
-    "CL_DEVICE_PARTITION_FAILED",
-    "CL_KERNEL_ARG_INFO_NOT_AVAILABLE",
-];
+/// The names of errors without `CL_`, from -1 down.
+const FAILURES: &str = "\
+    DEVICE_NOT_FOUND DEVICE_NOT_AVAILABLE COMPILER_NOT_AVAILABLE MEM_OBJECT_ALLOCATION_FAILURE \
+    OUT_OF_RESOURCES OUT_OF_HOST_MEMORY PROFILING_INFO_NOT_AVAILABLE MEM_COPY_OVERLAP \
+    IMAGE_FORMAT_MISMATCH IMAGE_FORMAT_NOT_SUPPORTED BUILD_PROGRAM_FAILURE MAP_FAILURE \
+    MISALIGNED_SUB_BUFFER_OFFSET EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST \
+    COMPILE_PROGRAM_FAILURE LINKER_NOT_AVAILABLE LINK_PROGRAM_FAILURE DEVICE_PARTITION_FAILED \
+    KERNEL_ARG_INFO_NOT_AVAILABLE";
 
-/// The names of misuse, from -30 down.
-const MISUSE: [&str; 43] = [
-    "CL_INVALID_VALUE",
-    "CL_INVALID_DEVICE_TYPE",
-    "CL_INVALID_PLATFORM",
-    "CL_INVALID_DEVICE",
-    "CL_INVALID_CONTEXT",
-    "CL_INVALID_QUEUE_PROPERTIES",
-    "CL_INVALID_COMMAND_QUEUE",
-    "CL_INVALID_HOST_PTR",
-    "CL_INVALID_MEM_OBJECT",
-    "CL_INVALID_IMAGE_FORMAT_DESCRIPTOR",
-    "CL_INVALID_IMAGE_SIZE",
-    "CL_INVALID_SAMPLER",
-    "CL_INVALID_BINARY",
-    "CL_INVALID_BUILD_OPTIONS",
-    "CL_INVALID_PROGRAM",
-    "CL_INVALID_PROGRAM_EXECUTABLE",
-    "CL_INVALID_KERNEL_NAME",
-    "CL_INVALID_KERNEL_DEFINITION",
-    "CL_INVALID_KERNEL",
-    "CL_INVALID_ARG_INDEX",
-    "CL_INVALID_ARG_VALUE",
-    "CL_INVALID_ARG_SIZE",
-    "CL_INVALID_KERNEL_ARGS",
-    "CL_INVALID_WORK_DIMENSION",
-    "CL_INVALID_WORK_GROUP_SIZE",
-    "CL_INVALID_WORK_ITEM_SIZE",
-    "CL_INVALID_GLOBAL_OFFSET",
-    "CL_INVALID_EVENT_WAIT_LIST",
-    "CL_INVALID_EVENT",
-    "CL_INVALID_OPERATION",
-    "CL_INVALID_GL_OBJECT",
-    "CL_INVALID_BUFFER_SIZE",
-    "CL_INVALID_MIP_LEVEL",
-    "CL_INVALID_GLOBAL_WORK_SIZE",
-    "CL_INVALID_PROPERTY",
-    "CL_INVALID_IMAGE_DESCRIPTOR",
-    "CL_INVALID_COMPILER_OPTIONS",
-    "CL_INVALID_LINKER_OPTIONS",
-    "CL_INVALID_DEVICE_PARTITION_COUNT",
-    "CL_INVALID_PIPE_SIZE",
-    "CL_INVALID_DEVICE_QUEUE",
-    "CL_INVALID_SPEC_ID",
-    "CL_MAX_SIZE_RESTRICTION_EXCEEDED",
-];
+/// The names of misuse without `CL_`, from -30 down.
+const MISUSE: &str = "\
+    INVALID_VALUE INVALID_DEVICE_TYPE INVALID_PLATFORM INVALID_DEVICE INVALID_CONTEXT \
+    INVALID_QUEUE_PROPERTIES INVALID_COMMAND_QUEUE INVALID_HOST_PTR INVALID_MEM_OBJECT \
+    INVALID_IMAGE_FORMAT_DESCRIPTOR INVALID_IMAGE_SIZE INVALID_SAMPLER INVALID_BINARY \
+    INVALID_BUILD_OPTIONS INVALID_PROGRAM INVALID_PROGRAM_EXECUTABLE INVALID_KERNEL_NAME \
+    INVALID_KERNEL_DEFINITION INVALID_KERNEL INVALID_ARG_INDEX INVALID_ARG_VALUE INVALID_ARG_SIZE \
+    INVALID_KERNEL_ARGS INVALID_WORK_DIMENSION INVALID_WORK_GROUP_SIZE INVALID_WORK_ITEM_SIZE \
+    INVALID_GLOBAL_OFFSET INVALID_EVENT_WAIT_LIST INVALID_EVENT INVALID_OPERATION \
+    INVALID_GL_OBJECT INVALID_BUFFER_SIZE INVALID_MIP_LEVEL INVALID_GLOBAL_WORK_SIZE \
+    INVALID_PROPERTY INVALID_IMAGE_DESCRIPTOR INVALID_COMPILER_OPTIONS INVALID_LINKER_OPTIONS \
+    INVALID_DEVICE_PARTITION_COUNT INVALID_PIPE_SIZE INVALID_DEVICE_QUEUE INVALID_SPEC_ID \
+    MAX_SIZE_RESTRICTION_EXCEEDED";
 
 /// The name of an error, with its number.
 pub(super) fn named(status: Status) -> String {
-    let below = |first: Status| usize::try_from(first - status).ok();
-    let name = match status {
-        PLATFORM_NOT_FOUND => Some(&"CL_PLATFORM_NOT_FOUND_KHR"),
-        _ => below(-1)
-            .and_then(|i| FAILURES.get(i))
-            .or_else(|| below(-30).and_then(|i| MISUSE.get(i))),
+    let nth = |names: &'static str, first: Status| {
+        names.split_whitespace().nth(usize::try_from(first - status).ok()?)
     };
-    format!("{} ({status})", name.unwrap_or(&"vendor-specific error"))
+    let name = match status {
+        PLATFORM_NOT_FOUND => Some("PLATFORM_NOT_FOUND_KHR"),
+        _ => nth(FAILURES, -1).or_else(|| nth(MISUSE, -30)),
+    };
+    match name {
+        Some(name) => format!("CL_{name} ({status})"),
+        None => format!("vendor-specific error ({status})"),
+    }
 }
 
 /// The error of an operation.
@@ -182,8 +151,8 @@ pub(in crate::device) struct Owned {
     release: unsafe extern "C" fn(Handle) -> Status,
 }
 
-// SAFETY: things of OpenCL belong to no thread, and its functions may be called from any; only the
-// arguments of a kernel may not be set by two at once: `ClKernel` has a lock.
+// SAFETY: OpenCL objects are not tied to threads, and its functions are thread-safe, except for
+// setting the arguments of one kernel, for which `ClKernel` has a lock.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
@@ -224,12 +193,12 @@ pub(super) fn answer(
     Ok(bytes)
 }
 
-/// An answer that is a text.
+/// Converts the result of a query to text.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').trim().to_string()
 }
 
-/// An answer that is numbers of up to 64 bits.
+/// Converts the result of a query to numbers of `width` bytes.
 pub(super) fn numbers(bytes: &[u8], width: usize) -> Vec<u64> {
     bytes
         .chunks(width.clamp(1, 8))
@@ -244,7 +213,7 @@ const NAMES: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 const NAMES: [&str; 1] = ["/System/Library/Frameworks/OpenCL.framework/OpenCL"];
 
 impl Api {
-    /// The library of this process, looked for once.
+    /// Returns the library, which is searched once per process.
     pub fn find() -> Result<&'static Api> {
         static FOUND: OnceLock<Result<Api>> = OnceLock::new();
         let find = || {
@@ -260,7 +229,7 @@ impl Api {
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
-    /// The platforms: one for each driver.
+    /// Lists the platforms, one per driver.
     pub fn platforms(&self) -> Result<Vec<Handle>> {
         // SAFETY: the list has the length that is passed.
         let list =
@@ -268,7 +237,7 @@ impl Api {
         listed("looking for platforms", PLATFORM_NOT_FOUND, list)
     }
 
-    /// The devices of a platform of some kinds.
+    /// Lists the devices of a platform of the given kinds.
     pub fn devices(&self, platform: Handle, kinds: u64) -> Result<Vec<Handle>> {
         // SAFETY: the platform is one of the list above, and the list has the length that is
         // passed.

@@ -24,7 +24,7 @@ pub(super) struct ClModule {
 struct ClKernel {
     shared: Arc<ClContext>,
     name: String,
-    /// Bytes of an element of each argument.
+    /// Element size of each argument in bytes.
     widths: Vec<usize>,
     /// The driver's kernel. It holds the arguments of the next launch, so that one thread sets them
     /// and launches at a time.
@@ -62,7 +62,7 @@ impl LoadedModule for ClModule {
 }
 
 impl ClContext {
-    /// A program of a source.
+    /// Builds a program from source text.
     pub fn built_source(&self, source: &str, name: &str) -> Result<Owned> {
         let (start, length) = (source.as_ptr().cast(), source.len());
         let mut status = 0;
@@ -145,7 +145,7 @@ impl ClContext {
         log.map_or_else(|e| e.to_string(), |b| text(&b))
     }
 
-    /// The binary of a program, for the disk cache.
+    /// Returns the binary of a program, for the disk cache.
     pub fn binary(&self, program: &Owned) -> Result<Vec<u8>> {
         let mut length = 0usize;
         let room = size_of::<usize>();
@@ -180,7 +180,7 @@ impl ClContext {
         }
     }
 
-    /// Threads that a workgroup of the kernel can have.
+    /// The largest workgroup of the kernel, in threads.
     fn most_threads(&self, kernel: &Owned) -> Result<usize> {
         // SAFETY: kernel and device are alive; the answer is written to a buffer of the passed
         // length.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-/// Memory of one buffer.
+/// The memory of one buffer.
 pub(super) struct ClMemory {
     shared: Arc<ClContext>,
     block: PooledBlock<Owned>,
@@ -38,7 +38,7 @@ fn fresh(shared: &ClContext, size: usize) -> Result<Owned, Option<Error>> {
 }
 
 impl ClMemory {
-    /// The memory itself, for a kernel of the same device.
+    /// The memory object, if the kernel is of the same device.
     pub fn handle(&self, shared: &Arc<ClContext>) -> Option<api::Handle> {
         Arc::ptr_eq(&self.shared, shared).then_some(self.block.handle)
     }

@@ -23,7 +23,7 @@ use crate::target::{Machine, Target};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-/// Kernels of one module. PoCL takes 0.22 s for one kernel and 0.25 s for sixteen.
+/// Kernels per module. PoCL takes 0.22 s for one kernel and 0.25 s for sixteen.
 const PER_MODULE: usize = 32;
 
 /// The device.
@@ -32,7 +32,7 @@ pub struct Cl {
     renderer: OpenCl,
 }
 
-/// The part of a device that its memory and kernels share.
+/// The state that the device, its memory and its kernels share.
 struct ClContext {
     api: &'static Api,
     /// Its name in errors.
@@ -51,7 +51,7 @@ struct ClContext {
     pool: Arc<Pool<Owned>>,
 }
 
-/// A device of some driver, for the life of the process.
+/// A device handle, valid for the life of the process.
 #[derive(Clone, Copy)]
 struct Device(Handle);
 // SAFETY: the handle is valid for the life of the process and belongs to no thread.
@@ -59,7 +59,7 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Every device that can be used: GPUs first, then accelerators, then CPUs, each with its platform.
+/// Lists the usable devices with their platforms: GPUs first, then accelerators, then CPUs.
 fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
     let platforms = api.platforms()?;
     let mut list = Vec::new();
@@ -96,7 +96,7 @@ fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
 }
 
 impl Cl {
-    /// The device of a number.
+    /// Opens the device with this number.
     pub fn open(index: usize) -> Result<Cl> {
         let api = Api::find()?;
         let list = found(api)?;

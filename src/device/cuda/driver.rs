@@ -1,4 +1,4 @@
-//! The functions of NVIDIA's driver library that are used, under their own names.
+//! The used functions of NVIDIA's driver library, with their original names.
 
 use crate::device::library::{Library, functions};
 use crate::error::{Error, Result};
@@ -49,7 +49,10 @@ functions! {
     cuModuleLoadData(*mut Handle, *const c_void) -> c_int;
     cuModuleGetFunction(*mut Handle, Handle, *const c_char) -> c_int;
     cuModuleUnload(Handle) -> c_int;
-    cuLaunchKernel(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    cuLaunchKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void,
+        *mut *mut c_void
+    ) -> c_int;
     cuGraphCreate(*mut Handle, c_uint) -> c_int;
     cuGraphAddKernelNode(*mut Handle, Handle, *const Handle, usize, *const KernelNode) -> c_int;
     cuGraphInstantiateWithFlags(*mut Handle, Handle, u64) -> c_int;
@@ -70,7 +73,7 @@ pub(super) struct KernelNode {
     pub extra: *mut *mut c_void,
 }
 
-/// `CUmemAccessDesc`: who may use a pool's memory, and how.
+/// `CUmemAccessDesc`: access rights of a device to the memory of a pool.
 #[repr(C)]
 pub(super) struct PoolAccess {
     pub location_kind: c_int,
@@ -99,11 +102,11 @@ pub(super) mod number {
         [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
 }
 
-/// CUDA 11.4 is the first that has all of these.
+/// The oldest supported version, CUDA 11.4, the first with all of these functions.
 const OLDEST: c_int = 11040;
 
 impl Driver {
-    /// The driver of this machine, ready. Looked for once.
+    /// Returns the initialized driver, which is searched once per process.
     pub fn find() -> Result<&'static Driver> {
         static FOUND: OnceLock<Result<Driver>> = OnceLock::new();
         FOUND.get_or_init(|| Driver::search().map_err(Error::Device)).as_ref().map_err(Clone::clone)
@@ -136,7 +139,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The CUDA that the driver is for, as in 13020 for 13.2.
+    /// The CUDA version of the driver: 13020 for 13.2.
     pub fn version(&self) -> c_int {
         let mut version = 0;
         // SAFETY: writes one number. Where that fails it stays 0.
@@ -144,7 +147,7 @@ impl Driver {
         version
     }
 
-    /// A code with the driver's name and text for it.
+    /// Formats an error code with the driver's name and description.
     pub fn explain(&self, code: c_int) -> String {
         let text = |ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
@@ -166,7 +169,7 @@ impl Driver {
     }
 }
 
-/// 13020 as 13.2.
+/// Formats a version number: 13020 is `13.2`.
 pub(super) fn shown(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -16,7 +16,7 @@ const KEEP: u64 = 8 << 30;
 /// An opened GPU.
 pub(super) struct Gpu {
     pub driver: &'static Driver,
-    /// `CUDA`, or `CUDA:1`.
+    /// The device name, such as `CUDA:1`.
     pub name: String,
     pub number: c_int,
     pub context: Handle,
@@ -32,7 +32,7 @@ pub(super) struct Gpu {
     last: Mutex<Arc<str>>,
     /// The fatal error after which every call fails.
     lost: OnceLock<String>,
-    /// Two events around a kernel, for its time.
+    /// The two events that time a kernel.
     timer: Mutex<Option<[Event; 2]>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Event(pub Handle);
 unsafe impl Send for Event {}
 
 impl Gpu {
-    /// Opens the GPU of a number.
+    /// Opens the GPU with this number.
     pub fn open(driver: &'static Driver, index: usize) -> Result<Gpu> {
         let name = numbered_name("CUDA", index);
         let fail = |what: &str, code: c_int| {
@@ -139,7 +139,7 @@ impl Gpu {
         String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
     }
 
-    /// Bytes of its memory.
+    /// Total bytes of its memory.
     pub fn total(&self) -> usize {
         let mut bytes = 0;
         // SAFETY: writes one number.
@@ -214,7 +214,7 @@ impl Gpu {
         self.call("an event", |d| unsafe { (d.cuEventRecord)(event.0, self.stream) })
     }
 
-    /// Notes the kernel that is started next.
+    /// Records the kernel that is launched next, for errors.
     pub fn note(&self, kernel: &Arc<str>) {
         *lock(&self.last) = kernel.clone();
     }

@@ -24,7 +24,7 @@ struct Node {
     handle: Handle,
 }
 
-/// A graph. The driver's is made at the first launch, with the addresses of that.
+/// A graph. The driver's graph is created at the first launch, with its addresses.
 pub(super) struct CudaGraph {
     gpu: Arc<Gpu>,
     nodes: Vec<Node>,
@@ -81,7 +81,7 @@ impl CudaGraph {
         })
     }
 
-    /// Makes the driver's graph.
+    /// Creates the driver's graph.
     fn make(&mut self, addresses: &[Address], launch: &dyn Fn(usize) -> Launch) -> Result<()> {
         let gpu = self.gpu.clone();
         let mut graph = null_mut();
@@ -133,7 +133,7 @@ fn own(executable: &dyn Executable) -> Result<&CudaKernel> {
         .ok_or_else(|| Error::Device("a graph was given a kernel of another device".into()))
 }
 
-/// Calls something with the driver's description of a kernel.
+/// Calls a function with the driver's description of a kernel.
 fn with_node<T>(
     function: Handle,
     addresses: &[Address],
@@ -165,7 +165,7 @@ impl Graph for CudaGraph {
         if self.ready.is_null() {
             self.make(&addresses, launch)?;
         }
-        // Nothing is known of a graph that could be patched in part only.
+        // A partially updated graph is in an unknown state.
         let before = std::mem::replace(&mut self.addresses, vec![0; addresses.len()]);
         for (i, node) in self.nodes.iter_mut().enumerate() {
             let (now, own_addresses) = (launch(i), &addresses[node.args.clone()]);
@@ -192,7 +192,7 @@ impl Graph for CudaGraph {
 
 impl Drop for CudaGraph {
     fn drop(&mut self) {
-        // It may still run. Of a lost GPU there is nothing to free.
+        // It may still run. The objects of a lost GPU are freed already.
         if self.graph.is_null() || self.gpu.synchronize().is_err() {
             return;
         }

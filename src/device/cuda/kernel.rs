@@ -1,4 +1,4 @@
-//! Compiled kernels: modules of machine code, loaded into a GPU, and how they are started.
+//! Compiled kernels: modules of machine code that are loaded into a GPU, and their launches.
 
 use super::driver::{Address, Driver, Handle, number, shown};
 use super::gpu::Gpu;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The alignment of vector accesses, in bytes.
 const ALIGN: Address = 16;
 
-/// A compiler with the GPU that it is for.
+/// A compiler and the GPU that it compiles for.
 pub(super) struct Builder {
     pub gpu: Arc<Gpu>,
     pub nvrtc: &'static Nvrtc,
@@ -117,7 +117,7 @@ impl LoadedModule for Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // A kernel of it may still run. Of a lost GPU there is nothing to unload.
+        // One of its kernels may still run. The modules of a lost GPU are unloaded already.
         if self.gpu.synchronize().is_ok() {
             // SAFETY: the module is owned and not used again.
             let _ = self.gpu.ask(|d| unsafe { (d.cuModuleUnload)(self.handle) });
@@ -127,7 +127,7 @@ impl Drop for Module {
 
 struct Function {
     handle: Handle,
-    /// Keeps it loaded.
+    /// Keeps the module loaded.
     _module: Arc<Module>,
 }
 // SAFETY: the handle is the driver's, which lets every thread use it.

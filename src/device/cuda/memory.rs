@@ -70,7 +70,7 @@ impl CudaMemory {
         }
     }
 
-    /// The address of some bytes, which have to be inside.
+    /// The address of a byte range, which must be inside the buffer.
     fn at(&self, offset: usize, bytes: usize) -> Address {
         check_range(&(offset..offset + bytes), self.len);
         self.address + offset as Address
@@ -92,7 +92,7 @@ impl Drop for CudaMemory {
     }
 }
 
-/// Memory of the host that the GPU can reach, in two halves. It lives as long as the process.
+/// Pinned host memory for copies, in two halves. It lives as long as the process.
 pub(super) struct Staging {
     start: *mut u8,
     /// Set when a half is free to be written by the host, or full for it to read.
@@ -219,7 +219,7 @@ impl Remote for CudaMemory {
     }
 }
 
-/// Lets a GPU read the memory of another. `false` if they have no direct path.
+/// Enables peer access of a GPU to the memory of another. `false` if there is no direct path.
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.

@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: CUDA C through NVRTC, run through the driver. Both are libraries that are found at
+//! NVIDIA GPUs: CUDA C, compiled by NVRTC and run by the driver, two libraries that are found at
 //! run time.
 //!
 //! | file | contents |
@@ -67,7 +67,7 @@ impl CudaDevice {
     }
 }
 
-/// 80 of `sm_80`.
+/// Parses an architecture: `sm_80` is 80.
 fn number_of(arch: &str) -> Option<u32> {
     arch.strip_prefix("sm_")?.parse().ok()
 }

@@ -14,12 +14,15 @@ use std::sync::OnceLock;
 type Program = *mut c_void;
 
 functions! {
-    /// The functions that are used, under NVRTC's own names.
+    /// The used functions, with NVRTC's names.
     Api:
     nvrtcVersion(*mut c_int, *mut c_int) -> c_int;
     nvrtcGetNumSupportedArchs(*mut c_int) -> c_int;
     nvrtcGetSupportedArchs(*mut c_int) -> c_int;
-    nvrtcCreateProgram(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+    nvrtcCreateProgram(
+        *mut Program, *const c_char, *const c_char, c_int, *const *const c_char,
+        *const *const c_char
+    ) -> c_int;
     nvrtcDestroyProgram(*mut Program) -> c_int;
     nvrtcCompileProgram(Program, c_int, *const *const c_char) -> c_int;
     nvrtcGetProgramLogSize(Program, *mut usize) -> c_int;
@@ -30,7 +33,7 @@ functions! {
     nvrtcGetPTX(Program, *mut c_char) -> c_int;
 }
 
-/// A read of one size or one text of a program.
+/// A query of a size of a program.
 type GetSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
@@ -41,14 +44,14 @@ const FLAGS: [&str; 2] = ["--fmad=false", "--disable-warnings"];
 const ADVICE: &str =
     "install it with `pip install nvidia-cuda-nvrtc`, or name the file of libnvrtc in PICO_NVRTC";
 
-/// An NVRTC that was found to work.
+/// A working NVRTC library.
 pub struct Nvrtc {
     api: Api,
-    /// Its version, as in `13.0`.
+    /// Its version, such as `13.0`.
     pub version: String,
     /// Its file.
     pub path: PathBuf,
-    /// The architectures that it knows, as in 90.
+    /// The architectures that it compiles for, such as 90.
     archs: Vec<u32>,
 }
 
@@ -142,7 +145,7 @@ impl Nvrtc {
         Ok(format!("{}_{arch}", if runs { "sm" } else { "compute" }))
     }
 
-    /// The cache key of the object of a text.
+    /// The cache key of the object of a source text.
     pub fn key(&self, source: &str, arch: &str) -> CacheKey {
         CacheKey::of(&[
             b"cuda 1",
@@ -247,7 +250,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// Files of a folder whose names start so, newest version first.
+/// Lists files of a folder by prefix, newest version first.
 fn files(folder: &Path, start: &str) -> Vec<String> {
     let Ok(list) = std::fs::read_dir(folder) else { return Vec::new() };
     let fits = |name: &str| name.starts_with(start) && !name.contains(".alt");
@@ -261,7 +264,7 @@ fn files(folder: &Path, start: &str) -> Vec<String> {
     found
 }
 
-/// Folders below `folder` whose names start so.
+/// Lists folders of a folder by prefix.
 fn folders(folder: &Path, start: &str) -> Vec<PathBuf> {
     files(folder, start).into_iter().map(PathBuf::from).filter(|p| p.is_dir()).collect()
 }

@@ -7,10 +7,10 @@
 
 use crate::error::{Error, Result};
 
-/// The CPU of this machine, with all that it has.
+/// The name of the CPU of this machine, with all its features.
 pub(in crate::device) const NATIVE: &str = "native";
 
-/// A CPU to make code for.
+/// A CPU architecture to compile for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::device) struct Arch {
     /// Its name in compiler flags.
@@ -41,7 +41,7 @@ pub(in crate::device) fn is_known(name: &str) -> std::result::Result<(), String>
     }
 }
 
-/// The names, less those of levels that a test refuses.
+/// The names whose level passes a test.
 fn names(fits: impl Fn(&Arch) -> bool) -> String {
     let levels = LEVELS.iter().filter(|a| fits(a)).map(|a| a.name);
     [NATIVE].into_iter().chain(levels).collect::<Vec<_>>().join(", ")
@@ -64,7 +64,7 @@ impl Arch {
 #[cfg(target_arch = "x86_64")]
 fn native() -> Arch {
     use std::arch::is_x86_feature_detected as has;
-    // Some have the registers and not everything else of a level.
+    // Some CPUs have the registers of a level and lack other features of it.
     let vector_bytes = match (has!("avx512f"), has!("avx2")) {
         (true, _) => 64,
         (_, true) => 32,

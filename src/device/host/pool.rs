@@ -190,8 +190,8 @@ impl ThreadPool {
     }
 
     fn wake_workers(&self, wanted: usize) {
-        // A worker that has seen no open task holds the bell until it waits, so taking it once
-        // makes sure that the call is heard.
+        // A worker that has seen no open task holds the mutex until it waits, so locking it once
+        // ensures that the worker receives the notification.
         drop(lock(&self.bell));
         if wanted >= self.workers.load(Ordering::Relaxed) {
             self.job_came.notify_all();

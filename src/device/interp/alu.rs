@@ -92,8 +92,8 @@ macro_rules! int_ops {
                 Op::Shr => |o, a, b, _| {
                     map2(o, a, b, |x, y| {
                         let n = y as $t as i64 as u64;
-                        // Past the width the sign is left; of an unsigned number that is zero,
-                        // which two shifts give without a case.
+                        // A larger count leaves the sign, or zero for an unsigned number; two
+                        // shifts compute both.
                         if n < BITS {
                             ((x as $t) >> n) as $u as u64
                         } else {
@@ -115,7 +115,7 @@ int_ops!(on_u16, u16, u16);
 int_ops!(on_u32, u32, u32);
 int_ops!(on_u64, u64, u64);
 
-/// Ops that look at the bits of an integer or a bool and not at its sign.
+/// Ops that are the same for signed and unsigned integers and bools.
 fn bit_ops(op: Op) -> Option<Kernel> {
     Some(match op {
         Op::And => |o, a, b, _| map2(o, a, b, |x, y| x & y),
@@ -171,7 +171,7 @@ macro_rules! float_ops {
 float_ops!(on_f32, f32_of, bits32);
 float_ops!(on_f64, f64_of, bits64);
 
-/// From the float `$of` to each dtype.
+/// Casts from a float to each dtype.
 macro_rules! from_float {
     ($name:ident, $of:ident) => {
         fn $name(to: Scalar) -> Option<Kernel> {
@@ -195,7 +195,7 @@ macro_rules! from_float {
 from_float!(from_f32, f32_of);
 from_float!(from_f64, f64_of);
 
-/// From the integer `$t` to each dtype.
+/// Casts from the integer `$t` to each dtype.
 macro_rules! from_int {
     ($name:ident, $t:ty) => {
         fn $name(to: Scalar) -> Option<Kernel> {
@@ -234,7 +234,7 @@ fn cast(from: Scalar, to: Scalar) -> Option<Kernel> {
     }
 }
 
-/// The fast form of an op with this result and this (first) operand, if it has one.
+/// The specialized function of an op for these dtypes of result and first operand, if any.
 pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
     match op {
         Op::Where => Some(|o, a, b, c| map3(o, a, b, c, |x, y, z| if x != 0 { y } else { z })),
@@ -258,7 +258,7 @@ pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
     }
 }
 
-/// The definition, on lanes: `from` are the dtypes of the operands.
+/// Evaluates an op by its definition; `from` are the dtypes of the operands.
 pub(super) fn slow(
     op: Op,
     dtype: DType,

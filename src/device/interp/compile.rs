@@ -1,4 +1,4 @@
-//! From the list of UOps to instructions: each value gets a place in the register file, each loop
+//! Compiles a linear program to instructions: each value gets a register, each loop the position of
 //! its end.
 //!
 //! **Invariant:** a value's register is after those of its operands, so that the machine can split
@@ -13,14 +13,14 @@ use crate::ir::{Arg, Op, SpecialKind, TensorCore, UOp};
 use crate::verify;
 use rustc_hash::FxHashMap;
 
-/// A literal's place, lanes and bits.
+/// A literal: register, lanes and bits.
 pub(super) struct Const {
     pub at: u32,
     pub lanes: u32,
     pub bits: u64,
 }
 
-/// A variable's place and bounds.
+/// A variable: register, name and bounds.
 pub(super) struct Var {
     pub at: u32,
     pub name: String,
@@ -29,7 +29,7 @@ pub(super) struct Var {
     pub dtype: DType,
 }
 
-/// An element's bytes in memory.
+/// The size of an element in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     Bool,
@@ -39,14 +39,14 @@ pub(super) enum Size {
     B8,
 }
 
-/// An integer operand: its place, and whether its lanes are 64 bits wide or 32.
+/// An integer operand: its register, and whether its lanes have 64 bits or 32.
 #[derive(Clone, Copy)]
 pub(super) struct Int {
     pub at: u32,
     pub wide: bool,
 }
 
-/// The memory, and how it is indexed.
+/// A memory access: the buffer and the index.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub global: bool,
@@ -57,8 +57,8 @@ pub(super) struct Access {
     pub idx: Int,
 }
 
-/// One step. Places are in lanes of one thread; the machine multiplies them by the number of
-/// threads.
+/// An instruction. Registers are numbered in lanes of one thread; the machine multiplies them by
+/// the number of threads.
 pub(super) enum Instr {
     Fast {
         f: Kernel,
@@ -77,7 +77,7 @@ pub(super) enum Instr {
     Load {
         access: Access,
         out: u32,
-        gate: Option<(u32, u32)>,
+        mask: Option<(u32, u32)>,
     },
     Store {
         access: Access,
@@ -119,13 +119,13 @@ pub(super) enum Instr {
         out: u32,
         src: Box<[u32]>,
     },
-    /// A product by the threads of each warp: the places of A, B and C.
+    /// A matrix product of each warp: the registers of A, B and C.
     Wmma {
         core: &'static TensorCore,
         out: u32,
         src: [u32; 3],
     },
-    /// The value of the thread whose number differs in these bits.
+    /// A warp shuffle: the value of the thread whose number differs in these bits.
     Shuffle {
         out: u32,
         src: u32,
@@ -144,13 +144,13 @@ struct Compiler {
     out: Interp,
     place: FxHashMap<u64, u32>,
     /// Shared memories by node.
-    locals: FxHashMap<u64, u32>,
+    shared: FxHashMap<u64, u32>,
     /// Open loops and masked regions: the position of the instruction that opened each.
     open: Vec<u32>,
 }
 
 impl Compiler {
-    fn allot(&mut self, u: &UOp) -> u32 {
+    fn assign_register(&mut self, u: &UOp) -> u32 {
         let at = self.out.lanes as u32;
         self.out.lanes += u.dtype().lanes as usize;
         self.place.insert(u.id(), at);
@@ -179,7 +179,7 @@ impl Compiler {
         };
         let (global, number, len) = match buf.arg() {
             Arg::Global { slot, len } => (true, *slot as u32, *len),
-            Arg::Shared { len, .. } => (false, self.locals[&buf.id()], *len),
+            Arg::Shared { len, .. } => (false, self.shared[&buf.id()], *len),
             _ => unreachable!("verified: an index is of memory"),
         };
         Access { global, buf: number, len, size, lanes: lanes as u32, idx }
@@ -195,7 +195,7 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
         consts: Vec::new(),
         vars: Vec::new(),
         globals: vec![Global { dtype: DType::U8, len: 0 }; slots],
-        locals: Vec::new(),
+        shared: Vec::new(),
         specials: Vec::new(),
         lanes: 0,
         depth: 0,
@@ -203,7 +203,7 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
     let mut c = Compiler {
         out,
         place: FxHashMap::default(),
-        locals: FxHashMap::default(),
+        shared: FxHashMap::default(),
         open: Vec::new(),
     };
     c.place_leaves(uops);
@@ -215,13 +215,13 @@ pub(super) fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
 }
 
 impl Compiler {
-    /// Allots registers to literals and variables, which may be operands without being listed.
+    /// Assigns registers to literals and variables, which may be operands without being listed.
     fn place_leaves(&mut self, uops: &[UOp]) {
         for u in uops.iter().flat_map(|u| u.src().iter().chain([u])) {
             match u.arg() {
                 _ if self.place.contains_key(&u.id()) => {}
                 Arg::Const(value) if u.op() == Op::Const => {
-                    let at = self.allot(u);
+                    let at = self.assign_register(u);
                     self.out.consts.push(Const {
                         at,
                         lanes: u.dtype().lanes as u32,
@@ -229,7 +229,7 @@ impl Compiler {
                     });
                 }
                 Arg::Var { name, min, max } => {
-                    let at = self.allot(u);
+                    let at = self.assign_register(u);
                     self.out.vars.push(Var {
                         at,
                         name: name.to_string(),
@@ -247,56 +247,77 @@ impl Compiler {
     fn instruction(&mut self, u: &UOp) {
         match u.op() {
             Op::Const | Op::Var | Op::Index => {}
-            Op::DefineGlobal | Op::DefineShared | Op::Special => self.definition(u),
-            Op::Range | Op::If => self.open_region(u),
-            Op::EndRange | Op::EndIf => self.close_region(u),
-            Op::Load | Op::Store => self.memory(u),
-            Op::Barrier => self.emit(u, Instr::Barrier),
-            Op::DefineAcc | Op::Assign => self.accumulator(u),
-            Op::Vectorize | Op::Wmma | Op::Shuffle | Op::Gep => self.lanes(u),
-            op => self.alu(u, op),
-        }
-    }
-
-    /// Compiles a buffer, or a special index.
-    fn definition(&mut self, u: &UOp) {
-        match u.op() {
             Op::DefineGlobal => {
                 let Arg::Global { slot, len } = *u.arg() else { unreachable!("verified") };
                 self.out.globals[slot] = Global { dtype: u.dtype(), len };
             }
             Op::DefineShared => {
                 let Arg::Shared { len, .. } = *u.arg() else { unreachable!("verified") };
-                self.locals.insert(u.id(), self.out.locals.len() as u32);
-                self.out.locals.push(len);
+                self.shared.insert(u.id(), self.out.shared.len() as u32);
+                self.out.shared.push(len);
             }
-            Op::Special => {
-                let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
-                let out = self.allot(u);
-                self.out.specials.push((kind, dim, extent));
-                self.emit(u, Instr::Special { out, kind, dim });
+            Op::Special => self.special(u),
+            Op::Range => self.open_loop(u),
+            Op::If => self.open_masked(u),
+            Op::EndRange | Op::EndIf => self.close_region(u),
+            Op::Load => self.load(u),
+            Op::Store => self.store(u),
+            Op::Barrier => self.emit(u, Instr::Barrier),
+            Op::DefineAcc => self.set(u, u.expect_define_acc().init, None),
+            Op::Assign => {
+                let Assign { acc, value, .. } = u.expect_assign();
+                self.set(u, value, Some(acc));
             }
-            op => unreachable!("{op:?} is compiled elsewhere"),
+            Op::Vectorize => {
+                let src = u.src().iter().map(|s| self.at(s)).collect();
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Vectorize { out, src });
+            }
+            Op::Wmma => {
+                let Wmma { core, a, b, c, .. } = u.expect_wmma();
+                let src = [a, b, c].map(|s| self.at(s));
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Wmma { core, out, src });
+            }
+            Op::Shuffle => {
+                let Shuffle { x, bits, .. } = u.expect_shuffle();
+                let (src, lanes) = (self.at(x), u.dtype().lanes as u32);
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Shuffle { out, src, lanes, bits });
+            }
+            Op::Gep => {
+                let Gep { x, lanes: picks, .. } = u.expect_gep();
+                let (src, picks) = (self.at(x), picks.iter().map(|p| *p as u32).collect());
+                let out = self.assign_register(u);
+                self.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
+            }
+            op => self.alu(u, op),
         }
     }
 
-    /// Compiles the start of a loop or a masked region.
-    fn open_region(&mut self, u: &UOp) {
+    /// Compiles a special index.
+    fn special(&mut self, u: &UOp) {
+        let Arg::Special { kind, dim, extent } = *u.arg() else { unreachable!("verified") };
+        let out = self.assign_register(u);
+        self.out.specials.push((kind, dim, extent));
+        self.emit(u, Instr::Special { out, kind, dim });
+    }
+
+    /// Compiles the start of a loop.
+    fn open_loop(&mut self, u: &UOp) {
         let (pc, frame) = (self.out.code.len() as u32, self.open.len() as u32);
-        match u.op() {
-            Op::Range => {
-                let extent = self.int(u.expect_range().extent);
-                let out = self.allot(u);
-                self.emit(u, Instr::Range { out, extent, frame, end: 0 });
-                self.open.push(pc);
-            }
-            Op::If => {
-                let cond = self.at(u.expect_if().cond);
-                self.emit(u, Instr::If { cond, frame, end: 0 });
-                self.open.push(pc);
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+        let extent = self.int(u.expect_range().extent);
+        let out = self.assign_register(u);
+        self.emit(u, Instr::Range { out, extent, frame, end: 0 });
+        self.open.push(pc);
+    }
+
+    /// Compiles the start of a masked region.
+    fn open_masked(&mut self, u: &UOp) {
+        let (pc, frame) = (self.out.code.len() as u32, self.open.len() as u32);
+        let cond = self.at(u.expect_if().cond);
+        self.emit(u, Instr::If { cond, frame, end: 0 });
+        self.open.push(pc);
     }
 
     /// Compiles the end of a loop or a masked region.
@@ -318,74 +339,30 @@ impl Compiler {
         self.emit(u, last);
     }
 
-    /// Compiles a definition of or an assignment to an accumulator.
-    fn accumulator(&mut self, u: &UOp) {
-        match u.op() {
-            Op::DefineAcc => {
-                let value = self.at(u.expect_define_acc().init);
-                let out = self.allot(u);
-                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
-            }
-            Op::Assign => {
-                let Assign { acc, value, .. } = u.expect_assign();
-                let (out, value) = (self.at(acc), self.at(value));
-                self.place.insert(u.id(), out);
-                self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    /// Compiles a definition of an accumulator, or an assignment to one.
+    fn set(&mut self, u: &UOp, value: &UOp, acc: Option<&UOp>) {
+        let value = self.at(value);
+        let out = match acc {
+            Some(acc) => self.at(acc),
+            None => self.assign_register(u),
+        };
+        self.place.insert(u.id(), out);
+        self.emit(u, Instr::Set { out, value, lanes: u.dtype().lanes as u32 });
     }
 
-    /// Compiles a load or store.
-    fn memory(&mut self, u: &UOp) {
-        match u.op() {
-            Op::Load => {
-                let Load { place, alt, .. } = u.expect_load();
-                let access = self.access(place, u.dtype().lanes);
-                let gate = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
-                let out = self.allot(u);
-                self.emit(u, Instr::Load { access, out, gate });
-            }
-            Op::Store => {
-                let Store { place, value, .. } = u.expect_store();
-                let instr = Instr::Store {
-                    access: self.access(place, value.dtype().lanes),
-                    value: self.at(value),
-                };
-                self.emit(u, instr);
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    fn load(&mut self, u: &UOp) {
+        let Load { place, alt, .. } = u.expect_load();
+        let access = self.access(place, u.dtype().lanes);
+        let mask = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
+        let out = self.assign_register(u);
+        self.emit(u, Instr::Load { access, out, mask });
     }
 
-    /// Compiles a movement of lanes, or an instruction of a warp.
-    fn lanes(&mut self, u: &UOp) {
-        match u.op() {
-            Op::Vectorize => {
-                let src = u.src().iter().map(|s| self.at(s)).collect();
-                let out = self.allot(u);
-                self.emit(u, Instr::Vectorize { out, src });
-            }
-            Op::Wmma => {
-                let Wmma { core, a, b, c: sum, .. } = u.expect_wmma();
-                let src = [a, b, sum].map(|s| self.at(s));
-                let out = self.allot(u);
-                self.emit(u, Instr::Wmma { core, out, src });
-            }
-            Op::Shuffle => {
-                let Shuffle { x, bits, .. } = u.expect_shuffle();
-                let (src, lanes) = (self.at(x), u.dtype().lanes as u32);
-                let out = self.allot(u);
-                self.emit(u, Instr::Shuffle { out, src, lanes, bits });
-            }
-            Op::Gep => {
-                let Gep { x, lanes: picks, .. } = u.expect_gep();
-                let (src, picks) = (self.at(x), picks.iter().map(|p| *p as u32).collect());
-                let out = self.allot(u);
-                self.emit(u, Instr::Gep { out, src, lanes: x.dtype().lanes as u32, picks });
-            }
-            op => unreachable!("{op:?} is compiled elsewhere"),
-        }
+    fn store(&mut self, u: &UOp) {
+        let Store { place, value, .. } = u.expect_store();
+        let access = self.access(place, value.dtype().lanes);
+        let value = self.at(value);
+        self.emit(u, Instr::Store { access, value });
     }
 
     /// Compiles an elementwise op.
@@ -395,7 +372,7 @@ impl Compiler {
         let src = [0, 1, 2].map(|i| self.at(pick(i)));
         let from = [0, 1, 2].map(|i| pick(i).dtype().scalar());
         let (dtype, lanes) = (u.dtype(), u.dtype().lanes as u32);
-        let out = self.allot(u);
+        let out = self.assign_register(u);
         let instr = match alu::fast(op, dtype, from[0]) {
             Some(f) => Instr::Fast { f, out, src, lanes },
             None => Instr::Slow { op, dtype, from, arity: arity as u32, out, src },

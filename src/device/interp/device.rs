@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub struct InterpDevice(Target);
 
 impl InterpDevice {
-    /// It is always there.
+    /// Creates the device, which is always available.
     pub fn new() -> InterpDevice {
         // Invalid settings are an error when something is compiled.
         let (any, rounding) =
@@ -61,7 +61,7 @@ impl Executable for InterpKernel {
         let memory = memory.collect::<Result<Vec<_>>>()?;
         let launch =
             interp::Launch { grid: launch.grid, local: launch.local, threads: launch.threads };
-        // The history that races are found by takes some 48 bytes an element.
+        // The history for race detection takes about 48 bytes per element.
         let bytes = memory.iter().map(|m| m.len()).fold(0usize, usize::saturating_add);
         let races = cfg!(debug_assertions) && limits::check(bytes.saturating_mul(48)).is_ok();
         self.0.run_with(&memory, launch, &Options { races, vars: &[] })?;

@@ -3,14 +3,14 @@
 //! the register file whatever the number of threads and lanes.
 
 use super::compile::{Access, Instr, Int, Size};
-use super::shadow::{Local, Moment, Shadow};
+use super::shadow::{Moment, Shadow, SharedMemory};
 use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu, warp};
 use crate::dtype::{Const, DType};
 use crate::ir::{SpecialKind, TensorCore};
 use crate::target::Target;
 use std::cell::Cell;
 
-/// Threads of a warp, as CUDA has them.
+/// Threads per warp, as in CUDA.
 const WARP: usize = Target::interp().warp;
 
 /// An open loop or masked region.
@@ -35,11 +35,11 @@ struct Machine<'a> {
     /// The active threads, `width` entries per level. Level 0 has all of them and is not read.
     masks: Vec<bool>,
     level: usize,
-    locals: Vec<Local>,
+    shared: Vec<SharedMemory>,
     /// Access histories of global and shared memory, if races are detected.
     shadows: Option<(Vec<Shadow>, Vec<Shadow>)>,
     epoch: u64,
-    /// The epoch in which the present workgroup began.
+    /// The epoch in which the current workgroup began.
     begin: u64,
     group: [usize; 3],
     thread: usize,
@@ -54,7 +54,7 @@ pub(super) fn run(
     let width = launch.local.iter().product::<usize>();
     let shadows = options.races.then(|| {
         let globals = interp.globals.iter().map(|g| Shadow::new(g.len, true)).collect();
-        (globals, interp.locals.iter().map(|len| Shadow::new(*len, false)).collect())
+        (globals, interp.shared.iter().map(|len| Shadow::new(*len, false)).collect())
     });
     let mut m = Machine {
         interp,
@@ -65,7 +65,7 @@ pub(super) fn run(
         frames: vec![Frame::default(); interp.depth],
         masks: vec![true; (interp.depth + 1) * width],
         level: 0,
-        locals: interp.locals.iter().map(|len| Local::new(*len)).collect(),
+        shared: interp.shared.iter().map(|len| SharedMemory::new(*len)).collect(),
         shadows,
         epoch: 0,
         begin: 0,
@@ -164,7 +164,7 @@ impl Machine<'_> {
 
     #[cold]
     fn spot(&self, a: &Access, index: i64, t: usize, pc: usize) -> Box<Spot> {
-        let buffer = format!("{} {}", if a.global { "global" } else { "local" }, a.buf);
+        let buffer = format!("{} {}", if a.global { "global" } else { "shared" }, a.buf);
         Box::new(Spot {
             node: format!("{:?}", self.interp.nodes[pc]),
             buffer,
@@ -173,7 +173,7 @@ impl Machine<'_> {
         })
     }
 
-    /// One workgroup from the first instruction to the last.
+    /// Runs all instructions for one workgroup.
     fn workgroup(&mut self) -> Result<(), Fault> {
         let interp = self.interp;
         let (code, w) = (interp.code.as_slice(), self.width);
@@ -199,7 +199,7 @@ impl Machine<'_> {
                     let src = src.map(|s| &past[s as usize * w..]);
                     alu::slow(*op, *dtype, *from, *arity as usize, &mut here[..n], src);
                 }
-                Instr::Load { access, out, gate } => self.load(access, *out, *gate, pc)?,
+                Instr::Load { access, out, mask } => self.load(access, *out, *mask, pc)?,
                 Instr::Store { access, value } => self.store(access, *value, pc)?,
                 Instr::Set { out, value, lanes } => self.set(*out, *value, *lanes as usize),
                 Instr::Range { out, extent, frame, end } => {
@@ -326,7 +326,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Orders the accesses before it, if all threads reach it.
+    /// Runs a barrier, which all threads must reach.
     fn barrier(&mut self, pc: usize) -> Result<(), Fault> {
         if let Some(t) = (0..self.width).find(|t| !self.active(*t)) {
             return Err(Fault::DivergentBarrier(self.absent(t, pc)));
@@ -335,14 +335,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A thread that does not reach a barrier that others wait at.
+    /// The location of a barrier, with a thread that does not reach it.
     #[cold]
     fn absent(&self, t: usize, pc: usize) -> Box<Spot> {
         let node = format!("{:?}", self.interp.nodes[pc]);
         Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })
     }
 
-    /// The product of each warp: the threads are in the order of their numbers.
+    /// Computes the matrix product of each warp; consecutive threads form a warp.
     fn wmma(&mut self, core: &TensorCore, out: u32, src: [u32; 3], pc: usize) -> Result<(), Fault> {
         let w = self.width;
         if !w.is_multiple_of(core.threads()) {
@@ -362,8 +362,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Each thread gets the value of another. The value of an inactive thread is undefined, and
-    /// thus a fault.
+    /// Runs a warp shuffle. Reading the value of an inactive thread is undefined, and thus a fault.
     fn shuffle(
         &mut self,
         out: u32,
@@ -380,7 +379,7 @@ impl Machine<'_> {
             );
             return Err(Fault::Launch(msg));
         }
-        // A warp of CUDA's, and a workgroup is whole warps or a part of one.
+        // As in CUDA, a workgroup is a number of whole warps, or a part of one.
         if bits >= WARP || (w > WARP && !w.is_multiple_of(WARP)) {
             return Err(Fault::Launch(format!(
                 "threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}"
@@ -399,17 +398,17 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The least and the greatest trip count among the active threads.
+    /// The minimum and the maximum trip count of the active threads.
     fn trips(&self, extent: Int) -> (i64, i64) {
         let at = extent.at as usize * self.width;
         (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
-            // No trips and fewer than none are the same.
+            // A negative trip count means no trips.
             let n = int(self.regs[at + t], extent.wide).max(0);
             (lo.min(n), hi.max(n))
         })
     }
 
-    /// The mask of a loop whose threads leave at different times.
+    /// Updates the mask of a loop whose threads have different trip counts.
     fn mask_trips(&mut self, frame: u32, extent: Int) {
         let (w, f) = (self.width, self.frames[frame as usize]);
         for t in 0..w {
@@ -419,7 +418,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The first element of an access, checked.
+    /// The index of the first element of an access, after the bounds check.
     #[inline(always)]
     fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
         let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
@@ -437,7 +436,7 @@ impl Machine<'_> {
         &mut self,
         a: &Access,
         out: u32,
-        gate: Option<(u32, u32)>,
+        mask: Option<(u32, u32)>,
         pc: usize,
     ) -> Result<(), Fault> {
         let (w, lanes) = (self.width, a.lanes as usize);
@@ -447,8 +446,8 @@ impl Machine<'_> {
                 continue;
             }
             let out = out as usize * w + t * lanes;
-            if let Some((valid, alt)) = gate
-                && self.regs[valid as usize * w + t] == 0
+            if let Some((mask, alt)) = mask
+                && self.regs[mask as usize * w + t] == 0
             {
                 let alt = alt as usize * w + t * lanes;
                 self.regs.copy_within(alt..alt + lanes, out);
@@ -466,12 +465,12 @@ impl Machine<'_> {
                     *r = read(memory, a.size, at + l);
                 }
             } else {
-                let local = &self.locals[a.buf as usize];
+                let memory = &self.shared[a.buf as usize];
                 for l in 0..lanes {
-                    if local.written[at + l] < self.begin {
+                    if memory.written[at + l] < self.begin {
                         return Err(Fault::Uninitialised(self.spot(a, (at + l) as i64, t, pc)));
                     }
-                    self.regs[out + l] = local.lanes[at + l];
+                    self.regs[out + l] = memory.lanes[at + l];
                 }
             }
         }
@@ -498,10 +497,10 @@ impl Machine<'_> {
                     write(memory, a.size, at + l, *r);
                 }
             } else {
-                let local = &mut self.locals[a.buf as usize];
+                let memory = &mut self.shared[a.buf as usize];
                 for l in 0..lanes {
-                    local.lanes[at + l] = self.regs[value + l];
-                    local.written[at + l] = self.epoch;
+                    memory.lanes[at + l] = self.regs[value + l];
+                    memory.written[at + l] = self.epoch;
                 }
             }
         }
@@ -519,9 +518,9 @@ impl Machine<'_> {
         pc: usize,
     ) -> Result<(), Fault> {
         let now = Moment { epoch: self.epoch, begin: self.begin, thread: t as u32 };
-        let Some((globals, locals)) = &mut self.shadows else { return Ok(()) };
+        let Some((globals, shared)) = &mut self.shadows else { return Ok(()) };
         let shadow =
-            if a.global { &mut globals[a.buf as usize] } else { &mut locals[a.buf as usize] };
+            if a.global { &mut globals[a.buf as usize] } else { &mut shared[a.buf as usize] };
         let race = match value {
             Some(v) => shadow.write(at, v, now),
             None => shadow.read(at, now),

@@ -1,5 +1,5 @@
-//! The interpreter of linear programs: the reference that every other device is compared with, and
-//! our memory checker.
+//! The interpreter of linear programs: the device that all others are compared with, and a memory
+//! checker.
 //!
 //! In: a linear program. [`Interp::compile`] numbers its values and loops once, and [`Interp::run`]
 //! executes it on bytes. Workgroups run in lockstep: every thread executes an instruction before
@@ -32,22 +32,21 @@ use std::fmt;
 pub struct Memory<'a>(&'a [Cell<u8>]);
 
 impl<'a> Memory<'a> {
-    /// These bytes.
+    /// Wraps bytes.
     #[cfg(feature = "testing")]
     pub fn new(bytes: &'a mut [u8]) -> Memory<'a> {
         Memory(Cell::from_mut(bytes).as_slice_of_cells())
     }
-    /// `len` bytes at `ptr`, of a buffer that the runtime holds. Where `len` is 0 the pointer is
-    /// not looked at.
+    /// Wraps `len` bytes at `ptr`. If `len` is 0, the pointer is not read.
     ///
     /// # Safety
-    /// For the life of the value the bytes must be allocated and initialised, and nothing may
+    /// For the life of the value the bytes must be allocated and initialized, and nothing may
     /// access them but through `Memory` on this thread.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Memory<'a> {
         if len == 0 {
             return Memory(&[]);
         }
-        // SAFETY: the caller vouches for the bytes, and a Cell<u8> has the layout of a u8.
+        // SAFETY: the caller guarantees valid bytes, and a Cell<u8> has the layout of a u8.
         Memory(unsafe { std::slice::from_raw_parts(ptr as *const Cell<u8>, len) })
     }
     /// Length in bytes.
@@ -77,18 +76,18 @@ pub struct Launch {
     pub grid: [usize; 3],
     /// Threads of a workgroup.
     pub local: [usize; 3],
-    /// Shares of a CPU kernel.
+    /// Threads of a CPU kernel.
     pub threads: usize,
 }
 
-/// Who did an access.
+/// The thread of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
     /// Position of the workgroup.
     pub group: [usize; 3],
     /// Position in the workgroup.
     pub local: [usize; 3],
-    /// Share of the CPU kernel.
+    /// Thread of the CPU kernel.
     pub thread: usize,
 }
 
@@ -105,13 +104,13 @@ pub struct Spot {
     pub node: String,
     /// The memory, as in "global 0"; empty for a barrier.
     pub buffer: String,
-    /// The element, the first of a vector's.
+    /// The element, or the first one of a vector.
     pub index: i64,
-    /// The thread; of a race the later one, of a barrier one that does not reach it.
+    /// The thread: for a race the later one, for a barrier one that does not reach it.
     pub who: Who,
 }
 
-/// Why a program was rejected or stopped: always an error in the program or its launch.
+/// The reason why a program is rejected or stopped: an error in the program or its launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The list is not a linear program.
@@ -121,7 +120,10 @@ pub enum Fault {
     #[error("interp: {0}")]
     Launch(String),
     /// An access outside its buffer.
-    #[error("interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}", at.index, at.buffer, at.who, at.node)]
+    #[error(
+        "interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}",
+        at.index, at.buffer, at.who, at.node
+    )]
     OutOfBounds {
         /// The location.
         at: Box<Spot>,
@@ -131,10 +133,17 @@ pub enum Fault {
         len: usize,
     },
     /// A read of shared memory that no thread of the workgroup has written.
-    #[error("interp: uninitialised: element {} of {} is read by {} before any thread has written it, at {}", .0.index, .0.buffer, .0.who, .0.node)]
+    #[error(
+        "interp: uninitialised: element {} of {} is read by {} before any thread has written it, \
+         at {}",
+        .0.index, .0.buffer, .0.who, .0.node
+    )]
     Uninitialised(Box<Spot>),
-    /// Two threads touched one element and nothing orders them.
-    #[error("interp: race: {what} on element {} of {}, the second by {}, at {}", at.index, at.buffer, at.who, at.node)]
+    /// Unordered accesses of two threads to one element.
+    #[error(
+        "interp: race: {what} on element {} of {}, the second by {}, at {}",
+        at.index, at.buffer, at.who, at.node
+    )]
     Race {
         /// The location.
         at: Box<Spot>,
@@ -167,8 +176,8 @@ pub struct Interp {
     consts: Vec<Const>,
     vars: Vec<Var>,
     globals: Vec<Global>,
-    /// Elements of each local memory.
-    locals: Vec<usize>,
+    /// Elements of each shared memory.
+    shared: Vec<usize>,
     specials: Vec<(SpecialKind, u8, usize)>,
     /// Lanes of all values together, for one thread.
     lanes: usize,
@@ -177,7 +186,7 @@ pub struct Interp {
 }
 
 impl Interp {
-    /// Checks the form of a linear program and numbers its values, loops and buffers.
+    /// Verifies a linear program and compiles it to instructions.
     pub fn compile(uops: &[UOp]) -> Result<Interp, Fault> {
         compile::compile(uops)
     }

@@ -2,14 +2,14 @@
 //! epoch begins with each workgroup and after each barrier, so that two accesses of a workgroup are
 //! ordered exactly if they are of one thread or of different epochs.
 
-/// When and by which thread. Epoch 0 is "never".
+/// Epoch and thread of an access; epoch 0 means that there was none.
 #[derive(Clone, Copy, Default)]
 struct Touch {
     epoch: u64,
     thread: u32,
 }
 
-/// A reader that represents several.
+/// The thread number that stands for several readers.
 const MANY: u32 = u32::MAX;
 
 /// The history of an element.
@@ -27,9 +27,9 @@ struct Element {
 pub(super) struct Moment {
     /// The current epoch: barriers passed so far.
     pub epoch: u64,
-    /// When this workgroup began.
+    /// The epoch in which the workgroup began.
     pub begin: u64,
-    /// Number in the workgroup.
+    /// The thread number in the workgroup.
     pub thread: u32,
 }
 
@@ -56,7 +56,7 @@ impl Shadow {
         Shadow { elements: vec![Element::default(); len], global }
     }
 
-    /// Notes a read; the race it is, if it is one.
+    /// Records a read, and returns the race that it causes, if any.
     pub(super) fn read(&mut self, at: usize, now: Moment) -> Option<&'static str> {
         let e = &mut self.elements[at];
         if now.unordered(e.written) || (self.global && now.elsewhere(e.written)) {
@@ -73,16 +73,16 @@ impl Shadow {
         None
     }
 
-    /// Notes a write; the race it is, if it is one. Writes of one value to a global element do not
-    /// race with each other.
+    /// Records a write, and returns the race that it causes, if any. Writes of one value to a
+    /// global element do not race with each other.
     pub(super) fn write(&mut self, at: usize, value: u64, now: Moment) -> Option<&'static str> {
         let e = &mut self.elements[at];
         if now.unordered(e.read) || (self.global && (e.read_elsewhere || now.elsewhere(e.read))) {
             return Some("write after read");
         }
         let other = if self.global {
-            // A barrier orders local memory; whether it orders global memory depends on the
-            // language, so it does not excuse this.
+            // A barrier orders shared memory; whether it orders global memory depends on the
+            // language, so it does not order this access.
             e.written.epoch != 0
                 && (now.elsewhere(e.written) || e.written.thread != now.thread)
                 && e.value != value
@@ -99,13 +99,13 @@ impl Shadow {
 }
 
 /// Shared memory of a workgroup: lanes, and the epoch in which each was written.
-pub(super) struct Local {
+pub(super) struct SharedMemory {
     pub(super) lanes: Vec<u64>,
     pub(super) written: Vec<u64>,
 }
 
-impl Local {
-    pub(super) fn new(len: usize) -> Local {
-        Local { lanes: vec![0; len], written: vec![0; len] }
+impl SharedMemory {
+    pub(super) fn new(len: usize) -> SharedMemory {
+        SharedMemory { lanes: vec![0; len], written: vec![0; len] }
     }
 }

@@ -1,4 +1,4 @@
-//! Operations of a whole warp, from the registers in which each thread holds its elements.
+//! Matrix products of a warp, on the registers that hold the elements of each thread.
 
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Fragment, TensorCore};
@@ -34,7 +34,7 @@ pub(super) fn product(core: &TensorCore, first: usize, out: &mut [u64], [a, b, c
     }
 }
 
-/// To 11 binary digits, ties away from zero.
+/// Rounds to 11 binary digits, ties away from zero.
 fn rounded(x: f32) -> f32 {
     if x.is_finite() { f32::from_bits((x.to_bits() + (1 << 12)) & !((1 << 13) - 1)) } else { x }
 }

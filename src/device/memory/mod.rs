@@ -58,7 +58,7 @@ pub struct HostBuffer {
     lender: Option<Lender>,
 }
 
-/// An owner of memory that is lent.
+/// The owner of borrowed memory.
 struct Lender(
     #[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>,
 );
@@ -76,18 +76,18 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// A buffer whose bytes are initialised but may hold anything.
+    /// Allocates a buffer of unspecified bytes.
     pub fn new(len: usize) -> Result<HostBuffer> {
         global().allocate(len, false)
     }
 
-    /// A buffer of zeros.
+    /// Allocates a buffer of zeros.
     #[cfg(feature = "testing")]
     pub fn zeroed(len: usize) -> Result<HostBuffer> {
         global().allocate(len, true)
     }
 
-    /// A buffer of foreign elements, in place. They must not be written; see
+    /// Wraps elements of the caller without a copy. They must not be written; see
     /// [`is_lent`](HostBuffer::is_lent).
     pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
         // The reference count keeps them at their address.
@@ -132,7 +132,7 @@ impl HostBuffer {
     /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier
     /// have to be left alone meanwhile.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        assert!(!self.is_lent(), "memory that was lent is not written");
+        assert!(!self.is_lent(), "borrowed memory is read-only");
         // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract
         // of the type.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
@@ -239,7 +239,7 @@ enum Origin {
     Guarded { map: NonNull<u8>, map_len: usize },
 }
 
-/// Memory from the system.
+/// A block of memory from the system.
 #[derive(Debug)]
 struct Block {
     ptr: NonNull<u8>,
@@ -258,7 +258,7 @@ fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
     if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
 }
 
-/// Gives part of a mapping back.
+/// Unmaps part of a mapping.
 ///
 /// # Safety
 /// The range is in a mapping of ours that is not used any more.
@@ -356,7 +356,7 @@ impl Block {
     }
 }
 
-/// Gives out blocks and takes them back.
+/// The allocator of host memory.
 #[derive(Debug)]
 struct Allocator {
     state: Mutex<Blocks<Block>>,

@@ -62,7 +62,7 @@ fn absurd_sizes_are_errors_and_the_next_buffer_works() {
                 other => panic!("{len}: {other:?}"),
             }
         }
-        // Also where our own limit does not see it.
+        // Also if the system refuses it below our limit.
         for guard in [false, true] {
             assert!(allocator(usize::MAX, 0, guard).allocate(len.max(1 << 60), false).is_err());
         }
@@ -81,11 +81,11 @@ fn counters_and_reuse() {
     let b = a.allocate(990, false).unwrap();
     assert_eq!(b.ptr(), at, "the kept block of the same class");
     assert_eq!(bytes(a), [990, 1024, 1000, 0]);
-    // What is larger than the cache goes straight back.
+    // Blocks larger than the cache are freed at once.
     drop(a.allocate(2 << 20, false).unwrap());
     assert_eq!(bytes(a)[1..], [1024, 990 + (2 << 20), 0]);
     drop(b);
-    // Many different sizes: the cache stays within its bound, oldest out first.
+    // Many different sizes: the cache stays within its limit and evicts the oldest first.
     for len in (1000..200_000).step_by(777) {
         drop(a.allocate(len, false).unwrap());
         assert!(a.state().cached <= 1 << 20);
@@ -107,9 +107,8 @@ fn the_cache_gives_way_before_an_allocation_fails() {
     assert_eq!(a.state().cached, 8 << 20);
     let b = a.allocate(9 << 20, false).unwrap();
     assert_eq!(a.state().cached, 1 << 20);
-    assert!(
-        matches!(a.allocate(2 << 20, false), Err(Error::OutOfMemory { asked, .. }) if asked == 2 << 20)
-    );
+    let refused = a.allocate(2 << 20, false);
+    assert!(matches!(refused, Err(Error::OutOfMemory { asked, .. }) if asked == 2 << 20));
     drop(b);
     a.allocate(2 << 20, false).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Compiled kernels: pipelines, and how they are started.
+//! Compiled kernels: pipelines, and their launches.
 
 use super::memory::MetalMemory;
 use super::{MetalContext, Pending};
@@ -49,7 +49,7 @@ struct MetalKernel {
 }
 
 impl MetalModule {
-    /// Compiles a text.
+    /// Compiles source text.
     pub fn new(shared: &Arc<MetalContext>, source: &str, name: &str) -> Result<MetalModule> {
         let library = autoreleasepool(|_| {
             let options = MTLCompileOptions::new();
@@ -110,7 +110,7 @@ impl LoadedModule for MetalModule {
 }
 
 impl MetalKernel {
-    /// Hands the kernel over to the GPU.
+    /// Submits the kernel to the GPU.
     fn start(&self, args: &[MemoryRef], launch: &Launch) -> Result<Pending> {
         let device = &self.shared.name;
         let memory = |p: &MemoryRef| {

@@ -19,7 +19,7 @@ unsafe impl Send for MetalBlock {}
 // SAFETY: as above.
 unsafe impl Sync for MetalBlock {}
 
-/// Memory of one buffer.
+/// The memory of one buffer.
 pub(super) struct MetalMemory {
     shared: Arc<MetalContext>,
     block: PooledBlock<MetalBlock>,
@@ -34,7 +34,7 @@ pub(super) fn allocate(shared: &Arc<MetalContext>, len: usize) -> Result<MetalMe
 }
 
 impl MetalMemory {
-    /// The memory itself, for a kernel of the same device.
+    /// The memory object, if the kernel is of the same device.
     pub fn block(&self, shared: &Arc<MetalContext>) -> Option<&ProtocolObject<dyn MTLBuffer>> {
         Arc::ptr_eq(&self.shared, shared).then(|| &*self.block.0)
     }

@@ -26,7 +26,7 @@ use objc2_metal::{
 };
 use std::sync::{Arc, Mutex};
 
-// Programs without windows find no device otherwise.
+// Required for programs without windows: they find no device otherwise.
 #[link(name = "CoreGraphics", kind = "framework")]
 unsafe extern "C" {}
 

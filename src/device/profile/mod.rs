@@ -294,7 +294,7 @@ impl Watch {
         launch: Launch,
         estimate: &Estimate,
     ) {
-        // The kernel ended at or shortly before the wait, and began after its launch.
+        // The kernel ended at the end of the wait or shortly before, and began after its launch.
         let end = self.profile.now();
         let start = end.saturating_sub(nanos(time)).max(self.start);
         let mut events = self.profile.events();
@@ -366,7 +366,8 @@ mod tests {
             r#""name":"r_\"\\""#,
             r#""name":"a \"thread\"""#,
             r#""name":"CPU\\\"1""#,
-            r#"{"GB/s":null,"GFLOP/s":5,"bytes":null,"flops":5000,"grid":"2 × 3 × 1","local":"32 × 1 × 1","threads":1}"#,
+            r#"{"GB/s":null,"GFLOP/s":5,"bytes":null,"flops":5000,"grid":"2 × 3 × 1","#,
+            r#""local":"32 × 1 × 1","threads":1}"#,
             r#""live":9"#,
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

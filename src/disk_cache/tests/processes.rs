@@ -10,21 +10,21 @@ use std::time::Instant;
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("PICO_TEST_STORE") else { return };
-    let store = DiskCache::at(Path::new(&dir));
+    let cache = DiskCache::at(Path::new(&dir));
     match std::env::var("PICO_TEST_DO").unwrap().as_str() {
-        "race" => race(&store),
+        "race" => race(&cache),
         // In a read-only folder, existing entries can still be read.
         "read-only" => {
-            assert_eq!(right(&store, 20), 20);
-            put(&store, key(20), &value(20));
-            assert_eq!((store.stats().failed_writes, get(&store, key(20))), (1, None));
+            assert_eq!(right(&cache, 20), 20);
+            put(&cache, key(20), &value(20));
+            assert_eq!((cache.stats().failed_writes, get(&cache, key(20))), (1, None));
         }
         "full" => {
             let big: Vec<u8> = value(79).repeat(2000);
-            put(&store, CacheKey(1), &big);
-            assert_eq!(store.stats().failed_writes, 1);
-            assert_eq!((get(&store, CacheKey(1)), right(&store, 20)), (None, 20));
-            assert_eq!(store.contents().unwrap().lost_writes, 1);
+            put(&cache, CacheKey(1), &big);
+            assert_eq!(cache.stats().failed_writes, 1);
+            assert_eq!((get(&cache, CacheKey(1)), right(&cache, 20)), (None, 20));
+            assert_eq!(cache.contents().unwrap().lost_writes, 1);
         }
         other => panic!("{other}"),
     }
@@ -43,11 +43,11 @@ fn command(dir: &Path, what: &str) -> Command {
 }
 
 /// Reads and writes the same keys as others, a batch at a time.
-fn race(store: &DiskCache) {
+fn race(cache: &DiskCache) {
     for round in 0..8 {
         for start in (0..60).step_by(10) {
             let keys: Vec<u64> = (start..start + 10).collect();
-            let found = store.get(&keys.iter().map(|n| key(*n)).collect::<Vec<_>>());
+            let found = cache.get(&keys.iter().map(|n| key(*n)).collect::<Vec<_>>());
             let mut new = Vec::new();
             for (n, v) in keys.into_iter().zip(found) {
                 match v {
@@ -64,10 +64,10 @@ fn race(store: &DiskCache) {
                     value: v,
                 })
                 .collect();
-            store.put(&entries);
+            cache.put(&entries);
         }
     }
-    assert_eq!(store.stats().corrupt, 0);
+    assert_eq!(cache.stats().corrupt, 0);
 }
 
 fn racer(dir: &Path) -> Child {
@@ -84,8 +84,8 @@ fn threads_and_processes_write_the_same_keys() {
         }
     });
     assert!(children.iter_mut().all(|c| c.wait().unwrap().success()));
-    let store = DiskCache::at(tmp.path());
-    assert_eq!((right(&store, 60), entries(&store)), (60, 60));
+    let cache = DiskCache::at(tmp.path());
+    assert_eq!((right(&cache, 60), entries(&cache)), (60, 60));
     let names: Vec<_> = fs::read_dir(tmp.path())
         .unwrap()
         .map(|f| f.unwrap().file_name().into_string().unwrap())
@@ -104,7 +104,7 @@ fn a_killed_writer_leaves_a_whole_store() {
     let mut found = 0;
     for i in 0..40 {
         let mut child = racer(tmp.path());
-        // Some get time to begin.
+        // Some processes run for a while before they are killed.
         let begun = Instant::now();
         while i % 8 == 0
             && right(&DiskCache::at(tmp.path()), 60) == 0
@@ -115,11 +115,11 @@ fn a_killed_writer_leaves_a_whole_store() {
         std::thread::sleep(Duration::from_micros(2000 + random.below(60_000) as u64));
         child.kill().unwrap();
         child.wait().unwrap();
-        let store = DiskCache::at(tmp.path());
-        found += right(&store, 60);
-        put(&store, CacheKey(i), b"written after it");
-        assert!(get(&store, CacheKey(i)).is_some());
-        assert_eq!(store.stats().corrupt, 0);
+        let cache = DiskCache::at(tmp.path());
+        found += right(&cache, 60);
+        put(&cache, CacheKey(i), b"written after it");
+        assert!(get(&cache, CacheKey(i)).is_some());
+        assert_eq!(cache.stats().corrupt, 0);
         let names: Vec<_> = fs::read_dir(tmp.path())
             .unwrap()
             .map(|f| f.unwrap().file_name().into_string().unwrap())
@@ -130,7 +130,7 @@ fn a_killed_writer_leaves_a_whole_store() {
             "the first write removes what was left: {names:?}"
         );
         if i % 8 == 7 {
-            store.clear(&EntryKind::ALL).unwrap();
+            cache.clear(&EntryKind::ALL).unwrap();
         }
     }
     assert!(found > 0, "no writer lived long enough to write");
@@ -180,7 +180,7 @@ fn a_folder_that_cannot_be_written_to_can_be_read() {
 #[test]
 fn a_full_disk_is_no_error() {
     let tmp = TempDir::new("full");
-    let store = filled(tmp.path());
+    let cache = filled(tmp.path());
     let mut child = command(tmp.path(), "full");
     // SAFETY: two system calls are made between fork and exec.
     unsafe {
@@ -193,7 +193,7 @@ fn a_full_disk_is_no_error() {
         })
     };
     assert!(child.status().unwrap().success());
-    assert_eq!(right(&store, 20), 20);
-    put(&store, CacheKey(1), b"x");
-    assert!(get(&store, CacheKey(1)).is_some() && store.stats().failed_writes == 0);
+    assert_eq!(right(&cache, 20), 20);
+    put(&cache, CacheKey(1), b"x");
+    assert!(get(&cache, CacheKey(1)).is_some() && cache.stats().failed_writes == 0);
 }

@@ -76,16 +76,6 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 }
 
 /// A dataset of arrays in memory: sample `i` is row `i` of each array.
-///
-/// ```
-/// use picograd::nn::data::{Array, ArrayDataset, Dataset};
-/// let images = Array::new(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-/// let labels = Array::new(&[7u8, 9], &[2])?;
-/// let data = ArrayDataset::new(vec![images, labels])?;
-/// assert_eq!(data.len(), 2);
-/// assert_eq!(data.get(1)?[1].to_vec::<u8>()?, [9]);
-/// # Ok::<(), picograd::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct ArrayDataset(Vec<Array>);
 
@@ -94,8 +84,11 @@ impl ArrayDataset {
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, Dataset};
-    /// let data = ArrayDataset::new(vec![Array::new(&[1.0f32, 2.0], &[2])?])?;
+    /// let images = Array::new(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let labels = Array::new(&[7u8, 9], &[2])?;
+    /// let data = ArrayDataset::new(vec![images, labels])?;
     /// assert_eq!(data.len(), 2);
+    /// assert_eq!(data.get(1)?[1].to_vec::<u8>()?, [9]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(arrays: Vec<Array>) -> Result<ArrayDataset> {

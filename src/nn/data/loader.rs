@@ -13,19 +13,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// Iterates over a dataset in batches.
-///
-/// ```
-/// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
-/// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-/// let loader = DataLoader::new(data, 2)?.shuffle(42);
-/// for epoch in 0..2 {
-///     for batch in loader.epoch(epoch) {
-///         let x = &batch?[0]; // one tensor per array of a sample
-///         assert!(x.shape() == [2] || x.shape() == [1]);
-///     }
-/// }
-/// # Ok::<(), picograd::Error>(())
-/// ```
 #[derive(Clone)]
 pub struct DataLoader {
     dataset: Arc<dyn Dataset>,
@@ -37,6 +24,31 @@ pub struct DataLoader {
     device: Option<String>,
 }
 
+/// Generates builder methods; the literals are an argument and the resulting number of batches of
+/// the example.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($arg:ident: $ty:ty) $field:ident = $value:expr,
+            $example:literal => $count:literal;
+    )*) => { $(
+        $(#[$doc])*
+        ///
+        /// ```
+        /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
+        /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
+        /// let loader = DataLoader::new(data, 2)?;
+        #[doc = concat!("let loader = loader.", stringify!($name), "(", $example, ");")]
+        #[doc = concat!("assert_eq!(loader.epoch(0).count(), ", $count, ");")]
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn $name(mut self, $arg: $ty) -> DataLoader {
+            self.$field = $value;
+            self
+        }
+    )* };
+}
+
 impl DataLoader {
     /// Creates a loader of `batch` samples per batch, in order, with one worker thread. The last
     /// batch may be smaller.
@@ -44,7 +56,13 @@ impl DataLoader {
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
     /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-    /// assert_eq!(DataLoader::new(data, 2)?.len(), 3);
+    /// let loader = DataLoader::new(data, 2)?.shuffle(42);
+    /// for epoch in 0..2 {
+    ///     for batch in loader.epoch(epoch) {
+    ///         let x = &batch?[0]; // one tensor per array of a sample
+    ///         assert!(x.shape() == [2] || x.shape() == [1]);
+    ///     }
+    /// }
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new(dataset: impl Dataset + 'static, batch: usize) -> Result<DataLoader> {
@@ -65,58 +83,15 @@ impl DataLoader {
         })
     }
 
-    /// Shuffles the samples. The order depends only on the seed and the epoch.
-    ///
-    /// ```
-    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
-    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-    /// let loader = DataLoader::new(data, 5)?.shuffle(42);
-    /// let order = |epoch| loader.epoch(epoch).next().unwrap()?[0].to_vec::<i32>();
-    /// assert_eq!(order(0)?, order(0)?);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn shuffle(mut self, seed: u64) -> DataLoader {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Drops the last batch if it is smaller.
-    ///
-    /// ```
-    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
-    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-    /// assert_eq!(DataLoader::new(data, 2)?.drop_last(true).len(), 2);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn drop_last(mut self, yes: bool) -> DataLoader {
-        self.drop_last = yes;
-        self
-    }
-
-    /// Sets the number of worker threads. With 0, batches are made when they are read.
-    ///
-    /// ```
-    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
-    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-    /// assert_eq!(DataLoader::new(data, 2)?.workers(0).epoch(0).count(), 3);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn workers(mut self, n: usize) -> DataLoader {
-        self.workers = n;
-        self
-    }
-
-    /// Sets the number of batches that each worker prefetches, at least one.
-    ///
-    /// ```
-    /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
-    /// let data = ArrayDataset::new(vec![Array::new(&[0i32, 1, 2, 3, 4], &[5])?])?;
-    /// assert_eq!(DataLoader::new(data, 2)?.prefetch(4).epoch(0).count(), 3);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn prefetch(mut self, n: usize) -> DataLoader {
-        self.prefetch = n.max(1);
-        self
+    settings! {
+        /// Shuffles the samples. The order depends only on this seed and the epoch.
+        shuffle(seed: u64) seed = Some(seed), "42" => "3";
+        /// Drops the last batch if it is smaller.
+        drop_last(yes: bool) drop_last = yes, "true" => "2";
+        /// Sets the number of worker threads. With 0, batches are made when they are read.
+        workers(n: usize) workers = n, "0" => "3";
+        /// Sets the number of batches that each worker prefetches, at least one.
+        prefetch(n: usize) prefetch = n.max(1), "4" => "3";
     }
 
     /// Copies the batches to a device other than the default.

@@ -21,16 +21,6 @@ pub enum Style {
 /// Shows steps done, rate, estimated remaining time, and metrics such as a loss. It writes to
 /// stderr, so that the program's own output can be piped. In a pipe or a log it writes a plain line
 /// every five seconds. `NO_COLOR` turns colors off.
-///
-/// ```
-/// use picograd::nn::data::Progress;
-/// let mut bar = Progress::new("epoch 1", 100);
-/// for step in 0..100 {
-///     bar.set("loss", 1.0 / (step + 1) as f64);
-///     bar.tick(1);
-/// }
-/// bar.finish(); // epoch 1 100% 100/100 … loss 0.0100
-/// ```
 pub struct Progress {
     label: String,
     total: u64,
@@ -49,7 +39,12 @@ impl Progress {
     ///
     /// ```
     /// use picograd::nn::data::Progress;
-    /// Progress::new("epoch 1", 100).finish();
+    /// let mut bar = Progress::new("epoch 1", 100);
+    /// for step in 0..100 {
+    ///     bar.set("loss", 1.0 / (step + 1) as f64);
+    ///     bar.tick(1);
+    /// }
+    /// bar.finish(); // epoch 1 100% 100/100 … loss 0.0100
     /// ```
     pub fn new(label: &str, total: u64) -> Progress {
         let terminal = std::io::stderr().is_terminal();

@@ -4,6 +4,7 @@
 //! gradients. It therefore suits problems of up to a few million parameters, and a
 //! [`Jit`](crate::Jit) cannot capture it: the number of evaluations depends on the values.
 
+use super::line_search::{LineSearch, Point};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::StateDict;
@@ -62,23 +63,13 @@ struct Pair {
     of_params: Vec<f64>,
 }
 
-/// The loss at a distance along the direction.
-#[derive(Clone)]
-struct Point {
-    t: f64,
-    loss: f64,
-    grad: Vec<f64>,
-    /// The derivative along the direction.
-    slope: f64,
-}
-
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 fn greatest(a: &[f64]) -> f64 {
     a.iter().fold(0.0, |m, x| m.max(x.abs()))
 }
-/// `a += c·b`
+/// Computes `a += c·b`.
 fn add(a: &mut [f64], c: f64, b: &[f64]) {
     a.iter_mut().zip(b).for_each(|(a, b)| *a += c * b);
 }
@@ -90,7 +81,8 @@ macro_rules! settings {
         /// ```
         /// use picograd::{Tensor, nn::optim::LBFGS};
         /// let x = Tensor::new([3.0f32]).as_param();
-        #[doc = concat!("let mut optimizer = LBFGS::new([x.clone()])?.", stringify!($name), "(", $example, ");")]
+        /// let optimizer = LBFGS::new([x.clone()])?;
+        #[doc = concat!("let mut optimizer = optimizer.", stringify!($name), "(", $example, ");")]
         /// optimizer.step(|| Ok(x.square().sum(..)))?;
         /// assert!(x.item::<f32>()? < 3.0);
         /// # Ok::<(), picograd::Error>(())
@@ -103,8 +95,9 @@ macro_rules! settings {
 }
 
 impl LBFGS {
-    /// Learning rate 1, 20 iterations in a step, tolerances 1e-7 for gradients and 1e-9 for
-    /// changes, 100 pairs of history, no line search. A tensor that is no parameter is an error.
+    /// Creates the optimizer with learning rate 1, 20 iterations in a step, tolerances 1e-7 for
+    /// gradients and 1e-9 for changes, 100 pairs of history and no line search. A tensor that is
+    /// not a parameter is an error.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -133,7 +126,7 @@ impl LBFGS {
         })
     }
     settings! {
-        /// Sets the step length along the direction, or the first one that a line search tries.
+        /// Sets the step length along the direction, or the first one of a line search.
         lr: f64, "0.5";
         /// Sets the iterations per step.
         max_iter: usize, "4";
@@ -160,7 +153,7 @@ impl LBFGS {
     pub fn strong_wolfe(self) -> LBFGS {
         LBFGS { strong_wolfe: true, ..self }
     }
-    /// Steps go up the gradient: the loss grows.
+    /// Maximizes the objective: steps ascend the gradient.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -212,17 +205,18 @@ impl LBFGS {
             }
             let from = self.read()?;
             let mut settled = false;
-            let mut count = 0;
             if self.strong_wolfe {
-                let here = Point { t: 0.0, loss, grad, slope };
-                let best = self.search(
-                    &from,
-                    &direction,
-                    here,
-                    most.saturating_sub(evaluations),
-                    &mut closure,
-                    &mut count,
-                )?;
+                let start = Point { t: 0.0, loss, grad, slope };
+                let most = most.saturating_sub(evaluations);
+                let (first, tolerance) = (self.state.t, self.tolerance_change);
+                let size = greatest(&direction);
+                let evaluate = |t: f64| {
+                    evaluations += 1;
+                    self.write(&from, t, &direction)?;
+                    let (loss, grad) = self.evaluate(&mut closure)?;
+                    Ok(Point { t, loss, slope: dot(&grad, &direction), grad })
+                };
+                let best = LineSearch { start, most, size, tolerance, evaluate }.run(first)?;
                 self.write(&from, best.t, &direction)?;
                 self.state.t = best.t;
                 (loss, grad) = (best.loss, best.grad);
@@ -232,10 +226,9 @@ impl LBFGS {
                 if iteration != self.max_iter {
                     (loss, grad) = self.evaluate(&mut closure)?;
                     settled = greatest(&grad) <= self.tolerance_grad;
-                    count = 1;
+                    evaluations += 1;
                 }
             }
-            evaluations += count;
             let moved = greatest(&direction) * self.state.t.abs();
             if evaluations >= most || settled || moved <= self.tolerance_change {
                 break;
@@ -332,91 +325,6 @@ impl LBFGS {
         s.direction = d;
     }
 
-    /// A point along the direction that meets the strong Wolfe conditions, or the best of at most
-    /// `most` further evaluations.
-    fn search(
-        &mut self,
-        from: &[f64],
-        direction: &[f64],
-        here: Point,
-        most: usize,
-        closure: &mut impl FnMut() -> Result<Tensor>,
-        count: &mut usize,
-    ) -> Result<Point> {
-        let mut at = |this: &mut LBFGS, t: f64| -> Result<Point> {
-            this.write(from, t, direction)?;
-            let (loss, grad) = this.evaluate(closure)?;
-            *count += 1;
-            Ok(Point { t, loss, slope: dot(&grad, direction), grad })
-        };
-        let too_high = |p: &Point| p.loss > here.loss + 1e-4 * p.t * here.slope;
-        let flat = |p: &Point| p.slope.abs() <= -0.9 * here.slope;
-        // Bracketing: forward until two points enclose a minimum.
-        let (mut last, mut now) = (here.clone(), at(self, self.state.t)?);
-        let mut tries = 0;
-        let (mut low, mut high) = loop {
-            if tries == most {
-                break (here.clone(), now);
-            }
-            if too_high(&now) || (tries > 1 && now.loss >= last.loss) {
-                break (last, now);
-            }
-            if flat(&now) {
-                return Ok(now);
-            }
-            if now.slope >= 0.0 {
-                break (last, now);
-            }
-            let bounds = (now.t + 0.01 * (now.t - last.t), now.t * 10.0);
-            let next = cubic_minimum(&last, &now, bounds);
-            last = std::mem::replace(&mut now, at(self, next)?);
-            tries += 1;
-        };
-        if low.loss > high.loss {
-            std::mem::swap(&mut low, &mut high);
-        }
-        // Zoom: cubic interpolation that keeps a distance from the ends.
-        let size = greatest(direction);
-        let mut stuck = false;
-        while tries < most && (high.t - low.t).abs() * size >= self.tolerance_change {
-            let (start, end) = (low.t.min(high.t), low.t.max(high.t));
-            let (first, second) = if low.t <= high.t { (&low, &high) } else { (&high, &low) };
-            let mut t = cubic_minimum(first, second, (start, end));
-            let margin = 0.1 * (end - start);
-            if (end - t).min(t - start) < margin {
-                if stuck || t >= end || t <= start {
-                    t = if (t - end).abs() < (t - start).abs() {
-                        end - margin
-                    } else {
-                        start + margin
-                    };
-                    stuck = false;
-                } else {
-                    stuck = true;
-                }
-            } else {
-                stuck = false;
-            }
-            let now = at(self, t)?;
-            tries += 1;
-            if too_high(&now) || now.loss >= low.loss {
-                high = now;
-                if low.loss > high.loss {
-                    std::mem::swap(&mut low, &mut high);
-                }
-                continue;
-            }
-            if flat(&now) {
-                return Ok(now);
-            }
-            if now.slope * (high.t - low.t) >= 0.0 {
-                high = low;
-            }
-            low = now;
-        }
-        Ok(low)
-    }
-
     /// The state of the optimizer besides parameters and settings.
     ///
     /// ```
@@ -504,18 +412,4 @@ impl LBFGS {
         };
         Ok(())
     }
-}
-
-/// The minimum of the cubic through two points with their slopes, clamped to bounds.
-fn cubic_minimum(a: &Point, b: &Point, bounds: (f64, f64)) -> f64 {
-    let (a, b) = if a.t <= b.t { (a, b) } else { (b, a) };
-    let d1 = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.t - b.t);
-    let square = d1 * d1 - a.slope * b.slope;
-    // Negated, so that NaN also selects the middle.
-    if square.is_nan() || square < 0.0 {
-        return (bounds.0 + bounds.1) / 2.0;
-    }
-    let d2 = square.sqrt();
-    let t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2.0 * d2));
-    t.max(bounds.0).min(bounds.1)
 }

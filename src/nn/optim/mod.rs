@@ -26,7 +26,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `sgd`, `adam`, `nadam`, `adaptive`, `muon` | update rules |
-//! | `lbfgs` | a quasi-Newton optimizer |
+//! | `declare` | the macro that declares the settings of a rule |
+//! | `lbfgs`, `line_search` | a quasi-Newton optimizer |
 //! | `clip` | gradient clipping |
 //! | `accumulate`, `scaler` | gradient accumulation and scaling |
 //! | `optimizer` | groups of parameters and their steps |
@@ -36,7 +37,9 @@ mod accumulate;
 mod adam;
 mod adaptive;
 mod clip;
+mod declare;
 mod lbfgs;
+mod line_search;
 mod muon;
 mod nadam;
 mod optimizer;
@@ -59,30 +62,6 @@ pub use schedule::{
     Constant, Cosine, Exponential, MultiStep, OneCycle, Ramp, Schedule, Scheduler, Step, Then,
 };
 pub use sgd::{LARS, SGD};
-
-/// Generates the option to ascend the gradient. `$at` is the path of the field.
-macro_rules! maximize {
-    ($($name:ident: $($at:tt).+;)*) => { $(
-        impl $name {
-            /// Maximizes the objective: steps ascend the gradient.
-            ///
-            /// ```
-            #[doc = concat!("use picograd::{Tensor, nn::optim::{Optimizer, ", stringify!($name), "}};")]
-            /// let x = Tensor::new([[1.0f32]]).as_param();
-            #[doc = concat!("let mut optimizer = Optimizer::new([x.clone()], ", stringify!($name), "::new(0.1).maximize())?;")]
-            /// x.square().sum(..).backward();
-            /// optimizer.step()?;
-            /// assert!(x.item::<f32>()? > 1.0);
-            /// # Ok::<(), picograd::Error>(())
-            /// ```
-            pub fn maximize(mut self) -> $name {
-                self.$($at).+ = true;
-                self
-            }
-        }
-    )* };
-}
-use maximize;
 
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -1,7 +1,8 @@
 //! Muon: orthogonalized momentum.
 
 use super::adam::shrunk;
-use super::{Rule, Update, maximize};
+use super::declare::{rule, settings_of_rule, step_example};
+use super::{Rule, Update};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -9,116 +10,26 @@ use crate::tensor::Tensor;
 /// be steep at zero.
 const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
 
-/// Momentum orthogonalized by Newton-Schulz iterations (Jordan et al., 2024). For hidden weights of
-/// rank 2 or higher, whose axes after the first are flattened; put biases, embeddings and the last
-/// layer in a group with [`AdamW`](super::AdamW).
-#[derive(Clone, Debug)]
-pub struct Muon {
-    lr: f64,
-    momentum: f64,
-    nesterov: bool,
-    weight_decay: f64,
-    iterations: usize,
-    maximize: bool,
-}
-
-impl Muon {
-    /// Nesterov momentum 0.95, weight decay 0.1, five iterations.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Muon, Optimizer};
-    /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert!(x.item::<f32>()? < 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn new(lr: f64) -> Muon {
-        Muon {
-            lr,
-            momentum: 0.95,
-            nesterov: true,
-            weight_decay: 0.1,
-            iterations: 5,
-            maximize: false,
-        }
-    }
-    /// Sets the momentum.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Muon, Optimizer};
-    /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).momentum(0.9))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert!(x.item::<f32>()? < 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn momentum(self, momentum: f64) -> Muon {
-        Muon { momentum, ..self }
-    }
-    /// Enables or disables Nesterov momentum.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Muon, Optimizer};
-    /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).nesterov(false))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert!(x.item::<f32>()? < 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn nesterov(self, nesterov: bool) -> Muon {
-        Muon { nesterov, ..self }
-    }
-    /// Sets the decoupled weight decay: each step subtracts `lr·weight_decay` of the parameter.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Muon, Optimizer};
-    /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).weight_decay(0.0))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert!(x.item::<f32>()? < 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn weight_decay(self, weight_decay: f64) -> Muon {
-        Muon { weight_decay, ..self }
-    }
-    /// Sets the number of Newton-Schulz iterations.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Muon, Optimizer};
-    /// let x = Tensor::new([[1.0f32]]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], Muon::new(0.1).iterations(3))?;
-    /// x.square().sum(..).backward();
-    /// optimizer.step()?;
-    /// assert!(x.item::<f32>()? < 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn iterations(self, iterations: usize) -> Muon {
-        Muon { iterations, ..self }
+rule! {
+    /// Momentum orthogonalized by Newton-Schulz iterations (Jordan et al., 2024). For hidden
+    /// weights of rank 2 or higher, whose axes after the first are flattened; put biases,
+    /// embeddings and the last layer in a group with [`AdamW`](super::AdamW).
+    Muon {
+        /// Creates Muon with Nesterov momentum 0.95, weight decay 0.1 and five iterations.
+        new;
+        /// Sets the momentum.
+        momentum: f64 = 0.95, "0.9";
+        /// Enables or disables Nesterov momentum.
+        nesterov: bool = true, "false";
+        /// Sets the decoupled weight decay: each step subtracts `lr·weight_decay` of the parameter.
+        weight_decay: f64 = 0.1, "0.0";
+        /// Sets the number of Newton-Schulz iterations.
+        iterations: usize = 5, "3";
     }
 }
-
-maximize! { Muon: maximize; }
 
 impl Rule for Muon {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-    fn maximizes(&self) -> bool {
-        self.maximize
-    }
-    fn state(&self) -> &'static [&'static str] {
-        &["momentum_buffer"]
-    }
+    settings_of_rule!("momentum_buffer");
     fn check(&self, param: &Tensor) -> Result<()> {
         if param.ndim() >= 2 && param.numel() > 0 {
             return Ok(());
@@ -144,7 +55,7 @@ impl Rule for Muon {
         let step = matrix
             .try_newton_schulz(self.iterations, COEFFICIENTS, 1e-7)?
             .try_reshape(direction.shape())?;
-        // The step of a tall matrix is scaled to the size of that of a square one.
+        // Scales the step of a tall matrix to the norm of the step of a square one.
         let scale = (rows as f64 / cols as f64).max(1.0).sqrt();
         shrunk(now, self.weight_decay)?.try_sub(step.try_mul(now.lr * scale)?)
     }

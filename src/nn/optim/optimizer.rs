@@ -42,7 +42,7 @@ impl Group {
         counts.sort_unstable();
         counts.dedup();
         let mut changed = Vec::new();
-        // In descending order, so that a count is free before others reach it.
+        // In descending order, so that the numbers of `count + 1` are free before their reuse.
         for count in counts.into_iter().rev() {
             let of_count = |p: &&mut Param| p.updates == count;
             let stays = self.params.iter().any(|p| p.updates == count && p.tensor.grad().is_none());
@@ -340,10 +340,8 @@ impl Optimizer {
     /// The learning rate of the first group.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, SGD};
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let optimizer = Optimizer::new([Tensor::ones([1]).as_param()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lr(), 0.25);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -353,10 +351,8 @@ impl Optimizer {
     /// The learning rate of each group.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, SGD};
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let optimizer = Optimizer::new([Tensor::ones([1]).as_param()], SGD::new(0.25))?;
     /// assert_eq!(optimizer.lrs(), [0.25]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -366,10 +362,8 @@ impl Optimizer {
     /// Sets the learning rate of all groups.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, SGD};
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::ones([1]).as_param()], SGD::new(0.25))?;
     /// optimizer.set_lr(0.125)?;
     /// assert_eq!(optimizer.lr(), 0.125);
     /// # Ok::<(), picograd::Error>(())
@@ -380,10 +374,8 @@ impl Optimizer {
     /// Sets the learning rate of each group.
     ///
     /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, SGD};
-    /// let x = Tensor::new([1.0f32]).as_param();
-    /// let mut optimizer = Optimizer::new([x.clone()], SGD::new(0.25))?;
+    /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
+    /// let mut optimizer = Optimizer::new([Tensor::ones([1]).as_param()], SGD::new(0.25))?;
     /// optimizer.set_lrs(&[0.125])?;
     /// assert!(optimizer.set_lrs(&[0.1, 0.2]).is_err());
     /// # Ok::<(), picograd::Error>(())
@@ -529,14 +521,10 @@ fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
     let dtype = compute_dtype(param.dtype());
     let mut bytes = limits::zeroed(param.numel() * dtype.itemsize())?;
     if value != 0.0 {
-        match dtype {
-            DType::F64 => {
-                bytes.chunks_exact_mut(8).for_each(|b| b.copy_from_slice(&value.to_le_bytes()))
-            }
-            _ => bytes
-                .chunks_exact_mut(4)
-                .for_each(|b| b.copy_from_slice(&(value as f32).to_le_bytes())),
-        }
+        let narrow = (value as f32).to_le_bytes();
+        let wide = value.to_le_bytes();
+        let element = if dtype == DType::F64 { &wide[..] } else { &narrow };
+        bytes.chunks_exact_mut(element.len()).for_each(|b| b.copy_from_slice(element));
     }
     Tensor::try_from_bytes(&bytes, dtype, param.shape())?.try_shard_like(param)
 }

@@ -4,18 +4,6 @@ use super::Optimizer;
 use crate::error::Result;
 
 /// Lowers the learning rates when a metric stops improving.
-///
-/// ```
-/// use picograd::Tensor;
-/// use picograd::nn::optim::{Optimizer, Plateau, SGD};
-/// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-/// let mut plateau = Plateau::new().patience(1).factor(0.5);
-/// for loss in [3.0, 2.0, 2.0, 2.0] {
-///     plateau.step(&mut optimizer, loss)?;
-/// }
-/// assert_eq!(optimizer.lr(), 0.5);
-/// # Ok::<(), picograd::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Plateau {
     higher: bool,
@@ -24,10 +12,34 @@ pub struct Plateau {
     threshold: f64,
     relative: bool,
     cooldown: usize,
-    min: f64,
+    min_lr: f64,
     best: f64,
     bad: usize,
     cooling: usize,
+}
+
+/// Generates builder methods; the literals of a row are settings, losses and the resulting learning
+/// rate of its example.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])* $name:ident: $ty:ty, $set:literal, $losses:literal => $lr:literal;
+    )*) => { $(
+        $(#[$doc])*
+        ///
+        /// ```
+        /// use picograd::{Tensor, nn::optim::{Optimizer, Plateau, SGD}};
+        /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
+        #[doc = concat!("let mut plateau = Plateau::new()", $set, ";")]
+        #[doc = concat!("for loss in ", $losses, " {")]
+        ///     plateau.step(&mut optimizer, loss)?;
+        /// }
+        #[doc = concat!("assert_eq!(optimizer.lr(), ", $lr, ");")]
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn $name(self, $name: $ty) -> Plateau {
+            Plateau { $name, ..self }
+        }
+    )* };
 }
 
 impl Default for Plateau {
@@ -37,18 +49,18 @@ impl Default for Plateau {
 }
 
 impl Plateau {
-    /// Multiplies the rates by 0.1 after more than ten steps in a row without an improvement of the
-    /// loss by a relative 1e-4.
+    /// Creates a schedule that multiplies the rates by 0.1 after more than ten steps in a row
+    /// without an improvement of the loss by a relative 1e-4.
     ///
     /// ```
     /// use picograd::Tensor;
     /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
     /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new();
-    /// for figure in [2.0; 12] {
-    ///     plateau.step(&mut optimizer, figure)?;
+    /// let mut plateau = Plateau::new().patience(1).factor(0.5);
+    /// for loss in [3.0, 2.0, 2.0, 2.0] {
+    ///     plateau.step(&mut optimizer, loss)?;
     /// }
-    /// assert_eq!(optimizer.lr(), 0.1);
+    /// assert_eq!(optimizer.lr(), 0.5);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> Plateau {
@@ -59,7 +71,7 @@ impl Plateau {
             threshold: 1e-4,
             relative: true,
             cooldown: 0,
-            min: 0.0,
+            min_lr: 0.0,
             best: f64::INFINITY,
             bad: 0,
             cooling: 0,
@@ -80,38 +92,6 @@ impl Plateau {
     /// ```
     pub fn higher_is_better(self) -> Plateau {
         Plateau { higher: true, best: f64::NEG_INFINITY, ..self }
-    }
-    /// Sets the factor of the learning rates.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn factor(self, factor: f64) -> Plateau {
-        Plateau { factor, ..self }
-    }
-    /// Sets the tolerated number of steps without improvement.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(1);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 1.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn patience(self, patience: usize) -> Plateau {
-        Plateau { patience, ..self }
     }
     /// Sets the relative improvement that counts.
     ///
@@ -145,37 +125,15 @@ impl Plateau {
     pub fn absolute_threshold(self, threshold: f64) -> Plateau {
         Plateau { threshold, relative: false, ..self }
     }
-    /// Sets the number of steps after a change that are not counted.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).factor(0.5).cooldown(2);
-    /// for figure in [2.0, 2.0, 2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.5);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn cooldown(self, cooldown: usize) -> Plateau {
-        Plateau { cooldown, ..self }
-    }
-    /// Sets the minimum learning rate.
-    ///
-    /// ```
-    /// use picograd::Tensor;
-    /// use picograd::nn::optim::{Optimizer, Plateau, SGD};
-    /// let mut optimizer = Optimizer::new([Tensor::new([1.0f32]).as_param()], SGD::new(1.0))?;
-    /// let mut plateau = Plateau::new().patience(0).min_lr(0.75);
-    /// for figure in [2.0, 2.0] {
-    ///     plateau.step(&mut optimizer, figure)?;
-    /// }
-    /// assert_eq!(optimizer.lr(), 0.75);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn min_lr(self, min: f64) -> Plateau {
-        Plateau { min, ..self }
+    settings! {
+        /// Sets the factor of the learning rates.
+        factor: f64, ".patience(0).factor(0.5)", "[2.0, 2.0]" => "0.5";
+        /// Sets the tolerated number of steps without improvement.
+        patience: usize, ".patience(1)", "[2.0, 2.0]" => "1.0";
+        /// Sets the number of steps after a change that are not counted.
+        cooldown: usize, ".patience(0).cooldown(2)", "[2.0, 2.0, 2.0, 2.0]" => "0.1";
+        /// Sets the minimum learning rate.
+        min_lr: f64, ".patience(0).min_lr(0.75)", "[2.0, 2.0]" => "0.75";
     }
 
     fn is_better(&self, figure: f64) -> bool {
@@ -218,7 +176,7 @@ impl Plateau {
         self.cooling = self.cooldown;
         self.bad = 0;
         let lrs: Vec<f64> =
-            optimizer.lrs().iter().map(|lr| (lr * self.factor).max(self.min)).collect();
+            optimizer.lrs().iter().map(|lr| (lr * self.factor).max(self.min_lr)).collect();
         optimizer.set_lrs(&lrs)
     }
 }

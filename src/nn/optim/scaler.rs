@@ -40,15 +40,34 @@ pub struct GradScaler {
     backoff_factor: f64,
     growth_interval: u64,
     enabled: bool,
-    /// Findings since the last update.
+    /// The checked optimizers since the last update.
     found: Vec<Found>,
 }
 
-/// For an optimizer, whether a gradient is infinite or NaN.
+/// The check of the gradients of an optimizer: whether one is infinite or NaN.
 struct Found {
     optimizer: usize,
     any: Tensor,
     stepped: bool,
+}
+
+/// Generates builder methods, with a value for the example.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty, $value:literal;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// ```
+        /// use picograd::nn::optim::GradScaler;
+        #[doc = concat!("let scaler = GradScaler::new().", stringify!($name), "(", $value, ");")]
+        #[doc = concat!("let stored = scaler.state_dict().require(\"", stringify!($name), "\")?")]
+        #[doc = concat!("    .item::<", stringify!($ty), ">()?;")]
+        #[doc = concat!("assert_eq!(stored, ", $value, ");")]
+        /// # Ok::<(), picograd::Error>(())
+        /// ```
+        pub fn $name(self, $name: $ty) -> GradScaler {
+            GradScaler { $name, ..self }
+        }
+    )* };
 }
 
 impl Default for GradScaler {
@@ -58,7 +77,8 @@ impl Default for GradScaler {
 }
 
 impl GradScaler {
-    /// A scale of 65536, which doubles after 2000 steps and is halved after a skipped step.
+    /// Creates a scaler with a scale of 65536, which doubles after 2000 steps and is halved after
+    /// a skipped step.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -66,16 +86,12 @@ impl GradScaler {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> GradScaler {
-        let tensors =
-            |scale: f32| (Tensor::new([scale]).reshape(()), Tensor::new([0i32]).reshape(()));
-        let (scale, tracker) = tensors(65536.0);
-        let (growth_factor, backoff_factor, growth_interval) = (2.0, 0.5, 2000);
         GradScaler {
-            scale,
-            tracker,
-            growth_factor,
-            backoff_factor,
-            growth_interval,
+            scale: Tensor::new([65536f32]).reshape(()),
+            tracker: Tensor::new([0i32]).reshape(()),
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
             enabled: true,
             found: Vec::new(),
         }
@@ -90,56 +106,13 @@ impl GradScaler {
     pub fn init_scale(self, scale: f64) -> GradScaler {
         GradScaler { scale: Tensor::new([scale as f32]).reshape(()), ..self }
     }
-    /// Sets the growth factor of the scale.
-    ///
-    /// ```
-    /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(
-    ///     GradScaler::new()
-    ///         .growth_factor(4.0)
-    ///         .state_dict()
-    ///         .require("growth_factor")?
-    ///         .item::<f64>()?,
-    ///     4.0
-    /// );
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn growth_factor(self, factor: f64) -> GradScaler {
-        GradScaler { growth_factor: factor, ..self }
-    }
-    /// Sets the factor of the scale after a skipped step.
-    ///
-    /// ```
-    /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(
-    ///     GradScaler::new()
-    ///         .backoff_factor(0.25)
-    ///         .state_dict()
-    ///         .require("backoff_factor")?
-    ///         .item::<f64>()?,
-    ///     0.25
-    /// );
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn backoff_factor(self, factor: f64) -> GradScaler {
-        GradScaler { backoff_factor: factor, ..self }
-    }
-    /// Sets the number of steps without a skipped one after which the scale grows.
-    ///
-    /// ```
-    /// use picograd::nn::optim::GradScaler;
-    /// assert_eq!(
-    ///     GradScaler::new()
-    ///         .growth_interval(100)
-    ///         .state_dict()
-    ///         .require("growth_interval")?
-    ///         .item::<u64>()?,
-    ///     100
-    /// );
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn growth_interval(self, steps: u64) -> GradScaler {
-        GradScaler { growth_interval: steps, ..self }
+    settings! {
+        /// Sets the growth factor of the scale.
+        growth_factor: f64, "4.0";
+        /// Sets the factor of the scale after a skipped step.
+        backoff_factor: f64, "0.25";
+        /// Sets the number of steps without a skipped one after which the scale grows.
+        growth_interval: u64, "100";
     }
     /// Enables or disables scaling. Disabled, losses are unchanged and every step is made.
     ///
@@ -153,7 +126,7 @@ impl GradScaler {
         GradScaler { enabled, ..self }
     }
 
-    /// The loss times the scale, in `f32` or wider.
+    /// Multiplies the loss by the scale, in `f32` or wider.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::GradScaler};

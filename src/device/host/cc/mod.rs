@@ -38,13 +38,13 @@ const NAMES: [&str; 9] =
 /// The family of a compiler, which determines some flags and how the object is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompilerKind {
-    /// LLVM's, Apple's included.
+    /// clang, Apple clang included.
     Clang,
-    /// GNU's, and whatever claims to be like it.
+    /// gcc, and compilers with its command line.
     Gcc,
 }
 
-/// A C compiler that was found to run.
+/// A working C compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CCompiler {
     /// The program.
@@ -55,7 +55,7 @@ pub struct CCompiler {
     pub version: String,
     /// Its arguments, before the flags of the CPU, the output and the input.
     pub flags: Vec<String>,
-    /// The CPU that it makes code for, as compilers call it.
+    /// The CPU that it compiles for, in the names of compilers.
     pub cpu: &'static str,
     /// The flags for that CPU.
     cpu_flags: Vec<String>,
@@ -74,7 +74,7 @@ impl CCompiler {
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
 
-    /// The same, with an environment and a search path of the caller's, and looked for every time.
+    /// Like [`find`](Self::find), with the given environment and search path, and not cached.
     #[cfg(feature = "testing")]
     pub fn find_with(env: &dyn Fn(&str) -> Option<String>, path: &str) -> Result<CCompiler> {
         CCompiler::search(env, path, None)
@@ -83,24 +83,23 @@ impl CCompiler {
     fn search(
         env: &dyn Fn(&str) -> Option<String>,
         path: &str,
-        store: Option<&DiskCache>,
+        cache: Option<&DiskCache>,
     ) -> Result<CCompiler> {
         if let Some(cc) = env("CC").filter(|s| !s.trim().is_empty()) {
-            // A program, and optionally options, as make reads it.
+            // A program with optional arguments, as in make.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
             let program = on_path(name, path).ok_or_else(|| {
                 Error::compile(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
             })?;
-            return CCompiler::probe(program, words.map(str::to_string).collect(), store)
+            return CCompiler::probe(program, words.map(str::to_string).collect(), cache)
                 .map_err(|why| Error::compile(format!("CC={cc}: {why}\n{}", advice())));
         }
         let mut tried = String::new();
         for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
-            match CCompiler::probe(program.clone(), Vec::new(), store) {
+            match CCompiler::probe(program.clone(), Vec::new(), cache) {
                 Ok(found) => return Ok(found),
-                // Exists but is broken: the next one may work, and if none does, the error lists
-                // it.
+                // A broken compiler is skipped; if no other works, the error lists it.
                 Err(why) => tried += &format!("{}: {why}\n", program.display()),
             }
         }
@@ -113,17 +112,17 @@ impl CCompiler {
     fn probe(
         path: PathBuf,
         mut flags: Vec<String>,
-        store: Option<&DiskCache>,
+        cache: Option<&DiskCache>,
     ) -> std::result::Result<CCompiler, String> {
         // A compiler takes 25 ms to print its version; the disk cache holds it until the program
         // file changes.
-        let known = store.and_then(|store| Some((store, program_key(&path, &flags)?)));
-        let said = match known.and_then(|(store, key)| store.get(&[key]).pop().flatten()) {
+        let known = cache.and_then(|cache| Some((cache, program_key(&path, &flags)?)));
+        let said = match known.and_then(|(cache, key)| cache.get(&[key]).pop().flatten()) {
             Some(said) => said,
             None => {
                 let said = ask_version(&path, &flags)?;
-                known.inspect(|(store, key)| {
-                    store.put(&[CacheEntry {
+                known.inspect(|(cache, key)| {
+                    cache.put(&[CacheEntry {
                         key: *key,
                         kind: disk_cache::EntryKind::Compiler,
                         device: "CPU:CLANG",
@@ -141,10 +140,10 @@ impl CCompiler {
             .for_cpu(NATIVE))
     }
 
-    /// The same compiler, for another CPU.
+    /// Returns the compiler for another CPU.
     pub fn for_cpu(&self, cpu: &'static str) -> CCompiler {
         let mut found = CCompiler { cpu, cpu_flags: Vec::new(), ..self.clone() };
-        // All compilers for x86-64 accept this flag; elsewhere a tiny compilation decides.
+        // All compilers for x86-64 accept this flag; elsewhere a small compilation tests it.
         #[cfg(target_arch = "x86_64")]
         {
             found.cpu_flags.push(format!("-march={cpu}"));
@@ -165,7 +164,7 @@ impl CCompiler {
         found
     }
 
-    /// The same compiler, in less time and for slower code: for kernels that are run once.
+    /// Returns the compiler without optimization, for kernels that run once.
     pub fn quick(&self) -> CCompiler {
         let mut quick = self.clone();
         quick.flags.iter_mut().filter(|f| *f == LEVEL).for_each(|f| *f = QUICK_LEVEL.to_string());
@@ -196,10 +195,10 @@ impl CCompiler {
         src: &str,
         name: &str,
         limit: Duration,
-        store: &DiskCache,
+        cache: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(src, limit).map_err(|why| {
-            rejected(store, name, src, ".c", &format!("{} {why}", self.path.display()))
+            rejected(cache, name, src, ".c", &format!("{} {why}", self.path.display()))
         })
     }
 
@@ -218,8 +217,8 @@ impl CCompiler {
                 Some(dir)
             }
         };
-        // These add folders to search or files to write; a kernel needs neither. English messages
-        // are the ones that can be looked up.
+        // These variables add search folders or output files, which a kernel does not need.
+        // Messages are in English, so that users can search for them.
         for name in [
             "CPATH",
             "C_INCLUDE_PATH",
@@ -247,7 +246,7 @@ impl CCompiler {
     }
 }
 
-/// The version output of the compiler.
+/// Runs the compiler for its version.
 fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
@@ -371,7 +370,7 @@ fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|p| runs(p));
     }
-    // An empty part would mean the current folder, which is no place to take programs from.
+    // An empty part means the current folder, from which no program is run.
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| runs(p))
 }
 
@@ -395,7 +394,7 @@ impl Drop for ScratchDir {
     }
 }
 
-/// A file without a name: in memory if the system supports it, else in the temporary folder.
+/// Creates an anonymous file: in memory if the system supports it, else in the temporary folder.
 fn nameless_file() -> std::io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -428,8 +427,8 @@ impl Done {
     }
 }
 
-/// Runs a program with this text as its input; `None` when it took too long and was ended, with the
-/// processes that it had started.
+/// Runs a program with this text as its input; `None` if it exceeded the time limit and was killed
+/// with its child processes.
 ///
 /// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the
 /// child behaves.

@@ -1,5 +1,5 @@
-//! Tests of the C compiler as a child: what is found, what it is told, and what happens when it
-//! refuses, is missing, or hangs.
+//! Tests of the C compiler as a child process: the search, its arguments, and rejected sources,
+//! missing compilers and timeouts.
 
 use super::*;
 use crate::device::host::elf::Code;
@@ -31,6 +31,12 @@ fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
     path
 }
 
+/// A program as a compiler without flags, which is not asked for its version.
+fn without_flags(path: PathBuf, kind: CompilerKind) -> CCompiler {
+    let version = String::new();
+    CCompiler { path, kind, version, flags: Vec::new(), cpu: NATIVE, cpu_flags: Vec::new() }
+}
+
 fn message(e: Error) -> (String, Option<PathBuf>) {
     match e {
         Error::Compile { msg, source_at } => (msg, source_at),
@@ -49,7 +55,7 @@ fn scratch_dirs() -> usize {
 }
 
 #[test]
-fn quick_is_another_compiler_to_the_store() {
+fn quick_compiler_has_another_cache_key() {
     let cc = CCompiler::find().unwrap();
     assert_ne!(cc.quick().key(VADD), cc.key(VADD));
     assert!(Code::load(&cc.quick().compile(VADD, "vadd").unwrap()).is_ok());
@@ -91,12 +97,12 @@ fn loops_become_vector_code_and_products_are_rounded() {
 }
 
 #[test]
-fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
+fn rejected_source_is_saved_with_the_message_of_the_compiler() {
     let tmp = TempDir::new("refused");
-    let store = DiskCache::at(tmp.path());
+    let cache = DiskCache::at(tmp.path());
     let src = "void k(void) { undeclared_thing = 1; }\n";
     let (msg, at) =
-        message(compiler().compile_within(src, "bad/../kernel", LIMIT, &store).unwrap_err());
+        message(compiler().compile_within(src, "bad/../kernel", LIMIT, &cache).unwrap_err());
     assert!(
         msg.contains("undeclared_thing")
             && msg.contains("bad/../kernel")
@@ -114,7 +120,7 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
     let at = at.unwrap();
     assert_eq!(fs::read_to_string(&at).unwrap(), src);
     fs::remove_file(at).unwrap();
-    // Not without end.
+    // Their number is limited.
     for i in 0..MAX_FAILED + 20 {
         disk_cache::save_failed_source(&format!("{i}"), "k", ".c", Some(tmp.path())).unwrap();
     }
@@ -181,10 +187,10 @@ fn another_cpu_has_flags_and_a_key_of_its_own() {
 #[test]
 fn an_unchanged_compiler_is_asked_once() {
     let tmp = TempDir::new("asked");
-    let store = DiskCache::at(&tmp.path().join("cache"));
+    let cache = DiskCache::at(&tmp.path().join("cache"));
     let path = tmp.path().to_str().unwrap();
     let asked = tmp.path().join("asked");
-    let find = || CCompiler::search(&|_| None, path, Some(&store)).unwrap().version;
+    let find = || CCompiler::search(&|_| None, path, Some(&cache)).unwrap().version;
     let times = || fs::read_to_string(&asked).unwrap().lines().count();
     script(tmp.path(), "gcc", &format!("echo >> {}; echo 'gcc 1'", asked.display()));
     assert_eq!((find(), find(), times()), ("gcc 1".into(), "gcc 1".into(), 1));
@@ -214,24 +220,17 @@ fn an_object_on_standard_output() {
 #[test]
 fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
     let tmp = TempDir::new("hang");
-    let store = DiskCache::at(&tmp.path().join("cache"));
+    let cache = DiskCache::at(&tmp.path().join("cache"));
     let pid = tmp.path().join("pid");
     let body = format!(
         "case \"$*\" in --version) echo gcc; exit;; esac\nsleep 1000 & echo $! > {}; wait",
         pid.display()
     );
     let path = script(tmp.path(), "gcc", &body);
-    let cc = CCompiler {
-        path,
-        kind: CompilerKind::Gcc,
-        version: String::new(),
-        flags: Vec::new(),
-        cpu: NATIVE,
-        cpu_flags: Vec::new(),
-    };
+    let cc = without_flags(path, CompilerKind::Gcc);
     let start = Instant::now();
     let (msg, at) =
-        message(cc.compile_within(VADD, "vadd", Duration::from_millis(300), &store).unwrap_err());
+        message(cc.compile_within(VADD, "vadd", Duration::from_millis(300), &cache).unwrap_err());
     assert!(
         start.elapsed() < Duration::from_secs(20) && msg.contains("longer than 0.3 s"),
         "{msg}"
@@ -252,45 +251,31 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
 #[test]
 fn a_compiler_that_dies_or_leaves_nothing() {
     let tmp = TempDir::new("dies");
-    let store = DiskCache::at(&tmp.path().join("cache"));
+    let cache = DiskCache::at(&tmp.path().join("cache"));
     for (body, says) in [
         ("kill -SEGV $$", "signal 11"),
         ("exit 0", "no object"),
         ("echo bad; exit 1", "exit code 1"),
     ] {
         let path = script(tmp.path(), "gcc", body);
-        let cc = CCompiler {
-            path,
-            kind: CompilerKind::Gcc,
-            version: String::new(),
-            flags: Vec::new(),
-            cpu: NATIVE,
-            cpu_flags: Vec::new(),
-        };
-        let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
+        let cc = without_flags(path, CompilerKind::Gcc);
+        let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err());
         assert!(msg.contains(says), "{msg}");
     }
     let path = script(tmp.path(), "clang", "printf '\\033[31mred\\033[0m' >&2; exit 1");
-    let cc = CCompiler {
-        path,
-        kind: CompilerKind::Clang,
-        version: String::new(),
-        flags: Vec::new(),
-        cpu: NATIVE,
-        cpu_flags: Vec::new(),
-    };
-    let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err());
+    let cc = without_flags(path, CompilerKind::Clang);
+    let (msg, _) = message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err());
     assert!(!msg.contains('\x1b') && msg.contains("red"));
     let cc = CCompiler { path: tmp.path().join("gone"), ..cc };
     assert!(
-        message(cc.compile_within(VADD, "vadd", LIMIT, &store).unwrap_err())
+        message(cc.compile_within(VADD, "vadd", LIMIT, &cache).unwrap_err())
             .0
             .contains("cannot be run")
     );
 }
 
 #[test]
-fn what_decides_the_object_decides_the_key() {
+fn key_depends_on_everything_that_determines_the_object() {
     let cc = compiler();
     let other = CCompiler { flags: vec!["-O1".into()], ..cc.clone() };
     let newer = CCompiler { version: "next".into(), ..cc.clone() };
@@ -320,7 +305,7 @@ fn scratch_folders_go_away() {
 fn compile_time() {
     let cc = compiler();
     let tmp = TempDir::new("time");
-    let store = DiskCache::at(tmp.path());
+    let cache = DiskCache::at(tmp.path());
     let report = |what: &str, each: &mut dyn FnMut(usize)| {
         let mut times: Vec<f64> = (0..21)
             .map(|i| {
@@ -337,7 +322,7 @@ fn compile_time() {
         drop(CCompiler::find_with(&|_| None, &std::env::var("PATH").unwrap()).unwrap())
     });
     report("find, known", &mut |_| {
-        drop(CCompiler::search(&|_| None, &std::env::var("PATH").unwrap(), Some(&store)).unwrap())
+        drop(CCompiler::search(&|_| None, &std::env::var("PATH").unwrap(), Some(&cache)).unwrap())
     });
     report("compile + load", &mut |_| {
         drop(Code::load(&cc.compile(VADD, "vadd").unwrap()).unwrap())
@@ -350,14 +335,14 @@ fn compile_time() {
         kernels: vec![(CacheKey(n + 1000 * i as u128), "k".into())],
     };
     let keys = |i: usize| (0..40).map(|n| CacheKey(n + 1000 * i as u128)).collect::<Vec<_>>();
-    report("store: write 40", &mut |i| {
-        store.put_programs("CPU:CLANG", &(0..40).map(|n| made(i, n)).collect::<Vec<_>>())
+    report("cache: write 40", &mut |i| {
+        cache.put_programs("CPU:CLANG", &(0..40).map(|n| made(i, n)).collect::<Vec<_>>())
     });
-    report("store: write 1", &mut |i| store.put_programs("CPU:CLANG", &[made(i + 100, 1)]));
-    report("store: look up 40", &mut |i| {
-        assert!(store.programs(&keys(i)).iter().all(Option::is_some))
+    report("cache: write 1", &mut |i| cache.put_programs("CPU:CLANG", &[made(i + 100, 1)]));
+    report("cache: look up 40", &mut |i| {
+        assert!(cache.programs(&keys(i)).iter().all(Option::is_some))
     });
-    report("store: look up 40 that are not there", &mut |i| {
-        assert!(store.programs(&keys(i + 50)).iter().all(Option::is_none))
+    report("cache: look up 40 that are not there", &mut |i| {
+        assert!(cache.programs(&keys(i + 50)).iter().all(Option::is_none))
     });
 }

@@ -16,7 +16,7 @@ fn load_c(src: &str) -> Code {
     Code::load(&compile(src)).expect("the test's object loads")
 }
 
-/// A symbol as a function. The type is the caller's word.
+/// Converts a symbol to a function; the caller guarantees its type.
 macro_rules! function {
     ($code:expr, $name:literal, $type:ty) => {{
         let address = $code.symbol($name).expect($name);
@@ -132,7 +132,7 @@ fn loading_and_dropping_leaks_nothing() {
     let lines = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let before = lines();
     (0..2000).for_each(|_| drop(Code::load(&object).unwrap()));
-    // Other tests map and unmap meanwhile; two thousand leaks would show all the same.
+    // Other tests map and unmap memory concurrently; two thousand leaks exceed that noise.
     assert!(lines() < before + 500);
 }
 

@@ -1,19 +1,18 @@
-//! LLVM's C functions, from a shared library that is looked for at run time: nothing of LLVM is
-//! needed to build.
+//! The C API of LLVM, from a shared library that is found at run time: building needs no LLVM.
 
 use crate::device::library::{Library, functions};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 
-/// Something of LLVM's.
+/// A handle to an LLVM object.
 pub(super) type Handle = *mut c_void;
-/// Called with the reason when LLVM cannot go on. It must not return.
+/// The handler of fatal errors, which receives the reason. It must not return.
 pub(super) type OnFatal = extern "C" fn(*const c_char);
-/// Called with each diagnostic of a module, and the registered context.
+/// The handler of diagnostics, which receives the registered context.
 pub(super) type OnDiagnostic = extern "C" fn(Handle, *mut c_void);
 
 functions! {
-    /// The functions that are used, under LLVM's own names. Their types are the same from LLVM 15
+    /// The used functions, with LLVM's names. Their types are the same from LLVM 15
     /// to 21.
     Api:
     LLVMInitializeX86TargetInfo();
@@ -25,7 +24,9 @@ functions! {
     LLVMGetHostCPUFeatures() -> *mut c_char;
     LLVMDisposeMessage(*mut c_char);
     LLVMGetTargetFromTriple(*const c_char, *mut Handle, *mut *mut c_char) -> c_int;
-    LLVMCreateTargetMachine(Handle, *const c_char, *const c_char, *const c_char, c_int, c_int, c_int) -> Handle;
+    LLVMCreateTargetMachine(
+        Handle, *const c_char, *const c_char, *const c_char, c_int, c_int, c_int
+    ) -> Handle;
     LLVMContextCreate() -> Handle;
     LLVMContextDispose(Handle);
     LLVMContextSetDiagnosticHandler(Handle, OnDiagnostic, *mut c_void);
@@ -35,7 +36,9 @@ functions! {
     LLVMParseIRInContext(Handle, Handle, *mut Handle, *mut *mut c_char) -> c_int;
     LLVMVerifyModule(Handle, c_int, *mut *mut c_char) -> c_int;
     LLVMDisposeModule(Handle);
-    LLVMTargetMachineEmitToMemoryBuffer(Handle, Handle, c_int, *mut *mut c_char, *mut Handle) -> c_int;
+    LLVMTargetMachineEmitToMemoryBuffer(
+        Handle, Handle, c_int, *mut *mut c_char, *mut Handle
+    ) -> c_int;
     LLVMGetBufferStart(Handle) -> *const u8;
     LLVMGetBufferSize(Handle) -> usize;
     LLVMDisposeMemoryBuffer(Handle);
@@ -54,7 +57,7 @@ impl Api {
         ))
     }
 
-    /// Takes a text over and frees it.
+    /// Copies a text of LLVM and frees it.
     pub fn take(&self, text: *mut c_char) -> String {
         if text.is_null() {
             return String::new();

@@ -5,7 +5,7 @@
 //! a fatal error of LLVM would end the process, so that the thread sleeps instead, and the caller
 //! gets an error.
 //!
-//! No optimisation runs before machine code is made: the text has its vectors, shared values and
+//! No optimization pass runs before code generation: the text has its vectors, shared values and
 //! loops in order already, and passes cost as much as the rest.
 
 mod api;
@@ -34,8 +34,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const STACK: usize = 64 << 20;
 /// Objects are of the format that the loader reads, on every system.
 const TRIPLE: &CStr = c"x86_64-unknown-linux-gnu";
-/// Of LLVM's headers: the usual effort, addresses by distance, an object, an error that is
-/// returned.
+// Constants of LLVM's headers: default optimization, position-independent code, object output, and
+// errors as return values.
 const DEFAULT_LEVEL: c_int = 2;
 const PIC: c_int = 2;
 const DEFAULT_MODEL: c_int = 0;
@@ -43,12 +43,12 @@ const OBJECT_FILE: c_int = 1;
 const RETURN_STATUS: c_int = 2;
 const SEVERITY_ERROR: c_int = 0;
 
-/// An LLVM that was found to work.
+/// A working LLVM library.
 pub struct Llvm {
     api: Api,
     /// Its version; for 15 only the major number is known.
     pub version: String,
-    /// The CPU that code is made for, by LLVM's name.
+    /// The CPU that it compiles for, in LLVM's names.
     pub cpu: String,
     features: String,
     /// The file of the library as it is now, for the cache key.
@@ -68,13 +68,13 @@ struct TargetMachine(Handle);
 // SAFETY: it belongs to no thread, and has one owner at a time.
 unsafe impl Send for TargetMachine {}
 
-/// A machine in use; it is idle again afterwards.
-struct Lent<'a> {
+/// A target machine in use, which becomes idle when dropped.
+struct InUse<'a> {
     machine: TargetMachine,
     idle: &'a Mutex<Vec<TargetMachine>>,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for InUse<'_> {
     fn drop(&mut self) {
         lock(self.idle).push(TargetMachine(self.machine.0));
     }
@@ -101,29 +101,29 @@ extern "C" fn on_fatal(reason: *const c_char) {
     }
 }
 
-/// LLVM's diagnostics of a module, with the functions to read them.
-struct Said<'a> {
+/// The diagnostics of a module.
+struct Diagnostics<'a> {
     api: &'a Api,
     errors: Vec<String>,
 }
 
-extern "C" fn on_diagnostic(info: Handle, said: *mut c_void) {
-    // SAFETY: the context was given a `Said` that outlives it and that nothing else accesses
+extern "C" fn on_diagnostic(info: Handle, diagnostics: *mut c_void) {
+    // SAFETY: the context was given a `Diagnostics` that outlives it and that nothing else accesses
     // meanwhile.
-    let said = unsafe { &mut *said.cast::<Said>() };
+    let diagnostics = unsafe { &mut *diagnostics.cast::<Diagnostics>() };
     // SAFETY: the remark is alive during the call.
     let (severity, text) = unsafe {
         (
-            (said.api.LLVMGetDiagInfoSeverity)(info),
-            said.api.take((said.api.LLVMGetDiagInfoDescription)(info)),
+            (diagnostics.api.LLVMGetDiagInfoSeverity)(info),
+            diagnostics.api.take((diagnostics.api.LLVMGetDiagInfoDescription)(info)),
         )
     };
     if severity == SEVERITY_ERROR {
-        said.errors.push(text);
+        diagnostics.errors.push(text);
     }
 }
 
-/// Something to be disposed of.
+/// A handle with the function that frees it.
 struct Owned(Handle, unsafe extern "C" fn(Handle));
 
 impl Drop for Owned {
@@ -163,7 +163,7 @@ impl Llvm {
         for name in api::candidates() {
             match Llvm::open(&name) {
                 Ok(found) => return Ok(found),
-                // Exists but is unusable: the next one may work, and if none does, the error lists
+                // An unusable library is skipped; if no other works, the error lists
                 // it. Most names do not exist.
                 Err(why) if name.contains('/') => tried += &format!("\n{name}: {why}"),
                 Err(_) => {}
@@ -202,8 +202,8 @@ impl Llvm {
         }
     }
 
-    /// The same library, for another CPU; the machine's own is the one that was found. There are a
-    /// handful of names, so each is made once and stays.
+    /// Returns the library for another CPU. There are few names, so that each instance is created
+    /// once and lives as long as the process.
     pub fn for_cpu(&'static self, cpu: &'static str) -> &'static Llvm {
         static MADE: Mutex<BTreeMap<&'static str, &'static Llvm>> = Mutex::new(BTreeMap::new());
         if cpu == NATIVE {
@@ -257,11 +257,11 @@ impl Llvm {
         ir: &str,
         name: &str,
         verify: bool,
-        store: &DiskCache,
+        cache: &DiskCache,
     ) -> Result<Vec<u8>> {
         self.attempt(ir, verify).map_err(|why| {
             let why = format!("LLVM {} {}", self.version, first_lines(&why));
-            rejected(store, name, ir, ".ll", &why)
+            rejected(cache, name, ir, ".ll", &why)
         })
     }
 
@@ -287,16 +287,20 @@ impl Llvm {
 
     fn emit(&self, ir: &str, verify: bool) -> Object {
         let api = &self.api;
-        let mut said = Said { api, errors: Vec::new() };
+        let mut diagnostics = Diagnostics { api, errors: Vec::new() };
         let length = ir.len();
         let ir = CString::new(ir).map_err(|_| "cannot read text with a null byte".to_string())?;
-        let machine = Lent { machine: self.machine()?, idle: &self.idle };
+        let machine = InUse { machine: self.machine()?, idle: &self.idle };
         // SAFETY: handles go only to the functions that take them and are alive; the module is
-        // dropped before its context, and `said` after both. The text ends in a null byte, as the
-        // reader wants it, and is copied. What is written to are variables of ours.
+        // dropped before its context, and `diagnostics` after both. The text ends in a null byte,
+        // as the reader requires, and is copied. The output pointers are to local variables.
         let object = unsafe {
             let context = Owned((api.LLVMContextCreate)(), api.LLVMContextDispose);
-            (api.LLVMContextSetDiagnosticHandler)(context.0, on_diagnostic, (&raw mut said).cast());
+            (api.LLVMContextSetDiagnosticHandler)(
+                context.0,
+                on_diagnostic,
+                (&raw mut diagnostics).cast(),
+            );
             let text = (api.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
                 ir.as_ptr(),
                 length,
@@ -333,8 +337,8 @@ impl Llvm {
             )
             .to_vec()
         };
-        if !said.errors.is_empty() {
-            return Err(format!("says: {}", said.errors.join("\n")));
+        if !diagnostics.errors.is_empty() {
+            return Err(format!("says: {}", diagnostics.errors.join("\n")));
         }
         Ok(object)
     }
@@ -366,7 +370,7 @@ impl Llvm {
     }
 }
 
-/// A file, with its size and time.
+/// The identity of a file: path, size and time.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let state = std::fs::metadata(&path)

@@ -45,14 +45,14 @@ fn products_are_rounded_and_compilations_run_beside_each_other() {
 fn what_llvm_refuses_is_an_error_with_the_text_kept() {
     let Some(llvm) = found() else { return };
     let tmp = TempDir::new("llvm");
-    let store = DiskCache::at(tmp.path());
+    let cache = DiskCache::at(tmp.path());
     let broken = "define float @k(i32 %x) {\n  ret float %y\n}\n";
     let unsound = "define i32 @k(i1 %c) {\nentry:\n  br i1 %c, label %a, label %b\na:\n  %x = add \
                    i32 1, 1\n  br label %b\nb:\n  ret i32 %x\n}\n";
     // An instruction of another machine: LLVM finds no way to select it, and would end the process.
     let fatal = "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()\ndefine i32 @k() {\n  %x = call i32 \
                  @llvm.nvvm.read.ptx.sreg.tid.x()\n  ret i32 %x\n}\n";
-    // The assembler of LLVM complains by a remark.
+    // The assembler of LLVM reports the error as a remark.
     let remark =
         "define void @k() {\n  call void asm \"no_such_instruction\", \"\"()\n  ret void\n}\n";
     for (ir, word) in [
@@ -62,7 +62,7 @@ fn what_llvm_refuses_is_an_error_with_the_text_kept() {
         (remark, ""),
         ("\0", "null byte"),
     ] {
-        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", true, &store)
+        let Err(Error::Compile { msg, source_at }) = llvm.compile_within(ir, "bad", true, &cache)
         else {
             panic!("{ir} was taken")
         };

@@ -1,4 +1,4 @@
-//! Wrong programs are stopped, and the message says where.
+//! Invalid programs are stopped, and the fault names the location.
 
 use crate::device::interp::tests::*;
 
@@ -25,7 +25,7 @@ fn out_of_bounds() {
 }
 
 #[test]
-fn a_vector_that_hangs_over_the_end() {
+fn a_vector_that_exceeds_the_buffer() {
     let mut p = List::default();
     let x = p.global(0, 6, DType::F32);
     let v = p.load_lanes(&x, &i32c(3), 4);
@@ -50,14 +50,14 @@ fn out_of_bounds_in_a_thread() {
 }
 
 #[test]
-fn uninitialised_local_memory() {
+fn uninitialised_shared_memory() {
     let mut p = List::default();
     let out = p.global(0, 4, DType::I32);
-    let tmp = p.local(0, 4, DType::I32);
+    let tmp = p.shared(0, 4, DType::I32);
     let g = p.special(SpecialKind::Group, 0, 2);
-    // The first group writes, the second reads: local memory does not outlive a group.
+    // The first group writes, the second reads: shared memory does not outlive a workgroup.
     p.index(&tmp, &i32c(1));
-    let open = p.guard(&g.equals(0i32));
+    let open = p.open_if(&g.equals(0i32));
     p.store(&tmp, &i32c(1), &i32c(7));
     p.end_if(&open);
     let v = p.load(&tmp, &i32c(1));
@@ -65,14 +65,14 @@ fn uninitialised_local_memory() {
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
     let Fault::Uninitialised(at) = &fault else { panic!("{fault}") };
     assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
-    assert!(fault.to_string().contains("local 0"), "{fault}");
+    assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
 
-/// Every thread writes its element of local memory and reads its neighbour's.
+/// Every thread writes its element of shared memory and reads its neighbour's.
 fn neighbours(barrier: bool) -> List {
     let mut p = List::default();
     let out = p.global(0, 4, DType::I32);
-    let tmp = p.local(0, 4, DType::I32);
+    let tmp = p.shared(0, 4, DType::I32);
     let l = p.special(SpecialKind::Local, 0, 4);
     let stored = p.store(&tmp, &l, &(&l * 2i32));
     let order = if barrier { p.barrier(&stored) } else { stored };
@@ -82,21 +82,21 @@ fn neighbours(barrier: bool) -> List {
 }
 
 #[test]
-fn a_race_in_local_memory() {
+fn a_race_in_shared_memory() {
     let mut bufs = [vec![0; 16]];
     run(&neighbours(true), &mut bufs).unwrap();
     assert_eq!(to_i32(&bufs[0]), [2, 0, 6, 4]);
     let fault = run(&neighbours(false), &mut bufs).unwrap_err();
     assert!(matches!(fault, Fault::Race { what: "read after write", .. }), "{fault}");
-    // Without the option lockstep hides it.
+    // Without the option, lockstep execution hides the race.
     let interp = Interp::compile(&neighbours(false).0).unwrap();
     interp.run(&[Memory::new(&mut bufs[0])], [1; 3], [4, 1, 1], 1).unwrap();
 }
 
 #[test]
-fn two_writers_of_local_memory() {
+fn two_writers_of_shared_memory() {
     let mut p = List::default();
-    let tmp = p.local(0, 1, DType::I32);
+    let tmp = p.shared(0, 1, DType::I32);
     p.special(SpecialKind::Local, 0, 2);
     p.store(&tmp, &i32c(0), &i32c(1));
     let fault = run(&p, &mut []).unwrap_err();
@@ -104,20 +104,20 @@ fn two_writers_of_local_memory() {
 }
 
 #[test]
-fn a_write_after_a_read_of_local_memory() {
+fn a_write_after_a_read_of_shared_memory() {
     // All read element 0, then thread 0 overwrites it with no barrier between.
     let mut p = List::default();
     let out = p.global(0, 2, DType::I32);
-    let tmp = p.local(0, 1, DType::I32);
+    let tmp = p.shared(0, 1, DType::I32);
     let l = p.special(SpecialKind::Local, 0, 2);
     p.index(&tmp, &i32c(0));
-    let open = p.guard(&l.equals(0i32));
+    let open = p.open_if(&l.equals(0i32));
     let stored = p.store(&tmp, &i32c(0), &i32c(1));
     p.end_if(&open);
     let barrier = p.barrier(&stored);
     let v = p.load_after(&tmp, &i32c(0), &barrier);
     p.store(&out, &l, &v);
-    let again = p.guard(&l.lt(1i32));
+    let again = p.open_if(&l.lt(1i32));
     p.store(&tmp, &i32c(0), &v);
     p.end_if(&again);
     let fault = run(&p, &mut [vec![0; 8]]).unwrap_err();
@@ -127,7 +127,7 @@ fn a_write_after_a_read_of_local_memory() {
 #[test]
 fn a_race_in_global_memory() {
     for kind in [SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread] {
-        // Equal values do no harm, different ones do.
+        // Writes of equal values are allowed, writes of different values are a race.
         for (scale, fine) in [(0, true), (1, false)] {
             let mut p = List::default();
             let out = p.global(0, 1, DType::I32);
@@ -159,7 +159,7 @@ fn a_shuffle_without_some_threads() {
     };
     let mut p = List::default();
     let l = p.special(SpecialKind::Local, 0, 4);
-    let open = p.guard(&l.lt(2i32));
+    let open = p.open_if(&l.lt(2i32));
     shuffled(&mut p, &l, 1);
     p.end_if(&open);
     let fault = run(&p, &mut []).unwrap_err();
@@ -178,7 +178,7 @@ fn a_shuffle_without_some_threads() {
 fn a_barrier_that_some_threads_do_not_reach() {
     let mut p = List::default();
     let l = p.special(SpecialKind::Local, 0, 4);
-    let open = p.guard(&l.lt(2i32));
+    let open = p.open_if(&l.lt(2i32));
     p.barrier(&l);
     p.end_if(&open);
     let fault = run(&p, &mut []).unwrap_err();

@@ -1,4 +1,4 @@
-//! Hand-built programs, run and broken.
+//! Tests of the interpreter on hand-written programs.
 
 mod alu;
 mod faults;
@@ -38,7 +38,7 @@ impl List {
     fn global(&mut self, slot: usize, len: usize, dtype: DType) -> UOp {
         self.push(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
     }
-    fn local(&mut self, id: u32, len: usize, dtype: DType) -> UOp {
+    fn shared(&mut self, id: u32, len: usize, dtype: DType) -> UOp {
         self.push(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
     }
     fn special(&mut self, kind: SpecialKind, dim: u8, extent: usize) -> UOp {
@@ -55,7 +55,7 @@ impl List {
     fn end(&mut self, range: &UOp) {
         self.push(Op::EndRange, DType::VOID, [range.clone()].to_src(), Arg::None);
     }
-    fn guard(&mut self, cond: &UOp) -> UOp {
+    fn open_if(&mut self, cond: &UOp) -> UOp {
         let cond = self.expr(cond);
         self.push(Op::If, DType::VOID, [cond].to_src(), Arg::None)
     }
@@ -84,10 +84,9 @@ impl List {
         let index = self.index(buf, idx);
         self.push(Op::Load, buf.dtype(), [index, after.clone()].to_src(), Arg::None)
     }
-    fn gated(&mut self, buf: &UOp, idx: &UOp, valid: &UOp, alt: &UOp) -> UOp {
-        let (idx, valid) = (self.expr(idx), self.expr(valid));
-        let index =
-            self.push(Op::Index, buf.dtype(), [buf.clone(), idx, valid].to_src(), Arg::None);
+    fn masked_load(&mut self, buf: &UOp, idx: &UOp, mask: &UOp, alt: &UOp) -> UOp {
+        let (idx, mask) = (self.expr(idx), self.expr(mask));
+        let index = self.push(Op::Index, buf.dtype(), [buf.clone(), idx, mask].to_src(), Arg::None);
         self.push(Op::Load, alt.dtype(), [index, alt.clone()].to_src(), Arg::None)
     }
     fn store(&mut self, buf: &UOp, idx: &UOp, value: &UOp) -> UOp {

@@ -1,4 +1,4 @@
-//! Right programs give right results.
+//! Valid programs give correct results.
 
 use crate::device::interp::tests::*;
 use crate::dtype::Const;
@@ -95,13 +95,13 @@ fn nested_loops_with_symbolic_extents() {
 
 #[test]
 fn threads_of_a_workgroup_leave_a_loop_at_different_times() {
-    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a guard that two threads do not
-    // enter.
+    // out[l] = 0 + 1 + … + (l-1), with l trips in thread l, inside a masked region that two threads
+    // do not enter.
     let mut p = List::default();
     let out = p.global(0, 6, DType::I32);
     let l = p.special(SpecialKind::Local, 0, 6);
     let acc = p.acc(0, &i32c(100));
-    let open = p.guard(&l.lt(4i32));
+    let open = p.open_if(&l.lt(4i32));
     let r = p.range(0, &l);
     let last = p.assign(&acc, &(&acc + &r));
     p.end(&r);
@@ -113,14 +113,14 @@ fn threads_of_a_workgroup_leave_a_loop_at_different_times() {
 }
 
 #[test]
-fn gated_loads_and_stores_touch_nothing_where_they_are_closed() {
-    // Padding by two on both sides: the index is outside the buffer where the gate is closed.
+fn masked_loads_and_stores_access_nothing_where_the_mask_is_false() {
+    // Padding by two on both sides: the index is outside the buffer where the mask is false.
     let mut p = List::default();
     let (out, x) = (p.global(0, 8, DType::F32), p.global(1, 4, DType::F32));
     let r = p.range(0, &i32c(8));
-    let valid = r.ge(2i32).and(r.lt(6i32));
-    let v = p.gated(&x, &(&r + -2i32), &valid, &f32c(-1.0));
-    let open = p.guard(&r.lt(7i32));
+    let mask = r.ge(2i32).and(r.lt(6i32));
+    let v = p.masked_load(&x, &(&r + -2i32), &mask, &f32c(-1.0));
+    let open = p.open_if(&r.lt(7i32));
     p.store(&out, &r, &v);
     p.end_if(&open);
     p.end(&r);
@@ -161,11 +161,11 @@ fn vectors_of_four_lanes() {
 }
 
 #[test]
-fn a_workgroup_reduces_through_local_memory() {
-    // Each group of 4x2 threads sums 8 elements: all write to local memory, one reads them back.
+fn a_workgroup_reduces_through_shared_memory() {
+    // Each group of 4x2 threads sums 8 elements: all write to shared memory, one reads them back.
     let mut p = List::default();
     let (out, x) = (p.global(0, 3, DType::F32), p.global(1, 24, DType::F32));
-    let tmp = p.local(0, 8, DType::F32);
+    let tmp = p.shared(0, 8, DType::F32);
     let g = p.special(SpecialKind::Group, 0, 3);
     let (a, b) = (p.special(SpecialKind::Local, 0, 4), p.special(SpecialKind::Local, 1, 2));
     let l = p.expr(&(&(&b * 4i32) + &a));
@@ -177,7 +177,7 @@ fn a_workgroup_reduces_through_local_memory() {
     let w = p.load_after(&tmp, &r, &barrier);
     let last = p.assign(&acc, &(&acc + &w));
     p.end(&r);
-    let open = p.guard(&l.equals(0i32));
+    let open = p.open_if(&l.equals(0i32));
     p.store(&out, &g, &last);
     p.end_if(&open);
     crate::verify::in_bounds(&p.0).unwrap();
@@ -187,7 +187,7 @@ fn a_workgroup_reduces_through_local_memory() {
 }
 
 #[test]
-fn threads_take_their_shares() {
+fn threads_write_disjoint_parts() {
     let mut p = List::default();
     let out = p.global(0, 12, DType::I32);
     let t = p.special(SpecialKind::Thread, 0, 4);

@@ -1,9 +1,9 @@
-//! How long an instruction takes. Not a limit that a busy machine could break: run it with
-//! `--ignored --nocapture` and read.
+//! Measures the time per instruction. It has no limit, which a busy machine could exceed; run it
+//! with `--ignored --nocapture`.
 
 use crate::device::interp::tests::*;
 
-/// Processor time of this thread in nanoseconds: what others do on the machine is not in it.
+/// CPU time of this thread in nanoseconds, which excludes the other load of the machine.
 fn cpu_time() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to the struct that it is given and to nothing else.
