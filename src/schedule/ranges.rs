@@ -140,17 +140,15 @@ pub(super) fn whole(u: &UOp) -> UOp {
     }
 }
 
-/// The placeholder of a node's buffer in kernel expressions.
+/// Returns the placeholder of a node's buffer in kernel expressions.
 pub fn placeholder(u: &UOp, number: usize) -> UOp {
-    match u.op() {
-        Op::Param => u.clone(),
-        _ => UOp::new(
-            Op::Param,
-            u.dtype(),
-            Src::new(),
-            Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") },
-        ),
-    }
+    if u.op() == Op::Param { u.clone() } else { buffer_param(number, u.numel(), u.dtype()) }
+}
+
+/// Returns the placeholder of a numbered buffer in kernel expressions.
+pub(super) fn buffer_param(slot: usize, len: usize, dtype: DType) -> UOp {
+    let device = crate::ir::DeviceName::new("");
+    UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device })
 }
 
 /// Cache of index expressions through movement ops: from the op and its indices to the operand, the
