@@ -31,7 +31,7 @@ pub(crate) mod usage;
 #[cfg(feature = "webgpu")]
 mod webgpu;
 
-pub(crate) use backend::{Addresses, Call, Graph, Purpose};
+pub(crate) use backend::{Addresses, Graph, GraphKernel, Purpose};
 pub use backend::{Executable, HostFunction};
 pub(crate) use buffer::Memory;
 pub use buffer::{Buffer, MemoryRef};

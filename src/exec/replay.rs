@@ -1,5 +1,5 @@
-//! Captured commands, run again on other memory. In come commands over slots; out comes a plan that
-//! is ready to run, with intermediates in one arena per device.
+//! Captured commands, run again on other memory. Input: commands over slots. Output: a plan that is
+//! ready to run, with intermediates in one arena per device.
 //!
 //! Kernels of the host become a list of functions with their addresses filled in. Kernels of a GPU
 //! with graphs become one graph launch.
@@ -11,7 +11,8 @@ use crate::compile::Compiled;
 use crate::device::buffer::writing;
 use crate::device::host::pool;
 use crate::device::{
-    Addresses, Buffer, Call, Counters, Device, Graph, HostFunction, Memory, MemoryRef, count_all,
+    Addresses, Buffer, Counters, Device, Graph, GraphKernel, HostFunction, Memory, MemoryRef,
+    count_all,
 };
 use crate::dtype::DType;
 use crate::env;
@@ -34,7 +35,7 @@ pub enum Slot {
         device: DeviceName,
         /// Element dtype.
         dtype: DType,
-        /// Elements.
+        /// Number of elements.
         len: usize,
     },
     /// Owned by the plan.
@@ -43,7 +44,7 @@ pub enum Slot {
     Temporary {
         /// Device whose memory it is in.
         device: DeviceName,
-        /// Bytes.
+        /// Size in bytes.
         bytes: usize,
     },
 }
@@ -119,7 +120,7 @@ impl ReplayPlan {
         at
     }
 
-    /// Makes a batch of the commands from `start` on, and returns its end.
+    /// Adds a batch of the commands from `start` on, and returns its end.
     fn add_batch(&mut self, start: usize, graphs: bool) -> Result<usize> {
         let end = self.add_host_batch(start);
         if end > start {
@@ -135,7 +136,7 @@ impl ReplayPlan {
         Ok(start + 1)
     }
 
-    /// Makes a batch of the host's kernels from `start` on; empty without any.
+    /// Adds a batch of the host's kernels from `start` on, if there are any, and returns its end.
     fn add_host_batch(&mut self, start: usize) -> usize {
         let mut calls = Vec::new();
         for i in start..self.commands.len() {
@@ -154,25 +155,26 @@ impl ReplayPlan {
         end
     }
 
-    /// Makes a graph of the launches on one device from `start` on, and returns its end; `None` if
-    /// the device has no graphs.
+    /// Adds a graph of the launches on one device from `start` on, and returns its end; `None` if the
+    /// device has no graphs.
     fn add_graph(&mut self, start: usize) -> Result<Option<usize>> {
         let Command::Launch { device, .. } = &self.commands[start] else { return Ok(None) };
         let here =
             |c: &&BoundCommand| matches!(c, Command::Launch { device: d, .. } if d == device);
         let end = start + self.commands[start..].iter().take_while(here).count();
         let mut all: Vec<SlotRef> = Vec::new();
-        let mut calls: Vec<Call> = Vec::new();
+        let mut nodes: Vec<GraphKernel> = Vec::new();
         let mut kernels: Vec<Arc<Compiled>> = Vec::new();
         for command in &self.commands[start..end] {
             let Command::Launch { program, args, writes, .. } = command else { continue };
             let first = all.len();
             all.extend(args);
             kernels.push(program.clone());
-            calls.push(Call { executable: &program.executable, args: first..all.len(), writes });
+            let args = first..all.len();
+            nodes.push(GraphKernel { executable: &program.executable, args, writes });
         }
         let overlap = |a: usize, b: usize| self.may_overlap(&all[a], &all[b]);
-        let Some(graph) = Device::named(device)?.backend().graph(&calls, &overlap)? else {
+        let Some(graph) = Device::named(device)?.backend().graph(&nodes, &overlap)? else {
             return Ok(None);
         };
         let device = device.clone();
@@ -183,8 +185,8 @@ impl ReplayPlan {
         Ok(Some(end))
     }
 
-    /// True if two views may be in the same memory. Memory of the plan is compared; of other slots
-    /// the caller keeps what is written apart.
+    /// Returns true if two views may share memory. Memory of the plan is compared; the caller
+    /// guarantees that written slots of its own share none.
     fn may_overlap(&self, a: &SlotRef, b: &SlotRef) -> bool {
         let own = |r: &SlotRef| match &self.slots[r.slot] {
             Slot::Own(buffer) => Some(buffer.span()),
@@ -254,17 +256,17 @@ impl ReplayPlan {
         Ok(())
     }
 
-    /// Number of commands.
+    /// Returns the number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
-    /// Memory of the intermediates.
+    /// Returns the memory of the intermediates.
     pub fn memory(&self) -> PlannedMemory {
         self.memory
     }
 }
 
-/// Requirements of commands on the memory of each slot.
+/// Returns the requirements of commands on the memory of each slot.
 fn needs(slots: usize, commands: &[BoundCommand]) -> Vec<(Needs, Vec<DeviceName>)> {
     let mut all: Vec<(Needs, Vec<DeviceName>)> = vec![Default::default(); slots];
     for command in commands {
@@ -282,7 +284,7 @@ fn needs(slots: usize, commands: &[BoundCommand]) -> Vec<(Needs, Vec<DeviceName>
     all
 }
 
-/// The launch sizes of a kernel with these values of variables.
+/// Returns the launch sizes of a kernel with these values of variables.
 fn launch(compiled: &Compiled, values: &Values) -> Launch {
     compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
 }
@@ -301,7 +303,7 @@ fn run_single(
     match command {
         Command::Launch { program, device, args, .. } => {
             let memory: Vec<MemoryRef> = args.iter().map(|r| place(r, buffers)).collect();
-            // SAFETY: the program was captured from a run of the scheduler's, and
+            // SAFETY: the program was captured from a run of a scheduled plan, and
             // `ReplayPlan::replay` has checked the memory.
             unsafe { run_kernel(program, device, &memory, &launch(program, values), debug) }
                 .map(drop)
@@ -373,7 +375,7 @@ fn allocate(mut slots: Vec<Slot>, commands: &[BoundCommand]) -> Result<(Vec<Slot
             slots[slot] = Slot::Own(arenas[arena].part(offset..offset + bytes));
         }
     }
-    // No command names the others, as buffers of a loop that its last iteration does not need.
+    // No command names the others, such as buffers of a loop that its last iteration does not need.
     for slot in &mut slots {
         if let Slot::Temporary { device, .. } = slot {
             *slot = Slot::Own(Buffer::new(device, DType::U8, 0)?);

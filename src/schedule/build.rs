@@ -1,4 +1,5 @@
-//! Builds the expressions of kernels from inputs to outputs, from the uses that `ranges` has found.
+//! Expressions of kernels. Input: the uses of each node that `ranges` has decided. Output: stores
+//! over ranges, built from inputs to outputs.
 
 use super::index::{flat, load};
 use super::ranges::{
@@ -6,12 +7,11 @@ use super::ranges::{
 };
 use super::{cat, scan, scatter};
 use crate::dtype::DType;
-use crate::ir::{Arg, Group, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Group, Op, Src, UOp};
 use crate::symbolic::{simplify, simplify_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
-/// The buffers that are nearest under nodes, in ascending order.
+/// Returns the numbers of the nearest buffers under nodes, ascending.
 fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let mut seen: FxHashSet<u64> = FxHashSet::default();
@@ -27,7 +27,7 @@ fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> 
     found
 }
 
-/// Builds expressions from inputs to outputs.
+/// Builds the stores of a graph in topological order.
 pub(super) fn build(
     order: &[UOp],
     inputs: usize,
@@ -48,7 +48,7 @@ pub(super) fn build(
     for u in order {
         let uses = builder.decided.demands.get(&u.id()).map_or(0, |d| d.len());
         if u.numel() == 0 {
-            // Nothing is read from it; users need a value of the dtype.
+            // Nothing reads it, but its users need a value of the dtype.
             builder.define_alike(u, uses, UOp::constant(0i64, u.dtype()));
             continue;
         }
@@ -110,9 +110,8 @@ impl Builder {
             Op::Copy => self.place_copy(u),
             Op::Kernel | Op::Loop => {
                 let count = match u.arg() {
-                    Arg::Kernel(kernel) => kernel.outputs.len(),
-                    Arg::Loop(l) => l.body.src().len(),
-                    _ => panic!("a kernel without a body: {u:?}"),
+                    Arg::Loop(l) => l.outputs().len(),
+                    _ => u.expect_kernel().kernel.outputs.len(),
                 };
                 let writes = (0..count).map(|_| self.next_number()).collect();
                 let reads = u.src().iter().map(|s| self.out.numbers[&whole(s).id()]).collect();
@@ -142,7 +141,7 @@ impl Builder {
         }
     }
 
-    /// Computes the node where it was decided to: stores it, or defines its values.
+    /// Stores a node, or defines its value at each use, as decided.
     fn evaluate(&mut self, u: &UOp, moves: &mut IndexCache) {
         let Some(evals) = self.decided.evaluated.remove(&u.id()) else { return };
         match u.op() {
@@ -193,7 +192,7 @@ fn expression(
         let (x, _, valid) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
         let valid = simplify_mask(&simplify(valid));
-        // A guarded load is zero by itself where there is no element.
+        // A masked load is zero by itself where there is no element.
         let zero_there = value.as_load().is_some_and(|load| load.alt.is_some());
         return if valid.is_int(1) || zero_there {
             value
@@ -210,12 +209,7 @@ fn expression(
         Op::Scan => scan::expression(u, only(), &d.at),
         Op::Reduce => {
             let fold = u.expect_reduce().fold;
-            if d.opened.is_empty() {
-                return fold.of_one(&only());
-            }
-            let mut src: Src = [only()].to_src();
-            src.extend(d.opened.iter().cloned());
-            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
+            if d.opened.is_empty() { fold.of_one(&only()) } else { only().fold(fold, &d.opened) }
         }
         _ => {
             debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");

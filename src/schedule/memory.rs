@@ -1,21 +1,21 @@
 //! The memory planner: intermediates with disjoint lifetimes share arenas, one or more per device.
-//! In come the slots that each command names, or lifetimes; out comes an offset for each.
+//! Input: the slots that each command names, or lifetimes. Output: an offset for each.
 //!
-//! The peak of live bytes is a lower bound of any plan. First fit in order of decreasing size is
-//! mostly at the bound or a few percent above; where it is above, other orders are tried.
+//! Peak memory is a lower bound of any plan. First fit in order of decreasing size mostly reaches
+//! it, or is a few percent above; then other orders are tried.
 
 use crate::ir::DeviceName;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The first and the last command that names a slot.
+/// The numbers of the first and the last command that name a slot.
 pub type Span = (usize, usize);
 
 /// Lifetime of an intermediate.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
     /// Device whose memory it is in.
     pub device: DeviceName,
@@ -166,7 +166,7 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Placemen
     places
 }
 
-/// Offsets from the best of several orders, or the first order that reaches the bound.
+/// Returns the offsets of the best of several orders, or of the first that reaches the bound.
 fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     let tries = (EFFORT / (lives.len() * lives.len()).max(1)).clamp(1, TRIES);
     let by = |key: fn(&Lifetime) -> (usize, usize)| {

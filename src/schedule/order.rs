@@ -1,5 +1,5 @@
-//! The order of commands. In come the buffers that each command reads and writes; out comes a
-//! topological order, the one of the graph unless another has a lower peak of intermediates.
+//! The order of commands. Input: the buffers that each command reads and writes. Output: a
+//! topological order, the one of the graph unless another has a lower peak memory.
 
 use super::fuse::KernelGroup;
 use super::in_place::InPlace;
@@ -21,7 +21,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Buffers that hold nothing before the command.
+    /// Returns the buffers that have no content before the command.
     fn creates(&self) -> &[usize] {
         if self.updates { &[] } else { &self.writes }
     }
@@ -135,12 +135,12 @@ impl<'a> Graph<'a> {
         order
     }
 
-    /// The order of the graph as far as dependencies allow. Commands of a cycle are missing.
+    /// Returns the order of the graph as far as dependencies allow. Commands of a cycle are missing.
     fn in_graph_order(&self) -> Vec<usize> {
         self.by(vec![(); self.commands.len()], |_| vec![])
     }
 
-    /// The command that allocates least and frees most comes first. `bytes` is the size of an
+    /// Returns the order in which the command that allocates least and frees most comes first. `bytes` is the size of an
     /// intermediate, and 0 for any other buffer.
     fn least_memory_first(&self, bytes: &dyn Fn(usize) -> usize) -> Vec<usize> {
         let mut readers: FxHashMap<usize, Vec<usize>> = FxHashMap::default();

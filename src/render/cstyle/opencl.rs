@@ -22,7 +22,7 @@ impl OpenCl {
     pub const fn new() -> OpenCl {
         OpenCl::with(Target::opencl())
     }
-    /// For a device that was looked at.
+    /// For a device with these capabilities.
     pub const fn with(target: Target) -> OpenCl {
         OpenCl { target }
     }

@@ -36,7 +36,11 @@ impl Operand {
     pub fn plain(text: impl Into<String>) -> Operand {
         Operand { text: text.into(), form: Form::Plain, literal: None, lanes: None }
     }
-    /// A vector built from these lanes.
+    /// Returns a scalar of one lane, or a vector built from several.
+    pub fn of_lanes(mut lanes: Vec<String>) -> Operand {
+        if lanes.len() == 1 { Operand::plain(lanes.remove(0)) } else { Operand::from_lanes(lanes) }
+    }
+    /// Returns a vector built from these lanes.
     pub fn from_lanes(lanes: Vec<String>) -> Operand {
         Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes.into()) }
     }

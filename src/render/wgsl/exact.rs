@@ -1,7 +1,7 @@
-//! Arithmetic on f32 that stays what it is. Compilers of WGSL may take `x+0` for `x`, `x-x` and
+//! Arithmetic on f32 that stays exact. Compilers of WGSL may take `x+0` for `x`, `x-x` and
 //! `x*0` for 0, `(x+y)-y` for `x`, `x != x` for false, a product and a sum for one operation, and
-//! so on. They do so by what they see, so what they must not use is hidden from them: `hidden` is
-//! an exclusive or with a zero that comes with the arguments.
+//! so on. They match the text, so values are hidden from them: `hidden` is an exclusive or with a
+//! zero that comes with the arguments.
 //!
 //! * Literals are hidden, and negations and products: what is left of sums and products then has no
 //!   form that a compiler could shorten.
@@ -175,29 +175,27 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
 impl WgslWriter<'_> {
     /// Adds a helper with all that it needs.
     pub(super) fn exact(&mut self, name: &str) {
-        let (_, needs, text) = HELPERS
-            .iter()
-            .find(|h| h.0 == name)
-            .expect("every name that is asked for is in the table");
+        let (_, needs, text) =
+            HELPERS.iter().find(|h| h.0 == name).expect("every name is in the table");
         for needed in *needs {
             self.exact(needed);
         }
         self.helper(name, || text.to_string());
     }
 
-    /// A call of a helper.
+    /// Returns a call of a helper.
     pub(super) fn exact_call(&mut self, name: &str, args: &[&str]) -> String {
         self.exact(name);
         format!("{name}({})", args.join(", "))
     }
 
-    /// A value that compilers know nothing of. Literals are hidden already.
+    /// Hides a value from compilers. Literals are hidden already.
     fn hidden(&mut self, x: &str) -> String {
         let literal = ["hidden(", "number("].iter().any(|start| x.starts_with(start));
         if literal { x.to_string() } else { self.exact_call("hidden", &[x]) }
     }
 
-    /// An op on f32 that the language has an operator or a function for.
+    /// Returns an op on f32 that the language has an operator or a function for.
     pub(super) fn float(&mut self, op: Op, x: &[&str]) -> super::Text {
         Ok(match op {
             Op::Add => format!("{}+{}", x[0], x[1]),
@@ -215,16 +213,11 @@ impl WgslWriter<'_> {
             },
             Op::Sqrt => format!("sqrt({})", x[0]),
             Op::Trunc => format!("trunc({})", x[0]),
-            _ => {
-                return Err(format!(
-                    "{} has no {op:?} on f32; it has to be decomposed",
-                    self.wgsl.target.name
-                ));
-            }
+            _ => return Err(format!("WGSL has no {op:?} on f32; it has to be decomposed")),
         })
     }
 
-    /// A comparison of f32.
+    /// Returns a comparison of f32.
     pub(super) fn compare(&mut self, op: Op, x: &[&str]) -> String {
         let [x, y] = [0, 1].map(|i| self.hidden(x[i]));
         match op {

@@ -1,12 +1,11 @@
 //! Buffers: how they are bound, read and written.
 //!
-//! A buffer begins at any element of its first binding, and `at` says at which. Elements of 8 and
+//! A buffer begins at any element of its first binding, which `at` contains. Elements of 8 and
 //! 16 bits are packed in words of 32, the first in the lowest bits. Threads that write different
-//! elements of one word must not undo each other's, so such words are atomic: a store clears the
-//! bits of its element and then sets them, and leaves all others as they are at that moment. Nobody
-//! else writes those bits, and who reads other bits of the word does not see these, so it makes no
-//! difference in which order threads come. A thread that has all elements of a word stores it
-//! whole.
+//! elements of one word must not overwrite each other's, so such words are atomic: a store clears the
+//! bits of its element and then sets them, and leaves all others unchanged. No other thread writes
+//! those bits, and readers of other elements ignore them, so the order of threads does not matter. A
+//! thread that has all elements of a word stores it whole.
 //!
 //! A buffer of more bytes than fit into a binding is bound in pieces, each of a power of two; the
 //! upper bits of an index choose the piece.
@@ -16,7 +15,6 @@ use super::{Lanes, Wgsl, WgslWriter};
 use crate::dtype::{DType, Scalar};
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, UOp};
-use crate::render::facts::not_an_index;
 use crate::render::facts::storage;
 
 /// A buffer of the kernel.
@@ -53,7 +51,7 @@ impl Argument {
         match (self.is_packed(), self.stored) {
             (true, true) => "atomic<u32>",
             (true, false) => "u32",
-            _ => ty(self.dtype.scalar).expect("it was looked at before"),
+            _ => ty(self.dtype.scalar).expect("it was checked before"),
         }
     }
     /// A function body that applies `each` to the piece of the element `i`, by the piece and the
@@ -86,7 +84,7 @@ impl Argument {
 
     /// A function that reads the element `i`.
     fn reader(&self) -> String {
-        let result = ty(self.dtype.scalar).expect("it was looked at before");
+        let result = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
         let body = self.by_piece(|name, place| match (self.is_packed(), self.stored) {
             (false, _) => format!("return {name}[{place}];"),
@@ -104,7 +102,7 @@ impl Argument {
 
     /// A function that writes the element `i`.
     fn writer(&self) -> String {
-        let value = ty(self.dtype.scalar).expect("it was looked at before");
+        let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
         let mask = u32::MAX >> (32 - bits);
         let body = self.by_piece(|name, place| {
@@ -122,7 +120,7 @@ impl Argument {
 
     /// A function that writes the elements of a whole word, from the element `i` on.
     fn word_writer(&self) -> String {
-        let value = ty(self.dtype.scalar).expect("it was looked at before");
+        let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, _) = self.field();
         let count = 1usize << self.packed;
         let names: Vec<String> = (0..count).map(|k| format!("v{k}")).collect();
@@ -226,14 +224,11 @@ impl WgslWriter<'_> {
     }
 
     pub(super) fn load(&mut self, u: &UOp) -> Result<Lanes, String> {
-        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let Load { place: index, alt, .. } = u.expect_load();
         let dtype = u.dtype();
-        let guard = match (index.mask, alt) {
-            (None, _) => None,
-            (Some(_), None) => {
-                return Err("its index is masked, but it has no alternative value".to_string());
-            }
-            (Some(mask), Some(alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
+        let masked = match index.mask.zip(alt) {
+            Some((mask, alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
+            None => None,
         };
         let (argument, name, at) = self.place(index)?;
         let reads: Vec<String> = (0..dtype.lanes as usize)
@@ -249,7 +244,7 @@ impl WgslWriter<'_> {
             let text = self.args[a].reader();
             self.helper(&format!("load{}", self.args[a].slot), || text);
         }
-        let Some((valid, alt)) = guard else {
+        let Some((mask, alt)) = masked else {
             return Ok(reads.iter().map(|r| self.define("val", r)).collect());
         };
         // Both sides of a `select` are evaluated, and a masked element must not be read.
@@ -260,12 +255,12 @@ impl WgslWriter<'_> {
         }
         let sets: Vec<String> =
             names.iter().zip(&reads).map(|(name, read)| format!("{name} = {read};")).collect();
-        self.line(&format!("if ({valid}) {{ {} }}", sets.join(" ")));
+        self.line(&format!("if ({mask}) {{ {} }}", sets.join(" ")));
         Ok(names)
     }
 
     pub(super) fn store(&mut self, u: &UOp) -> Result<(), String> {
-        let Store { place: index, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
+        let Store { place: index, value, .. } = u.expect_store();
         let values = self.lanes(value)?;
         let (argument, name, at) = self.place(index)?;
         let step = |lane: usize| if lane == 0 { at.clone() } else { format!("{at}+{lane}") };
