@@ -3,10 +3,10 @@
 //! diff.
 //!
 //! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment, the
-//! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules that
-//! the case tests, or `stays` for a graph that must not change. In directories of passes, comments
-//! of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The test is
-//! its own process, so that every rule that fires, fires because of a case.
+//! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules
+//! that the case tests, or `stays` for a graph that must not change. In directories of passes,
+//! comments of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The
+//! test is its own process, so that every rule that fires, fires because of a case.
 
 use picograd::compile::pipeline;
 use picograd::dtype::DType;
@@ -130,7 +130,8 @@ impl Case<'_> {
 
     /// The state of the scheduler after a pass. The graph is that of one output or a `Sink` of
     /// several; `; devices:` lists their devices, `; donated:` the input whose memory each may
-    /// overwrite, and `; limits:` most buffers of a kernel and the threads that a device needs. With
+    /// overwrite, and `; limits:` most buffers of a kernel and the threads that a device needs.
+    /// With
     /// `; loop:` the graph is the body of a loop, whose outputs are requested.
     fn scheduled(&self, pass: &str) -> String {
         let root = self.graph();

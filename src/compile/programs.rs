@@ -87,12 +87,12 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
     PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The number of cached programs.
+/// Returns the number of cached programs.
 pub fn programs() -> usize {
     lock().len()
 }
 
-/// The programs in the cache, in no particular order.
+/// Returns the programs in the cache, in no particular order.
 pub fn compiled_programs() -> Vec<Arc<Compiled>> {
     lock().values().cloned().collect()
 }
@@ -176,9 +176,9 @@ fn insert(key: Key, c: &Arc<Compiled>) {
     programs.insert(key, c.clone());
 }
 
-/// The program of any kernel on a device, compiled if it is not cached. The kernel is verified
-/// first: one that is malformed, may access memory out of bounds or is given as source text is an
-/// error.
+/// Returns the program of any kernel on a device, compiled if it is not cached. The kernel is
+/// verified first: one that is malformed, may access memory out of bounds or is given as source
+/// text is an error.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let refused =
         |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });

@@ -2,8 +2,8 @@
 //! [`Executable::run`](crate::device::Executable::run).
 //!
 //! Input: a program, a device and buffers. Output: the memory of the arguments. Every argument has
-//! the dtype of its slot and at least its bytes, is memory that kernels of the device can access, and
-//! is writable where the program writes it. A copy has two buffers of one length, the target is
+//! the dtype of its slot and at least its bytes, is memory that kernels of the device can access,
+//! and is writable where the program writes it. A copy has two buffers of one length, the target is
 //! writable, and the two do not overlap.
 
 use crate::device::registry::{is_null, sees_host};

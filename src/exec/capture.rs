@@ -133,8 +133,8 @@ impl Capture {
         Capture::current(|c| c.mode != Mode::AssignmentsOnly).unwrap_or(false)
     }
 
-    /// Returns true if a run may write to a storage whose content is dead. Replays need the storages
-    /// that the function made from host data.
+    /// Returns true if a run may write to a storage whose content is dead. Replays need the
+    /// storages that the function made from host data.
     pub fn may_overwrite(storage: u64) -> bool {
         let may = |c: &mut Capture| c.mode == Mode::AssignmentsOnly || c.known.contains(&storage);
         Capture::current(may).unwrap_or(true)

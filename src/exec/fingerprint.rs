@@ -103,7 +103,7 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Fingerprint {
-    /// The fingerprint of a recorded call.
+    /// Returns the fingerprint of a recorded call.
     pub(crate) fn of(capture: &Capture, call: RecordedCall) -> Result<Fingerprint> {
         let values = own_values(capture, &call)?;
         let RecordedCall { origins: mut known, given, ends, .. } = call;

@@ -155,8 +155,8 @@ impl ReplayPlan {
         end
     }
 
-    /// Adds a graph of the launches on one device from `start` on, and returns its end; `None` if the
-    /// device has no graphs.
+    /// Adds a graph of the launches on one device from `start` on, and returns its end; `None` if
+    /// the device has no graphs.
     fn add_graph(&mut self, start: usize) -> Result<Option<usize>> {
         let Command::Launch { device, .. } = &self.commands[start] else { return Ok(None) };
         let here =
@@ -201,7 +201,8 @@ impl ReplayPlan {
         }
     }
 
-    /// The memory of all slots for a replay: `given` has that of the given ones, in their order.
+    /// Returns the memory of all slots for a replay: `given` has that of the given ones, in their
+    /// order.
     pub fn memory_for(&self, given: &[Buffer]) -> Result<Vec<Buffer>> {
         let mut given = given.iter();
         let mut buffers: Vec<Buffer> = Vec::with_capacity(self.slots.len());

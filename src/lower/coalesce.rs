@@ -42,7 +42,8 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 }
 
 impl Group {
-    /// Returns runs of adjacent accesses, each as long as a vector access may be. The list is sorted.
+    /// Returns runs of adjacent accesses, each as long as a vector access may be. The list is
+    /// sorted.
     fn runs(&self, target: &Target) -> Vec<&[(i64, UOp)]> {
         let most = target.side_by_side(self.place.dtype());
         let (mut rest, mut runs) = (self.list.as_slice(), Vec::new());

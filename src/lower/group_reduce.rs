@@ -15,8 +15,8 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// The most partial results that a thread reduces in one round, because all threads of the workgroup
-/// read shared memory at the same time.
+/// The most partial results that a thread reduces in one round, because all threads of the
+/// workgroup read shared memory at the same time.
 const EACH_ROUND: usize = 8;
 
 /// Returns the number of partial results that each thread reduces in each round.
@@ -51,8 +51,8 @@ fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
     (whole && bits && lanes > 1).then_some((lanes, distance))
 }
 
-/// Reduces the values of `lanes` threads by warp shuffles; `distance` is that of their lane numbers.
-/// All of them get the same bits, since every fold is commutative.
+/// Reduces the values of `lanes` threads by warp shuffles; `distance` is that of their lane
+/// numbers. All of them get the same bits, since every fold is commutative.
 fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     let mut bits = lanes * distance / 2;
     while bits >= distance {
@@ -64,8 +64,8 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     value
 }
 
-/// Builds the shared reductions of a reducer. `numbered` is the order of threads that `stage` relies
-/// on, if any. Warp shuffles rely on an order too; the result has the one to keep.
+/// Builds the shared reductions of a reducer. `numbered` is the order of threads that `stage`
+/// relies on, if any. Warp shuffles rely on an order too; the result has the one to keep.
 pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
     let mut reducer = GroupReducer::of(ast, &order, &numbered, target);

@@ -1,5 +1,5 @@
-//! Lowering. Input: an optimized kernel. Output: a linear program. [`PASSES`] is the list of passes;
-//! each has a file of its name.
+//! Lowering. Input: an optimized kernel. Output: a linear program. [`PASSES`] is the list of
+//! passes; each has a file of its name.
 //!
 //! **Invariant:** a pass depends on the kernel and the [`Target`] alone, never on the list of Opts
 //! that made the kernel: an Opt that needs a pass leaves a marker in the graph.

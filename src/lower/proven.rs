@@ -86,8 +86,8 @@ fn range(u: &UOp) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that indices and masks are not computed from buffers that the kernel stores to. Otherwise a
-/// store of another thread could change an index after its mask was tested.
+/// Checks that indices and masks are not computed from buffers that the kernel stores to. Otherwise
+/// a store of another thread could change an index after its mask was tested.
 fn indices_are_inputs(ast: &UOp) -> Result<(), String> {
     let stored: Vec<&UOp> =
         ast.src().iter().filter_map(|s| s.as_store().map(|store| store.place.buffer)).collect();

@@ -11,8 +11,8 @@
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, UOp};
 
-/// The layout of a float: binary digits of the significand, bias of the exponent, and the integer of
-/// the same width.
+/// The layout of a float: binary digits of the significand, bias of the exponent, and the integer
+/// of the same width.
 struct Layout {
     digits: i64,
     bias: i64,
@@ -26,8 +26,8 @@ impl Layout {
     fn constant(&self, x: &UOp, v: i64) -> UOp {
         UOp::constant(v, self.bits.vec(x.dtype().lanes))
     }
-    /// Splits a positive number into a significand between 1 and 2 and a biased exponent. A subnormal
-    /// is scaled to a normal number first.
+    /// Splits a positive number into a significand between 1 and 2 and a biased exponent. A
+    /// subnormal is scaled to a normal number first.
     fn split(&self, size: &UOp) -> (UOp, UOp) {
         let stored = self.digits - 1;
         let least = size.const_like(2f64.powi(1 - self.bias as i32));
@@ -48,8 +48,9 @@ impl Layout {
     }
 }
 
-/// Returns `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where `x` is
-/// not finite or `y` is zero or NaN. By an infinite `y` it is `x`, or `y` where the signs differ.
+/// Returns `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where
+/// `x` is not finite or `y` is zero or NaN. By an infinite `y` it is `x`, or `y` where the signs
+/// differ.
 pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let layout = match x.dtype().scalar {
         Scalar::F32 => F32,

@@ -181,7 +181,7 @@ impl Builder {
     }
 }
 
-/// The value of a node at one demand, from its operands' values.
+/// Returns the value of a node at one demand, from its operands' values.
 fn expression(
     u: &UOp,
     d: &Use,

@@ -42,7 +42,7 @@ pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, b
     (plan, false)
 }
 
-/// Number of cached plans.
+/// Returns the number of cached plans.
 pub fn cache_len() -> usize {
     lock().len()
 }

@@ -1,5 +1,5 @@
-//! Concatenation. Input: a `Cat` of n tensors. Output: n stores into slices of one buffer, O(output)
-//! in all, or a choice for each element, which fuses into its user and is O(n · output).
+//! Concatenation. Input: a `Cat` of n tensors. Output: n stores into slices of one buffer,
+//! O(output) in all, or a choice for each element, which fuses into its user and is O(n · output).
 //!
 //! Before: `Cat(a[2, m], b[3, m]) {axis=0}`. After, as stores:
 //!
@@ -33,7 +33,7 @@ const GROUP: usize = 28;
 /// offsets.
 const LARGE: usize = 1 << 20;
 
-/// The axis of a cat.
+/// Returns the axis of a cat.
 fn axis(u: &UOp) -> usize {
     u.expect_cat().axis
 }

@@ -34,8 +34,8 @@ pub const LONG_ROW: f64 = 1_048_576.0;
 /// The most indices that one node is computed at. A node with more is stored, because expressions
 /// would grow from level to level of a graph.
 pub const MOST_DEMANDS: usize = 32;
-/// The most nodes that one kernel evaluates. Compilers take more than linear time over a function; kernels
-/// of models stay far below.
+/// The most nodes that one kernel evaluates. Compilers take more than linear time over a function;
+/// kernels of models stay far below.
 pub const MOST_EVALUATIONS: usize = 2048;
 
 /// Returns the cost of one evaluation of the op, without its operands.

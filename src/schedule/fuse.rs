@@ -398,9 +398,9 @@ pub fn merge_ranges(sink: &UOp) -> UOp {
     renumbered(&separated(UOp::sink(stores.collect::<Src>())))
 }
 
-/// The kernel in which reduces that share a range are nested alike. A range is one loop of the
-/// program: if one reduce has it inside another loop and a second does not, the second gets ranges
-/// of its own.
+/// Nests reduces that share a range alike. A range is one loop of
+/// the program: if one reduce has it inside another loop and a second does not, the second gets
+/// ranges of its own.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
@@ -514,12 +514,13 @@ pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>
     (sink.substitute(&map), slots)
 }
 
-/// The kernel with renumbered ranges.
+/// Renumbers the ranges of a kernel.
 fn renumbered(sink: &UOp) -> UOp {
     sink.substitute(&numbers(sink, &sink.toposort()))
 }
 
-/// New ids of a kernel's ranges: those of the outputs, then those of reduces, outer ones first.
+/// Returns the new ids of a kernel's ranges: those of the outputs, then those of reduces, outer
+/// ones first.
 fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {

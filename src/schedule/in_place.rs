@@ -92,8 +92,8 @@ fn writer_in_step(groups: &[KernelGroup], number: usize, input: usize) -> Option
     is_safe.then_some(writer)
 }
 
-/// True if a group loads `input` only at the index of its store to `number` in the same iteration,
-/// and not in a reduce.
+/// Returns true if a group loads `input` only at the index of its store to `number` in the same
+/// iteration, and not in a reduce.
 fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
     let store = g.stores.iter().find(|s| s.buffer == number).expect("the group writes it");
     let loads = |u: &UOp| u.op() == Op::Load && fuse::loaded(u) == input;
@@ -143,8 +143,8 @@ pub fn narrow(groups: &mut [KernelGroup], donated: &[InPlace]) {
 /// For each range of a kernel, the first iteration that writes and the number of them.
 type Part = Vec<(UOp, UOp)>;
 
-/// The new value of a store and the part that it changes, if the part is a box within the ranges
-/// and all other elements keep the old value.
+/// Returns the new value of a store and the part that it changes, if the part is a box within the
+/// ranges and all other elements keep the old value.
 fn written_part(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Part)> {
     let Where { cond: mask, x: yes, y: no, .. } = store.value.as_where()?;
     let is_old = |u: &UOp| is_old(store, u);

@@ -1,5 +1,5 @@
-//! Rewrites of `Gather` and `Scatter` for `prepare`: a gather becomes a sum, and a scatter of narrow
-//! floats is computed in f32.
+//! Rewrites of `Gather` and `Scatter` for `prepare`: a gather becomes a sum, and a scatter of
+//! narrow floats is computed in f32.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Combine, Fold, Op, Src, ToSrc, UOp, dtype_bounds};

@@ -32,7 +32,7 @@ impl KernelLimits {
     /// No limits.
     pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
 
-    /// Number of buffers that one of `bytes` bytes counts as.
+    /// Returns the number of buffers that one of `bytes` bytes counts as.
     pub fn count(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.bytes.max(1)).max(1)
     }
@@ -47,14 +47,14 @@ impl KernelLimits {
         self.sum(buffers, all.into_iter()) + values_argument(nodes) <= self.buffers
     }
 
-    /// Number of buffers that these count as.
+    /// Returns the number of buffers that these count as.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
         let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
         numbers.map(|n| self.count(bytes(n))).sum()
     }
 }
 
-/// 1 if a kernel has variables, whose values are one more argument; 0 otherwise.
+/// Returns 1 if a kernel has variables, whose values are one more argument, else 0.
 fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
@@ -89,7 +89,7 @@ pub fn split(
     ranged.count = buffers.len();
 }
 
-/// The buffers that each node reads, if there are at most `most`.
+/// Returns the buffers that each node reads, if there are at most `most`.
 fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
     let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
     for u in value.toposort() {
@@ -185,7 +185,7 @@ fn cut(
     })
 }
 
-/// Nodes that a value is computed from, without index expressions.
+/// Returns the nodes that a value is computed from, without index expressions.
 fn values_of(value: &UOp) -> Vec<UOp> {
     let (mut open, mut seen, mut found) = (vec![value.clone()], FxHashSet::default(), Vec::new());
     while let Some(u) = open.pop() {
@@ -199,8 +199,8 @@ fn values_of(value: &UOp) -> Vec<UOp> {
     found
 }
 
-/// The open ranges of an expression: those of the store, outermost first, then those of reduces
-/// around it.
+/// Returns the open ranges of an expression: those of the store, outermost first, then those of
+/// reduces around it.
 fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
     let mut ranges: Vec<UOp> =
         outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();

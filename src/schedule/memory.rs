@@ -25,7 +25,8 @@ pub struct Lifetime {
     pub last: usize,
 }
 
-/// The span of each slot, in order of first use. `commands` has the slots that each command names.
+/// Returns the span of each slot, in order of first use. `commands` has the slots that each command
+/// names.
 pub fn spans<I: IntoIterator<Item = usize>>(
     commands: impl Iterator<Item = I>,
 ) -> Vec<(usize, Span)> {
@@ -43,7 +44,7 @@ pub fn spans<I: IntoIterator<Item = usize>>(
     spans
 }
 
-/// Peak of live bytes.
+/// Returns the peak of live bytes.
 pub fn peak(lives: impl Iterator<Item = (Span, usize)>) -> usize {
     // An operand is live while the result of the same command is written.
     let mut events: Vec<(usize, bool, usize)> = lives
@@ -86,7 +87,7 @@ impl Lifetime {
     fn commands(&self) -> usize {
         self.last - self.first + 1
     }
-    /// Bytes that it takes in an arena.
+    /// Returns the bytes that it takes in an arena.
     fn aligned_bytes(&self) -> usize {
         self.bytes.next_multiple_of(ALIGN).max(ALIGN)
     }
@@ -202,8 +203,8 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     best
 }
 
-/// First fit: each lifetime at the lowest offset that no overlapping one takes, and not across the
-/// end of an arena.
+/// Places lifetimes by first fit: each at the lowest offset that no overlapping one takes, and not
+/// across the end of an arena.
 fn first_fit(lives: &[&Lifetime], order: &[usize], most: usize) -> Vec<usize> {
     let mut offsets = vec![0; lives.len()];
     let mut taken: Vec<(usize, usize)> = Vec::new();

@@ -1,5 +1,5 @@
-//! The scheduler. Input: a tensor graph. Output: an ordered list of kernels and copies with a memory
-//! plan.
+//! The scheduler. Input: a tensor graph. Output: an ordered list of kernels and copies with a
+//! memory plan.
 //!
 //! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop
 //! then have the same graph, so the plan of the first serves all others from a cache.

@@ -27,7 +27,7 @@ impl Access {
     }
 }
 
-/// The accesses of kernels, copies and user kernels, in this order.
+/// Returns the accesses of kernels, copies and user kernels, in this order.
 pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access> {
     let of_group = |g: &KernelGroup| Access {
         reads: g.reads.iter().copied().collect(),
@@ -106,7 +106,7 @@ impl<'a> Graph<'a> {
         Graph { commands, waits, users }
     }
 
-    /// Topological order: of the commands that are ready, the one with the least key comes first.
+    /// Returns a topological order: of the ready commands, the one with the least key comes first.
     /// `done` is called with each chosen command and returns the keys that changed.
     fn by<K: Ord + Copy>(
         &self,
@@ -135,13 +135,14 @@ impl<'a> Graph<'a> {
         order
     }
 
-    /// Returns the order of the graph as far as dependencies allow. Commands of a cycle are missing.
+    /// Returns the order of the graph as far as dependencies allow. Commands of a cycle are
+    /// missing.
     fn in_graph_order(&self) -> Vec<usize> {
         self.by(vec![(); self.commands.len()], |_| vec![])
     }
 
-    /// Returns the order in which the command that allocates least and frees most comes first. `bytes` is the size of an
-    /// intermediate, and 0 for any other buffer.
+    /// Returns the order in which the command that allocates least and frees most comes first.
+    /// `bytes` is the size of an intermediate, and 0 for any other buffer.
     fn least_memory_first(&self, bytes: &dyn Fn(usize) -> usize) -> Vec<usize> {
         let mut readers: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for (i, u) in self.commands.iter().enumerate() {
@@ -177,7 +178,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Peak bytes of intermediates in an order.
+    /// Returns the peak bytes of intermediates in an order.
     fn peak(&self, order: &[usize], bytes: &dyn Fn(usize) -> usize) -> usize {
         let slots = |i: &usize| {
             let Access { reads, writes, .. } = &self.commands[*i];
@@ -188,13 +189,14 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// True if the commands have an order: buffers written in place may make them wait for each other.
+/// Returns true if the commands have an order: buffers written in place may make them wait for each
+/// other.
 pub fn has_order(commands: &[Access], in_place: &[InPlace]) -> bool {
     Graph::new(commands, in_place).in_graph_order().len() == commands.len()
 }
 
-/// The order of commands, producers first. `bytes` is the size of an intermediate, and 0 for any
-/// other buffer.
+/// Returns the order of commands, producers first. `bytes` is the size of an intermediate, and 0
+/// for any other buffer.
 pub fn order(
     commands: &[Access],
     in_place: &[InPlace],

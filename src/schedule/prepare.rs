@@ -126,7 +126,7 @@ fn in_f32(u: &UOp, x: &UOp) -> UOp {
     UOp::new(u.op(), DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
 }
 
-/// A literal in the shape of `u`.
+/// Returns a literal in the shape of `u`.
 fn full(u: &UOp, value: Const) -> UOp {
     let one: Dims = u.shape().iter().map(|_| 1).collect();
     let scalar = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(value));
@@ -200,8 +200,8 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     if wanted < 4 || uses(x)? < USES {
         return None;
     }
-    // The axis with the divisor nearest to the wanted number of pieces; of several the outermost, so
-    // that accesses stay contiguous.
+    // The axis with the divisor nearest to the wanted number of pieces; of several the outermost,
+    // so that accesses stay contiguous.
     let ways = axes(u)
         .iter()
         .filter(|a| x.extent(**a).is_none())

@@ -1,5 +1,5 @@
-//! Range assignment. Input: the outputs of a prepared tensor graph. Output: stores over ranges, which
-//! become kernels.
+//! Range assignment. Input: the outputs of a prepared tensor graph. Output: stores over ranges,
+//! which become kernels.
 //!
 //! The graph is walked from outputs to inputs. Each consumer of a node uses it at index expressions
 //! over the ranges of the consumer's kernel; a movement op only rewrites those expressions, and a
@@ -85,7 +85,8 @@ pub struct UserKernel {
 }
 
 impl RangeAssignment {
-    /// Buffers that copies, user kernels and loops write, each with the buffers that they read.
+    /// Returns the buffers that copies, user kernels and loops write, each with the buffers that
+    /// they read.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
             (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w))
@@ -234,8 +235,8 @@ impl Walk<'_> {
         list.len() - 1
     }
 
-    /// Returns the ranges of an evaluation over all axes of a node, and its indices. An axis of size
-    /// one has no range.
+    /// Returns the ranges of an evaluation over all axes of a node, and its indices. An axis of
+    /// size one has no range.
     pub(super) fn axis_ranges(
         &mut self,
         u: &UOp,
@@ -268,8 +269,8 @@ fn iterations(loops: &[UOp]) -> f64 {
     loops.iter().map(|r| r.expect_range().extent.vmax() as f64).product()
 }
 
-/// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffer numbers come
-/// first.
+/// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffer numbers
+/// come first.
 pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
@@ -384,8 +385,8 @@ fn evaluate(
     evals
 }
 
-/// Returns the operand of a movement op, its indices, and the mask. A flat buffer is reached through
-/// all movement ops at once, by strides; any other node through one op.
+/// Returns the operand of a movement op, its indices, and the mask. A flat buffer is reached
+/// through all movement ops at once, by strides; any other node through one op.
 fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     let (base, seen) = u.view().expect("a movement op is a view");
     if base.shape().len() == 1 {

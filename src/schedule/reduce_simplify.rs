@@ -46,9 +46,9 @@ fn is_sum(u: &UOp) -> bool {
     matches!(u.arg(), Arg::Reduce { fold: Fold::Add, .. }) && u.src().len() > 1
 }
 
-/// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent &&
-/// c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it are inside
-/// their buffers by its bounds alone.
+/// Replaces `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, by `(0 <= e <
+/// extent && c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it
+/// are inside their buffers by its bounds alone.
 fn selected(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     // A cast of zero is zero.
@@ -183,7 +183,7 @@ fn shortened(u: &UOp) -> Option<UOp> {
     None
 }
 
-/// True if a masked load stays inside its buffer even where the mask is false.
+/// Returns true if a masked load stays inside its buffer even where the mask is false.
 fn stays_inside(load: &UOp) -> bool {
     let Some(Load { place: Index { buffer, index, mask: Some(_), .. }, .. }) = load.as_load()
     else {
@@ -197,7 +197,7 @@ fn stays_inside(load: &UOp) -> bool {
     len.is_some_and(|len| lo >= 0 && hi < len as i128)
 }
 
-/// A choice between the load without its mask and the alternative value.
+/// Returns a choice between the load without its mask and the alternative value.
 fn unmasked(load: &UOp, alt: &UOp) -> Option<UOp> {
     let place = load.as_load()?.place;
     let plain = load.with_src([place.node.unmasked()].to_src());

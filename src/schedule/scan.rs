@@ -27,7 +27,7 @@ const ENOUGH_ROWS: usize = 64;
 /// sums.
 const LONG: usize = 32;
 
-/// The axis of a scan of the tensor graph.
+/// Returns the axis of a scan of the tensor graph.
 pub fn axis(u: &UOp) -> usize {
     u.expect_scan().axes[0]
 }
@@ -100,14 +100,14 @@ pub fn range_kind(u: &UOp, at: usize) -> AxisKind {
     if u.op() == Op::Scan && axis(u) == at { AxisKind::Ordered } else { AxisKind::Global }
 }
 
-/// The value of a scan in its kernel, from that of its operand and the ranges that it is evaluated
-/// at.
+/// Returns the value of a scan in its kernel, from that of its operand and the ranges that it is
+/// evaluated at.
 pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
     let arg = Arg::Reduce { fold: prepare::fold(u), axes: smallvec::SmallVec::new() };
     UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
 }
 
-/// True if one of the values has a scan.
+/// Returns true if one of the values has a scan.
 pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
@@ -115,7 +115,7 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
 /// The most work per element in the loop of a scan, which is ordered and has no lanes.
 const EPILOGUE: f64 = 24.0;
 
-/// True if values computed from a scan can be computed in its loop: an epilogue.
+/// Returns true if values computed from a scan can be computed in its loop: an epilogue.
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     // Masks mostly depend on positions, and are loop-invariant.
     let is_index = |u: &UOp| u.dtype() == DType::INDEX || u.dtype().is_bool();
@@ -125,8 +125,8 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
 }
 
-/// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that
-/// its accumulator is reset for each element of the others.
+/// Returns the ranges of a kernel in the order of its loops: the loop of a scan is the innermost,
+/// so that its accumulator is reset for each element of the others.
 pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     let mut ranges = ranges.to_vec();
     if ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered) && has_scan(values) {

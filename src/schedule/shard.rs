@@ -1,11 +1,11 @@
-//! Values over several devices. Input: outputs whose graphs may have `Shards`. Output: one graph per
-//! device for each of them, with copies where a shard needs values of other devices. No `Shards` is
-//! left, so the rest of the scheduler sees single devices.
+//! Values over several devices. Input: outputs whose graphs may have `Shards`. Output: one graph
+//! per device for each of them, with copies where a shard needs values of other devices. No
+//! `Shards` is left, so the rest of the scheduler sees single devices.
 //!
 //! The graph is walked once, operands first. A value is on one device, sharded along an axis, or
 //! replicated. Elementwise ops are computed shard by shard. A reduction over the sharded axis
-//! reduces each shard and then the results in the order of the devices, so that it is deterministic.
-//! A movement op that shards cannot be computed with gets a replicated operand.
+//! reduces each shard and then the results in the order of the devices, so that it is
+//! deterministic. A movement op that shards cannot be computed with gets a replicated operand.
 
 use crate::dtype::DType;
 use crate::ir::typed::Shards;
@@ -107,7 +107,8 @@ pub fn even(n: usize, pieces: usize) -> Vec<usize> {
 /// A node on its devices.
 #[derive(Clone)]
 enum Value {
-    /// On one device. A value without inputs is not placed: each user computes it on its own device.
+    /// On one device. A value without inputs is not placed: each user computes it on its own
+    /// device.
     One { node: UOp, placed: bool },
     /// On several devices.
     Many(Many),
@@ -230,8 +231,8 @@ fn common_split(u: &UOp, src: &[&Value], devices: &Rc<[DeviceName]>) -> Option<S
         // A scan or a cat is computed shard by shard along other axes than its own.
         Arg::Reduce { axes, .. } => splits.next().filter(|s| !axes.contains(&s.axis)),
         Arg::Cat { axis } => splits.next().filter(|s| s.axis != *axis),
-        // So is an indexed op. Where the indices of a gather are sharded along its axis, each device
-        // reads the whole table.
+        // So is an indexed op. Where the indices of a gather are sharded along its axis, each
+        // device reads the whole table.
         _ => {
             let along = indexed_axis(u)?;
             src.iter().enumerate().find_map(|(i, v)| {

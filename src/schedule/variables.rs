@@ -49,11 +49,11 @@ impl Values {
             self.0.entry(name.clone()).or_insert(*v);
         }
     }
-    /// The variables with their values, in the order of their names.
+    /// Returns the variables with their values, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
         self.0.iter().map(|(name, v)| (name, v.1))
     }
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<i64> {
         self.0.get(name).map(|v| v.1)
     }

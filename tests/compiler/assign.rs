@@ -390,8 +390,8 @@ fn writing_a_slice_keeps_the_rest() {
     }
 }
 
-/// If the memory of the base is donated, a scatter is its updates alone; otherwise the base is copied
-/// first.
+/// If the memory of the base is donated, a scatter is its updates alone; otherwise the base is
+/// copied first.
 #[test]
 fn a_scatter_in_place_is_its_updates() {
     let device = DeviceName::new("CPU");

@@ -1,10 +1,10 @@
-//! Beam search. Input: a kernel and a device. Output: the list of `Opt`s whose program was fastest on
-//! the device.
+//! Beam search. Input: a kernel and a device. Output: the list of `Opt`s whose program was fastest
+//! on the device.
 //!
-//! The search begins with the unoptimized kernel, the heuristic's choice, and prefixes of that list.
-//! In each round every kernel that is one `Opt` away from the best `width` kernels is lowered,
-//! compiled and timed on random values, and the best of all survive, until a round gains too little
-//! or the time limit is reached.
+//! The search begins with the unoptimized kernel, the heuristic's choice, and prefixes of that
+//! list. In each round every kernel that is one `Opt` away from the best `width` kernels is
+//! lowered, compiled and timed on random values, and the best of all survive, until a round gains
+//! too little or the time limit is reached.
 //!
 //! **Invariant:** a candidate that does not compile, does not end, faults, or computes other values
 //! than the unoptimized kernel is dropped, and the search continues. Equal programs are timed once.
@@ -39,8 +39,8 @@ const GAIN: f64 = 0.985;
 /// Steps per second of the time limit above which the unoptimized kernel is not run: it would take
 /// much of the limit, or exceed it.
 const MOST_PLAIN: f64 = 4e8;
-/// A candidate with this multiple of the heuristic's steps, such as one that recomputes each row for
-/// every element, is not tried: a run on a GPU cannot be stopped.
+/// A candidate with this multiple of the heuristic's steps, such as one that recomputes each row
+/// for every element, is not tried: a run on a GPU cannot be stopped.
 const MOST_STEPS: f64 = 32.0;
 /// The longest program that is tried. Longer ones take long to compile and never won in
 /// measurements, unless the heuristic's own is as long.
@@ -111,7 +111,7 @@ pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tune
     search(&Kernel::new(ast.clone()), device, beam, &|e| e)
 }
 
-/// The cache key of a tuned list.
+/// Returns the cache key of a tuned list.
 fn key(ast: &UOp, device: &Device) -> CacheKey {
     CacheKey::of(&[
         b"opts 1",
@@ -121,7 +121,7 @@ fn key(ast: &UOp, device: &Device) -> CacheKey {
     ])
 }
 
-/// A cached list, if its search was at least as wide.
+/// Returns a cached list, if its search was at least as wide.
 fn recall(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
     let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
     let (searched, opts) = text.split_once('\n')?;
@@ -295,7 +295,7 @@ impl Search<'_> {
         Ok(gained && Instant::now() < self.deadline)
     }
 
-    /// True if this program is new, and small enough to win.
+    /// Returns true if this program is new, and small enough to win.
     fn is_new(&mut self, c: &Candidate) -> bool {
         let small =
             c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
@@ -321,7 +321,7 @@ impl Search<'_> {
         Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
     }
 
-    /// The times of the candidates that compile, return and compute the expected values.
+    /// Returns the times of the candidates that compile, return and compute the expected values.
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
         let _alone = buffer::writing();
@@ -358,8 +358,8 @@ impl Search<'_> {
         Ok(timed)
     }
 
-    /// The results of the first runs. Machine code could end this process, so that it first runs in
-    /// a forked one.
+    /// Returns the results of the first runs. Machine code could end this process, so that it first
+    /// runs in a forked one.
     fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
         let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
         let to_try: Vec<_> = compiled
@@ -377,7 +377,7 @@ impl Search<'_> {
             .collect()
     }
 
-    /// The time of a first run on one thread, above which a second run is not worth it.
+    /// Returns the time of a first run on one thread, above which a second run is not worth it.
     fn hopeless(&self, threads: usize) -> Duration {
         self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
     }
@@ -437,7 +437,7 @@ impl Search<'_> {
         self.time(executable, &c.program).map(Some)
     }
 
-    /// The minimum of several times, while no other kernels run.
+    /// Returns the minimum of several times, while no other kernels run.
     fn time(&self, executable: &dyn Executable, program: &Program) -> Result<Duration> {
         let places = self.scratch.places();
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);

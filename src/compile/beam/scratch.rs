@@ -1,5 +1,5 @@
-//! Memory that beam search runs kernels on: inputs with random values, outputs that can be restored,
-//! and the comparison of outputs.
+//! Memory that beam search runs kernels on: inputs with random values, outputs that can be
+//! restored, and the comparison of outputs.
 
 use crate::device::{Device, Memory, MemoryRef};
 use crate::dtype::{Const, DType, Scalar, read, write};
@@ -71,7 +71,7 @@ impl Scratch {
         Ok(Scratch { slots: program.args.iter().enumerate().map(slot).collect::<Result<_>>()? })
     }
 
-    /// True if the device runs kernels.
+    /// Returns true if the device runs kernels.
     pub(super) fn is_real(&self) -> bool {
         !self.slots.iter().any(|s| matches!(s.memory, Memory::Null))
     }
@@ -176,7 +176,7 @@ fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
     Ok(values)
 }
 
-/// The tolerance between two floats of a dtype that were summed in different orders.
+/// Returns the tolerance between two floats of a dtype that were summed in different orders.
 fn tolerance(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F64 => 1e-9,

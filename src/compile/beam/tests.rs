@@ -9,12 +9,12 @@ use crate::lower::Launch;
 use crate::{DType, Tensor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The CPU, if it compiles.
+/// Returns the CPU, if it compiles.
 fn cpu() -> Option<Device> {
     Device::get("CPU").inspect_err(|e| eprintln!("skipped: {e}")).ok()
 }
 
-/// The kernel that computes a tensor.
+/// Returns the kernel that computes a tensor.
 fn kernel_of(t: &Tensor) -> Kernel {
     match t.schedule().unwrap().pop() {
         Some(ScheduleItem::Kernel { ast, .. }) => Kernel::new(ast),

@@ -2,8 +2,8 @@
 //! that faults ends only that process.
 //!
 //! The forked process has a copy of our memory, so the writes of a kernel are lost with it. It runs
-//! one candidate after another and reports after each, so one fork is enough if all succeed. Threads
-//! do not survive the fork, so the pool runs all tasks on the remaining one.
+//! one candidate after another and reports after each, so one fork is enough if all succeed.
+//! Threads do not survive the fork, so the pool runs all tasks on the remaining one.
 
 use crate::device::{Executable, MemoryRef};
 use crate::lower::Launch;

@@ -29,8 +29,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::typed::{Gep, Wmma};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
-use crate::render::Rendered;
 use crate::render::facts::{self, Writer, closes, unknown_operand};
+use crate::render::{Rendered, Renderer};
+use crate::target::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -42,6 +43,21 @@ pub use opencl::OpenCl;
 /// The longest text that is written inside another: past it, a line is easier to read when the
 /// value has a name.
 const MAX_INLINE: usize = 80;
+
+impl<D: Dialect> Renderer for D {
+    fn target(&self) -> &Target {
+        Dialect::target(self)
+    }
+    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
+        render(self, name, uops)
+    }
+    fn render_unaligned(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
+        match self.unaligned_variant() {
+            Some(dialect) => render(&dialect, name, uops),
+            None => render(self, name, uops),
+        }
+    }
+}
 
 /// Renders a program in a dialect.
 fn render(dialect: &dyn Dialect, name: &str, uops: &[UOp]) -> Result<Rendered> {

@@ -51,7 +51,7 @@ impl Kit {
             super::clang_vector::select(cx, self.work, condition, x, y)
         }
     }
-    /// An integer of the working type in every lane.
+    /// Returns an integer of the working type in every lane.
     fn int(&self, cx: &mut Cx, value: u64) -> Text {
         let text = if self.work.bits() == 64 {
             format!("{value:#x}u{}", cx.dialect.words().long)
@@ -83,9 +83,9 @@ pub(super) fn decode(cx: &mut Cx, small: DType, x: &str) -> Text {
             let value = kit.float(cx, "u<<16")?;
             return Ok((params, format!("{u} u = {widened}; return {value};")));
         }
-        // A code shifted to the position of a float's exponent and mantissa lacks only the difference
-        // of the biases. A subnormal gets the exponent of the least normal number, which is then
-        // subtracted: both steps are exact, and neither has a subnormal operand.
+        // A code shifted to the position of a float's exponent and mantissa lacks only the
+        // difference of the biases. A subnormal gets the exponent of the least normal number, which
+        // is then subtracted: both steps are exact, and neither has a subnormal operand.
         let drop = 23 - l.mantissa;
         let rebase = u64::from(127 - l.bias) << 23;
         let least = u64::from(128 - l.bias) << 23;

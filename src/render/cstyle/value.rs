@@ -47,12 +47,12 @@ impl Operand {
     pub fn with_form(text: String, form: Form) -> Operand {
         Operand { text, form, literal: None, lanes: None }
     }
-    /// The one scalar that every lane holds.
+    /// Returns the one scalar that every lane holds.
     pub fn splat(&self) -> Option<&str> {
         let lanes = self.lanes.as_ref()?;
         lanes.iter().all(|l| *l == lanes[0]).then(|| lanes[0].as_str())
     }
-    /// The characters of its text.
+    /// Returns the characters of its text.
     pub fn len(&self) -> usize {
         self.text.len()
             + self.lanes.as_ref().map_or(0, |l| {
@@ -65,7 +65,7 @@ impl Operand {
     }
 }
 
-/// `x-y` as text. Two minus signs in a row would be a decrement.
+/// Returns `x-y` as text. Two minus signs in a row would be a decrement.
 pub(super) fn minus(x: &str, y: &str) -> String {
     if y.starts_with('-') { format!("{x}-({y})") } else { format!("{x}-{y}") }
 }

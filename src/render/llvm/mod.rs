@@ -36,7 +36,7 @@ pub struct Llvm {
 }
 
 impl Llvm {
-    /// For a target made by [`Target::llvm`].
+    /// Makes a renderer for a target made by [`Target::llvm`].
     pub const fn new(target: Target) -> Llvm {
         Llvm { target }
     }
@@ -105,7 +105,7 @@ struct LlvmWriter<'a> {
     taken: FxHashMap<&'static str, usize>,
 }
 
-/// The number of the accumulator behind a chain of assignments.
+/// Returns the number of the accumulator behind a chain of assignments.
 fn accumulator(u: &UOp) -> Option<u32> {
     match (u.op(), u.arg()) {
         (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
@@ -247,8 +247,8 @@ impl<'a> LlvmWriter<'a> {
         Ok(())
     }
 
-    /// Returns the position in a dimension of the threads. One number counts through all dimensions,
-    /// the first one fastest.
+    /// Returns the position in a dimension of the threads. One number counts through all
+    /// dimensions, the first one fastest.
     fn position(&mut self, u: &UOp, dim: usize) -> String {
         let stride: usize = self.threads[..dim].iter().product();
         let mut text = "%tidx".to_string();
@@ -300,7 +300,7 @@ impl<'a> LlvmWriter<'a> {
         })
     }
 
-    /// A masked load reads the buffer's first elements where the mask is false, and drops them:
+    /// Writes a load. Where its mask is false, it reads the buffer's first elements and drops them:
     /// there is no branch, and every access is in bounds.
     fn load(&mut self, u: &UOp) -> Text {
         let Load { place: index, alt, .. } = u.expect_load();

@@ -7,7 +7,8 @@ use crate::ir::typed::Range;
 use crate::render::facts::closes;
 
 impl LlvmWriter<'_> {
-    /// A loop is tested at its end; one whose trip count may be zero is in a masked region.
+    /// Opens a loop, which is tested at its end. One whose trip count may be zero is in a masked
+    /// region.
     pub(super) fn open_loop(&mut self, u: &UOp) -> Done {
         let Some(Range { extent, id, .. }) = u.as_range() else {
             return Err("it has no number".to_string());

@@ -83,8 +83,8 @@ impl WgslWriter<'_> {
     }
 }
 
-/// Shift counts, which are unsigned. Only their low bits are used: one past the width is an error,
-/// even if the result is not used.
+/// Returns shift counts, which are unsigned. Only their low bits are used: one past the width is an
+/// error, even if the result is not used.
 fn counts(u: &UOp, lanes: &[String]) -> Lanes {
     let mask = u.dtype().bits() - 1;
     match u.as_int() {
@@ -93,7 +93,7 @@ fn counts(u: &UOp, lanes: &[String]) -> Lanes {
     }
 }
 
-/// An op on integers. Those of less than 32 bits are brought back to their width.
+/// Returns an op on integers. Results of less than 32 bits are extended again.
 fn integer(op: Op, dtype: DType, x: &[&str]) -> Text {
     let text = match op {
         Op::Add => format!("{}+{}", x[0], x[1]),
@@ -116,7 +116,7 @@ fn integer(op: Op, dtype: DType, x: &[&str]) -> Text {
     })
 }
 
-/// A value of 32 bits as one of a narrower integer, extended again.
+/// Returns a value of 32 bits as one of a narrower integer, extended again.
 pub(super) fn narrowed(scalar: Scalar, text: &str) -> String {
     match scalar {
         Scalar::I8 => format!("(({text})<<24u)>>24u"),

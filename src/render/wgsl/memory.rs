@@ -1,11 +1,11 @@
 //! Buffers: how they are bound, read and written.
 //!
-//! A buffer begins at any element of its first binding, which `at` contains. Elements of 8 and
-//! 16 bits are packed in words of 32, the first in the lowest bits. Threads that write different
-//! elements of one word must not overwrite each other's, so such words are atomic: a store clears the
-//! bits of its element and then sets them, and leaves all others unchanged. No other thread writes
-//! those bits, and readers of other elements ignore them, so the order of threads does not matter. A
-//! thread that has all elements of a word stores it whole.
+//! A buffer begins at any element of its first binding, which `at` contains. Elements of 8 and 16
+//! bits are packed in words of 32, the first in the lowest bits. Threads that write different
+//! elements of one word must not overwrite each other's, so such words are atomic: a store clears
+//! the bits of its element and then sets them, and leaves all others unchanged. No other thread
+//! writes those bits, and readers of other elements ignore them, so the order of threads does not
+//! matter. A thread that has all elements of a word stores it whole.
 //!
 //! A buffer of more bytes than fit into a binding is bound in pieces, each of a power of two; the
 //! upper bits of an index choose the piece.
@@ -42,11 +42,11 @@ impl Argument {
     fn is_plain(&self) -> bool {
         !self.is_packed() && self.pieces == 1
     }
-    /// The name of a piece.
+    /// Returns the name of a piece.
     fn name(&self, piece: usize) -> String {
         if piece == 0 { format!("data{}", self.slot) } else { format!("data{}_{piece}", self.slot) }
     }
-    /// The type of a binding.
+    /// Returns the type of a binding.
     fn bound(&self) -> &'static str {
         match (self.is_packed(), self.stored) {
             (true, true) => "atomic<u32>",
@@ -54,8 +54,8 @@ impl Argument {
             _ => ty(self.dtype.scalar).expect("it was checked before"),
         }
     }
-    /// A function body that applies `each` to the piece of the element `i`, by the piece and the
-    /// index in it.
+    /// Returns a function body that applies `each` to the piece of the element `i`, by the piece
+    /// and the index in it.
     fn by_piece(&self, each: impl Fn(&str, &str) -> String) -> String {
         let place = if self.pieces == 1 {
             "i".to_string()
@@ -82,7 +82,7 @@ impl Argument {
         (bits, format!("u32(i&{})*{bits}u", (1 << self.packed) - 1))
     }
 
-    /// A function that reads the element `i`.
+    /// Returns a function that reads the element `i`.
     fn reader(&self) -> String {
         let result = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
@@ -100,7 +100,7 @@ impl Argument {
         format!("fn load{}(i: i32) -> {result} {{ {body} }}", self.slot)
     }
 
-    /// A function that writes the element `i`.
+    /// Returns a function that writes the element `i`.
     fn writer(&self) -> String {
         let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
@@ -118,7 +118,7 @@ impl Argument {
         format!("fn store{}(i: i32, v: {value}) {{ {body} }}", self.slot)
     }
 
-    /// A function that writes the elements of a whole word, from the element `i` on.
+    /// Returns a function that writes the elements of a whole word, from the element `i` on.
     fn word_writer(&self) -> String {
         let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, _) = self.field();
@@ -150,7 +150,7 @@ impl Argument {
     }
 }
 
-/// An element of a word as a value.
+/// Returns an element of a word as a value.
 fn unpacked(scalar: Scalar, word: &str, bits: u32, shift: &str) -> String {
     let mask = u32::MAX >> (32 - bits);
     match storage(scalar) {
@@ -160,7 +160,7 @@ fn unpacked(scalar: Scalar, word: &str, bits: u32, shift: &str) -> String {
     }
 }
 
-/// A value as the bits of an element, with zeros above.
+/// Returns a value as the bits of an element, with zeros above.
 fn field(scalar: Scalar, value: &str, mask: u32) -> String {
     match storage(scalar) {
         Scalar::Bool => format!("select(0u, 1u, {value})"),
@@ -170,7 +170,7 @@ fn field(scalar: Scalar, value: &str, mask: u32) -> String {
 }
 
 impl WgslWriter<'_> {
-    /// The declarations of all buffers, and of their start offsets.
+    /// Returns the declarations of all buffers, and of their start offsets.
     pub(super) fn bindings(&self) -> Vec<String> {
         let mut out = Vec::new();
         let mut number = 0;
@@ -196,7 +196,7 @@ impl WgslWriter<'_> {
         out
     }
 
-    /// The buffer of an index: the argument, if it is one, and its name; and the offset.
+    /// Returns the buffer of an index: the argument, if it is one, and its name; and the offset.
     fn place(
         &mut self,
         Index { buffer, index: offset, .. }: Index<'_>,

@@ -2,9 +2,9 @@
 //! point.
 //!
 //! Every value is a name that is set once, and every lane of a vector has a name of its own:
-//! devices make vectors of threads, not of lanes. The language has neither pointers nor
-//! types narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity,
-//! that sums can be regrouped, and that a product and a sum are one operation. `exact` has forms that
+//! devices make vectors of threads, not of lanes. The language has neither pointers nor types
+//! narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity, that
+//! sums can be regrouped, and that a product and a sum are one operation. `exact` has forms that
 //! stay exact.
 
 mod alu;
@@ -59,26 +59,26 @@ pub struct Wgsl {
 }
 
 impl Wgsl {
-    /// For a device with the limits that every one has.
+    /// Makes a renderer for a device with the limits that every one has.
     pub const fn new() -> Wgsl {
         Wgsl::with(Target::wgsl(), 128 << 20, Fma::Integers)
     }
-    /// For a device with this limit of bytes per binding, and this way to compute a fused
-    /// multiply-add.
+    /// Makes a renderer for a device with this limit of bytes per binding, and this way to compute
+    /// a fused multiply-add.
     pub const fn with(target: Target, binding: usize, fma: Fma) -> Wgsl {
         Wgsl { target, binding, fma }
     }
-    /// The bytes of a piece: those of every binding of a buffer but its last.
+    /// Returns the bytes of a piece: those of every binding of a buffer but its last.
     pub const fn piece(&self) -> usize {
         1 << self.binding.ilog2()
     }
-    /// The number of bindings of a buffer. It may begin anywhere in its first 256 bytes.
+    /// Returns the number of bindings of a buffer. It may begin anywhere in its first 256 bytes.
     pub const fn pieces(&self, bytes: usize) -> usize {
         let most = bytes.saturating_add(256);
         if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
     }
-    /// The workgroups of a launch: those of the program, folded if a dimension exceeds the device's
-    /// limit. The kernel does nothing in excess workgroups.
+    /// Returns the workgroups of a launch: those of the program, folded if a dimension exceeds the
+    /// device's limit. The kernel does nothing in excess workgroups.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
         folded(extents(uops, SpecialKind::Group))
     }
@@ -111,7 +111,7 @@ impl Renderer for Wgsl {
     }
 }
 
-/// The extents of the launch in each dimension of a kind.
+/// Returns the extents of the launch in each dimension of a kind.
 fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
     let mut sizes = [1; 3];
     for u in uops {
@@ -203,7 +203,7 @@ impl<'a> WgslWriter<'a> {
         self.scopes.last_mut().expect("the kernel's own scope").insert(u.id(), lanes);
     }
 
-    /// A literal. Those of f32 are hidden from compilers.
+    /// Returns a literal. Those of f32 are hidden from compilers.
     fn literal(&mut self, value: Const, scalar: Scalar) -> Text {
         let text = literal(value, scalar)?;
         match scalar {
@@ -214,7 +214,7 @@ impl<'a> WgslWriter<'a> {
         Ok(text)
     }
 
-    /// The text of each lane of a value.
+    /// Returns the text of each lane of a value.
     fn lanes(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
         if let Some(value) = u.as_const() {
             return Ok(vec![self.literal(value, u.dtype().scalar)?; u.dtype().lanes as usize]);
@@ -284,8 +284,8 @@ impl<'a> WgslWriter<'a> {
         self.scopes.push(FxHashMap::default());
     }
 
-    /// The lanes as they are now: those of an accumulator get names of their own, because it may
-    /// change.
+    /// Returns the current lanes: those of an accumulator get names of their own, because
+    /// it may change.
     fn held(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
         let lanes = self.lanes(u)?;
         if !matches!(u.op(), Op::DefineAcc | Op::Assign) {
@@ -310,7 +310,7 @@ impl<'a> WgslWriter<'a> {
         Ok(())
     }
 
-    /// A position in the launch, as an unsigned integer.
+    /// Returns a position in the launch, as an unsigned integer.
     fn position(&mut self, kind: SpecialKind, dim: usize) -> Option<String> {
         let axis = ["x", "y", "z"].get(dim)?;
         match kind {
