@@ -139,6 +139,14 @@ fn host_range(memory: &HostBuffer, offset: usize, bytes: usize) -> *mut u8 {
     memory.ptr().wrapping_add(offset)
 }
 
+/// Returns the position of a device's counters, which are added if they are missing.
+pub(super) fn counters_of(all: &mut Vec<(DeviceName, Counters)>, device: &DeviceName) -> usize {
+    all.iter().position(|d| d.0 == *device).unwrap_or_else(|| {
+        all.push((device.clone(), Counters::default()));
+        all.len() - 1
+    })
+}
+
 /// Formats a time with its unit.
 pub(super) fn micros(t: Duration) -> String {
     let us = t.as_secs_f64() * 1e6;

@@ -13,7 +13,7 @@
 
 use super::bind::{Needs, check_arg, check_count};
 use super::bound::{BoundCommand, buffer, place, view};
-use super::launch::{run_copy, run_kernel};
+use super::launch::{counters_of, run_copy, run_kernel};
 use crate::compile::Compiled;
 use crate::device::host::pool;
 use crate::device::{Addresses, Buffer, Counters, Memory, MemoryRef, count_all};
@@ -163,10 +163,7 @@ fn add_counters(repeat: &BoundRepeat, times: usize, all: &mut Vec<(DeviceName, C
     for command in &repeat.body {
         match command {
             Command::Launch { program, device, .. } => {
-                let at = all.iter().position(|d| d.0 == *device).unwrap_or_else(|| {
-                    all.push((device.clone(), Counters::default()));
-                    all.len() - 1
-                });
+                let at = counters_of(all, device);
                 let (did, e) = (&mut all[at].1, &program.program.estimate);
                 did.kernels += times as u64;
                 did.flops += e.flops * times as f64;

@@ -6,7 +6,7 @@
 
 use super::bind::Needs;
 use super::bound::BoundCommand;
-use super::launch::{run_copy, run_kernel};
+use super::launch::{counters_of, run_copy, run_kernel};
 use crate::compile::Compiled;
 use crate::device::buffer::writing;
 use crate::device::host::pool;
@@ -108,11 +108,7 @@ impl ReplayPlan {
 
     /// Adds a kernel to the counters of batches, and returns the position of its device there.
     fn count_batched(&mut self, device: &DeviceName, compiled: &Compiled) -> usize {
-        let known = self.batched.iter().position(|t| t.0 == *device);
-        let at = known.unwrap_or_else(|| {
-            self.batched.push((device.clone(), Counters::default()));
-            self.batched.len() - 1
-        });
+        let at = counters_of(&mut self.batched, device);
         let did = &mut self.batched[at].1;
         did.kernels += 1;
         did.flops += compiled.program.estimate.flops;

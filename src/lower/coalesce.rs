@@ -14,34 +14,34 @@ use rustc_hash::FxHashMap;
 
 /// Loads or stores of one buffer whose indices differ by constants: the place of one of them, the
 /// common part of the index, and each access with its constant.
-struct Group {
+struct AccessGroup {
     place: UOp,
     shared: Linear,
     list: Vec<(i64, UOp)>,
 }
 
-/// Groups of accesses in the order in which they were found, by keys.
-struct Groups<K> {
-    list: Vec<Group>,
+/// AccessGroups of accesses in the order in which they were found, by keys.
+struct AccessGroups<K> {
+    list: Vec<AccessGroup>,
     known: FxHashMap<K, usize>,
 }
 
-impl<K: std::hash::Hash + Eq> Groups<K> {
-    fn new() -> Groups<K> {
-        Groups { list: Vec::new(), known: FxHashMap::default() }
+impl<K: std::hash::Hash + Eq> AccessGroups<K> {
+    fn new() -> AccessGroups<K> {
+        AccessGroups { list: Vec::new(), known: FxHashMap::default() }
     }
 
     /// Adds an access at a place whose index is `shared` plus the constant `at`.
     fn add(&mut self, key: K, place: Index, shared: Linear, at: i64, access: UOp) {
         let group = *self.known.entry(key).or_insert_with(|| {
-            self.list.push(Group { place: place.node.clone(), shared, list: Vec::new() });
+            self.list.push(AccessGroup { place: place.node.clone(), shared, list: Vec::new() });
             self.list.len() - 1
         });
         self.list[group].list.push((at, access));
     }
 }
 
-impl Group {
+impl AccessGroup {
     /// Returns runs of adjacent accesses, each as long as a vector access may be. The list is
     /// sorted.
     fn runs(&self, target: &Target) -> Vec<&[(i64, UOp)]> {
@@ -102,7 +102,7 @@ fn join_loads(ast: &UOp, target: &Target) -> UOp {
 fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut staged = false;
     // By buffer and by all of the index but its constant.
-    let mut groups = Groups::new();
+    let mut groups = AccessGroups::new();
     for u in ast.toposort() {
         let Some(Load { place, alt: None, after, .. }) = u.as_load() else { continue };
         if u.dtype().lanes > 1 || place.mask.is_some() {
@@ -133,7 +133,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
 
 /// Joins adjacent stores.
 fn join_stores(ast: &UOp, target: &Target) -> UOp {
-    let mut groups = Groups::new();
+    let mut groups = AccessGroups::new();
     let mut stores: Src = Src::new();
     for u in ast.src() {
         let scalar = u.as_store().filter(|store| store.value.dtype().lanes == 1);

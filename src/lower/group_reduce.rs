@@ -107,7 +107,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
 
 /// The element of shared memory that each thread stores its partial result to, under a mask if not
 /// all threads store, and the number of elements.
-struct Slot {
+struct SharedSlot {
     index: UOp,
     mask: Option<UOp>,
     len: usize,
@@ -185,8 +185,12 @@ impl<'a> GroupReducer<'a> {
     }
 
     /// Returns a slot for every thread.
-    fn every_thread(&self) -> Slot {
-        Slot { index: self.thread(&[]), mask: None, len: self.threads.iter().map(extent).product() }
+    fn every_thread(&self) -> SharedSlot {
+        SharedSlot {
+            index: self.thread(&[]),
+            mask: None,
+            len: self.threads.iter().map(extent).product(),
+        }
     }
 
     /// Returns a barrier if the reduction is in a loop. It keeps a new partial result from
@@ -237,7 +241,7 @@ impl<'a> GroupReducer<'a> {
         let others = self.threads.iter().filter(|r| *r != g);
         let before = others.fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + r);
         let place = |i: UOp| &before * warps as i64 + i;
-        let slot = Slot {
+        let slot = SharedSlot {
             index: place(g / lanes as i64),
             mask: Some((g % lanes as i64).equals(0i64)),
             len: self.threads.iter().map(extent).product::<usize>() / lanes,
@@ -281,7 +285,7 @@ impl<'a> GroupReducer<'a> {
         &mut self,
         u: &UOp,
         part: UOp,
-        slot: Slot,
+        slot: SharedSlot,
         after: Option<UOp>,
         others: UOp,
         ranges: &[UOp],

@@ -3,7 +3,7 @@
 
 use super::index::{flat, load};
 use super::ranges::{
-    Decided, IndexCache, PendingStore, RangeAssignment, Use, UserKernel, home, placeholder, whole,
+    CustomNode, Decided, IndexCache, PendingStore, RangeAssignment, Use, home, placeholder, whole,
 };
 use super::{cat, scan, scatter};
 use crate::dtype::DType;
@@ -100,7 +100,7 @@ impl Builder {
         }
     }
 
-    /// Numbers the buffers of inputs, copies and user kernels.
+    /// Numbers the buffers of inputs, copies and custom kernels.
     fn place(&mut self, u: &UOp) {
         match u.op() {
             Op::Param => {
@@ -115,7 +115,7 @@ impl Builder {
                 };
                 let writes = (0..count).map(|_| self.next_number()).collect();
                 let reads = u.src().iter().map(|s| self.out.numbers[&whole(s).id()]).collect();
-                self.out.customs.push(UserKernel { node: u.clone(), writes, reads });
+                self.out.customs.push(CustomNode { node: u.clone(), writes, reads });
             }
             Op::Output => {
                 let output = u.expect_output();

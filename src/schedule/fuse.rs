@@ -116,7 +116,7 @@ impl KernelGroup {
         self.refresh();
     }
 
-    /// Computes again what it reads, and its size.
+    /// Updates the buffers that it reads, and its size.
     pub fn refresh(&mut self) {
         self.reads.clear();
         self.reduced.clear();
@@ -185,7 +185,7 @@ struct Fusion<'a> {
     /// For each group the groups that it depends on, directly or not, also through copies and user
     /// kernels.
     needs: Vec<BTreeSet<usize>>,
-    /// The buffers that copies and user kernels write, each with those that they read.
+    /// The buffers that copies and custom kernels write, each with those that they read.
     between: FxHashMap<usize, &'a [usize]>,
     /// The buffers that are copied.
     copied: FxHashSet<usize>,
@@ -195,9 +195,9 @@ struct Fusion<'a> {
 
 /// The groups that a group depends on.
 struct Dependencies {
-    /// Those whose buffers it reads, also through copies and user kernels.
+    /// Those whose buffers it reads, also through copies and custom kernels.
     direct: BTreeSet<usize>,
-    /// Those of them that are behind a copy or a user kernel.
+    /// Those of them that are behind a copy or a custom kernel.
     behind_copies: BTreeSet<usize>,
     /// All, with their own dependencies.
     all: BTreeSet<usize>,
@@ -262,8 +262,8 @@ impl Fusion<'_> {
         Dependencies { direct, behind_copies, all }
     }
 
-    /// Returns the groups that write a buffer, or the buffers that copies and user kernels make it
-    /// from.
+    /// Returns the groups that write a buffer, or the buffers that copies and custom kernels make
+    /// it from.
     fn writers_behind(&self, number: usize) -> Vec<usize> {
         let (mut open, mut seen, mut found) = (vec![number], FxHashSet::default(), Vec::new());
         while let Some(n) = open.pop() {

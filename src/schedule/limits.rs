@@ -107,7 +107,7 @@ fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>
 }
 
 /// A part of a value that could be stored on its own.
-struct Part {
+struct StorablePart {
     value: UOp,
     /// The open ranges of the value, outermost first.
     ranges: Vec<UOp>,
@@ -118,10 +118,14 @@ struct Part {
 }
 
 /// Returns the parts of a store's value that fit in a kernel, the most promising first.
-fn parts(s: &PendingStore, buffers: &[Option<BufferInfo>], limits: KernelLimits) -> Vec<Part> {
+fn parts(
+    s: &PendingStore,
+    buffers: &[Option<BufferInfo>],
+    limits: KernelLimits,
+) -> Vec<StorablePart> {
     let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
     let few = few_reads(&s.value, limits.buffers);
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<StorablePart> = Vec::new();
     for value in values_of(&s.value) {
         let Some(reads) = few[&value.id()].as_ref().filter(|n| n.len() > 1) else { continue };
         let ranges = open_ranges(&value, &s.ranges);
@@ -136,7 +140,7 @@ fn parts(s: &PendingStore, buffers: &[Option<BufferInfo>], limits: KernelLimits)
             + limits.count(bytes)
             + values_argument(ranges.iter().chain([&value]));
         if value != s.value && count <= limits.buffers && !is_term {
-            parts.push(Part { value, ranges, inner, reads: reads.len() });
+            parts.push(StorablePart { value, ranges, inner, reads: reads.len() });
         }
     }
     // Values outside reduces first, because they are smaller; then those that save most buffers.

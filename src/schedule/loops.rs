@@ -11,7 +11,7 @@
 //! ->  for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
 //! ```
 
-use super::ranges::UserKernel;
+use super::ranges::CustomNode;
 use super::{BufferInfo, Command, KernelLimits, Plan, PlanRequest, Role, SlotRef, UNPLACED, plan};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -157,7 +157,7 @@ impl<P> Repeat<P> {
 /// Plans a loop: its command, and the copies that follow it. `asked` are its outputs that are read.
 /// Slots for its intermediates are added to `buffers`.
 pub fn repeat(
-    k: &UserKernel,
+    k: &CustomNode,
     l: &Loop,
     asked: &FxHashSet<usize>,
     device: &DeviceName,
@@ -198,7 +198,7 @@ pub fn repeat(
 
 /// The memory of a loop, while its slots are bound.
 struct LoopMemory<'a> {
-    k: &'a UserKernel,
+    k: &'a CustomNode,
     l: &'a Loop,
     device: &'a DeviceName,
     /// Buffers of the surrounding plan.

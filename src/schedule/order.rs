@@ -4,7 +4,7 @@
 use super::fuse::KernelGroup;
 use super::in_place::InPlace;
 use super::memory;
-use super::ranges::{RangeAssignment, UserKernel};
+use super::ranges::{CustomNode, RangeAssignment};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl Access {
     }
 }
 
-/// Returns the accesses of kernels, copies and user kernels, in this order.
+/// Returns the accesses of kernels, copies and custom kernels, in this order.
 pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access> {
     let of_group = |g: &KernelGroup| Access {
         reads: g.reads.iter().copied().collect(),
@@ -41,7 +41,7 @@ pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access>
         updates: false,
         after: ranged.waits.get(&to).cloned().unwrap_or_default(),
     };
-    let of_user = |k: &UserKernel| Access {
+    let of_custom = |k: &CustomNode| Access {
         reads: k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect(),
         writes: k.writes.clone(),
         updates: false,
@@ -51,7 +51,7 @@ pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access>
         .iter()
         .map(of_group)
         .chain(ranged.copies.iter().map(of_copy))
-        .chain(ranged.customs.iter().map(of_user))
+        .chain(ranged.customs.iter().map(of_custom))
         .collect()
 }
 

@@ -245,7 +245,7 @@ fn assign_ranges(s: &mut State) {
     add_unread_outputs(s);
 }
 
-/// Adds buffers for outputs of user kernels and loops that are written and not read.
+/// Adds buffers for outputs of custom kernels and loops that are written and not read.
 fn add_unread_outputs(s: &mut State) {
     for k in &s.ranged.customs {
         let outputs: Vec<(DType, usize)> = match k.node.arg() {
@@ -354,7 +354,7 @@ fn launch(s: &State, g: &KernelGroup, merged: &mut FxHashMap<UOp, UOp>) -> Optio
     })
 }
 
-/// Returns the arguments that a user kernel writes.
+/// Returns the arguments that a custom kernel writes.
 fn written_args(ast: &UOp) -> Vec<usize> {
     if let Arg::Source(source) = ast.arg() {
         return (0..source.outputs).collect();

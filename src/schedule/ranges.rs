@@ -64,8 +64,8 @@ pub struct RangeAssignment {
     pub copies: Vec<(usize, usize, usize)>,
     /// By destination of a copy, the buffers whose writers it waits for.
     pub waits: FxHashMap<usize, Vec<usize>>,
-    /// User kernels, and loops.
-    pub customs: Vec<UserKernel>,
+    /// Custom kernels, and loops.
+    pub customs: Vec<CustomNode>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
     /// Number of buffers.
@@ -74,8 +74,8 @@ pub struct RangeAssignment {
     pub next_range: u32,
 }
 
-/// A user kernel, or a loop, in a plan.
-pub struct UserKernel {
+/// A custom kernel, or a loop, in a plan.
+pub struct CustomNode {
     /// Its node.
     pub node: UOp,
     /// Buffers that it writes: its outputs in order, including unread ones.
@@ -85,7 +85,7 @@ pub struct UserKernel {
 }
 
 impl RangeAssignment {
-    /// Returns the buffers that copies, user kernels and loops write, each with the buffers that
+    /// Returns the buffers that copies, custom kernels and loops write, each with the buffers that
     /// they read.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
@@ -134,7 +134,8 @@ fn is_in_memory(u: &UOp) -> bool {
     matches!(u.op(), Op::Param | Op::Buffer | Op::Copy | Op::Output)
 }
 
-/// Returns the node whose whole buffer has the elements contiguously: an argument of a user kernel.
+/// Returns the node whose whole buffer has the elements contiguously: an argument of a custom
+/// kernel.
 pub(super) fn whole(u: &UOp) -> UOp {
     match home(u) {
         (node, None) => node,

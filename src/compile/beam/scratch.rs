@@ -18,7 +18,7 @@ const PIECES: usize = 8;
 const PIECE: usize = 512 << 10;
 
 /// An argument of the kernel.
-struct Slot {
+struct ScratchSlot {
     memory: Memory,
     dtype: DType,
     bytes: usize,
@@ -31,7 +31,7 @@ struct Slot {
 
 /// Memory for all arguments of a kernel.
 pub(super) struct Scratch {
-    slots: Vec<Slot>,
+    slots: Vec<ScratchSlot>,
 }
 
 impl Scratch {
@@ -45,7 +45,7 @@ impl Scratch {
                     place.buffer == arg && sums_floats(value)
                 })
         };
-        let slot = |(i, arg): (usize, &UOp)| -> Result<Slot> {
+        let slot = |(i, arg): (usize, &UOp)| -> Result<ScratchSlot> {
             let Arg::Global { len, .. } = arg.arg() else {
                 return Err(Error::Device(format!("argument {i} of a kernel is no buffer")));
             };
@@ -57,7 +57,7 @@ impl Scratch {
             } else {
                 random(arg.dtype(), *len, i as u64 + 1)?
             };
-            let mut slot = Slot {
+            let mut slot = ScratchSlot {
                 memory: device.backend().allocate(bytes)?,
                 dtype: arg.dtype(),
                 bytes,
@@ -94,7 +94,7 @@ impl Scratch {
 
     /// Returns the outputs, or pieces of long ones.
     pub(super) fn outputs(&self) -> Result<Vec<Vec<u8>>> {
-        self.slots.iter().filter(|s| s.before.is_some()).map(Slot::contents).collect()
+        self.slots.iter().filter(|s| s.before.is_some()).map(ScratchSlot::contents).collect()
     }
 
     /// Describes the difference between two lists of outputs, if the order of operations does not
@@ -107,7 +107,7 @@ impl Scratch {
     }
 }
 
-impl Slot {
+impl ScratchSlot {
     fn fill(&mut self, values: &[u8]) -> Result<()> {
         match &mut self.memory {
             Memory::Host(h) => h.as_mut_slice()[..values.len()].copy_from_slice(values),

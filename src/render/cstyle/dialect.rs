@@ -122,8 +122,8 @@ pub(super) trait Dialect: Send + Sync {
     /// Returns one lane of a named vector of that type.
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
 
-    /// Returns true if buffers start at multiples of 16 bytes, so that an aligned vector is accessed
-    /// through a pointer of its own type.
+    /// Returns true if buffers start at multiples of 16 bytes, so that an aligned vector is
+    /// accessed through a pointer of its own type.
     fn is_aligned(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@ use super::dialect::{Dialect, Text, storage, width_index};
 use crate::dtype::{DType, Scalar};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A language and the prelude that grows while a kernel is written in it.
+/// A language, and the prelude of the kernel that is being written.
 pub(super) struct Cx<'a> {
     pub dialect: &'a dyn Dialect,
     names: FxHashSet<String>,

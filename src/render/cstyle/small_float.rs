@@ -166,8 +166,8 @@ impl Encoding {
         let over = kit.int(cx, l.over)?;
         let clamped = kit.select(cx, &format!("(r>{:#x}{suffix})", l.over), &over, "r")?;
         Ok(format!(
-            "{u} n = (m-{rebase:#x}{suffix}+{half:#x}{suffix}+((m>>{drop})&1{suffix}))>>{drop}; {u} \
-             r = {code}; r = {clamped}; "
+            "{u} n = (m-{rebase:#x}{suffix}+{half:#x}{suffix}+((m>>{drop})&1{suffix}))>>{drop}; \
+             {u} r = {code}; r = {clamped}; "
         ))
     }
 }

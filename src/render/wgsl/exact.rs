@@ -1,16 +1,15 @@
-//! Arithmetic on f32 that stays exact. Compilers of WGSL may take `x+0` for `x`, `x-x` and
-//! `x*0` for 0, `(x+y)-y` for `x`, `x != x` for false, a product and a sum for one operation, and
-//! so on. They match the text, so values are hidden from them: `hidden` is an exclusive or with a
-//! zero that comes with the arguments.
+//! Arithmetic on f32 that stays exact. Compilers of WGSL may replace `x+0` by `x`, `x-x` and `x*0`
+//! by 0, `(x+y)-y` by `x`, `x != x` by false, and contract a product and a sum. They match
+//! expressions, so operands are hidden from them: `hidden` is an exclusive or with a zero that is
+//! passed at run time.
 //!
-//! * Literals are hidden, and negations and products: what is left of sums and products then has no
-//!   form that a compiler could shorten.
-//! * What is compared is hidden, and an inequality is the negation of an equality.
-//! * Integers that grow to 64 bits are hidden.
-//! * The greater and the lesser are chosen by integers; conversions to integers look at the bits
-//!   before they convert.
-//! * A fused multiplication and addition is the language's where the adapter rounds it once, and
-//!   made of doubles or of integers elsewhere.
+//! * Literals, negations and products are hidden: no remaining expression of sums and products
+//!   has a form that a compiler could shorten.
+//! * Operands of comparisons are hidden, and an inequality is the negation of an equality.
+//! * Integers that are extended to 64 bits are hidden.
+//! * Max and Min are computed by integers; conversions to integers test the bits first.
+//! * A fused multiply-add is that of the language if the adapter rounds it once, and else computed
+//!   in doubles or integers.
 
 use super::{Fma, WgslWriter};
 use crate::ir::Op;
@@ -158,9 +157,8 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          rest > 0x80u || (rest == 0x80u && (sum.y != 0u || (kept&1u) == 1u)); return \
          bitcast<f32>((u32(top-1)<<23u)+kept+select(0u, 1u, up)+(sign<<31u)); }",
     ),
-    // The product is exact in doubles, and the sum is one and what was lost of it. Where that one
-    // lies in the middle between two floats, what was lost says which of them it is; one of them
-    // is as far past the middle as the other is before.
+    // The product is exact in doubles; the sum has a rounding error `e`. If the rounded sum is the
+    // midpoint of two floats, `e` decides which of them is nearer.
     (
         "fused_by_f64",
         &["hidden"],
