@@ -26,7 +26,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Verifies what a pass of this stage produced.
+    /// Verifies the result of a pass of this stage.
     pub fn verify(self, nodes: &[UOp]) -> Result<(), String> {
         match self {
             Stage::Tensor => nodes.iter().try_for_each(verify::tensor),
@@ -37,7 +37,7 @@ impl Stage {
         }
     }
 
-    /// Prints what a pass of this stage produced.
+    /// Prints the result of a pass of this stage.
     pub fn print(self, nodes: &[UOp]) -> String {
         match self {
             Stage::Tensor | Stage::Ranged | Stage::Kernel => nodes.iter().map(ir::print).collect(),
@@ -58,14 +58,14 @@ impl Stage {
     }
 }
 
-/// What is known of a pass without its state: an entry of the pipeline.
+/// The description of a pass: an entry of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassInfo {
     /// The name, which is also that of its file and of its directory in `tests/filetests`.
     pub name: &'static str,
     /// The form of the IR that it produces.
     pub stage: Stage,
-    /// What it does, in one sentence.
+    /// One sentence about its effect.
     pub doc: &'static str,
 }
 
@@ -92,6 +92,21 @@ impl<S> Pass<S> {
     }
 }
 
+/// Lists passes. A row is the name of a pass, the stage that it produces, the condition under which
+/// it runs, its function, and what it does in one sentence.
+macro_rules! passes {
+    ($($name:ident: $stage:ident, $when:expr, $run:expr, $doc:literal;)*) => {
+        [$($crate::pass::Pass::new(
+            stringify!($name),
+            $crate::pass::Stage::$stage,
+            $when,
+            $run,
+            $doc,
+        )),*]
+    };
+}
+pub(crate) use passes;
+
 /// A state that passes transform.
 pub trait State {
     /// Returns the IR in the form of a stage.
@@ -103,7 +118,7 @@ pub trait State {
     }
 }
 
-/// A function that sees the state after each pass that ran.
+/// A function that is called with the state after each pass that ran.
 pub type Observer<'a> = &'a mut dyn FnMut(&PassInfo, &dyn State);
 
 /// The time of each pass that ran, by name. The observer's time is not counted.

@@ -3,18 +3,19 @@
 //! diff.
 //!
 //! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment, the
-//! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules that
-//! the case tests, or `stays` for a graph that must not change. In directories of passes, comments
-//! of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The test is
-//! its own process, so that every rule that fires, fires because of a case.
+//! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules
+//! that the case tests, or `stays` for a graph that must not change. In directories of passes,
+//! comments of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The
+//! test is its own process, so that every rule that fires, fires because of a case.
 
 use picograd::compile::pipeline;
-use picograd::ir::{DeviceName, Op, UOp, parse, parse_program, print};
+use picograd::dtype::DType;
+use picograd::ir::{Arg, DeviceName, Loop, Op, Src, UOp, parse, parse_program, print};
 use picograd::opt::{self, Kernel, OptOp};
 use picograd::pass::Stage;
 use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::rewrite::{Rules, traced};
-use picograd::schedule::KernelLimits;
+use picograd::schedule::{KernelLimits, PlanRequest};
 use picograd::target::Target;
 use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
 use std::path::{Path, PathBuf};
@@ -130,9 +131,15 @@ impl Case<'_> {
     /// The state of the scheduler after a pass. The graph is that of one output or a `Sink` of
     /// several; `; devices:` lists their devices, `; donated:` the input whose memory each may
     /// overwrite, and `; limits:` most buffers of a kernel and the threads that a device needs.
+    /// With
+    /// `; loop:` the graph is the body of a loop, whose outputs are requested.
     fn scheduled(&self, pass: &str) -> String {
         let root = self.graph();
-        let outputs = if root.op() == Op::Sink { root.src().to_vec() } else { vec![root.clone()] };
+        let outputs = match self.setting("loop") {
+            Some(counts) => looped(&root, counts),
+            None if root.op() == Op::Sink => root.src().to_vec(),
+            None => vec![root],
+        };
         let list = |name: &str| -> Vec<&str> {
             self.setting(name).map_or_else(Vec::new, |v| v.split(' ').collect())
         };
@@ -150,9 +157,15 @@ impl Case<'_> {
             },
             _ => KernelLimits::ANY,
         };
-        let slots = root.toposort().iter().filter(|u| u.op() == Op::Param).count();
-        schedule::text_after(pass, &outputs, &devices, &donated, slots, &|_| limits)
-            .expect("a pass of the scheduler")
+        let slots = outputs.iter().flat_map(UOp::toposort).filter_map(|u| Some(u.as_param()?.slot));
+        let request = PlanRequest {
+            outputs: &outputs,
+            devices: &devices,
+            donated: &donated,
+            inputs: slots.max().map_or(0, |slot| slot + 1),
+            limits_of: &|_| limits,
+        };
+        schedule::text_after(pass, &request).expect("a pass of the scheduler")
     }
 
     fn lowered(&self, name: &str, target: &Target) -> String {
@@ -165,6 +178,36 @@ impl Case<'_> {
         };
         state.run_pass(name).expect("a pass of lowering")
     }
+}
+
+/// The outputs of a loop. `body` is a `Sink` of the carries after an iteration, then the stacked
+/// values; its `Param`s are the carries, the elements, and the captures. `counts` has the number of
+/// iterations, of carries and of elements, and `reverse` for a loop from the last element.
+fn looped(body: &UOp, counts: &str) -> Vec<UOp> {
+    let (counts, reverse) = match counts.strip_suffix(" reverse") {
+        Some(counts) => (counts, true),
+        None => (counts, false),
+    };
+    let counts: Vec<usize> =
+        counts.split(' ').map(|n| n.parse().expect("a number")).collect::<Vec<_>>();
+    let [count, carries, elements] = counts[..] else { panic!("three numbers: {counts:?}") };
+    let body = Loop { body: body.clone(), count, reverse, carries, elements };
+    let mut params: Vec<UOp> =
+        body.body.toposort().into_iter().filter(|u| u.op() == Op::Param).collect();
+    params.sort_by_key(|u| u.expect_param().slot);
+    let operand = |u: &UOp| match u.arg() {
+        Arg::Param { slot, len, device } if body.is_element(*slot) => {
+            u.with_arg(Arg::Param { slot: *slot, len: len * count, device: device.clone() })
+        }
+        _ => u.clone(),
+    };
+    let src: Src = params.iter().map(operand).collect();
+    let dtypes: Vec<DType> = body.outputs().into_iter().map(|o| o.0).collect();
+    let node = UOp::new(Op::Loop, DType::VOID, src, Arg::Loop(body.into()));
+    let output = |(i, dtype): (usize, DType)| {
+        UOp::new(Op::Output, dtype, std::iter::once(node.clone()).collect::<Src>(), Arg::Output(i))
+    };
+    dtypes.into_iter().enumerate().map(output).collect()
 }
 
 /// Runs the cases of a file of a pass and returns its text with the current results.

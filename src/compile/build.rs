@@ -128,7 +128,7 @@ fn load_or_compile(
     Ok(loaded.into_iter().flatten().collect())
 }
 
-/// The kernels that the disk cache has.
+/// Loads the kernels that the disk cache has.
 fn cached(
     compiler: &dyn ModuleCompiler,
     programs: &[&Program],
@@ -142,8 +142,8 @@ fn cached(
         FxHashMap::default();
     let found = cache.programs(&keys);
     for (i, cached) in found.iter().enumerate().filter_map(|(i, c)| Some((i, c.as_ref()?))) {
-        // An object that does not load may be of a compiler that changed under the same version:
-        // the kernel is then compiled again.
+        // An object that does not load may be of another build of the same compiler version: the
+        // kernel is then compiled again.
         let load = || compiler.load(&cached.object, &programs[i].name).ok();
         if let Some(module) = modules.entry(Arc::as_ptr(&cached.object)).or_insert_with(load) {
             let (module, symbol) = (module.clone(), cached.symbol.clone());
@@ -153,7 +153,7 @@ fn cached(
     loaded
 }
 
-/// Compiles a user's kernel text, in which the kernel has the program's name.
+/// Compiles the source text of a custom kernel, in which it has the program's name.
 pub(crate) fn compile_source(
     device: &Device,
     program: &Program,
@@ -184,8 +184,8 @@ fn compile_text(
     symbol: &str,
 ) -> Result<CompiledKernel> {
     let source = rendered.text();
-    // A user's text may contain several functions, so that the name is part of the key. "verified"
-    // tells entries apart from those of versions that did not verify users' texts.
+    // A custom kernel's text may contain several functions, so the name is part of the key.
+    // "verified" distinguishes entries from those of versions that did not verify custom texts.
     let key = compiler.cache_key(&format!("verified\n{symbol}\n{source}"));
     let cache = disk_cache::global();
     let found = key.and_then(|key| cache.programs(&[key]).pop().flatten());

@@ -47,25 +47,25 @@ impl Compiled {
     }
 }
 
-/// How Opts are chosen.
+/// The way in which Opts are chosen.
 #[derive(Clone)]
 pub enum Choice {
     /// By the settings: the heuristic, beam search under `BEAM=n`, or none under `NOOPT=1`.
     Default,
-    /// None.
+    /// No Opts.
     Nothing,
     /// By a function of the kernel and the target, which returns the kernel with its Opts.
     By(Rc<Chooser>),
 }
 
-/// A way to choose optimisations.
+/// A function that returns a kernel with its Opts.
 pub type Chooser = dyn Fn(&Kernel, &Target) -> Kernel;
 
 thread_local! {
     static CHOICE: RefCell<Choice> = const { RefCell::new(Choice::Default) };
 }
 
-/// Runs `f` with another way to choose optimisations on this thread.
+/// Runs `f` with another way to choose Opts on this thread.
 pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
     struct Restore(Choice);
     impl Drop for Restore {
@@ -87,19 +87,19 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Compiled>>> {
     PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The number of cached programs.
+/// Returns the number of cached programs.
 #[cfg(feature = "testing")]
 pub fn programs() -> usize {
     lock().len()
 }
 
-/// The programs in the cache, in no particular order.
+/// Returns the programs in the cache, in no particular order.
 #[cfg(feature = "testing")]
 pub fn compiled_programs() -> Vec<Arc<Compiled>> {
     lock().values().cloned().collect()
 }
 
-/// Forgets compiled programs; those in use stay alive.
+/// Clears the program cache; programs in use stay alive.
 #[cfg(feature = "testing")]
 pub fn clear_programs() {
     lock().clear();
@@ -170,7 +170,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     Ok(Known::Not(Chosen { key, kernel, time }))
 }
 
-fn keep(key: Key, c: &Arc<Compiled>) {
+/// Adds a program to the cache.
+fn insert(key: Key, c: &Arc<Compiled>) {
     let mut programs = lock();
     if programs.len() >= MOST {
         programs.clear();
@@ -178,28 +179,28 @@ fn keep(key: Key, c: &Arc<Compiled>) {
     programs.insert(key, c.clone());
 }
 
-/// The program of any kernel on a device, compiled if it is not cached. The kernel is verified
-/// first: one that is malformed, may access memory out of bounds or is given as source text is an
-/// error.
+/// Returns the program of any kernel on a device, compiled if it is not cached. The kernel is
+/// verified first: one that is malformed, may access memory out of bounds or is given as source
+/// text is an error.
 pub fn compiled(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let refused =
         |msg: String| Err(Error::Compile { msg: format!("compiled: {msg}"), source_at: None });
     if matches!(ast.arg(), Arg::Source(_)) {
         return refused(
-            "nothing looks into source text; run it by CustomKernel::source and \
+            "source text cannot be proven safe; run it by CustomKernel::source and \
              Tensor::custom_kernel"
                 .into(),
         );
     }
-    // A search runs its candidates, so that the places are proven before anything is chosen.
+    // A search runs its candidates, so that accesses are proven before Opts are chosen.
     match lower::proven(ast) {
         Ok(ast) => planned(&ast, device),
         Err(e) => refused(e),
     }
 }
 
-/// The program of a kernel of the scheduler's, or of a text that a user vouched for, compiled now
-/// if it was not before.
+/// Returns the program of a kernel of the scheduler, or of a source text whose safety the user
+/// promised. Compiles it on a cache miss.
 pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     let config = env::config()?;
     if let Arg::Source(source) = ast.arg() {
@@ -210,11 +211,11 @@ pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         Known::Not(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, time)?);
-    keep(key, &c);
+    insert(key, &c);
     Ok(c)
 }
 
-/// The program of a user's kernel text.
+/// Returns the program of a custom kernel's source text.
 fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
     let key = (ast.clone(), device.code(), true);
     if let Some(c) = lock().get(&key) {
@@ -243,12 +244,12 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
     let times = [Duration::ZERO, Duration::ZERO, start.elapsed()];
     count_compiled(device, std::slice::from_ref(&kernel), times.iter().sum());
     let c = Arc::new(Compiled::new(Vec::new(), program, kernel, times));
-    keep(key, &c);
+    insert(key, &c);
     Ok(c)
 }
 
-/// The program of a kernel with these optimisations, compiled now if it was not before. A list that
-/// does not fit is an error.
+/// Returns the program of a kernel with these Opts, compiled on a cache miss. A list that does not
+/// apply is an error.
 pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<Arc<Compiled>> {
     if let Arg::Source(source) = ast.arg() {
         return match opts {
@@ -267,7 +268,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
         return Ok(c.clone());
     }
     let c = Arc::new(compile(&kernel, device, env::config()?, start.elapsed())?);
-    keep(key, &c);
+    insert(key, &c);
     Ok(c)
 }
 
@@ -285,7 +286,7 @@ pub fn compile_together<'a>(
     let mut seen: FxHashSet<(UOp, DeviceName)> = FxHashSet::default();
     for (ast, name) in kernels {
         let device = Device::named(name)?;
-        // Before anything is chosen, which may be a search of many seconds.
+        // Before Opts are chosen, by a search of many seconds if `BEAM` is set.
         if !seen.insert((ast.clone(), device.code())) {
             continue;
         }
@@ -318,7 +319,7 @@ pub fn compile_together<'a>(
         for ((_, chosen, program, lowering), kernel) in list.into_iter().zip(kernels) {
             let times = [chosen.time, lowering, each];
             let c = Compiled::new(chosen.kernel.opts, program, kernel, times);
-            keep(chosen.key, &Arc::new(c));
+            insert(chosen.key, &Arc::new(c));
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ pub(crate) trait Backend: Send + Sync {
     /// one by one is as good.
     fn graph(
         &self,
-        _calls: &[Call],
+        _kernels: &[GraphKernel],
         _overlap: &dyn Fn(usize, usize) -> bool,
     ) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
@@ -79,7 +79,7 @@ pub(in crate::device) fn no_such_device(
 }
 
 /// A kernel of a [`Graph`].
-pub(crate) struct Call<'a> {
+pub(crate) struct GraphKernel<'a> {
     /// The kernel.
     pub executable: &'a Arc<dyn Executable>,
     /// The indices of its arguments among those of the graph.

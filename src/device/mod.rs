@@ -61,7 +61,7 @@ pub(crate) mod registry;
 #[doc(hidden)]
 pub mod registry;
 
-pub(crate) use backend::{Addresses, Call, Graph, Purpose};
+pub(crate) use backend::{Addresses, Graph, GraphKernel, Purpose};
 pub use backend::{Executable, HostFunction};
 pub(crate) use buffer::Memory;
 pub use buffer::{Buffer, MemoryRef};

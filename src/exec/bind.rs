@@ -1,9 +1,9 @@
 //! Checks of programs against memory. Only memory that was checked here reaches
 //! [`Executable::run`](crate::device::Executable::run).
 //!
-//! In come a program, a device and buffers; out come the places of the arguments. Every argument
-//! has the dtype of its slot and at least its bytes, is memory that kernels of the device see, and
-//! is writable where the program writes it. A copy has two buffers of one length, the target is
+//! Input: a program, a device and buffers. Output: the memory of the arguments. Every argument has
+//! the dtype of its slot and at least its bytes, is memory that kernels of the device can access,
+//! and is writable where the program writes it. A copy has two buffers of one length, the target is
 //! writable, and the two do not overlap.
 
 use crate::device::registry::{is_null, sees_host};
@@ -28,7 +28,7 @@ struct Planned {
 }
 
 impl Proof {
-    /// The proof of a kernel with its arguments.
+    /// Returns the proof of a kernel with its arguments.
     pub(super) fn of_kernel<'a>(
         ast: &UOp,
         device: &DeviceName,
@@ -44,7 +44,7 @@ impl Proof {
         }))
     }
 
-    /// The proof of a copy.
+    /// Returns the proof of a copy.
     pub(super) fn of_copy(to: &Buffer, from: &Buffer) -> Proof {
         Proof(Arc::new(Planned {
             ast: None,
@@ -94,7 +94,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Requirements of an argument of a program.
+    /// Returns the requirements of an argument of a program.
     pub(super) fn of(program: &Program, slot: usize) -> Needs {
         let arg = &program.args[slot];
         let len = if let Arg::Global { len, .. } = arg.arg() { *len } else { 0 };
@@ -177,7 +177,7 @@ fn too_short(slot: usize, has: usize, needs: usize) -> Error {
     ))
 }
 
-/// Checks the arguments of a launch and returns their places.
+/// Checks the arguments of a launch and returns their memory.
 pub(super) fn bind<'a>(
     program: &Program,
     device: &DeviceName,

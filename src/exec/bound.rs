@@ -22,8 +22,8 @@ pub(crate) type BoundCommand = Command<Arc<Compiled>>;
 /// Compiled commands over memory.
 pub(super) struct BoundPlan {
     pub(super) commands: Vec<BoundCommand>,
-    /// Memory of each slot: those of the plan, then buffers with the values of variables. `None`
-    /// for a slot that no command names.
+    /// Memory of each slot of the plan, then of buffers with the values of variables. `None` for a
+    /// slot that no command names.
     memory: Vec<Option<Buffer>>,
     values: Arc<Values>,
 }
@@ -121,18 +121,18 @@ impl BoundPlan {
     }
 }
 
-/// The memory of a slot.
+/// Returns the memory of a slot.
 pub(super) fn buffer(memory: &[Option<Buffer>], slot: usize) -> &Buffer {
     memory[slot].as_ref().expect("a command names slots that have memory")
 }
 
-/// The place of a view.
+/// Returns the memory of a view.
 pub(super) fn place<'a>(memory: &'a [Option<Buffer>], view: &SlotRef) -> MemoryRef<'a> {
     let place = buffer(memory, view.slot).place();
     MemoryRef { offset: place.offset + view.offset, ..place }
 }
 
-/// A view as a buffer.
+/// Returns a view as a buffer.
 pub(super) fn view<'a>(memory: &'a [Option<Buffer>], view: &SlotRef) -> Cow<'a, Buffer> {
     let whole = buffer(memory, view.slot);
     if view.offset == 0 && (view.dtype, view.len) == (whole.dtype(), whole.size()) {
@@ -154,7 +154,7 @@ struct ValueBuffer {
 }
 
 impl ValueBuffers {
-    /// The buffer for these names, and its slot if it has one.
+    /// Returns the buffer for these names, and its slot if it has one.
     pub(super) fn get(
         &mut self,
         device: &DeviceName,

@@ -1,4 +1,4 @@
-//! JIT capture: the record of what a function does on this thread. It has every plan with its
+//! JIT capture: the record of a function's effects on this thread. It has every plan with its
 //! compiled commands, RNG draws, assignments and gradients. It keeps no buffers alive except those
 //! that the function makes from host data.
 //!
@@ -42,7 +42,7 @@ pub struct Input {
     pub device: DeviceName,
     /// Element dtype.
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
 }
 
@@ -54,15 +54,15 @@ pub struct Draw {
     pub numbers: u64,
 }
 
-/// Extent of a record.
+/// The extent of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Assignments alone, for a function that is never replayed.
     #[default]
     AssignmentsOnly,
-    /// Everything that runs.
+    /// All effects.
     Record,
-    /// The same, and reading a value is an error: a replay would not read it again.
+    /// All effects, and reading a value is an error: a replay would not read it again.
     Capture,
 }
 
@@ -87,7 +87,7 @@ pub struct Capture {
     watched: FxHashSet<u64>,
     /// Storages from outside the function, and outputs of its runs.
     known: FxHashSet<u64>,
-    /// Values of variables that this thread had read before.
+    /// Number of values of variables that this thread had read before.
     reads_before: u64,
 }
 
@@ -96,8 +96,8 @@ thread_local! {
 }
 
 impl Capture {
-    /// Calls a function and records what it does. `known` are storages from outside the function;
-    /// of the nodes `watched` it is recorded whether something is computed from them.
+    /// Calls a function and records its effects. `known` are storages from outside the function. Of
+    /// the nodes `watched`, the record has those that something is computed from.
     pub fn record<T>(
         mode: Mode,
         known: FxHashSet<u64>,
@@ -123,18 +123,18 @@ impl Capture {
         CURRENT.with_borrow_mut(|current| current.as_mut().map(f))
     }
 
-    /// True if this thread records.
+    /// Returns true if this thread records.
     pub fn is_active() -> bool {
         CURRENT.with_borrow(Option::is_some)
     }
 
-    /// True if this thread records each launch.
+    /// Returns true if this thread records each launch.
     pub(super) fn records_runs() -> bool {
         Capture::current(|c| c.mode != Mode::AssignmentsOnly).unwrap_or(false)
     }
 
-    /// True if a run may write to a storage whose content is dead. Replays need what the function
-    /// made from host data.
+    /// Returns true if a run may write to a storage whose content is dead. Replays need the
+    /// storages that the function made from host data.
     pub fn may_overwrite(storage: u64) -> bool {
         let may = |c: &mut Capture| c.mode == Mode::AssignmentsOnly || c.known.contains(&storage);
         Capture::current(may).unwrap_or(true)
@@ -145,7 +145,8 @@ impl Capture {
         (self.mode == Mode::Capture).then(|| self.read.get_or_insert_with(error).clone())
     }
 
-    /// True if the function read the value of a variable, which a replay would not read again.
+    /// Returns true if the function read the value of a variable, which a replay would not read
+    /// again.
     pub fn has_read_variable(&self) -> bool {
         self.mode == Mode::Capture && value_reads() != self.reads_before
     }

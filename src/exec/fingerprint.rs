@@ -20,8 +20,8 @@ pub(crate) struct Fingerprint {
     given: Vec<String>,
 }
 
-/// What the caller knows of a recorded call.
-pub(crate) struct Call {
+/// A recorded call, with what its record does not have.
+pub(crate) struct RecordedCall {
     /// Origins of the storages of arguments and of tensors from outside, by id.
     pub origins: FxHashMap<u64, Origin>,
     /// The arguments, as messages name them.
@@ -59,18 +59,18 @@ pub(crate) enum Origin {
     Host(String, u64),
 }
 
-/// Difference of two calls.
+/// The difference between two calls.
 pub(crate) enum Difference {
-    /// The calls do the same.
+    /// The calls are equal.
     None,
-    /// The same operations with other numbers in them; the message says which.
+    /// The same operations with other values; the message names them.
     Values(String),
     /// Other operations.
     Other,
 }
 
-/// The fingerprint of host data. Files are not read, and `NULL` has no content.
-fn made_of_host(buffer: &Buffer) -> Result<Origin> {
+/// Returns the origin of host data. Files are not read, and `NULL` has no content.
+fn host_origin(buffer: &Buffer) -> Result<Origin> {
     let mut hasher = FxHasher::default();
     if matches!(buffer.place().memory, Memory::Host(_) | Memory::Remote(_)) {
         hasher.write(&buffer.read()?);
@@ -103,10 +103,10 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
 const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
 
 impl Fingerprint {
-    /// The fingerprint of a recorded call.
-    pub(crate) fn of(capture: &Capture, call: Call) -> Result<Fingerprint> {
+    /// Returns the fingerprint of a recorded call.
+    pub(crate) fn of(capture: &Capture, call: RecordedCall) -> Result<Fingerprint> {
         let values = own_values(capture, &call)?;
-        let Call { origins: mut known, given, ends, .. } = call;
+        let RecordedCall { origins: mut known, given, ends, .. } = call;
         for (i, draw) in capture.draws.iter().enumerate() {
             known.extend(draw.storages.iter().map(|id| (*id, Origin::Draw(i))));
         }
@@ -114,17 +114,17 @@ impl Fingerprint {
         for (number, run) in capture.runs.iter().enumerate() {
             runs.push((run.graph.clone(), origins_of(number, run, &mut known)?));
         }
-        let held = |s: &StorageRef| match known.get(&s.storage.id()) {
+        let origin = |s: &StorageRef| match known.get(&s.storage.id()) {
             Some(known) => Ok(known.clone()),
-            None => made_of_host(&Buffer::of(s)),
+            None => host_origin(&Buffer::of(s)),
         };
-        let end = |e: &End| Ok((e.tensor, e.storages.iter().map(held).collect::<Result<_>>()?));
+        let end = |e: &End| Ok((e.tensor, e.storages.iter().map(origin).collect::<Result<_>>()?));
         let ends = ends.iter().map(end).collect::<Result<_>>()?;
         let draws = capture.draws.iter().map(|d| d.numbers).collect();
         Ok(Fingerprint { runs, values, ends, draws, given })
     }
 
-    /// The difference of a call from this one.
+    /// Returns the difference of a call from this one.
     pub(crate) fn compare(&self, now: &Fingerprint) -> Difference {
         if let Some(what) = self.argument_difference(now) {
             return Difference::Values(what);
@@ -165,7 +165,7 @@ impl Fingerprint {
         found
     }
 
-    /// The message for arguments that differ.
+    /// Returns the message for arguments that differ.
     fn argument_difference(&self, now: &Fingerprint) -> Option<String> {
         let (a, b) = (self.given.len(), now.given.len());
         if a != b {
@@ -179,13 +179,13 @@ impl Fingerprint {
     }
 }
 
-/// Origins of what a run reads. Adds those of its outputs.
+/// Returns the origins of the inputs of a run, and adds those of its outputs.
 fn origins_of(number: usize, run: &Run, known: &mut FxHashMap<u64, Origin>) -> Result<Vec<Origin>> {
     let mut origins = Vec::new();
     for input in &run.inputs {
         origins.push(match (known.get(&input.id), &input.own) {
             (Some(known), _) => known.clone(),
-            (None, Some(own)) => known.entry(input.id).or_insert(made_of_host(own)?).clone(),
+            (None, Some(own)) => known.entry(input.id).or_insert(host_origin(own)?).clone(),
             (None, None) => Origin::Gone,
         });
     }
@@ -197,9 +197,9 @@ fn origins_of(number: usize, run: &Run, known: &mut FxHashMap<u64, Origin>) -> R
     Ok(origins)
 }
 
-/// Variables that are no arguments, with their values. Stored values are sliced by variables
-/// without a run.
-fn own_values(capture: &Capture, call: &Call) -> Result<Vec<(Arc<str>, i64)>> {
+/// Returns the variables that are no arguments, with their values. Values that no run computes may
+/// be sliced by variables too.
+fn own_values(capture: &Capture, call: &RecordedCall) -> Result<Vec<(Arc<str>, i64)>> {
     let mut all = call.passed.clone();
     let of_runs = capture.runs.iter().map(|r| &*r.values);
     for values in of_runs.chain(call.ends.iter().map(|e| &e.values)) {
@@ -215,7 +215,7 @@ fn own_values(capture: &Capture, call: &Call) -> Result<Vec<(Arc<str>, i64)>> {
     Ok(own.map(|(n, v)| (n.clone(), v)).collect())
 }
 
-/// The difference of two planned graphs.
+/// Returns the difference of two planned graphs.
 fn compare_graphs(before: &UOp, now: &UOp) -> Difference {
     if before == now {
         return Difference::None;

@@ -24,7 +24,7 @@ pub struct BufferArg {
     pub buffer: Buffer,
     /// Element dtype.
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
     /// Purpose of the buffer.
     pub role: Role,
@@ -48,9 +48,9 @@ pub enum ScheduleItem {
     },
     /// A copy between devices.
     Copy {
-        /// Destination.
+        /// Destination of the copy.
         to: BufferArg,
-        /// Source.
+        /// Source of the copy.
         from: BufferArg,
         /// The item as planned. A changed item does not run.
         proof: Proof,
@@ -110,7 +110,7 @@ impl ScheduleItem {
         Ok(ExecItem { item: self.clone(), compiled: self.program()? })
     }
 
-    /// The program of a kernel; `None` for a copy.
+    /// Returns the program of a kernel; `None` for a copy.
     fn program(&self) -> Result<Option<Arc<Compiled>>> {
         match self {
             ScheduleItem::Kernel { ast, device, .. } => {
@@ -176,18 +176,18 @@ pub struct ExecItem {
 }
 
 impl ExecItem {
-    /// An item with a program that was compiled from its kernel.
+    /// Makes an item with a program that was compiled from its kernel.
     #[cfg(feature = "testing")]
     pub(crate) fn with(item: ScheduleItem, compiled: Option<Arc<Compiled>>) -> ExecItem {
         ExecItem { item, compiled }
     }
 
-    /// The schedule item.
+    /// Returns the schedule item.
     pub fn item(&self) -> &ScheduleItem {
         &self.item
     }
 
-    /// The program; `None` for a copy.
+    /// Returns the program; `None` for a copy.
     pub fn compiled(&self) -> Option<&Arc<Compiled>> {
         self.compiled.as_ref()
     }
@@ -217,7 +217,7 @@ impl ExecItem {
         }
     }
 
-    /// Checks the arguments and returns the places of a kernel's.
+    /// Checks the arguments, and returns the memory of those of a kernel.
     fn bind(&self) -> Result<Vec<MemoryRef<'_>>> {
         match (&self.item, &self.compiled) {
             (ScheduleItem::Kernel { buffers, device, .. }, Some(compiled)) => {

@@ -3,6 +3,7 @@
 use super::bind::bind_copy;
 use crate::compile::Compiled;
 use crate::device::limits::zeroed;
+use crate::device::memory::HostBuffer;
 use crate::device::usage::Usage;
 use crate::device::{Buffer, Counters, Device, Memory, MemoryRef, count, profile};
 use crate::env;
@@ -72,43 +73,36 @@ pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
     run_copy(to, from, env::config()?.debug).map(drop)
 }
 
-/// Bytes per step of a copy through the host, between devices without a direct copy. A multiple of
+/// Bytes per step of a copy through the host, between devices without a direct copy: a multiple of
 /// every element size.
 const PIECE: usize = 16 << 20;
 
+/// Copies between any two kinds of memory.
 fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
     let bytes = to.bytes();
     let (t, f) = (to.place(), from.place());
     match (t.memory, f.memory) {
         (Memory::Host(th), Memory::Host(fh)) => {
-            assert!(
-                t.offset + bytes <= th.len() && f.offset + bytes <= fh.len(),
-                "a copy of {bytes} bytes leaves its buffers"
-            );
+            let (to, from) = (host_range(th, t.offset, bytes), host_range(fh, f.offset, bytes));
             // SAFETY: both are at least that long, and a copy's memories are different ones.
-            unsafe {
-                std::ptr::copy_nonoverlapping(fh.ptr().add(f.offset), th.ptr().add(t.offset), bytes)
-            };
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             Ok(())
         }
         (Memory::Host(th), Memory::Disk(file)) => {
-            assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
+            let out = host_range(th, t.offset, bytes);
             // SAFETY: the memory is at least that long, and while a copy runs nobody else reads or
             // writes it.
-            let out = unsafe { std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes) };
-            file.read(f.offset, to.dtype(), out)
+            file.read(f.offset, to.dtype(), unsafe { std::slice::from_raw_parts_mut(out, bytes) })
         }
         (Memory::Host(th), Memory::Remote(r)) => {
-            assert!(t.offset + bytes <= th.len(), "a copy of {bytes} bytes leaves its buffer");
+            let out = host_range(th, t.offset, bytes);
             // SAFETY: as above.
-            r.read(f.offset, unsafe {
-                std::slice::from_raw_parts_mut(th.ptr().add(t.offset), bytes)
-            })
+            r.read(f.offset, unsafe { std::slice::from_raw_parts_mut(out, bytes) })
         }
         (Memory::Remote(r), Memory::Host(fh)) => {
-            assert!(f.offset + bytes <= fh.len(), "a copy of {bytes} bytes leaves its buffer");
+            let from = host_range(fh, f.offset, bytes);
             // SAFETY: the memory is at least that long, and nobody writes to it while a copy runs.
-            r.write(t.offset, unsafe { std::slice::from_raw_parts(fh.ptr().add(f.offset), bytes) })
+            r.write(t.offset, unsafe { std::slice::from_raw_parts(from, bytes) })
         }
         (Memory::Remote(r), Memory::Remote(from))
             if r.copy_from(t.offset..t.offset + bytes, &**from, f.offset)? =>
@@ -138,11 +132,28 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
     }
 }
 
+/// Returns the start of a range of host memory, which is checked to be inside it.
+fn host_range(memory: &HostBuffer, offset: usize, bytes: usize) -> *mut u8 {
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.len());
+    assert!(inside, "a copy of {bytes} bytes leaves its buffer");
+    memory.ptr().wrapping_add(offset)
+}
+
+/// Returns the position of a device's counters, which are added if they are missing.
+pub(super) fn counters_of(all: &mut Vec<(DeviceName, Counters)>, device: &DeviceName) -> usize {
+    all.iter().position(|d| d.0 == *device).unwrap_or_else(|| {
+        all.push((device.clone(), Counters::default()));
+        all.len() - 1
+    })
+}
+
+/// Formats a time with its unit.
 pub(super) fn micros(t: Duration) -> String {
     let us = t.as_secs_f64() * 1e6;
     if us < 1e4 { format!("{us:8.2} us") } else { format!("{:8.2} ms", us / 1e3) }
 }
 
+/// Prints the line of a launch.
 fn show_kernel(
     device: &DeviceName,
     c: &Compiled,

@@ -13,7 +13,7 @@
 
 use super::bind::{Needs, check_arg, check_count};
 use super::bound::{BoundCommand, buffer, place, view};
-use super::launch::{run_copy, run_kernel};
+use super::launch::{counters_of, run_copy, run_kernel};
 use crate::compile::Compiled;
 use crate::device::host::pool;
 use crate::device::{Addresses, Buffer, Counters, Memory, MemoryRef, count_all};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 type BoundRepeat = Repeat<Arc<Compiled>>;
-/// From a view of a body slot to a view of a slot of the outermost plan.
+/// Maps a view of a body slot to a view of a slot of the outermost plan.
 type Resolve<'a> = &'a dyn Fn(SlotRef) -> SlotRef;
 
 /// Checks the arguments of a loop in all iterations.
@@ -82,7 +82,7 @@ pub(super) fn run(repeat: &BoundRepeat, memory: &[Option<Buffer>]) -> Result<()>
     };
     let starts = Addresses(memory.iter().map(start_of).collect());
     let start = Instant::now();
-    // One task of the pool, so that all kernels find the float modes that they were compiled for.
+    // One task of the pool, so that all kernels run in the float modes that they were compiled for.
     pool::run(1, &|_| run_on_host(repeat, &starts, &|r| r, &mut Addresses(Vec::new())));
     let time = start.elapsed();
     let mut did: Vec<(DeviceName, Counters)> = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn run(repeat: &BoundRepeat, memory: &[Option<Buffer>]) -> Result<()>
     Ok(())
 }
 
-/// True if the command is a function of this process.
+/// Returns true if the command runs as a function of this process.
 fn is_on_host(command: &BoundCommand) -> bool {
     match command {
         Command::Launch { program, .. } => program.executable.entry().is_some(),
@@ -163,10 +163,7 @@ fn add_counters(repeat: &BoundRepeat, times: usize, all: &mut Vec<(DeviceName, C
     for command in &repeat.body {
         match command {
             Command::Launch { program, device, .. } => {
-                let at = all.iter().position(|d| d.0 == *device).unwrap_or_else(|| {
-                    all.push((device.clone(), Counters::default()));
-                    all.len() - 1
-                });
+                let at = counters_of(all, device);
                 let (did, e) = (&mut all[at].1, &program.program.estimate);
                 did.kernels += times as u64;
                 did.flops += e.flops * times as f64;

@@ -1,17 +1,18 @@
-//! Captured commands, run again on other memory. In come commands over slots; out comes a plan that
-//! is ready to run, with intermediates in one arena per device.
+//! Captured commands, run again on other memory. Input: commands over slots. Output: a plan that is
+//! ready to run, with intermediates in one arena per device.
 //!
 //! Kernels of the host become a list of functions with their addresses filled in. Kernels of a GPU
 //! with graphs become one graph launch.
 
 use super::bind::Needs;
 use super::bound::BoundCommand;
-use super::launch::{run_copy, run_kernel};
+use super::launch::{counters_of, run_copy, run_kernel};
 use crate::compile::Compiled;
 use crate::device::buffer::writing;
 use crate::device::host::pool;
 use crate::device::{
-    Addresses, Buffer, Call, Counters, Device, Graph, HostFunction, Memory, MemoryRef, count_all,
+    Addresses, Buffer, Counters, Device, Graph, GraphKernel, HostFunction, Memory, MemoryRef,
+    count_all,
 };
 use crate::dtype::DType;
 use crate::env;
@@ -34,7 +35,7 @@ pub enum Slot {
         device: DeviceName,
         /// Element dtype.
         dtype: DType,
-        /// Elements.
+        /// Number of elements.
         len: usize,
     },
     /// Owned by the plan.
@@ -43,7 +44,7 @@ pub enum Slot {
     Temporary {
         /// Device whose memory it is in.
         device: DeviceName,
-        /// Bytes.
+        /// Size in bytes.
         bytes: usize,
     },
 }
@@ -107,11 +108,7 @@ impl ReplayPlan {
 
     /// Adds a kernel to the counters of batches, and returns the position of its device there.
     fn count_batched(&mut self, device: &DeviceName, compiled: &Compiled) -> usize {
-        let known = self.batched.iter().position(|t| t.0 == *device);
-        let at = known.unwrap_or_else(|| {
-            self.batched.push((device.clone(), Counters::default()));
-            self.batched.len() - 1
-        });
+        let at = counters_of(&mut self.batched, device);
         let did = &mut self.batched[at].1;
         did.kernels += 1;
         did.flops += compiled.program.estimate.flops;
@@ -119,7 +116,7 @@ impl ReplayPlan {
         at
     }
 
-    /// Makes a batch of the commands from `start` on, and returns its end.
+    /// Adds a batch of the commands from `start` on, and returns its end.
     fn add_batch(&mut self, start: usize, graphs: bool) -> Result<usize> {
         let end = self.add_host_batch(start);
         if end > start {
@@ -135,7 +132,7 @@ impl ReplayPlan {
         Ok(start + 1)
     }
 
-    /// Makes a batch of the host's kernels from `start` on; empty without any.
+    /// Adds a batch of the host's kernels from `start` on, if there are any, and returns its end.
     fn add_host_batch(&mut self, start: usize) -> usize {
         let mut calls = Vec::new();
         for i in start..self.commands.len() {
@@ -154,7 +151,7 @@ impl ReplayPlan {
         end
     }
 
-    /// Makes a graph of the launches on one device from `start` on, and returns its end; `None` if
+    /// Adds a graph of the launches on one device from `start` on, and returns its end; `None` if
     /// the device has no graphs.
     fn add_graph(&mut self, start: usize) -> Result<Option<usize>> {
         let Command::Launch { device, .. } = &self.commands[start] else { return Ok(None) };
@@ -162,17 +159,18 @@ impl ReplayPlan {
             |c: &&BoundCommand| matches!(c, Command::Launch { device: d, .. } if d == device);
         let end = start + self.commands[start..].iter().take_while(here).count();
         let mut all: Vec<SlotRef> = Vec::new();
-        let mut calls: Vec<Call> = Vec::new();
+        let mut nodes: Vec<GraphKernel> = Vec::new();
         let mut kernels: Vec<Arc<Compiled>> = Vec::new();
         for command in &self.commands[start..end] {
             let Command::Launch { program, args, writes, .. } = command else { continue };
             let first = all.len();
             all.extend(args);
             kernels.push(program.clone());
-            calls.push(Call { executable: &program.executable, args: first..all.len(), writes });
+            let args = first..all.len();
+            nodes.push(GraphKernel { executable: &program.executable, args, writes });
         }
         let overlap = |a: usize, b: usize| self.may_overlap(&all[a], &all[b]);
-        let Some(graph) = Device::named(device)?.backend().graph(&calls, &overlap)? else {
+        let Some(graph) = Device::named(device)?.backend().graph(&nodes, &overlap)? else {
             return Ok(None);
         };
         let device = device.clone();
@@ -183,8 +181,8 @@ impl ReplayPlan {
         Ok(Some(end))
     }
 
-    /// True if two views may be in the same memory. Memory of the plan is compared; of other slots
-    /// the caller keeps what is written apart.
+    /// Returns true if two views may share memory. Memory of the plan is compared; the caller
+    /// guarantees that written slots of its own share none.
     fn may_overlap(&self, a: &SlotRef, b: &SlotRef) -> bool {
         let own = |r: &SlotRef| match &self.slots[r.slot] {
             Slot::Own(buffer) => Some(buffer.span()),
@@ -199,7 +197,8 @@ impl ReplayPlan {
         }
     }
 
-    /// The memory of all slots for a replay: `given` has that of the given ones, in their order.
+    /// Returns the memory of all slots for a replay: `given` has that of the given ones, in their
+    /// order.
     pub fn memory_for(&self, given: &[Buffer]) -> Result<Vec<Buffer>> {
         let mut given = given.iter();
         let mut buffers: Vec<Buffer> = Vec::with_capacity(self.slots.len());
@@ -254,17 +253,17 @@ impl ReplayPlan {
         Ok(())
     }
 
-    /// Number of commands.
+    /// Returns the number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
-    /// Memory of the intermediates.
+    /// Returns the memory of the intermediates.
     pub fn memory(&self) -> PlannedMemory {
         self.memory
     }
 }
 
-/// Requirements of commands on the memory of each slot.
+/// Returns the requirements of commands on the memory of each slot.
 fn needs(slots: usize, commands: &[BoundCommand]) -> Vec<(Needs, Vec<DeviceName>)> {
     let mut all: Vec<(Needs, Vec<DeviceName>)> = vec![Default::default(); slots];
     for command in commands {
@@ -282,7 +281,7 @@ fn needs(slots: usize, commands: &[BoundCommand]) -> Vec<(Needs, Vec<DeviceName>
     all
 }
 
-/// The launch sizes of a kernel with these values of variables.
+/// Returns the launch sizes of a kernel with these values of variables.
 fn launch(compiled: &Compiled, values: &Values) -> Launch {
     compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
 }
@@ -301,7 +300,7 @@ fn run_single(
     match command {
         Command::Launch { program, device, args, .. } => {
             let memory: Vec<MemoryRef> = args.iter().map(|r| place(r, buffers)).collect();
-            // SAFETY: the program was captured from a run of the scheduler's, and
+            // SAFETY: the program was captured from a run of a scheduled plan, and
             // `ReplayPlan::replay` has checked the memory.
             unsafe { run_kernel(program, device, &memory, &launch(program, values), debug) }
                 .map(drop)
@@ -373,7 +372,7 @@ fn allocate(mut slots: Vec<Slot>, commands: &[BoundCommand]) -> Result<(Vec<Slot
             slots[slot] = Slot::Own(arenas[arena].part(offset..offset + bytes));
         }
     }
-    // No command names the others, as buffers of a loop that its last iteration does not need.
+    // No command names the others, such as buffers of a loop that its last iteration does not need.
     for slot in &mut slots {
         if let Slot::Temporary { device, .. } = slot {
             *slot = Slot::Own(Buffer::new(device, DType::U8, 0)?);

@@ -1,4 +1,4 @@
-//! From requests to a plan with memory: plan, verify, print, allocate. `realize` binds and runs it.
+//! Requests to plans with memory: plan, verify, print, allocate. `realize` binds and runs the plan.
 
 use super::bind::Proof;
 use super::bound::{BoundPlan, ValueBuffers, buffer, view};
@@ -88,7 +88,7 @@ fn planned(requests: &[Request]) -> Result<Scheduled> {
     })
 }
 
-/// Limits of the kernels of a device. A missing device is an error where it is used.
+/// Returns the limits of the kernels of a device. A missing device is an error where it is used.
 fn kernel_limits(name: &DeviceName) -> KernelLimits {
     match Device::named(name) {
         Ok(device) => {
@@ -106,7 +106,7 @@ fn verify_graph(config: &Config, requests: &[Request]) {
     }
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
     for node in ir::unmarked(&nodes, |_| None) {
-        verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is broken: {e}"));
+        verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is invalid: {e}"));
     }
 }
 
@@ -116,7 +116,7 @@ fn verify_plan(config: &Config, plan: &Plan, hit: bool) {
     }
     for (ast, _) in plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink) {
         verify::kernel(ast).unwrap_or_else(|e| {
-            panic!("the scheduler made a broken kernel: {e}\n{}", ir::print(ast))
+            panic!("the scheduler made an invalid kernel: {e}\n{}", ir::print(ast))
         });
     }
 }
@@ -134,7 +134,7 @@ fn print_plan(config: &Config, plan: &Plan, hit: bool, start: Instant) {
     }
 }
 
-/// Memory for the slots of a plan.
+/// Allocates the slots of a plan.
 fn allocate(plan: &Plan, inputs: &[StorageRef]) -> Result<Vec<Option<Buffer>>> {
     let guarded = is_guarded();
     let arena = |(bytes, device): &(usize, DeviceName)| {
@@ -161,7 +161,7 @@ fn allocate(plan: &Plan, inputs: &[StorageRef]) -> Result<Vec<Option<Buffer>>> {
 }
 
 impl Scheduled {
-    /// The commands of the plan as items, loops unrolled.
+    /// Returns the commands of the plan as items, loops unrolled.
     fn items(&self) -> Result<Vec<ScheduleItem>> {
         let arg = |r: &SlotRef| BufferArg {
             buffer: view(&self.memory, r).into_owned(),
@@ -189,7 +189,7 @@ impl Scheduled {
         self.plan.commands.iter().flat_map(Command::unrolled).map(&mut item).collect()
     }
 
-    /// The last argument of a kernel with variables: their values.
+    /// Returns the last argument of a kernel with variables: their values.
     fn values_of(
         &self,
         ast: &UOp,

@@ -7,17 +7,59 @@
 //! ```
 
 use crate::ir::typed::{Index, Load};
-use crate::ir::{Arg, Op, Src, ToSrc, UOp};
+use crate::ir::{Op, Src, UOp};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Loads or stores of one buffer whose indices differ by constants: the place of one of them, the
 /// common part of the index, and each access with its constant.
-struct Group {
+struct AccessGroup {
     place: UOp,
     shared: Linear,
     list: Vec<(i64, UOp)>,
+}
+
+/// AccessGroups of accesses in the order in which they were found, by keys.
+struct AccessGroups<K> {
+    list: Vec<AccessGroup>,
+    known: FxHashMap<K, usize>,
+}
+
+impl<K: std::hash::Hash + Eq> AccessGroups<K> {
+    fn new() -> AccessGroups<K> {
+        AccessGroups { list: Vec::new(), known: FxHashMap::default() }
+    }
+
+    /// Adds an access at a place whose index is `shared` plus the constant `at`.
+    fn add(&mut self, key: K, place: Index, shared: Linear, at: i64, access: UOp) {
+        let group = *self.known.entry(key).or_insert_with(|| {
+            self.list.push(AccessGroup { place: place.node.clone(), shared, list: Vec::new() });
+            self.list.len() - 1
+        });
+        self.list[group].list.push((at, access));
+    }
+}
+
+impl AccessGroup {
+    /// Returns runs of adjacent accesses, each as long as a vector access may be. The list is
+    /// sorted.
+    fn runs(&self, target: &Target) -> Vec<&[(i64, UOp)]> {
+        let most = target.side_by_side(self.place.dtype());
+        let (mut rest, mut runs) = (self.list.as_slice(), Vec::new());
+        while !rest.is_empty() {
+            let (run, others) = rest.split_at(adjacent(rest, &self.shared, most));
+            runs.push(run);
+            rest = others;
+        }
+        runs
+    }
+
+    /// Returns the place of a vector access that begins at the constant `at`.
+    fn vector_place(&self, at: i64) -> UOp {
+        let index = simplify(&Linear { terms: self.shared.terms.clone(), constant: at }.build());
+        self.place.expect_index().buffer.at(index)
+    }
 }
 
 /// Splits a place into its buffer, the linear part of its index and the constant; `None` if it is
@@ -41,12 +83,6 @@ fn adjacent(rest: &[(i64, UOp)], shared: &Linear, most: usize) -> usize {
     [8, 4, 2].into_iter().find(|n| *n <= most && fits(n)).unwrap_or(1)
 }
 
-/// Returns the place of a vector access that begins at the constant `at`.
-fn first(place: &UOp, shared: &Linear, at: i64) -> UOp {
-    let index = simplify(&Linear { terms: shared.terms.clone(), constant: at }.build());
-    place.with_src([place.expect_index().buffer.clone(), index].to_src())
-}
-
 /// Joins adjacent loads of a kernel, and its stores if it has tensor-core fragments: there the
 /// elements of a thread are separate stores from the beginning, so that no range of them could
 /// become lanes.
@@ -66,8 +102,7 @@ fn join_loads(ast: &UOp, target: &Target) -> UOp {
 fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     let mut staged = false;
     // By buffer and by all of the index but its constant.
-    let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(UOp, Option<UOp>, UOp, Arg), usize> = FxHashMap::default();
+    let mut groups = AccessGroups::new();
     for u in ast.toposort() {
         let Some(Load { place, alt: None, after, .. }) = u.as_load() else { continue };
         if u.dtype().lanes > 1 || place.mask.is_some() {
@@ -78,31 +113,19 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
             continue;
         }
         let Some((buffer, linear, at)) = split_place(place) else { continue };
-        let group = *known
-            .entry((buffer, after.first().cloned(), linear.build(), u.arg().clone()))
-            .or_insert_with(|| {
-                groups.push(Group { place: place.node.clone(), shared: linear, list: Vec::new() });
-                groups.len() - 1
-            });
-        groups[group].list.push((at, u));
+        let key = (buffer, after.first().cloned(), linear.build(), u.arg().clone());
+        groups.add(key, place, linear, at, u.clone());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    for Group { place, shared, list: mut loads } in groups {
-        loads.sort_by_key(|l| l.0);
-        let dtype = loads[0].1.dtype();
-        let most = target.side_by_side(dtype);
-        let mut rest = loads.as_slice();
-        while let Some((at, _)) = rest.first() {
-            let n = adjacent(rest, &shared, most);
-            if n > 1 {
-                let mut src: Src = rest[0].1.src().iter().cloned().collect();
-                src[0] = first(&place, &shared, *at);
-                let vector = UOp::new(Op::Load, dtype.vec(n as u16), src, rest[0].1.arg().clone());
-                map.extend(
-                    rest[..n].iter().enumerate().map(|(i, l)| (l.1.clone(), vector.lane(i as u16))),
-                );
-            }
-            rest = &rest[n..];
+    for mut group in groups.list {
+        group.list.sort_by_key(|l| l.0);
+        for run in group.runs(target).into_iter().filter(|run| run.len() > 1) {
+            let (at, load) = &run[0];
+            let mut src: Src = load.src().iter().cloned().collect();
+            src[0] = group.vector_place(*at);
+            let dtype = load.dtype().vec(run.len() as u16);
+            let vector = UOp::new(Op::Load, dtype, src, load.arg().clone());
+            map.extend(run.iter().zip(0..).map(|(l, i)| (l.1.clone(), vector.lane(i))));
         }
     }
     (if map.is_empty() { ast.clone() } else { ast.substitute(&map) }, staged)
@@ -110,8 +133,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
 
 /// Joins adjacent stores.
 fn join_stores(ast: &UOp, target: &Target) -> UOp {
-    let mut groups: Vec<Group> = Vec::new();
-    let mut known: FxHashMap<(UOp, UOp, Src), usize> = FxHashMap::default();
+    let mut groups = AccessGroups::new();
     let mut stores: Src = Src::new();
     for u in ast.src() {
         let scalar = u.as_store().filter(|store| store.value.dtype().lanes == 1);
@@ -120,36 +142,20 @@ fn join_stores(ast: &UOp, target: &Target) -> UOp {
             stores.push(u.clone());
             continue;
         };
-        let ends: Src = store.ranges.iter().cloned().collect();
-        let group = *known.entry((buffer, linear.build(), ends)).or_insert_with(|| {
-            groups.push(Group {
-                place: store.place.node.clone(),
-                shared: linear,
-                list: Vec::new(),
-            });
-            groups.len() - 1
-        });
-        groups[group].list.push((at, u.clone()));
+        let ranges: Src = store.ranges.iter().cloned().collect();
+        groups.add((buffer, linear.build(), ranges), store.place, linear, at, u.clone());
     }
-    for Group { place, shared, mut list } in groups {
-        list.sort_by_key(|l| l.0);
-        let dtype = place.dtype();
-        let most = target.side_by_side(dtype);
-        let mut rest = list.as_slice();
-        while let Some((at, store)) = rest.first() {
-            let n = adjacent(rest, &shared, most);
-            if n == 1 {
+    for mut group in groups.list {
+        group.list.sort_by_key(|l| l.0);
+        for run in group.runs(target) {
+            let (at, store) = &run[0];
+            if run.len() == 1 {
                 stores.push(store.clone());
-            } else {
-                let values: Src =
-                    rest[..n].iter().map(|l| l.1.expect_store().value.clone()).collect();
-                let vector = UOp::new(Op::Vectorize, dtype.vec(n as u16), values, Arg::None);
-                let src = [first(&place, &shared, *at), vector]
-                    .into_iter()
-                    .chain(store.expect_store().ranges.iter().cloned());
-                stores.push(store.with_src(src.collect::<Src>()));
+                continue;
             }
-            rest = &rest[n..];
+            let values: Src = run.iter().map(|l| l.1.expect_store().value.clone()).collect();
+            let place = group.vector_place(*at);
+            stores.push(place.store(UOp::vectorize(values), store.expect_store().ranges));
         }
     }
     ast.with_src(stores)

@@ -94,8 +94,8 @@ fn odd_f32(x: &UOp) -> UOp {
     back.differs(x).and(&even).select(&moved, &bits).bitcast(DType::F32)
 }
 
-/// Floor division or remainder with machine division, which rounds toward zero and traps on zero
-/// and overflow.
+/// Expresses floor division or remainder by machine division, which rounds toward zero and traps on
+/// zero and overflow.
 fn divide(x: &UOp, y: &UOp, quotient: bool) -> UOp {
     let machine = |op: Op, y: &UOp| x.binary(op, y);
     if x.vmin() >= 0 && y.vmin() > 0 {

@@ -15,8 +15,8 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Partial results that a thread reduces in one round. Few, because all threads of the workgroup
-/// read shared memory at the same time.
+/// The most partial results that a thread reduces in one round, because all threads of the
+/// workgroup read shared memory at the same time.
 const EACH_ROUND: usize = 8;
 
 /// Returns the number of partial results that each thread reduces in each round.
@@ -41,21 +41,21 @@ fn is_position(r: &UOp) -> bool {
 /// `order` has the range with adjacent numbers last.
 fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
     let place = order.iter().position(|r| r == g)?;
-    let apart: usize = order[place + 1..].iter().map(extent).product();
+    let distance: usize = order[place + 1..].iter().map(extent).product();
     let count: usize = order.iter().map(extent).product();
     // Every warp must be full, unless there is only one.
     let whole = count < warp || (warp > 0 && count.is_multiple_of(warp));
     // Powers of two, so that an exchange by exclusive or of lane numbers stays in the group.
-    let bits = extent(g).is_power_of_two() && apart.is_power_of_two();
-    let lanes = extent(g).min(warp / apart);
-    (whole && bits && lanes > 1).then_some((lanes, apart))
+    let bits = extent(g).is_power_of_two() && distance.is_power_of_two();
+    let lanes = extent(g).min(warp / distance);
+    (whole && bits && lanes > 1).then_some((lanes, distance))
 }
 
-/// Reduces the values of `lanes` threads whose lane numbers are `apart`, by warp shuffles. All of
-/// them get the same bits, since every fold is commutative.
-fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
-    let mut bits = lanes * apart / 2;
-    while bits >= apart {
+/// Reduces the values of `lanes` threads by warp shuffles; `distance` is that of their lane
+/// numbers. All of them get the same bits, since every fold is commutative.
+fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
+    let mut bits = lanes * distance / 2;
+    while bits >= distance {
         let other =
             UOp::new(Op::Shuffle, value.dtype(), [value.clone()].to_src(), Arg::Shuffle(bits));
         value = value.binary(fold_of(u).op(), other);
@@ -64,12 +64,12 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
     value
 }
 
-/// Builds the shared reductions of a kernel. `numbered` is the order of threads that `stage` relies
-/// on, if any. Warp shuffles rely on an order too; the result has the one to keep.
+/// Builds the shared reductions of a reducer. `numbered` is the order of threads that `stage`
+/// relies on, if any. Warp shuffles rely on an order too; the result has the one to keep.
 pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
     let order = ast.toposort();
-    let mut kernel = Kernel::of(ast, &order, &numbered, target);
-    if kernel.groups.is_empty() {
+    let mut reducer = GroupReducer::of(ast, &order, &numbered, target);
+    if reducer.groups.is_empty() {
         return (ast.clone(), numbered);
     }
     let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
@@ -77,12 +77,12 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
     for u in &order {
         let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
         let new = match u.op() {
-            Op::Reduce if u.expect_reduce().ranges.iter().any(|r| kernel.groups.contains(r)) => {
-                kernel.reduce(u, &src)
+            Op::Reduce if u.expect_reduce().ranges.iter().any(|r| reducer.groups.contains(r)) => {
+                reducer.reduce(u, &src)
             }
             Op::Load if written.contains(&u.expect_load().place.buffer) => {
                 let Load { place, alt, after, .. } = u.expect_load();
-                let at = kernel.by_first(place.node, &done[&place.node.id()]);
+                let at = reducer.by_first(place.node, &done[&place.node.id()]);
                 let zero =
                     || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
                 let alt = alt.map(|s| done[&s.id()].clone()).or_else(zero);
@@ -91,9 +91,9 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
             }
             Op::Store if ast.src().contains(u) => {
                 let Store { place, ranges, .. } = u.expect_store();
-                let at = kernel.by_first(place.node, &done[&place.node.id()]);
-                // Thread positions stay open to the end of the kernel.
-                let open = kernel.groups.iter().filter(|g| !ranges.contains(g)).cloned();
+                let at = reducer.by_first(place.node, &done[&place.node.id()]);
+                // Thread positions stay open to the end of the reducer.
+                let open = reducer.groups.iter().filter(|g| !ranges.contains(g)).cloned();
                 let others = src.into_iter().skip(1).chain(open);
                 u.with_src(std::iter::once(at).chain(others).collect::<Src>())
             }
@@ -101,20 +101,20 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
         };
         done.insert(u.id(), new);
     }
-    let ids = || kernel.lane_order.iter().map(UOp::range_id).collect();
-    (simplify(&done[&ast.id()]), if kernel.shuffled { ids() } else { numbered })
+    let ids = || reducer.lane_order.iter().map(UOp::range_id).collect();
+    (simplify(&done[&ast.id()]), if reducer.shuffled { ids() } else { numbered })
 }
 
 /// The element of shared memory that each thread stores its partial result to, under a mask if not
 /// all threads store, and the number of elements.
-struct Slot {
+struct SharedSlot {
     index: UOp,
     mask: Option<UOp>,
     len: usize,
 }
 
-/// The threads of a kernel, and the numbers that its shared reductions have used.
-struct Kernel<'a> {
+/// The state of the pass: the threads of the kernel, and the next free numbers.
+struct GroupReducer<'a> {
     order: &'a [UOp],
     /// The ranges of threads, by number.
     threads: Vec<UOp>,
@@ -129,8 +129,8 @@ struct Kernel<'a> {
     next_shared: u32,
 }
 
-impl<'a> Kernel<'a> {
-    fn of(ast: &UOp, order: &'a [UOp], numbered: &[u32], target: &Target) -> Kernel<'a> {
+impl<'a> GroupReducer<'a> {
+    fn of(ast: &UOp, order: &'a [UOp], numbered: &[u32], target: &Target) -> GroupReducer<'a> {
         let kinds = [AxisKind::Local, AxisKind::Group];
         let is_thread = |u: &&UOp| u.op() == Op::Range && kinds.contains(&u.range_kind());
         let mut threads: Vec<UOp> = order.iter().filter(is_thread).cloned().collect();
@@ -147,7 +147,7 @@ impl<'a> Kernel<'a> {
             lane_order.clear();
         }
         threads.sort_by_key(|r| r.range_id());
-        Kernel {
+        GroupReducer {
             order,
             threads,
             groups,
@@ -185,8 +185,12 @@ impl<'a> Kernel<'a> {
     }
 
     /// Returns a slot for every thread.
-    fn every_thread(&self) -> Slot {
-        Slot { index: self.thread(&[]), mask: None, len: self.threads.iter().map(extent).product() }
+    fn every_thread(&self) -> SharedSlot {
+        SharedSlot {
+            index: self.thread(&[]),
+            mask: None,
+            len: self.threads.iter().map(extent).product(),
+        }
     }
 
     /// Returns a barrier if the reduction is in a loop. It keeps a new partial result from
@@ -219,10 +223,16 @@ impl<'a> Kernel<'a> {
     }
 
     /// Reduces the partial results of a group by warp shuffles, then those of its warps through
-    /// shared memory. `lanes` threads of the group are in one warp, `apart` lanes apart.
-    fn by_shuffles(&mut self, u: &UOp, part: UOp, g: &UOp, (lanes, apart): (usize, usize)) -> UOp {
+    /// shared memory. `lanes` threads of the group are in one warp, at lane numbers of `distance`.
+    fn by_shuffles(
+        &mut self,
+        u: &UOp,
+        part: UOp,
+        g: &UOp,
+        (lanes, distance): (usize, usize),
+    ) -> UOp {
         self.shuffled = true;
-        let value = fold_lanes(u, part, lanes, apart);
+        let value = fold_lanes(u, part, lanes, distance);
         let warps = extent(g) / lanes;
         if warps == 1 {
             return value;
@@ -231,7 +241,7 @@ impl<'a> Kernel<'a> {
         let others = self.threads.iter().filter(|r| *r != g);
         let before = others.fold(UOp::int(0), |sum, r| &sum * extent(r) as i64 + r);
         let place = |i: UOp| &before * warps as i64 + i;
-        let slot = Slot {
+        let slot = SharedSlot {
             index: place(g / lanes as i64),
             mask: Some((g % lanes as i64).equals(0i64)),
             len: self.threads.iter().map(extent).product::<usize>() / lanes,
@@ -243,7 +253,7 @@ impl<'a> Kernel<'a> {
         let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
         let after = self.previous_read(u, &value);
         let value = self.exchange(u, value, slot, after, place(other), &rounds);
-        fold_lanes(u, value, each, apart)
+        fold_lanes(u, value, each, distance)
     }
 
     /// Reduces the partial results of a group in rounds through shared memory.
@@ -275,7 +285,7 @@ impl<'a> Kernel<'a> {
         &mut self,
         u: &UOp,
         part: UOp,
-        slot: Slot,
+        slot: SharedSlot,
         after: Option<UOp>,
         others: UOp,
         ranges: &[UOp],

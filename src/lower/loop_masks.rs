@@ -10,16 +10,16 @@ use rustc_hash::FxHashMap;
 
 /// Returns the mask that all terms of a reduction have in common.
 fn common(u: &UOp) -> Option<UOp> {
-    let mut gates = bodies(u).map(|b| masked_term(fold_of(u), b).map(|g| g.0));
-    let first = gates.next()??;
-    gates.all(|g| g.as_ref() == Some(&first)).then_some(first)
+    let mut masks = bodies(u).map(|b| masked_term(fold_of(u), b).map(|m| m.0));
+    let first = masks.next()??;
+    masks.all(|m| m.as_ref() == Some(&first)).then_some(first)
 }
 
-/// Returns true if `condition` is a conjunct of `from`, so that it holds where `from` does.
-pub(super) fn follows(condition: &UOp, from: &UOp) -> bool {
-    condition == from
-        || (from.op() == Op::And && from.src().iter().any(|s| follows(condition, s)))
-        || (condition.op() == Op::And && condition.src().iter().all(|s| follows(s, from)))
+/// Returns true if `mask` is a conjunct of `from`, so that it holds where `from` does.
+pub(super) fn follows(mask: &UOp, from: &UOp) -> bool {
+    mask == from
+        || (from.op() == Op::And && from.src().iter().any(|s| follows(mask, s)))
+        || (mask.op() == Op::And && mask.src().iter().all(|s| follows(s, from)))
 }
 
 /// Returns the outermost loops that run only where a mask holds. `steps` are the reductions, each
@@ -37,10 +37,10 @@ pub(super) fn of_loops(
     // The mask of everything in a loop so far; `None` if there is no common one.
     let mut known: FxHashMap<Block, Option<UOp>> = FxHashMap::default();
     for (reduce, step) in steps {
-        let condition = common(reduce);
+        let mask = common(reduce);
         for b in up(*step) {
-            let all = known.entry(b).or_insert_with(|| condition.clone());
-            if *all != condition {
+            let all = known.entry(b).or_insert_with(|| mask.clone());
+            if *all != mask {
                 *all = None;
             }
         }
@@ -49,13 +49,16 @@ pub(super) fn of_loops(
         known.insert(b, None);
     }
     // The mask is computed outside the loop.
-    let before = |b: Block, condition: &UOp| !up(block_of(condition)).any(|c| c == b);
-    let mut gated: FxHashMap<Block, UOp> = known
+    let before = |b: Block, mask: &UOp| !up(block_of(mask)).any(|c| c == b);
+    let mut masked: FxHashMap<Block, UOp> = known
         .into_iter()
-        .filter_map(|(b, condition)| condition.filter(|c| before(b, c)).map(|c| (b, c)))
+        .filter_map(|(b, mask)| mask.filter(|c| before(b, c)).map(|c| (b, c)))
         .collect();
-    let inner: Vec<Block> =
-        gated.keys().copied().filter(|b| up(*b).skip(1).any(|p| gated.contains_key(&p))).collect();
-    inner.iter().for_each(|b| drop(gated.remove(b)));
-    gated
+    let inner: Vec<Block> = masked
+        .keys()
+        .copied()
+        .filter(|b| up(*b).skip(1).any(|p| masked.contains_key(&p)))
+        .collect();
+    inner.iter().for_each(|b| drop(masked.remove(b)));
+    masked
 }

@@ -1,5 +1,5 @@
-//! Lowering: an optimized kernel in, a linear program out. [`PASSES`] is the list of passes; each
-//! has a file of its name.
+//! Lowering. Input: an optimized kernel. Output: a linear program. [`PASSES`] is the list of
+//! passes; each has a file of its name.
 //!
 //! **Invariant:** a pass depends on the kernel and the [`Target`] alone, never on the list of Opts
 //! that made the kernel: an Opt that needs a pass leaves a marker in the graph.
@@ -38,117 +38,64 @@ use crate::target::Target;
 use std::borrow::Cow;
 
 /// The passes from an optimized kernel to its linear program, in order.
-pub const PASSES: &[Pass<Lowering>] = &[
-    Pass::new(
-        "pad_symbols",
-        Stage::Kernel,
-        |l| l.target.grid && !l.variables.names.is_empty(),
+pub const PASSES: &[Pass<Lowering>] = &pass::passes![
+    pad_symbols: Kernel, |l| l.target.grid && !l.variables.names.is_empty(),
         |l| l.update(pad_symbols::pad_symbols),
         "Pads output axes of symbolic extent to their upper bound, where they would share a \
-         dimension of the launch with others.",
-    ),
-    Pass::new(
-        "stage",
-        Stage::Kernel,
-        |l| l.markers.staged,
-        |l| {
-            (l.ast, l.thread_order) = stage::stage(&l.ast, &l.target);
-            // Copies of tiles are vectorized and unrolled.
-            l.markers.copies = true;
-        },
-        "Copies the tiles of staged loads to shared memory and loads from there.",
-    ),
-    Pass::new(
-        "write_fragments",
-        Stage::Kernel,
-        |l| l.markers.fragments,
+         dimension of the launch with others.";
+    stage: Kernel, |l| l.markers.staged, run_stage,
+        "Copies the tiles of staged loads to shared memory and loads from there.";
+    write_fragments: Kernel, |l| l.markers.fragments,
         |l| l.ast = write_fragments::write_fragments(&l.ast),
-        "Writes the operands of tensor cores as vectors of the registers of one thread.",
-    ),
-    Pass::new(
-        "vectorize",
-        Stage::Kernel,
-        |l| l.markers.copies,
-        |l| l.update(vectorize::vectorize),
-        "Turns Upcast and Unroll ranges into vector lanes.",
-    ),
-    Pass::new(
-        "unroll",
-        Stage::Kernel,
-        |l| l.markers.copies,
-        |l| l.update(unroll::unroll),
-        "Unrolls the Upcast and Unroll ranges that did not become lanes.",
-    ),
-    Pass::new(
-        "coalesce",
-        Stage::Kernel,
-        |l| l.target.grid,
+        "Writes the operands of tensor cores as vectors of the registers of one thread.";
+    vectorize: Kernel, |l| l.markers.copies, |l| l.update(vectorize::vectorize),
+        "Turns Upcast and Unroll ranges into vector lanes.";
+    unroll: Kernel, |l| l.markers.copies, |l| l.update(unroll::unroll),
+        "Unrolls the Upcast and Unroll ranges that did not become lanes.";
+    coalesce: Kernel, |l| l.target.grid,
         |l| l.ast = coalesce::coalesce(&l.ast, l.markers.fragments, &l.target),
-        "Joins loads and stores of adjacent addresses of one thread into vector accesses.",
-    ),
-    Pass::new(
-        "group_reduce",
-        Stage::Kernel,
-        |l| l.target.grid && l.markers.groups,
-        |l| {
-            let order = std::mem::take(&mut l.thread_order);
-            (l.ast, l.thread_order) = group_reduce::group_reduce(&l.ast, order, &l.target);
-        },
+        "Joins loads and stores of adjacent addresses of one thread into vector accesses.";
+    group_reduce: Kernel, |l| l.target.grid && l.markers.groups, run_group_reduce,
         "Combines the partial results of threads that share a reduction, by warp shuffles and \
-         shared memory.",
-    ),
-    Pass::new(
-        "launch_dims",
-        Stage::Kernel,
-        |_| true,
-        |l| {
-            (l.ast, l.launch, l.variables.grid) =
-                launch_dims::launch_dims(&l.ast, &l.thread_order, &l.target)
-        },
-        "Replaces the ranges of workgroups and threads by launch dimensions.",
-    ),
-    Pass::new(
-        "load_symbols",
-        Stage::Kernel,
-        |l| !l.variables.names.is_empty(),
-        |l| {
-            let values = load_symbols::argument(&l.variables.names, l.args.len());
-            l.ast = load_symbols::load_symbols(&l.ast, &l.variables.names, &values);
-            l.args.push(values);
-        },
-        "Loads the values of variables from one more argument.",
-    ),
-    Pass::new(
-        "mask_bounds",
-        Stage::Kernel,
-        |_| true,
-        |l| l.ast = mask_bounds::mask_bounds(&l.ast),
-        "Adds the bounds of the buffer to masks that do not imply them.",
-    ),
-    Pass::new(
-        "decompose",
-        Stage::Kernel,
-        |_| true,
-        |l| l.update(decompose::decompose),
-        "Expresses ops that the target lacks in ops that it has.",
-    ),
-    Pass::new(
-        "linearize",
-        Stage::Linear,
-        |_| true,
-        |l| l.uops = linearize::linearize(&l.ast, &l.args, &l.target),
-        "Orders the graph as a list with loops, accumulators and conditionals.",
-    ),
-    Pass::new(
-        "prefetch",
-        Stage::Program,
-        |l| l.markers.prefetch,
+         shared memory.";
+    launch_dims: Kernel, |_| true, run_launch_dims,
+        "Replaces the ranges of workgroups and threads by launch dimensions.";
+    load_symbols: Kernel, |l| !l.variables.names.is_empty(), run_load_symbols,
+        "Loads the values of variables from one more argument.";
+    mask_bounds: Kernel, |_| true, |l| l.ast = mask_bounds::mask_bounds(&l.ast),
+        "Adds the bounds of the buffer to masks that do not imply them.";
+    decompose: Kernel, |_| true, |l| l.update(decompose::decompose),
+        "Expresses ops that the target lacks in ops that it has.";
+    linearize: Linear, |_| true, |l| l.uops = linearize::linearize(&l.ast, &l.args, &l.target),
+        "Orders the graph as a list with loops, accumulators and conditionals.";
+    prefetch: Program, |l| l.markers.prefetch,
         |l| l.uops = prefetch::prefetch(std::mem::take(&mut l.uops)),
-        "Loads the data of the next iteration during the current one.",
-    ),
+        "Loads the data of the next iteration during the current one.";
 ];
 
-/// Nodes of a kernel that a pass runs because of.
+fn run_stage(l: &mut Lowering) {
+    (l.ast, l.thread_order) = stage::stage(&l.ast, &l.target);
+    // Copies of tiles are vectorized and unrolled.
+    l.markers.copies = true;
+}
+
+fn run_group_reduce(l: &mut Lowering) {
+    let order = std::mem::take(&mut l.thread_order);
+    (l.ast, l.thread_order) = group_reduce::group_reduce(&l.ast, order, &l.target);
+}
+
+fn run_launch_dims(l: &mut Lowering) {
+    (l.ast, l.launch, l.variables.grid) =
+        launch_dims::launch_dims(&l.ast, &l.thread_order, &l.target);
+}
+
+fn run_load_symbols(l: &mut Lowering) {
+    let values = load_symbols::argument(&l.variables.names, l.args.len());
+    l.ast = load_symbols::load_symbols(&l.ast, &l.variables.names, &values);
+    l.args.push(values);
+}
+
+/// The nodes of a kernel that make a pass run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Markers {
     /// Loads that are staged.
@@ -173,7 +120,7 @@ pub struct Lowering {
     uops: Vec<UOp>,
     /// The arguments by slot, also those that simplification removed from the graph.
     args: Vec<UOp>,
-    /// What of the program depends on variables.
+    /// The parts of the program that depend on variables.
     variables: Variables,
     /// The shape of the launch.
     launch: Launch,
@@ -218,8 +165,7 @@ impl Lowering {
         }
     }
 
-    /// Starts the lowering of a linear program, of which only the passes behind `linearize` are
-    /// left.
+    /// Starts the lowering of a linear program, for the passes behind `linearize`.
     pub fn of_program(uops: Vec<UOp>, target: &Target) -> Lowering {
         let mut lowering = Lowering::new(&UOp::sink(Vec::new()), target);
         uops.iter().for_each(|u| lowering.markers.add(u.op(), u.arg()));

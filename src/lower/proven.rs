@@ -1,14 +1,14 @@
-//! Kernels that a user builds. In comes a kernel that is not optimised; out comes the same kernel,
-//! in which the mask of each load and store implies that the access lies inside its buffer, or the
-//! reason why it is refused.
+//! Custom kernels. Input: an unoptimized kernel. Output: the same kernel, in which the mask of each
+//! load and store implies that the access is inside its buffer, or the reason why it is rejected.
 //!
-//! **Invariant:** the proof uses the access alone: its index and its mask, not a condition that
-//! encloses it. Splitting a range makes some masks literal and drops them, and drops the
-//! conditional around an unrolled reduction. An implication holds for every value of the ranges, so
-//! it also holds for each of the copies.
+//! **Invariant:** the proof uses the access alone: its index and its mask, not an enclosing
+//! condition. Splitting a range makes some masks literal and drops them, and drops the conditional
+//! around an unrolled reduction. An implication holds for every value of the ranges, so it also
+//! holds for each of the copies.
 //!
 //! ```text
-//! table[data[r]] where r != 0                    ; any mask may be written, and this one says nothing of data[r]
+//! table[data[r]] where r != 0                    ; the mask does not bound data[r]
+//! =>
 //! table[data[r]] where r != 0 and data[r] >= 0 and data[r] < 4
 //! ```
 
@@ -30,15 +30,15 @@ pub fn proven(ast: &UOp) -> Result<UOp, String> {
     Ok(ast)
 }
 
-/// Checks that a kernel is well formed and has no node that only optimisations and lowering make.
+/// Checks that a kernel is well formed and has no node that only Opts and lowering make.
 pub fn unoptimised(ast: &UOp) -> Result<(), String> {
     verify::kernel(ast)?;
     ast.toposort().iter().try_for_each(node)
 }
 
-/// Checks that a node is one that the scheduler makes. Optimisations and lowering bring in the
-/// others, and prove what those rely on: a `CDiv` that its divisor is not zero, a barrier that all
-/// threads reach it.
+/// Checks that a node is one that the scheduler makes. Opts and lowering introduce the others, and
+/// prove their preconditions: that the divisor of a `CDiv` is not zero, that all threads reach a
+/// barrier.
 fn node(u: &UOp) -> Result<(), String> {
     let known = matches!(
         u.op(),
@@ -65,8 +65,8 @@ fn node(u: &UOp) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a range is one that the scheduler makes: no thread or lane, and of an extent that a
-/// launch knows.
+/// Checks that a range is one that the scheduler makes: no thread or lane, and of an extent that is
+/// known at the launch.
 fn range(u: &UOp) -> Result<(), String> {
     if !matches!(
         u.range_kind(),
@@ -86,9 +86,8 @@ fn range(u: &UOp) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that indices and masks are computed from what the kernel does not store to. What is
-/// checked by a mask and then used as an index could otherwise change in between, by a store of
-/// another thread.
+/// Checks that indices and masks are not computed from buffers that the kernel stores to. Otherwise
+/// a store of another thread could change an index after its mask was tested.
 fn indices_are_inputs(ast: &UOp) -> Result<(), String> {
     let stored: Vec<&UOp> =
         ast.src().iter().filter_map(|s| s.as_store().map(|store| store.place.buffer)).collect();

@@ -1,18 +1,18 @@
 //! The remainder of floats, exactly, from operations that every target has.
 //!
 //! Long division on the significands: with `x = m·2^e` and `y = n·2^f`, `1 ≤ m, n < 2`, the
-//! remainder of `m·2^(e-f)` by `n` is found `DIGITS` binary digits at a time. `r ← r·2^c -
-//! trunc(r·2^c / n)·n`, where `c` is `DIGITS` or what is left of `e - f`. Every `r` is a multiple
+//! remainder of `m·2^(e-f)` by `n` is computed `DIGITS` binary digits at a time. `r ← r·2^c -
+//! trunc(r·2^c / n)·n`, where `c` is `DIGITS` or the rest of `e - f`. Every `r` is a multiple
 //! of the last digit of `n` and below `n` in size, so the fused multiply-add is exact. A quotient
-//! that was rounded up to a whole number leaves a negative `r`, which later steps carry on and the
+//! that was rounded up to an integer leaves a negative `r`, which later steps continue with and the
 //! end corrects. There are as many steps as the widest difference of exponents needs, and no
 //! branch, so that vectors compute it.
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, UOp};
 
-/// The layout of a float: binary digits of the significand, and what takes the smallest number to a
-/// normal one.
+/// The layout of a float: binary digits of the significand, bias of the exponent, and the integer
+/// of the same width.
 struct Layout {
     digits: i64,
     bias: i64,
@@ -26,8 +26,8 @@ impl Layout {
     fn constant(&self, x: &UOp, v: i64) -> UOp {
         UOp::constant(v, self.bits.vec(x.dtype().lanes))
     }
-    /// The bits of a size, which is positive, as a significand between 1 and 2 and a biased
-    /// exponent. A subnormal is scaled into the normals first.
+    /// Splits a positive number into a significand between 1 and 2 and a biased exponent. A
+    /// subnormal is scaled to a normal number first.
     fn split(&self, size: &UOp) -> (UOp, UOp) {
         let stored = self.digits - 1;
         let least = size.const_like(2f64.powi(1 - self.bias as i32));
@@ -42,14 +42,15 @@ impl Layout {
         let exponent = tiny.select(&exponent, &(&exponent + &self.constant(size, stored)));
         (significand, exponent)
     }
-    /// Two to a power between -bias and bias, given with the bias.
+    /// Returns two to a power between -bias and bias, given with the bias.
     fn power(&self, x: &UOp, biased: &UOp) -> UOp {
         (biased << &self.constant(x, self.digits - 1)).bitcast(x.dtype().scalar())
     }
 }
 
-/// `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where `x` is
-/// not finite or `y` is zero or NaN. By an infinite `y` it is `x`, or `y` where the signs differ.
+/// Returns `x - floor(x/y)·y` for floats of 32 or 64 bits. A zero has the divisor's sign. NaN where
+/// `x` is not finite or `y` is zero or NaN. By an infinite `y` it is `x`, or `y` where the signs
+/// differ.
 pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let layout = match x.dtype().scalar {
         Scalar::F32 => F32,
@@ -65,7 +66,8 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     };
     let (a, b) = (size(x), size(y));
     let ((m, e), (n, f)) = (layout.split(&a), layout.split(&b));
-    // What is left of the quotient's digits; a number below the divisor is its own remainder.
+    // The number of remaining digits of the quotient; a number below the divisor is its own
+    // remainder.
     let below = a.lt(&b);
     let mut left = below.select(layout.constant(x, 0), &(&e - &f));
     // Exponents go from 1 (the smallest number) to 2·bias + digits - 1.
@@ -81,8 +83,8 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     }
     // One divisor back, if a quotient was rounded up.
     let r = r.lt(0i64).select(&r + &n, &r);
-    // Back to the divisor's exponent, by way of two factors, since one cannot be as small as a
-    // subnormal needs.
+    // Scaled to the divisor's exponent by two factors, since one cannot be as small as a subnormal
+    // needs.
     let stored = layout.constant(x, layout.digits - 1);
     let least = layout.constant(x, layout.digits);
     let normal = f.lt(&least).not();
@@ -95,13 +97,12 @@ pub fn remainder(x: &UOp, y: &UOp) -> UOp {
     let rest = below.select(&a, &scaled);
     let negative = |v: &UOp| v.lt(0i64);
     let zero = x.const_like(0i64);
-    // The other way from the divisor where the signs differ, and with the divisor's sign.
+    // The complement to the divisor if the signs differ, and with the divisor's sign.
     let toward = rest.equals(&zero).not().and(negative(x).differs(negative(y)));
     let found = toward.select(&b - &rest, &rest);
     let sign = y.bitcast(layout.bits).and(layout.constant(x, top));
     let signed = found.bitcast(layout.bits).or(&sign).bitcast(x.dtype().scalar());
-    // The difference of `x` and itself is zero for what is finite and NaN for the rest; so is `0/y`
-    // for what is not zero.
+    // `x - x` is zero if `x` is finite, and else NaN; `0/y` is zero if `y` is neither zero nor NaN.
     let wrong = (x + &-x + zero.binary(Op::Div, y)).equals(&zero).not();
     wrong.select(x.const_like(f64::NAN), &signed)
 }

@@ -30,7 +30,7 @@ pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
         .zip(&tiles)
         .map(|(id, tile)| UOp::define_shared(id, tile.len, tile.load.dtype()))
         .collect();
-    let mut copy = |tile, memory| Copy::new(tile, &threads, target, &mut next).build(memory);
+    let mut copy = |tile, memory| TileCopy::new(tile, &threads, target, &mut next).build(memory);
     let copies: Vec<UOp> = tiles.iter().zip(&memory).map(|(t, m)| copy(t, m)).collect();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (tile, memory) in tiles.iter().zip(&memory) {
@@ -64,7 +64,7 @@ fn size(axes: &[&TileAxis]) -> usize {
 }
 
 /// The copy of one tile, while it is built.
-struct Copy<'a> {
+struct TileCopy<'a> {
     tile: &'a Tile,
     threads: &'a [UOp],
     target: &'a Target,
@@ -78,10 +78,10 @@ struct Copy<'a> {
     mask: Option<UOp>,
 }
 
-impl<'a> Copy<'a> {
+impl<'a> TileCopy<'a> {
     fn new(tile: &'a Tile, threads: &'a [UOp], target: &'a Target, next: &'a mut u32) -> Self {
         let (closes, coordinates) = (Vec::new(), FxHashMap::default());
-        Copy { tile, threads, target, next, closes, coordinates, mask: None }
+        TileCopy { tile, threads, target, next, closes, coordinates, mask: None }
     }
 
     /// Returns a new range of the copy, which is unrolled or a loop.

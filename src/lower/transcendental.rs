@@ -5,6 +5,16 @@ use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, Src, UOp};
 use crate::math::{self, Val};
 
+/// Defines methods on `UOp`: name, operands and the expression.
+macro_rules! methods {
+    ($($name:ident($x:ident $(, $o:ident)*) = $value:expr;)*) => {
+        $(fn $name(&self $(, $o: &UOp)*) -> UOp {
+            let $x = self;
+            $value
+        })*
+    };
+}
+
 impl Val for UOp {
     fn f32(&self, v: f32) -> UOp {
         UOp::constant(v, DType::F32.vec(self.dtype().lanes))
@@ -15,71 +25,29 @@ impl Val for UOp {
     fn u32(&self, v: u32) -> UOp {
         UOp::constant(v as i64, DType::U32.vec(self.dtype().lanes))
     }
-    fn add(&self, o: &UOp) -> UOp {
-        self + o
-    }
-    fn sub(&self, o: &UOp) -> UOp {
-        self - o
-    }
-    fn mul(&self, o: &UOp) -> UOp {
-        self * o
-    }
-    fn div(&self, o: &UOp) -> UOp {
-        self.binary(Op::Div, o)
-    }
-    fn fma(&self, b: &UOp, c: &UOp) -> UOp {
-        UOp::fma(self, b, c)
-    }
-    fn sqrt(&self) -> UOp {
-        self.unary(Op::Sqrt)
-    }
-    fn neg(&self) -> UOp {
-        -self
-    }
-    fn trunc(&self) -> UOp {
-        self.unary(Op::Trunc)
-    }
-    fn lt(&self, o: &UOp) -> UOp {
-        UOp::lt(self, o)
-    }
-    fn eq(&self, o: &UOp) -> UOp {
-        self.equals(o)
-    }
-    fn ne(&self, o: &UOp) -> UOp {
-        self.differs(o)
-    }
-    fn and(&self, o: &UOp) -> UOp {
-        UOp::and(self, o)
-    }
-    fn or(&self, o: &UOp) -> UOp {
-        UOp::or(self, o)
-    }
-    fn xor(&self, o: &UOp) -> UOp {
-        self ^ o
-    }
-    fn shl(&self, o: &UOp) -> UOp {
-        self << o
-    }
-    fn shr(&self, o: &UOp) -> UOp {
-        self >> o
-    }
-    fn select(&self, a: &UOp, b: &UOp) -> UOp {
-        UOp::select(self, a, b)
-    }
-    fn bitcast_f32(&self) -> UOp {
-        self.bitcast(DType::F32)
-    }
-    fn bitcast_i32(&self) -> UOp {
-        self.bitcast(DType::I32)
-    }
-    fn bitcast_u32(&self) -> UOp {
-        self.bitcast(DType::U32)
-    }
-    fn to_f32(&self) -> UOp {
-        self.cast(DType::F32)
-    }
-    fn to_i32(&self) -> UOp {
-        self.cast(DType::I32)
+    methods! {
+        add(x, y) = x + y;
+        sub(x, y) = x - y;
+        mul(x, y) = x * y;
+        div(x, y) = x.binary(Op::Div, y);
+        fma(x, y, z) = UOp::fma(x, y, z);
+        sqrt(x) = x.unary(Op::Sqrt);
+        neg(x) = -x;
+        trunc(x) = x.unary(Op::Trunc);
+        lt(x, y) = UOp::lt(x, y);
+        eq(x, y) = x.equals(y);
+        ne(x, y) = x.differs(y);
+        and(x, y) = UOp::and(x, y);
+        or(x, y) = UOp::or(x, y);
+        xor(x, y) = x ^ y;
+        shl(x, y) = x << y;
+        shr(x, y) = x >> y;
+        select(c, x, y) = UOp::select(c, x, y);
+        bitcast_f32(x) = x.bitcast(DType::F32);
+        bitcast_i32(x) = x.bitcast(DType::I32);
+        bitcast_u32(x) = x.bitcast(DType::U32);
+        to_f32(x) = x.cast(DType::F32);
+        to_i32(x) = x.cast(DType::I32);
     }
 }
 

@@ -79,16 +79,12 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
             }
             op if wide && op.is_alu() => vector(u.src().iter().map(splat).collect()),
             Op::Sink | Op::Barrier => {
-                let mut stores: Src = Src::new();
-                for s in new_src() {
-                    // A store that was split into lanes is a list of stores.
-                    if s.op() == Op::Sink {
-                        stores.extend(s.src().iter().cloned())
-                    } else {
-                        stores.push(s)
-                    }
-                }
-                u.with_src(stores)
+                // A store that was split into lanes is a list of stores.
+                let stores = |s: &UOp| match s.op() {
+                    Op::Sink => s.src().to_vec(),
+                    _ => vec![s.clone()],
+                };
+                u.with_src(new_src().iter().flat_map(stores).collect::<Src>())
             }
             _ => {
                 assert!(!wide || u.op() == Op::Store, "vector lanes are not defined for {u:?}");

@@ -1,18 +1,19 @@
-//! Facts that all renderers need: the layout of small floats, the integers that cannot overflow,
-//! and valid function names.
+//! The parts that all renderers share: the walk over a program with its checks, the layout of small
+//! floats, and the integers that cannot overflow.
 
+use super::Rendered;
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
-use crate::ir::{Op, UOp, dtype_bounds};
+use crate::ir::{Arg, Group, Op, UOp, dtype_bounds};
 use crate::target::Target;
 use rustc_hash::FxHashSet;
 
-/// The error for a load or a store whose first operand is not an `Index`.
-pub(super) fn not_an_index(u: &UOp) -> String {
+/// Returns the error for a load or a store whose first operand is not an `Index`.
+fn not_an_index(u: &UOp) -> String {
     format!("its address is not an index but {:?}", u.operand())
 }
 
-/// The type that holds a scalar: small floats are held as their bits.
+/// Returns the type that holds a scalar: small floats are held as their bits.
 pub(super) fn storage(scalar: Scalar) -> Scalar {
     match scalar {
         Scalar::F16 | Scalar::BF16 => Scalar::U16,
@@ -22,7 +23,7 @@ pub(super) fn storage(scalar: Scalar) -> Scalar {
     }
 }
 
-/// True for a float that is held as its bits and converted by integer arithmetic.
+/// Returns true for a float that is held as its bits and converted by integer arithmetic.
 pub(super) fn is_small(scalar: Scalar) -> bool {
     matches!(scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2)
 }
@@ -37,7 +38,7 @@ pub(super) struct Layout {
     pub has_inf: bool,
 }
 
-/// The layout of a small float.
+/// Returns the layout of a small float.
 pub(super) fn layout(scalar: Scalar) -> Layout {
     match scalar {
         Scalar::F16 => Layout { mantissa: 10, bias: 15, bits: 16, over: 0x7c00, has_inf: true },
@@ -48,8 +49,8 @@ pub(super) fn layout(scalar: Scalar) -> Layout {
     }
 }
 
-/// The ids of integers that only serve addresses and loop bounds, and are computed from launch
-/// positions and loop counters alone: they cannot overflow.
+/// Returns the ids of integers that are only used by addresses and loop bounds, and are computed
+/// from launch positions and loop counters alone: they cannot overflow.
 pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     let mut pure: FxHashSet<u64> = FxHashSet::default();
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
@@ -61,19 +62,19 @@ pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
     }
     let mut found: FxHashSet<u64> = FxHashSet::default();
     for u in uops.iter().rev() {
-        let serves = match (u.op(), u.src()) {
+        let used = match (u.op(), u.src()) {
             (Op::Index, [_, offset @ ..]) => offset,
             (Op::If | Op::Range, src) => src,
             (_, src) if found.contains(&u.id()) => src,
             _ => continue,
         };
-        found.extend(serves.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
+        found.extend(used.iter().filter(|s| is_pure(&pure, s)).map(UOp::id));
     }
     found
 }
 
-/// True if a sum or product of integers can overflow its dtype. A user's arithmetic on counters
-/// may, and wraps then.
+/// Returns true if a sum or product of integers can overflow its dtype. The arithmetic of a custom
+/// kernel on counters may, and then wraps.
 fn wraps(u: &UOp) -> bool {
     let [x, y] = u.src() else { return false };
     if !u.dtype().is_int() {
@@ -93,23 +94,118 @@ fn wraps(u: &UOp) -> bool {
     }
 }
 
-/// Checks the kernel's name, and returns the function that makes the renderer's errors.
-pub(super) fn begin<'a>(
-    target: &'a Target,
+/// Writes a program item by item.
+pub(super) trait Writer {
+    /// Writes one item, which has passed the checks.
+    fn item(&mut self, u: &UOp) -> std::result::Result<(), String>;
+    /// Returns the innermost open loop or condition.
+    fn innermost(&self) -> Option<&UOp>;
+    /// Returns the kernel under a name.
+    fn finish(self, name: &str) -> Rendered;
+}
+
+/// Renders a program with a writer for its language. Errors name the node.
+pub(super) fn render(
+    target: &Target,
     name: &str,
-) -> Result<impl Fn(String) -> Error + use<'a>> {
+    uops: &[UOp],
+    mut writer: impl Writer,
+) -> Result<Rendered> {
     let refuse = |msg: String| Error::Compile {
         msg: format!("{} renderer: {msg}", target.name),
         source_at: None,
     };
-    if is_identifier(name) {
-        Ok(refuse)
-    } else {
-        Err(refuse(format!("{name:?} is not a name for a function")))
+    if !is_identifier(name) {
+        return Err(refuse(format!("{name:?} is not a name for a function")));
+    }
+    for u in uops {
+        check(u, target)
+            .and_then(|()| writer.item(u))
+            .map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
+    }
+    match writer.innermost() {
+        Some(open) => Err(refuse(format!("{open:?} is never closed"))),
+        None => Ok(writer.finish(name)),
     }
 }
 
-/// True if it is a valid function name.
+/// Returns the error for an operand that has no text.
+pub(super) fn unknown_operand(u: &UOp) -> String {
+    format!("its operand {u:?} does not stand before it, or stands in a block that is closed")
+}
+
+/// Checks that the end of a block closes the innermost one.
+pub(super) fn closes(open: bool, block: &UOp) -> std::result::Result<(), String> {
+    if open { Ok(()) } else { Err(format!("{block:?} is not what was opened last")) }
+}
+
+/// Checks the parts of an item that are alike in all languages.
+fn check(u: &UOp, target: &Target) -> std::result::Result<(), String> {
+    let (lanes, src) = (u.dtype().lanes as usize, u.src());
+    match (u.op(), u.arg()) {
+        (Op::Vectorize, _) if src.len() != lanes => {
+            Err(format!("{lanes} lanes from {} scalars", src.len()))
+        }
+        (Op::Gep, Arg::Lanes(picked)) => {
+            let of = u.operand();
+            match picked.iter().find(|l| **l >= of.dtype().lanes) {
+                _ if picked.len() != lanes => Err(format!("{} lanes are picked", picked.len())),
+                Some(past) => Err(format!("there is no lane {past} in {of:?}")),
+                None => Ok(()),
+            }
+        }
+        (Op::Load, _) => match u.as_load() {
+            None => Err(not_an_index(u)),
+            Some(load) if load.place.mask.is_some() && load.alt.is_none() => {
+                Err("its index is masked, but it has no alternative value".to_string())
+            }
+            Some(_) => Ok(()),
+        },
+        (Op::Store, _) if u.as_store().is_none() => Err(not_an_index(u)),
+        (Op::Assign, _) if !matches!(u.operand().op(), Op::DefineAcc | Op::Assign) => {
+            Err(format!("{:?} is not an accumulator", u.operand()))
+        }
+        (op, _) if op.is_alu() => check_alu(u, target),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the dtypes of an elementwise op.
+fn check_alu(u: &UOp, target: &Target) -> std::result::Result<(), String> {
+    let (op, dtype) = (u.op(), u.dtype());
+    if u.src().iter().any(|s| s.dtype().lanes != dtype.lanes) {
+        return Err("the operands differ in lanes".to_string());
+    }
+    if matches!(op, Op::Detach | Op::Cast | Op::Bitcast | Op::Where) {
+        return Ok(());
+    }
+    let from = u.operand().dtype();
+    let bits = matches!(op, Op::And | Op::Or | Op::Xor | Op::Add | Op::Mul | Op::Max | Op::Min);
+    match () {
+        _ if is_small(from.scalar) || is_small(dtype.scalar) => {
+            Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"))
+        }
+        _ if op.is(Group::Comparison) => Ok(()),
+        _ if dtype.is_bool() && !bits => Err(format!("{op:?} is not an op on bools")),
+        _ if dtype.is_int() => match op {
+            Op::CDiv | Op::CMod | Op::Shl | Op::Shr => Ok(()),
+            _ if bits => Ok(()),
+            _ => Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
+        },
+        _ if dtype.is_float() => match op {
+            Op::Add | Op::Mul | Op::Div | Op::Max | Op::Min => Ok(()),
+            Op::Fma | Op::Sqrt | Op::Trunc => Ok(()),
+            _ if target.has(op, dtype.scalar()) => Ok(()),
+            _ => Err(format!(
+                "{} has no {op:?} on {}; it has to be decomposed",
+                target.name, dtype.scalar
+            )),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Returns true for a valid function name.
 fn is_identifier(name: &str) -> bool {
     !name.is_empty()
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -58,7 +58,7 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// A kernel from the parts of its body between the occurrences of its name.
+    /// Makes a kernel from the parts of its body between the occurrences of its name.
     fn new(prelude: Vec<String>, entry: &str, parts: &[&str]) -> Rendered {
         let (mut body, mut entry_at) = (String::new(), Vec::new());
         for (i, part) in parts.iter().enumerate() {
@@ -71,19 +71,19 @@ impl Rendered {
         Rendered { prelude, body, entry: entry.to_string(), assumes_alignment: false, entry_at }
     }
 
-    /// A kernel whose text a user wrote.
+    /// Makes a custom kernel from its source text.
     pub(crate) fn user(text: String, entry: &str) -> Rendered {
         Rendered::new(Vec::new(), entry, &[&text])
     }
 
-    /// The whole source: prelude and body.
+    /// Returns the whole source: prelude and body.
     pub fn text(&self) -> String {
         let mut text = lines(&self.prelude);
         text.push_str(&self.body);
         text
     }
 
-    /// The body under another name.
+    /// Returns the body under another name.
     pub fn body_named(&self, entry: &str) -> String {
         let (mut body, mut from) = (String::with_capacity(self.body.len() + 64), 0);
         for at in &self.entry_at {
@@ -96,8 +96,8 @@ impl Rendered {
     }
 }
 
-/// One module of several kernels, and the name of each in it. Two kernels may have the same name,
-/// so that each is prefixed by its number.
+/// Returns one module of several kernels, and the name of each in it. Two kernels may have the same
+/// name, so that each is prefixed by its number.
 pub(crate) fn module<'a>(kernels: impl Iterator<Item = &'a Rendered>) -> (String, Vec<String>) {
     let mut seen: FxHashSet<&str> = FxHashSet::default();
     let (mut prelude, mut bodies, mut entries) = (Vec::new(), String::new(), Vec::new());
@@ -116,8 +116,8 @@ fn lines<S: AsRef<str>>(items: &[S]) -> String {
 
 /// Turns a linear program into the source text of one language.
 pub trait Renderer: Send + Sync {
-    /// The capabilities of the language and its usual device, which lowering respects so that the
-    /// program can be rendered.
+    /// Returns the capabilities of the language and its usual device, which lowering respects so
+    /// that the program can be rendered.
     fn target(&self) -> &Target;
 
     /// Renders a kernel called `name`. Every operand precedes its user in the list; only a `Const`

@@ -1,17 +1,17 @@
-//! Builds the expressions of kernels from inputs to outputs, from the uses that `ranges` has found.
+//! Expressions of kernels. Input: the uses of each node that `ranges` has decided. Output: stores
+//! over ranges, built from inputs to outputs.
 
 use super::index::{flat, load};
 use super::ranges::{
-    Decided, IndexCache, PendingStore, RangeAssignment, Use, UserKernel, home, placeholder, whole,
+    CustomNode, Decided, IndexCache, PendingStore, RangeAssignment, Use, home, placeholder, whole,
 };
 use super::{cat, scan, scatter};
 use crate::dtype::DType;
-use crate::ir::{Arg, Group, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Group, Op, Src, UOp};
 use crate::symbolic::{simplify, simplify_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
-/// The buffers that are nearest under nodes, in ascending order.
+/// Returns the numbers of the nearest buffers under nodes, ascending.
 fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let mut seen: FxHashSet<u64> = FxHashSet::default();
@@ -27,7 +27,7 @@ fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> 
     found
 }
 
-/// Builds expressions from inputs to outputs.
+/// Builds the stores of a graph in topological order.
 pub(super) fn build(
     order: &[UOp],
     inputs: usize,
@@ -48,7 +48,7 @@ pub(super) fn build(
     for u in order {
         let uses = builder.decided.demands.get(&u.id()).map_or(0, |d| d.len());
         if u.numel() == 0 {
-            // Nothing is read from it; users need a value of the dtype.
+            // Nothing reads it, but its users need a value of the dtype.
             builder.define_alike(u, uses, UOp::constant(0i64, u.dtype()));
             continue;
         }
@@ -100,7 +100,7 @@ impl Builder {
         }
     }
 
-    /// Numbers the buffers of inputs, copies and user kernels.
+    /// Numbers the buffers of inputs, copies and custom kernels.
     fn place(&mut self, u: &UOp) {
         match u.op() {
             Op::Param => {
@@ -110,13 +110,12 @@ impl Builder {
             Op::Copy => self.place_copy(u),
             Op::Kernel | Op::Loop => {
                 let count = match u.arg() {
-                    Arg::Kernel(kernel) => kernel.outputs.len(),
-                    Arg::Loop(l) => l.body.src().len(),
-                    _ => panic!("a kernel without a body: {u:?}"),
+                    Arg::Loop(l) => l.outputs().len(),
+                    _ => u.expect_kernel().kernel.outputs.len(),
                 };
                 let writes = (0..count).map(|_| self.next_number()).collect();
                 let reads = u.src().iter().map(|s| self.out.numbers[&whole(s).id()]).collect();
-                self.out.customs.push(UserKernel { node: u.clone(), writes, reads });
+                self.out.customs.push(CustomNode { node: u.clone(), writes, reads });
             }
             Op::Output => {
                 let output = u.expect_output();
@@ -142,7 +141,7 @@ impl Builder {
         }
     }
 
-    /// Computes the node where it was decided to: stores it, or defines its values.
+    /// Stores a node, or defines its value at each use, as decided.
     fn evaluate(&mut self, u: &UOp, moves: &mut IndexCache) {
         let Some(evals) = self.decided.evaluated.remove(&u.id()) else { return };
         match u.op() {
@@ -182,7 +181,7 @@ impl Builder {
     }
 }
 
-/// The value of a node at one demand, from its operands' values.
+/// Returns the value of a node at one demand, from its operands' values.
 fn expression(
     u: &UOp,
     d: &Use,
@@ -193,7 +192,7 @@ fn expression(
         let (x, _, valid) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
         let valid = simplify_mask(&simplify(valid));
-        // A guarded load is zero by itself where there is no element.
+        // A masked load is zero by itself where there is no element.
         let zero_there = value.as_load().is_some_and(|load| load.alt.is_some());
         return if valid.is_int(1) || zero_there {
             value
@@ -210,12 +209,7 @@ fn expression(
         Op::Scan => scan::expression(u, only(), &d.at),
         Op::Reduce => {
             let fold = u.expect_reduce().fold;
-            if d.opened.is_empty() {
-                return fold.of_one(&only());
-            }
-            let mut src: Src = [only()].to_src();
-            src.extend(d.opened.iter().cloned());
-            UOp::new(Op::Reduce, u.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
+            if d.opened.is_empty() { fold.of_one(&only()) } else { only().fold(fold, &d.opened) }
         }
         _ => {
             debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");

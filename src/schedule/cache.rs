@@ -17,7 +17,8 @@ pub struct Key {
     pub reuse: Vec<Option<usize>>,
 }
 
-/// Plans at which the cache is cleared: a program that never repeats a graph must not fill memory.
+/// The number of plans at which the cache is cleared: a program that never repeats a graph must not
+/// fill memory.
 const MOST: usize = 4096;
 
 static CACHE: LazyLock<Mutex<FxHashMap<Key, Arc<Plan>>>> = LazyLock::new(Mutex::default);
@@ -26,7 +27,7 @@ fn lock() -> std::sync::MutexGuard<'static, FxHashMap<Key, Arc<Plan>>> {
     CACHE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The plan of a key, made on a cache miss; the flag is true on a hit.
+/// Returns the plan of a key, made on a cache miss; the flag is true on a hit.
 pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, bool) {
     if let Some(plan) = lock().get(&key) {
         return (plan.clone(), true);
@@ -41,7 +42,7 @@ pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, b
     (plan, false)
 }
 
-/// Number of cached plans.
+/// Returns the number of cached plans.
 #[cfg(feature = "testing")]
 pub fn cache_len() -> usize {
     lock().len()

@@ -1,4 +1,4 @@
-//! Concatenation. In comes a `Cat` of n tensors; out come n stores into slices of one buffer,
+//! Concatenation. Input: a `Cat` of n tensors. Output: n stores into slices of one buffer,
 //! O(output) in all, or a choice for each element, which fuses into its user and is O(n · output).
 //!
 //! Before: `Cat(a[2, m], b[3, m]) {axis=0}`. After, as stores:
@@ -8,40 +8,37 @@
 //! for i in 3, j in m:  out[i + 2, j] = b[i, j]
 //! ```
 //!
-//! Stores with equal loops share kernels (`kernels`). Many tensors are first put together in groups
-//! of as many as fit in a kernel: the kernels of the groups are the same, so that they are compiled
-//! once, where n stores at n places would be as many kernels as there are groups.
+//! `fuse` merges stores with equal loops. Many tensors are concatenated in groups of as many as fit
+//! in a kernel. The kernels of the groups are equal, so they are compiled once; n stores at
+//! different offsets would need a kernel per group.
 
 use super::index::flat;
-use super::ranges::{Indices, PendingStore, Use, Walk, home};
+use super::ranges::{PendingStore, Use, Walk, home};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands up to which a choice is cheaper than a trip through memory (`cost::STORE`), where one
+/// The most operands for which a choice is cheaper than a store and a load (`cost::STORE`), if one
 /// user reads the result.
 const FUSED: usize = 8;
-/// Operands up to which every user chooses.
+/// The most operands for which every user chooses.
 const FEW: usize = 3;
-/// Elements below which a launch takes longer than the choices between a few operands.
+/// Elements below which a launch takes longer than choices between a few operands.
 const SMALL: usize = 1 << 14;
-/// Operands that are put together by one kernel.
+/// Operands that one kernel concatenates.
 const GROUP: usize = 28;
-/// Bytes from which on a second copy costs more than compiling kernels that differ in where they
-/// write.
+/// Bytes above which a second copy takes longer than compiling kernels that differ in their
+/// offsets.
 const LARGE: usize = 1 << 20;
 
-/// The axis of a cat.
+/// Returns the axis of a cat.
 fn axis(u: &UOp) -> usize {
-    match u.arg() {
-        Arg::Cat { axis } => *axis,
-        _ => panic!("not a cat: {u:?}"),
-    }
+    u.expect_cat().axis
 }
 
-/// Decides for every cat how it is made: what is still a `Cat` after this is stored.
+/// Replaces each `Cat` that is cheaper to choose by element. The remaining ones are stored.
 pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
     let order = toposort(&outputs);
     if !order.iter().any(|u| u.op() == Op::Cat) {
@@ -86,8 +83,8 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
     outputs.iter().map(|o| done[&o.id()].clone()).collect()
 }
 
-/// Each element chosen from the operands, by its place along the axis. A choice keeps every bit,
-/// where a sum with zeros would turn -0 into 0.
+/// Chooses each element from the operands by its position along the axis. A sum with zeros would
+/// turn -0 into 0.
 fn choice(parts: &[UOp], axis: usize) -> UOp {
     let total: usize = parts.iter().map(|p| p.shape()[axis]).sum();
     let shape: Dims = parts[0]
@@ -115,7 +112,7 @@ fn choice(parts: &[UOp], axis: usize) -> UOp {
     joined.expect("a cat has an operand")
 }
 
-/// A cat of cats of as many operands as fit in a kernel.
+/// Concatenates groups of as many operands as fit in a kernel, then the groups.
 fn in_groups(mut parts: Src, axis: usize) -> UOp {
     while parts.len() > GROUP {
         parts = parts
@@ -126,20 +123,11 @@ fn in_groups(mut parts: Src, axis: usize) -> UOp {
     UOp::cat(parts, axis)
 }
 
-/// An evaluation of each operand, over its own axes, by a kernel of its own. One without elements
-/// has no use.
+/// Returns the evaluation of each operand, over its own axes in a kernel of its own. An operand
+/// without elements has none.
 pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Use> {
     let part = |x: &UOp| {
-        let mut ranges = Vec::new();
-        let at: Indices = (0..x.shape().len())
-            .map(|axis| {
-                if x.shape()[axis] == 1 {
-                    return UOp::int(0);
-                }
-                ranges.push(walk.range(x, axis, AxisKind::Global));
-                ranges[ranges.len() - 1].clone()
-            })
-            .collect();
+        let (at, ranges) = walk.axis_ranges(x, |_| AxisKind::Global);
         let mut d = walk.own(at, &ranges, x.numel());
         let k = walk.demand_at(x, &d);
         d.operands.push(k);
@@ -148,7 +136,7 @@ pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Use> {
     u.src().iter().map(part).collect()
 }
 
-/// The stores into slices. `operand` gives the value of an operand at an evaluation.
+/// Returns the stores into slices. `operand` returns the value of an operand at an evaluation.
 pub(super) fn stored(
     u: &UOp,
     number: usize,

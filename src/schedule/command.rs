@@ -16,7 +16,7 @@ pub struct SlotRef {
     pub offset: usize,
     /// Element dtype.
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
 }
 
@@ -36,7 +36,7 @@ pub enum Command<P = UOp> {
     },
     /// A copy, between devices or within one.
     Copy {
-        /// Destination.
+        /// Destination of the copy.
         to: SlotRef,
         /// Source, of the same dtype and length.
         from: SlotRef,
@@ -46,7 +46,7 @@ pub enum Command<P = UOp> {
 }
 
 impl<P> Command<P> {
-    /// Slots that the command reads or writes; a slot may occur twice.
+    /// Returns the slots that the command reads or writes; a slot may occur twice.
     pub fn slots(&self) -> Vec<usize> {
         match self {
             Command::Launch { args, .. } => args.iter().map(|a| a.slot).collect(),
@@ -55,7 +55,7 @@ impl<P> Command<P> {
         }
     }
 
-    /// Slots that the command writes.
+    /// Returns the slots that the command writes.
     pub fn written_slots(&self) -> Vec<usize> {
         match self {
             Command::Launch { args, writes, .. } => writes.iter().map(|i| args[*i].slot).collect(),
@@ -64,8 +64,7 @@ impl<P> Command<P> {
         }
     }
 
-    /// Programs of the launches, each once per launch in the text of the command: a loop does not
-    /// multiply them.
+    /// Returns the programs of the launches; those of a loop once.
     pub fn programs(&self) -> Vec<(&P, &DeviceName)> {
         match self {
             Command::Launch { program, device, .. } => vec![(program, device)],
@@ -74,7 +73,7 @@ impl<P> Command<P> {
         }
     }
 
-    /// The same command with other programs.
+    /// Returns the same command with other programs.
     pub fn try_map<Q>(
         &self,
         program: &mut dyn FnMut(&P, &DeviceName) -> Result<Q>,
@@ -93,7 +92,7 @@ impl<P> Command<P> {
 }
 
 impl<P: Clone> Command<P> {
-    /// The launches and copies of the command in order, with loops unrolled.
+    /// Returns the launches and copies of the command in order, with loops unrolled.
     pub fn unrolled(&self) -> Vec<Command<P>> {
         let mut all = Vec::new();
         self.unroll_into(&|r| r, &mut all);

@@ -1,6 +1,7 @@
 //! The cost model that decides whether a value is rematerialized wherever it is used, or stored
 //! once and read back. The unit is one simple arithmetic instruction on one element.
 
+use crate::ir::typed::Where;
 use crate::ir::{Arg, Fold, Group, Op, UOp};
 use crate::symbolic::clauses;
 use crate::target::Machine;
@@ -13,52 +14,53 @@ const MACHINE: Machine = Machine::cpu(64);
 pub const STORE: f64 = MACHINE.store_cost;
 /// Starting a kernel.
 pub const LAUNCH: f64 = MACHINE.launch_cost;
-/// A value this cheap is always computed again: a load with a conversion, a relu, a negation.
+/// A value of at most this cost is always rematerialized: a load with a conversion, a relu, a
+/// negation.
 pub const FREE: f64 = 4.0;
-/// Inside a reduce a value is computed once for each tile of outputs, not once for each output:
-/// tiles have at least this many.
+/// The least number of outputs of a tile. Inside a reduce a value is computed once per tile, not
+/// once per output.
 pub const TILE: f64 = 8.0;
-/// The longest row, in bytes, that one kernel walks more than once: half of the L2 cache.
+/// The longest row, in bytes, that one kernel reads more than once: half of the L2 cache.
 pub const ROW_BYTES: usize = MACHINE.l2_bytes / 2;
 /// A kernel with fewer outputs than this leaves threads idle.
 pub const FEW_OUTPUTS: f64 = 16.0;
-/// What a value may cost inside a loop that runs in order, on one thread.
+/// The largest cost of a value inside an ordered loop, which has one thread.
 pub const IN_ORDER: f64 = 32.0;
-/// Work worth spreading over threads.
+/// Work that is worth distributing over threads.
 pub const WORTH_SPREADING: f64 = 131_072.0;
 /// Work on one row that is worth a kernel of its own, when there are few rows.
 pub const LONG_ROW: f64 = 1_048_576.0;
 
-/// Different indices that one node is computed at. A node that is wanted at more is stored: past
-/// this, expressions grow from level to level of a graph.
+/// The most indices that one node is computed at. A node with more is stored, because expressions
+/// would grow from level to level of a graph.
 pub const MOST_DEMANDS: usize = 32;
-/// Nodes that one kernel evaluates. Compilers take more than linear time over a function; kernels
-/// of models stay far below.
+/// The most nodes that one kernel evaluates. Compilers take more than linear time over a function;
+/// kernels of models stay far below.
 pub const MOST_EVALUATIONS: usize = 2048;
 
-/// What one evaluation of the op costs, apart from its operands.
+/// Returns the cost of one evaluation of the op, without its operands.
 pub fn of_op(u: &UOp) -> f64 {
     // Lowering expands a float remainder into many instructions.
     if u.op() == Op::Mod && u.dtype().is_float() { 120.0 } else { u.op().cost().into() }
 }
 
-/// For each node the cost of all its elements, each computed once, from what is stored under it.
+/// Returns for each node the cost of all its elements, each computed once, from the stored values
+/// under it.
 pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f64> {
-    // What a user pays for all elements: a load each where they are stored.
+    // The cost of all elements for a user: one load each if they are stored.
     let mut price: FxHashMap<u64, f64> = FxHashMap::default();
     let mut total: FxHashMap<u64, f64> = FxHashMap::default();
     for u in order {
         let n = u.numel() as f64;
         let under: f64 = u.src().iter().map(|s| price[&s.id()]).sum();
         let cost = match u.op() {
-            // What is selected is read and nothing else.
-            Op::Reduce if selects(u) => under / (u.src()[0].numel().max(1) as f64) * n + n * 4.0,
-            Op::Reduce => under + u.src()[0].numel() as f64,
-            // What is repeated does not change inside the loop that repeats it, so it is computed
-            // outside; whether it is computed at all or stored is decided where it is made.
+            // A selected element is one load.
+            Op::Reduce if selects(u) => under / operand_len(u) * n + n * 4.0,
+            Op::Reduce => under + u.operand().numel() as f64,
+            // A repeated value is loop-invariant where it is repeated, and hoisted.
             Op::Expand => 0.0,
-            // Only the part that is looked at is computed.
-            Op::Shrink | Op::Slice => under * n / (u.src()[0].numel().max(1) as f64),
+            // Only the elements of the result are computed.
+            Op::Shrink | Op::Slice => under * n / operand_len(u),
             Op::Buffer | Op::Param | Op::Output => n,
             _ => under + n * of_op(u),
         };
@@ -66,6 +68,11 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
         total.insert(u.id(), cost);
     }
     total
+}
+
+/// Returns the number of elements of the operand, at least 1.
+fn operand_len(u: &UOp) -> f64 {
+    u.operand().numel().max(1) as f64
 }
 
 /// Returns true if a reduction selects one element, as `reduce_simplify` recognizes it: then it is
@@ -77,16 +84,15 @@ pub fn selects(u: &UOp) -> bool {
     let under = |u: &UOp, through: &dyn Fn(&UOp) -> bool| {
         let mut u = u.clone();
         while through(&u) {
-            u = u.src()[0].clone();
+            u = u.operand().clone();
         }
         u
     };
-    let choice = under(&u.src()[0], &|u| u.op() == Op::Cast);
-    let (Op::Where, [condition, _, zero]) = (choice.op(), choice.src()) else { return false };
+    let choice = under(u.operand(), &|u| u.op() == Op::Cast);
+    let Some(Where { cond, y: zero, .. }) = choice.as_where() else { return false };
     let base = |u: &UOp| under(u, &|u| u.op().is(Group::Movement));
     let is_place =
         |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
     let compares = |c: &UOp| base(c).op() == Op::Eq && base(c).src().iter().any(is_place);
-    base(zero).as_const().is_some_and(|c| c.is_zero())
-        && clauses(&base(condition)).iter().any(compares)
+    base(zero).as_const().is_some_and(|c| c.is_zero()) && clauses(&base(cond)).iter().any(compares)
 }

@@ -1,10 +1,11 @@
-//! The device of each node, and copies between devices.
+//! The device of each node, and copies between devices. Input: outputs with their devices. Output:
+//! the graph with a `Copy` where a value is used on another device than its own.
 
 use super::{cost, ranges};
 use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The device of each node: that of its inputs, or without inputs that of its user.
+/// Returns the device of each node: that of its inputs, or without inputs that of its user.
 pub(super) fn devices_of(
     order: &[UOp],
     outputs: &[UOp],
@@ -61,7 +62,8 @@ pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UO
         .collect()
 }
 
-/// Nodes without inputs that every user computes, because they are cheap and never stored.
+/// Returns the nodes without inputs that every user rematerializes, because they are cheap and
+/// never stored.
 fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
     let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(UOp::operand);
     let stored: FxHashSet<u64> =

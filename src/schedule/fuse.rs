@@ -2,13 +2,13 @@
 //! numbered arguments, and ranges get their final ids. Equal kernels from different parts of the
 //! graph are the same interned node.
 
-use super::ranges::{PendingStore, RangeAssignment};
+use super::ranges::{RangeAssignment, buffer_param};
 use super::scan;
-use crate::dtype::DType;
 use crate::ir::typed::Store;
-use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp, substitute_all};
+use crate::ir::{AxisKind, DeviceName, Op, Src, UOp, substitute_all, toposort};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
+use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -23,6 +23,17 @@ const TRIED: usize = 64;
 /// Largest number of nodes of a fused kernel, so that fusion does not undo the splits of `ranges`.
 const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
 
+/// A store of a group.
+#[derive(Clone)]
+pub struct BufferStore {
+    /// Number of the buffer.
+    pub buffer: usize,
+    /// Flat index of the element.
+    pub index: UOp,
+    /// Value of the element.
+    pub value: UOp,
+}
+
 /// Stores that share a loop nest.
 #[derive(Clone)]
 pub struct KernelGroup {
@@ -30,8 +41,8 @@ pub struct KernelGroup {
     pub device: DeviceName,
     /// The shared ranges.
     pub ranges: Vec<UOp>,
-    /// `(buffer number, flat index, value)`.
-    pub stores: Vec<(usize, UOp, UOp)>,
+    /// The stores, in the order in which they were fused.
+    pub stores: Vec<BufferStore>,
     /// Mask of the store, for a group of one store that updates what another has written; its loops
     /// may be ordered.
     pub update: Option<UOp>,
@@ -44,227 +55,293 @@ pub struct KernelGroup {
 }
 
 impl KernelGroup {
+    /// Makes a group of these stores.
+    fn new(
+        device: DeviceName,
+        ranges: Vec<UOp>,
+        stores: Vec<BufferStore>,
+        update: Option<UOp>,
+    ) -> KernelGroup {
+        let (reads, reduced) = (BTreeSet::new(), BTreeSet::new());
+        let mut group = KernelGroup { device, ranges, stores, update, reads, reduced, size: 0 };
+        group.refresh();
+        group
+    }
+
+    /// Returns the buffers that it writes.
+    pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.stores.iter().map(|s| s.buffer)
+    }
+
+    /// Returns the values that it stores.
+    pub fn values(&self) -> impl Iterator<Item = &UOp> {
+        self.stores.iter().map(|s| &s.value)
+    }
+
     fn extents(&self) -> Vec<UOp> {
         self.ranges.iter().map(|r| r.expect_range().extent.clone()).collect()
     }
-    /// Buffers that it writes.
-    pub fn writes(&self) -> impl Iterator<Item = usize> + '_ {
-        self.stores.iter().map(|s| s.0)
+
+    /// Returns true if no loop has to run in order.
+    fn is_unordered(&self) -> bool {
+        self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global)
     }
-    /// Bytes that its longest reduce reads per output.
+
+    /// Returns the bytes that its longest reduce reads per output.
     fn longest_row(&self) -> usize {
-        let values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
-        let order = crate::ir::toposort(values.iter().copied());
         let bytes = |u: &UOp| {
             let ranges = u.expect_reduce().ranges.iter();
             ranges.map(|r| r.expect_range().extent.vmax() as usize).product::<usize>()
                 * u.dtype().itemsize()
         };
+        let order = toposort(self.values());
         order.iter().filter(|u| u.op() == Op::Reduce).map(bytes).max().unwrap_or(0)
     }
+
     /// Adopts the finer loops of another group, if this group is an epilogue of it.
     fn refit(&mut self, other: &KernelGroup) {
-        let plain =
-            self.update.is_none() && self.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
-        if !plain
-            || self.ranges.len() >= other.ranges.len()
-            || !scan::is_epilogue(self.stores.iter().map(|s| &s.2))
-        {
+        let plain = self.update.is_none() && self.is_unordered();
+        if !plain || self.ranges.len() >= other.ranges.len() || !scan::is_epilogue(self.values()) {
             return;
         }
         let Some(map) = scan::refit(&self.ranges, &other.ranges) else { return };
-        self.ranges = other
-            .ranges
-            .iter()
-            .map(|r| UOp::range(r.expect_range().extent, r.range_id(), AxisKind::Global))
-            .collect();
+        let global = |r: &UOp| UOp::range(r.expect_range().extent, r.range_id(), AxisKind::Global);
+        self.ranges = other.ranges.iter().map(global).collect();
         let own: FxHashMap<UOp, UOp> =
             other.ranges.iter().cloned().zip(self.ranges.iter().cloned()).collect();
         for s in &mut self.stores {
-            let moved = |u: &UOp| crate::symbolic::simplify(&u.substitute(&map).substitute(&own));
-            (s.1, s.2) = (moved(&s.1), moved(&s.2));
+            let moved = |u: &UOp| simplify(&u.substitute(&map).substitute(&own));
+            (s.index, s.value) = (moved(&s.index), moved(&s.value));
         }
         self.refresh();
     }
-    /// Recomputes what it reads.
+
+    /// Updates the buffers that it reads, and its size.
     pub fn refresh(&mut self) {
         self.reads.clear();
         self.reduced.clear();
-        let mut values: Vec<&UOp> = self.stores.iter().map(|s| &s.2).collect();
-        if let Some(inside) = &self.update {
+        let mut values: Vec<&UOp> = self.stores.iter().map(|s| &s.value).collect();
+        if let Some(mask) = &self.update {
             // An update keeps the elements that it does not write.
-            self.reads.extend(self.stores.iter().map(|s| s.0));
-            values.extend(self.stores.iter().map(|s| &s.1).chain([inside]));
+            self.reads.extend(self.stores.iter().map(|s| s.buffer));
+            values.extend(self.stores.iter().map(|s| &s.index).chain([mask]));
         }
-        let order = crate::ir::toposort(values.iter().copied());
+        let order = toposort(values);
         self.size = order.len();
         for u in order {
             match u.op() {
                 Op::Load => drop(self.reads.insert(loaded(&u))),
-                Op::Reduce => {
-                    for v in u.operand().toposort().iter().filter(|v| v.op() == Op::Load) {
-                        self.reduced.insert(loaded(v));
-                    }
-                }
+                Op::Reduce => self.reduced.extend(loads_under(u.operand())),
                 _ => {}
             }
         }
     }
 }
 
-/// The number of the buffer that a load reads, before slots are assigned.
+/// Returns the number of the buffer that a load reads, before slots are assigned.
 pub fn loaded(load: &UOp) -> usize {
-    match load.expect_load().place.buffer.arg() {
-        Arg::Param { slot, .. } => *slot,
-        _ => panic!("a load from something else than a buffer: {load:?}"),
-    }
+    load.expect_load().place.buffer.expect_param().slot
 }
 
+/// Returns the buffers that a value loads.
+pub fn loads_under(value: &UOp) -> BTreeSet<usize> {
+    value.toposort().iter().filter(|u| u.op() == Op::Load).map(loaded).collect()
+}
+
+/// A test of whether two groups fit in one kernel of their device.
+type Fits<'a> = &'a dyn Fn(&KernelGroup, &KernelGroup) -> bool;
+
 /// Makes one group per store and merges groups if that saves a launch or memory traffic, makes no
-/// cycle, and fits the device.
+/// cycle, and fits the device. `keep` are the buffers that are read after the plan.
 pub fn fuse(
     ranged: &RangeAssignment,
     device_of: &dyn Fn(&UOp) -> DeviceName,
     keep: &FxHashSet<usize>,
-    fits: &dyn Fn(&KernelGroup, &KernelGroup) -> bool,
+    fits: Fits,
 ) -> Vec<KernelGroup> {
-    let mut groups: Vec<Option<KernelGroup>> = Vec::new();
-    // Several groups may write parts of one buffer.
-    let mut producer: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-    // For each group the groups that it depends on, directly or not, also through copies and user
-    // kernels.
-    let mut needs: Vec<BTreeSet<usize>> = Vec::new();
-    let between: FxHashMap<usize, &[usize]> = ranged.between().collect();
-    let sent: FxHashSet<usize> = ranged.copies.iter().map(|c| c.1).collect();
-    // The buffers behind copies and user kernels.
-    let sources = |n: &usize| -> Vec<usize> {
-        let (mut open, mut seen, mut found) = (vec![*n], FxHashSet::default(), Vec::new());
-        while let Some(n) = open.pop() {
-            match between.get(&n) {
-                Some(made_of) => open.extend(made_of.iter().filter(|m| seen.insert(**m))),
-                None => found.push(n),
-            }
-        }
-        found
+    let mut fusion = Fusion {
+        groups: Vec::new(),
+        writers: FxHashMap::default(),
+        needs: Vec::new(),
+        between: ranged.between().collect(),
+        copied: ranged.copies.iter().map(|c| c.1).collect(),
+        by_extents: FxHashMap::default(),
     };
-    let producers = |n: &usize, producer: &FxHashMap<usize, Vec<usize>>| -> Vec<usize> {
-        sources(n).iter().filter_map(|n| producer.get(n)).flatten().copied().collect()
-    };
-    let mut by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>> = FxHashMap::default();
     for s in &ranged.stored {
-        let mut g = single(s, device_of(&s.node));
-        let copied: BTreeSet<usize> = g
-            .reads
-            .iter()
-            .filter(|n| between.contains_key(n))
-            .flat_map(|n| producers(n, &producer))
-            .collect();
-        let first: BTreeSet<usize> = g.reads.iter().flat_map(|n| producers(n, &producer)).collect();
-        let mut all: BTreeSet<usize> = first.clone();
-        for d in &first {
-            all.extend(needs[*d].iter().copied());
-        }
+        let store =
+            BufferStore { buffer: s.number, index: s.index.clone(), value: s.value.clone() };
+        let device = device_of(&s.node);
+        let group = KernelGroup::new(device, s.ranges.clone(), vec![store], s.update.clone());
+        fusion.add(s.number, group, fits);
+    }
+    without_dead_stores(fusion.groups, ranged, keep)
+}
+
+/// The groups made so far, and their dependencies.
+struct Fusion<'a> {
+    groups: Vec<KernelGroup>,
+    /// The groups that write each buffer; several may write parts of one.
+    writers: FxHashMap<usize, Vec<usize>>,
+    /// For each group the groups that it depends on, directly or not, also through copies and user
+    /// kernels.
+    needs: Vec<BTreeSet<usize>>,
+    /// The buffers that copies and custom kernels write, each with those that they read.
+    between: FxHashMap<usize, &'a [usize]>,
+    /// The buffers that are copied.
+    copied: FxHashSet<usize>,
+    /// The groups by extents and device: those that a group could share loops with.
+    by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>>,
+}
+
+/// The groups that a group depends on.
+struct Dependencies {
+    /// Those whose buffers it reads, also through copies and custom kernels.
+    direct: BTreeSet<usize>,
+    /// Those of them that are behind a copy or a custom kernel.
+    behind_copies: BTreeSet<usize>,
+    /// All, with their own dependencies.
+    all: BTreeSet<usize>,
+}
+
+impl Fusion<'_> {
+    /// Adds a group that stores one buffer: merged with an earlier one, or on its own.
+    fn add(&mut self, number: usize, mut group: KernelGroup, fits: Fits) {
+        let Dependencies { direct, behind_copies, mut all } = self.dependencies(&group);
         // An epilogue of a blocked scan adopts its loops, so that it can be fused.
-        let scan_of = |i: &&usize| {
-            groups[**i].as_ref().is_some_and(|a| scan::has_scan(a.stores.iter().map(|s| &s.2)))
-        };
-        if let Some(a) = first.iter().rev().find(scan_of).and_then(|i| groups[*i].as_ref()) {
-            g.refit(a);
+        let mut producers = direct.iter().rev().map(|i| &self.groups[*i]);
+        if let Some(scan) = producers.find(|g| scan::has_scan(g.values())) {
+            group.refit(scan);
         }
-        let waits = |i: usize| all.iter().any(|d| *d != i);
-        let key = (g.extents(), g.device.clone());
-        let candidates = by_extents.entry(key).or_default();
+        let key = (group.extents(), group.device.clone());
+        let candidates = self.by_extents.get(&key).map_or(&[][..], |c| c);
         // The latest candidate is tried first: it is the likeliest to share inputs.
-        let found = candidates.iter().rev().take(TRIED).copied().find_map(|i| {
+        let merged = candidates.iter().rev().take(TRIED).find_map(|&i| {
+            let first = &self.groups[i];
             // Fusing with a group that reaches this one through another would make a cycle.
-            if copied.contains(&i) || first.iter().any(|d| *d != i && needs[*d].contains(&i)) {
-                return None;
-            }
-            let a = groups[i].as_ref().expect("candidates are alive");
+            let cycle = behind_copies.contains(&i)
+                || direct.iter().any(|d| *d != i && self.needs[*d].contains(&i));
             // A buffer that is copied to another device must not wait for other groups.
-            if waits(i) && a.writes().any(|n| sent.contains(&n)) {
+            let delays_copy =
+                || all.iter().any(|d| *d != i) && first.writes().any(|n| self.copied.contains(&n));
+            if cycle || delays_copy() || !fits(first, &group) {
                 return None;
             }
-            if fits(a, &g) { try_merge(a, &g, first.contains(&i)).map(|m| (i, m)) } else { None }
+            Some((i, try_merge(first, &group, direct.contains(&i))?))
         });
-        match found {
-            Some((i, merged)) => {
-                g = merged;
-                // Other stores of the group may have been updated since.
-                producer.entry(s.number).or_default().push(i);
-                groups[i] = Some(g);
-                all.remove(&i);
-                // Dependents of the group now depend on what the new store needs.
-                for (j, n) in needs.iter_mut().enumerate() {
-                    if j == i || n.contains(&i) {
-                        n.extend(all.iter().copied());
-                    }
-                }
-            }
-            None => {
-                let i = groups.len();
-                producer.entry(s.number).or_default().push(i);
-                candidates.push(i);
-                groups.push(Some(g));
-                needs.push(all);
+        let Some((i, merged)) = merged else {
+            let i = self.groups.len();
+            self.writers.entry(number).or_default().push(i);
+            self.by_extents.entry(key).or_default().push(i);
+            self.groups.push(group);
+            self.needs.push(all);
+            return;
+        };
+        // Other stores of the group may have been updated since.
+        self.writers.entry(number).or_default().push(i);
+        self.groups[i] = merged;
+        all.remove(&i);
+        // Dependents of the group now depend on what the new store needs.
+        for (j, needs) in self.needs.iter_mut().enumerate() {
+            if j == i || needs.contains(&i) {
+                needs.extend(all.iter().copied());
             }
         }
     }
-    let mut groups: Vec<KernelGroup> = groups.into_iter().flatten().collect();
-    // Dead stores are removed.
+
+    fn dependencies(&self, group: &KernelGroup) -> Dependencies {
+        let (mut direct, mut behind_copies) = (BTreeSet::new(), BTreeSet::new());
+        for n in &group.reads {
+            let writers: Vec<usize> = self.writers_behind(*n);
+            if self.between.contains_key(n) {
+                behind_copies.extend(&writers);
+            }
+            direct.extend(writers);
+        }
+        let indirect = direct.iter().flat_map(|d| &self.needs[*d]);
+        let all = direct.iter().chain(indirect).copied().collect();
+        Dependencies { direct, behind_copies, all }
+    }
+
+    /// Returns the groups that write a buffer, or the buffers that copies and custom kernels make
+    /// it from.
+    fn writers_behind(&self, number: usize) -> Vec<usize> {
+        let (mut open, mut seen, mut found) = (vec![number], FxHashSet::default(), Vec::new());
+        while let Some(n) = open.pop() {
+            match self.between.get(&n) {
+                Some(made_of) => open.extend(made_of.iter().filter(|m| seen.insert(**m))),
+                None => found.extend(self.writers.get(&n).into_iter().flatten()),
+            }
+        }
+        found
+    }
+}
+
+/// Removes stores to buffers that nothing reads, until there are none.
+fn without_dead_stores(
+    mut groups: Vec<KernelGroup>,
+    ranged: &RangeAssignment,
+    keep: &FxHashSet<usize>,
+) -> Vec<KernelGroup> {
+    let count = |groups: &[KernelGroup]| groups.iter().map(|g| g.stores.len()).sum::<usize>();
     loop {
-        let read: FxHashSet<usize> = groups
-            .iter()
-            .flat_map(|g| g.reads.iter().copied())
-            .chain(ranged.between().flat_map(|b| b.1.iter().copied()))
-            .chain(keep.iter().copied())
-            .collect();
-        let before: usize = groups.iter().map(|g| g.stores.len()).sum();
+        let of_groups = groups.iter().flat_map(|g| &g.reads);
+        let of_others = ranged.between().flat_map(|b| b.1);
+        let read: FxHashSet<usize> = of_groups.chain(of_others).chain(keep).copied().collect();
+        let before = count(&groups);
         for g in &mut groups {
-            g.stores.retain(|s| read.contains(&s.0));
+            g.stores.retain(|s| read.contains(&s.buffer));
             g.refresh();
         }
         groups.retain(|g| !g.stores.is_empty());
-        if groups.iter().map(|g| g.stores.len()).sum::<usize>() == before {
+        if count(&groups) == before {
             return groups;
         }
     }
 }
 
-fn single(s: &PendingStore, device: DeviceName) -> KernelGroup {
-    let mut g = KernelGroup {
-        device,
-        ranges: s.ranges.clone(),
-        update: s.update.clone(),
-        stores: vec![(s.number, s.index.clone(), s.value.clone())],
-        reads: BTreeSet::new(),
-        reduced: BTreeSet::new(),
-        size: 0,
-    };
-    g.refresh();
-    g
+/// Returns `b` in the loops of `a`, if that is valid and profitable. `dependent` is true if `b`
+/// reads what `a` writes.
+fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
+    if !fits_together(a, b) || !has_equal_order(a, b, dependent) || !is_profitable(a, b, dependent)
+    {
+        return None;
+    }
+    let map: FxHashMap<UOp, UOp> = b.ranges.iter().cloned().zip(a.ranges.iter().cloned()).collect();
+    let moved: Vec<UOp> =
+        b.stores.iter().flat_map(|s| [s.index.clone(), s.value.clone()]).collect();
+    let mut moved = substitute_all(&moved, &map);
+    if dependent {
+        moved = with_values_of(a, &moved)?;
+    }
+    let of_b = b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| BufferStore {
+        buffer: s.buffer,
+        index: m[0].clone(),
+        value: m[1].clone(),
+    });
+    let stores = a.stores.iter().cloned().chain(of_b).collect();
+    Some(KernelGroup::new(a.device.clone(), a.ranges.clone(), stores, None))
 }
 
-/// `b` in the loops of `a`, if that is valid and profitable.
-fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
-    if a.update.is_some() || b.update.is_some() || a.size + b.size > MOST_MERGED_NODES {
-        return None;
-    }
+/// Returns true if neither group is an update, and both together are below the limits of a kernel.
+fn fits_together(a: &KernelGroup, b: &KernelGroup) -> bool {
     let written: BTreeSet<usize> = a.writes().chain(b.writes()).collect();
-    if a.reads.len() + b.reads.len() + written.len() > MOST_MERGED_BUFFERS {
-        return None;
-    }
-    // An ordered loop is fused with one ordered along the same axis, or with its epilogue.
-    let ordered = |g: &KernelGroup| {
-        g.ranges.iter().map(|r| r.range_kind() == AxisKind::Ordered).collect::<Vec<bool>>()
-    };
-    if ordered(a) != ordered(b) {
-        let plain = b.ranges.iter().all(|r| r.range_kind() == AxisKind::Global);
-        if !(dependent && plain && scan::is_epilogue(b.stores.iter().map(|s| &s.2))) {
-            return None;
-        }
-    }
-    let worth = match (a.reduced.is_empty(), b.reduced.is_empty()) {
+    a.update.is_none()
+        && b.update.is_none()
+        && a.size + b.size <= MOST_MERGED_NODES
+        && a.reads.len() + b.reads.len() + written.len() <= MOST_MERGED_BUFFERS
+}
+
+/// Returns true if the loops of both run in order along the same axes, or `b` is an epilogue of a
+/// loop that does.
+fn has_equal_order(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> bool {
+    let is_ordered = |r: &UOp| r.range_kind() == AxisKind::Ordered;
+    a.ranges.iter().map(is_ordered).eq(b.ranges.iter().map(is_ordered))
+        || (dependent && b.is_unordered() && scan::is_epilogue(b.values()))
+}
+
+/// Returns true if one kernel is faster than two.
+fn is_profitable(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> bool {
+    match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
         // They read the same memory, or one reads a superset. Two that share only a part, as two
         // products of one matrix, gain more from tiles of their own.
@@ -273,47 +350,22 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
                 && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
         }
         _ => dependent,
-    };
-    if !worth {
-        return None;
     }
-    let map: FxHashMap<UOp, UOp> = b.ranges.iter().cloned().zip(a.ranges.iter().cloned()).collect();
-    let moved: Vec<UOp> = b.stores.iter().flat_map(|s| [s.1.clone(), s.2.clone()]).collect();
-    let mut moved = substitute_all(&moved, &map);
-    if dependent {
-        // A value of `a` that `b` reads must be computed in the same iteration.
-        let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for u in crate::ir::toposort(moved.iter()) {
-            if u.op() != Op::Load {
-                continue;
-            }
-            if a.writes().any(|n| n == loaded(&u)) {
-                let place = u.expect_load().place;
-                let same = |s: &&(usize, UOp, UOp)| s.0 == loaded(&u) && *place.index == s.1;
-                let (_, _, value) = a.stores.iter().find(same).filter(|_| place.mask.is_none())?;
-                inline.insert(u.clone(), value.clone());
-            }
-        }
-        moved = substitute_all(&moved, &inline);
-        // Substitution can leave a value in non-canonical form.
-        moved = moved.iter().map(crate::symbolic::simplify).collect();
+}
+
+/// Replaces loads from buffers that a group writes by the stored values. `None` if one of them is
+/// not computed in the same iteration.
+fn with_values_of(a: &KernelGroup, values: &[UOp]) -> Option<Vec<UOp>> {
+    let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let is_written = |u: &&UOp| u.op() == Op::Load && a.writes().any(|n| n == loaded(u));
+    for u in toposort(values).iter().filter(is_written) {
+        let place = u.expect_load().place;
+        let same = |s: &&BufferStore| s.buffer == loaded(u) && *place.index == s.index;
+        let store = a.stores.iter().find(same).filter(|_| place.mask.is_none())?;
+        inline.insert(u.clone(), store.value.clone());
     }
-    let mut stores = a.stores.clone();
-    stores.extend(
-        b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| (s.0, m[0].clone(), m[1].clone())),
-    );
-    let (device, ranges) = (a.device.clone(), a.ranges.clone());
-    let mut g = KernelGroup {
-        device,
-        ranges,
-        stores,
-        update: None,
-        reads: BTreeSet::new(),
-        reduced: BTreeSet::new(),
-        size: 0,
-    };
-    g.refresh();
-    Some(g)
+    // Substitution can leave a value in non-canonical form.
+    Some(substitute_all(values, &inline).iter().map(simplify).collect())
 }
 
 /// Merges adjacent ranges that only occur as one flat index: longer loops leave more choice of
@@ -339,25 +391,16 @@ pub fn merge_ranges(sink: &UOp) -> UOp {
         exprs = new;
     }
     let stores = sink.src().iter().zip(exprs.chunks(3)).map(|(s, e)| {
-        let place = s.expect_store().place;
-        let mut src: Src = [place.buffer.clone(), e[0].clone()].to_src();
-        if !e[2].is_int(1) {
-            src.push(e[2].clone());
-        }
-        let place = place.node.with_src(src);
-        s.with_src(
-            [place, MERGE_RULES.fixpoint(&e[1], &mut ())]
-                .into_iter()
-                .chain(ranges.iter().cloned())
-                .collect::<Src>(),
-        )
+        let mask = Some(e[2].clone()).filter(|mask| !mask.is_int(1));
+        let place = UOp::masked_index(s.expect_store().place.buffer, &e[0], mask);
+        place.store(MERGE_RULES.fixpoint(&e[1], &mut ()), &ranges)
     });
     renumbered(&separated(UOp::sink(stores.collect::<Src>())))
 }
 
-/// The kernel in which reduces that share a range are nested alike. A range is one loop of the
-/// program: if one reduce has it inside another loop and a second does not, the second gets ranges
-/// of its own.
+/// Nests reduces that share a range alike. A range is one loop of
+/// the program: if one reduce has it inside another loop and a second does not, the second gets
+/// ranges of its own.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
@@ -410,9 +453,9 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
     let (m, n) = (a.expect_range().extent.as_int()?, b.expect_range().extent.as_int()?);
     let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
     let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
-    let new: Vec<UOp> = substitute_all(exprs, &map).iter().map(crate::symbolic::simplify).collect();
-    let apart = |u: &UOp| matches!(u.op(), Op::IDiv | Op::Mod) && u.uses_range(whole.range_id());
-    (!crate::ir::toposort(&new).iter().any(apart)).then_some((whole, new))
+    let new: Vec<UOp> = substitute_all(exprs, &map).iter().map(simplify).collect();
+    let splits = |u: &UOp| matches!(u.op(), Op::IDiv | Op::Mod) && u.uses_range(whole.range_id());
+    (!toposort(&new).iter().any(splits)).then_some((whole, new))
 }
 
 rules! {
@@ -441,23 +484,14 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 /// **Invariant:** the bounds of each store's index are inside its buffer, also if the store is
 /// masked.
 pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
-    let ranges = scan::loop_order(&g.ranges, g.stores.iter().map(|s| &s.2));
-    let close = |(number, index, value): &(usize, UOp, UOp)| -> UOp {
+    let ranges = scan::loop_order(&g.ranges, g.values());
+    let close = |BufferStore { buffer: number, index, value }: &BufferStore| -> UOp {
         let len = len(*number);
         let inside = index.vmin() >= 0 && index.vmax() < len as i128;
         assert!(inside, "finish: a store leaves its buffer of {len}: {index:?}");
-        let buffer = UOp::new(
-            Op::Param,
-            value.dtype(),
-            Src::new(),
-            Arg::Param { slot: *number, len, device: DeviceName::new("") },
-        );
-        let mask = g.update.iter().filter(|inside| !inside.is_int(1)).cloned();
-        let place = [buffer, index.clone()].into_iter().chain(mask).collect::<Src>();
-        let place = UOp::new(Op::Index, value.dtype(), place, Arg::None);
-        let mut src: Src = [place, value.clone()].to_src();
-        src.extend(ranges.iter().cloned());
-        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+        let mask = g.update.clone().filter(|mask| !mask.is_int(1));
+        let buffer = buffer_param(*number, len, value.dtype());
+        UOp::masked_index(&buffer, index, mask).store(value, &ranges)
     };
     let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());
     let order = sink.toposort();
@@ -470,27 +504,23 @@ pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>
     });
     let mut map = numbers(&sink, &order);
     for u in order.iter().filter(|u| u.op() == Op::Param) {
-        let Arg::Param { slot: number, len, .. } = u.arg() else {
-            panic!("a parameter without a slot: {u:?}")
-        };
-        let slot = slots.iter().position(|n| n == number).unwrap_or_else(|| {
-            slots.push(*number);
+        let param = u.expect_param();
+        let slot = slots.iter().position(|n| *n == param.slot).unwrap_or_else(|| {
+            slots.push(param.slot);
             slots.len() - 1
         });
-        map.insert(
-            u.clone(),
-            UOp::new(Op::DefineGlobal, u.dtype(), Src::new(), Arg::Global { slot, len: *len }),
-        );
+        map.insert(u.clone(), UOp::define_global(slot, param.len, u.dtype()));
     }
     (sink.substitute(&map), slots)
 }
 
-/// The kernel with renumbered ranges.
+/// Renumbers the ranges of a kernel.
 fn renumbered(sink: &UOp) -> UOp {
     sink.substitute(&numbers(sink, &sink.toposort()))
 }
 
-/// New ids of a kernel's ranges: those of the outputs, then those of reduces, outer ones first.
+/// Returns the new ids of a kernel's ranges: those of the outputs, then those of reduces, outer
+/// ones first.
 fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut number = |r: &UOp| {
@@ -508,21 +538,13 @@ fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::AxisKind;
+    use crate::dtype::DType;
 
     fn group(extent: i64, update: Option<UOp>) -> KernelGroup {
         let range = UOp::range(extent, 0, AxisKind::Global);
-        let stores = vec![(0, range.clone(), UOp::constant(1i64, DType::I32))];
-        let (reads, reduced) = (BTreeSet::new(), BTreeSet::new());
-        KernelGroup {
-            device: DeviceName::new("CPU"),
-            ranges: vec![range],
-            stores,
-            update,
-            reads,
-            reduced,
-            size: 1,
-        }
+        let value = UOp::constant(1i64, DType::I32);
+        let store = BufferStore { buffer: 0, index: range.clone(), value };
+        KernelGroup::new(DeviceName::new("CPU"), vec![range], vec![store], update)
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! In-place writes: an output may be stored in the memory of a donated input, whose content is dead
 //! after this run.
+//!
+//! ```text
+//! out[i] = a[i] * 2, a donated   =>   a[i] = a[i] * 2
+//! ```
 
-use super::fuse::{self, KernelGroup};
+use super::fuse::{self, BufferStore, KernelGroup};
 use super::order::{accesses, has_order};
-use super::ranges::RangeAssignment;
+use super::ranges::{RangeAssignment, buffer_param};
 use super::{BufferInfo, Role};
+use crate::ir::typed::Where;
 use crate::ir::{Arg, AxisKind, Op, UOp, toposort};
 use crate::symbolic::{Linear, as_bound, clauses, simplify};
 use rustc_hash::FxHashMap;
@@ -20,7 +25,8 @@ pub struct InPlace {
 }
 
 /// Assigns donated buffers to outputs if no live value is lost: the writer reads the old content
-/// only at the index that it writes, and every other reader can run before.
+/// only at the index that it writes, and every other reader can run before. `numbers` has the
+/// buffer of each output, and `reuse` the input that may be donated to it.
 pub fn donate_buffers(
     groups: &mut [KernelGroup],
     ranged: &RangeAssignment,
@@ -28,64 +34,71 @@ pub fn donate_buffers(
     reuse: &[Option<usize>],
     buffers: &mut [Option<BufferInfo>],
 ) -> Vec<InPlace> {
-    let mut taken: Vec<InPlace> = Vec::new();
-    for o in 0..numbers.len() {
-        let (Some(number), Some(input)) = (numbers[o], reuse.get(o).copied().flatten()) else {
+    let mut donated: Vec<InPlace> = Vec::new();
+    for (o, input) in reuse.iter().enumerate().take(numbers.len()) {
+        let (Some(number), Some(input)) = (numbers[o], *input) else { continue };
+        let is_free = has_equal_form(&buffers[number], &buffers[input])
+            && !is_live(ranged, numbers, number, input)
+            && !donated.iter().any(|d| d.input == input);
+        let Some(writer) = writer_in_step(groups, number, input).filter(|_| is_free) else {
             continue;
         };
-        let fits = matches!((&buffers[number], &buffers[input]), (Some(a), Some(b))
-            if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output);
-        let Some(writer) = groups.iter().position(|g| g.writes().any(|n| n == number)) else {
-            continue;
-        };
-        let in_parts = groups
-            .iter()
-            .flat_map(|g| g.stores.iter().filter(|_| g.update.is_none()))
-            .filter(|s| s.0 == number)
-            .count()
-            > 1;
-        // An input that is itself an output keeps its content, and so does one that a copy or a
-        // user kernel reads.
-        let wanted = numbers.contains(&Some(input))
-            || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number));
-        let twice = taken.iter().any(|t| t.input == input)
-            || numbers.iter().filter(|n| **n == Some(number)).count() > 1;
-        if !fits || wanted || twice || in_parts || !reads_in_step(&groups[writer], number, input) {
-            continue;
-        }
-        // A group cannot read both the old and the new content.
-        if groups
-            .iter()
-            .enumerate()
-            .any(|(i, g)| i != writer && g.reads.contains(&input) && g.reads.contains(&number))
-        {
-            continue;
-        }
-        let readers = (0..groups.len())
-            .filter(|&i| i != writer && groups[i].reads.contains(&input))
-            .collect();
-        taken.push(InPlace { input, writer, readers });
+        let reads = |i: &usize| *i != writer && groups[*i].reads.contains(&input);
+        let readers = (0..groups.len()).filter(reads).collect();
+        donated.push(InPlace { input, writer, readers });
         let before = groups.to_vec();
         rename(groups, number, input);
-        if has_order(&accesses(groups, ranged), &taken) {
+        if has_order(&accesses(groups, ranged), &donated) {
             numbers[o] = Some(input);
             buffers[number] = None;
         } else {
-            taken.pop();
+            donated.pop();
             groups.clone_from_slice(&before);
         }
     }
-    taken
+    donated
 }
 
-/// True if a group loads `input` only at the index of its store to `number` in the same iteration,
-/// and not in a reduce.
+/// Returns true if an output and an input have the same dtype, length and device.
+fn has_equal_form(output: &Option<BufferInfo>, input: &Option<BufferInfo>) -> bool {
+    matches!((output, input), (Some(a), Some(b))
+        if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output)
+}
+
+/// Returns true if an input keeps its content: it is itself an output, or a copy or a custom kernel
+/// reads it. The same holds for an output that these read, or that is requested twice.
+fn is_live(
+    ranged: &RangeAssignment,
+    numbers: &[Option<usize>],
+    number: usize,
+    input: usize,
+) -> bool {
+    numbers.contains(&Some(input))
+        || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number))
+        || numbers.iter().filter(|n| **n == Some(number)).count() > 1
+}
+
+/// Returns the one group that stores `number`, if no group needs both the old and the new content.
+fn writer_in_step(groups: &[KernelGroup], number: usize, input: usize) -> Option<usize> {
+    let writer = groups.iter().position(|g| g.writes().any(|n| n == number))?;
+    let creators = groups.iter().filter(|g| g.update.is_none()).flat_map(|g| g.writes());
+    let in_parts = creators.filter(|n| *n == number).count() > 1;
+    let reads_both = |(i, g): (usize, &KernelGroup)| {
+        i != writer && g.reads.contains(&input) && g.reads.contains(&number)
+    };
+    let is_safe = !in_parts
+        && reads_in_step(&groups[writer], number, input)
+        && !groups.iter().enumerate().any(reads_both);
+    is_safe.then_some(writer)
+}
+
+/// Returns true if a group loads `input` only at the index of its store to `number` in the same
+/// iteration, and not in a reduce.
 fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
-    let index =
-        g.stores.iter().find(|s| s.0 == number).map(|s| s.1.clone()).expect("the group writes it");
+    let store = g.stores.iter().find(|s| s.buffer == number).expect("the group writes it");
     let loads = |u: &UOp| u.op() == Op::Load && fuse::loaded(u) == input;
-    toposort(g.stores.iter().map(|s| &s.2)).iter().all(|u| match u.op() {
-        Op::Load if loads(u) => *u.expect_load().place.index == index,
+    toposort(g.values()).iter().all(|u| match u.op() {
+        Op::Load if loads(u) => *u.expect_load().place.index == store.index,
         Op::Reduce => !u.operand().toposort().iter().any(loads),
         _ => true,
     })
@@ -93,14 +106,13 @@ fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
 
 /// Narrows the loops of a kernel that changes only a part of a donated buffer, as an assignment to
 /// a slice does, to that part.
-pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
+pub fn narrow(groups: &mut [KernelGroup], donated: &[InPlace]) {
     for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
-        let in_place = |number: usize| taken.iter().any(|t| t.writer == i && t.input == number);
+        let in_place = |number: usize| donated.iter().any(|d| d.writer == i && d.input == number);
         // A value that is read and written back unchanged needs no store.
-        g.stores
-            .retain(|(number, index, value)| !(in_place(*number) && is_old(*number, index, value)));
+        g.stores.retain(|s| !(in_place(s.buffer) && is_old(s, &s.value)));
         let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
-        if in_order || g.stores.is_empty() || !g.stores.iter().all(|s| in_place(s.0)) {
+        if in_order || g.stores.is_empty() || !g.stores.iter().all(|s| in_place(s.buffer)) {
             continue;
         }
         let parts: Vec<Option<(UOp, Part)>> =
@@ -121,7 +133,8 @@ pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
         g.ranges = ranges;
         for (s, p) in g.stores.iter_mut().zip(parts) {
             let value = p.expect("every store has a part").0;
-            (s.1, s.2) = (simplify(&s.1.substitute(&map)), simplify(&value.substitute(&map)));
+            s.index = simplify(&s.index.substitute(&map));
+            s.value = simplify(&value.substitute(&map));
         }
         g.refresh();
     }
@@ -130,14 +143,14 @@ pub fn narrow(groups: &mut [KernelGroup], taken: &[InPlace]) {
 /// For each range of a kernel, the first iteration that writes and the number of them.
 type Part = Vec<(UOp, UOp)>;
 
-/// The new value of a store and the part that it changes, if the part is a box within the ranges
-/// and all other elements keep the old value.
-fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> Option<(UOp, Part)> {
-    let (Op::Where, [inside, yes, no]) = (value.op(), value.src()) else { return None };
-    let is_old = |u: &UOp| is_old(*number, index, u);
-    // The other way around, with a condition of one clause, it holds where the clause does not.
+/// Returns the new value of a store and the part that it changes, if the part is a box within the
+/// ranges and all other elements keep the old value.
+fn written_part(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Part)> {
+    let Where { cond: mask, x: yes, y: no, .. } = store.value.as_where()?;
+    let is_old = |u: &UOp| is_old(store, u);
+    // With the operands exchanged, a mask of one clause holds where the clause does not.
     let (new, negated) = if is_old(no) { (yes, false) } else { (no, true) };
-    let inside = conditions(inside);
+    let inside = conjuncts(mask);
     if (negated && (!is_old(yes) || inside.len() > 1)) || inside.is_empty() {
         return None;
     }
@@ -170,58 +183,56 @@ fn written_part((number, index, value): &(usize, UOp, UOp), ranges: &[UOp]) -> O
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
         len.normalize();
-        // A length that is no number is that of a range as it was.
+        // A symbolic length is that of the whole range.
         let fixed = len.terms.is_empty()
             && len.constant > 0
             && start.bounds().0 >= 0
             && end.bounds().1 <= extent.vmin();
-        let all = start.terms.is_empty() && start.constant == 0 && end == Linear::of(extent)?;
-        (fixed || all).then(|| (start.build(), len.build()))
+        let whole = start.terms.is_empty() && start.constant == 0 && end == Linear::of(extent)?;
+        (fixed || whole).then(|| (start.build(), len.build()))
     });
     Some((new.clone(), part.collect::<Option<_>>()?))
 }
 
-/// True if a value is an unmasked load of the buffer at the index.
-fn is_old(number: usize, index: &UOp, u: &UOp) -> bool {
+/// Returns true if a value is an unmasked load of the element that the store writes.
+fn is_old(store: &BufferStore, u: &UOp) -> bool {
     u.as_load().is_some_and(|load| {
-        fuse::loaded(u) == number && load.place.mask.is_none() && load.place.index == index
+        fuse::loaded(u) == store.buffer
+            && load.place.mask.is_none()
+            && *load.place.index == store.index
     })
 }
 
-/// The clauses of a conjunction, in whatever form it came about: `a ? b : false` is `a & b`.
-fn conditions(u: &UOp) -> Vec<UOp> {
-    let apart = |c: UOp| match (c.op(), c.src()) {
-        (Op::Where, [a, b, no]) if no.is_int(0) => {
-            conditions(a).into_iter().chain(conditions(b)).collect()
-        }
-        _ => vec![c],
+/// Returns the clauses of a conjunction, also of one in the form `a ? b : false`.
+fn conjuncts(u: &UOp) -> Vec<UOp> {
+    let split = |clause: UOp| match clause.as_where() {
+        Some(Where { cond, x, y, .. }) if y.is_int(0) => [conjuncts(cond), conjuncts(x)].concat(),
+        _ => vec![clause],
     };
-    clauses(u).into_iter().flat_map(apart).collect()
+    clauses(u).into_iter().flat_map(split).collect()
 }
 
 /// Replaces a buffer by another of the same size in all groups.
 fn rename(groups: &mut [KernelGroup], from: usize, to: usize) {
-    for g in groups
-        .iter_mut()
-        .filter(|g| g.reads.contains(&from) || g.stores.iter().any(|s| s.0 == from))
+    for g in groups.iter_mut().filter(|g| g.reads.contains(&from) || g.writes().any(|n| n == from))
     {
         for s in &mut g.stores {
-            if s.0 == from {
-                s.0 = to;
+            if s.buffer == from {
+                s.buffer = to;
             }
             let placeholder = |u: UOp| match u.arg() {
-                Arg::Param { slot, len, device } if *slot == from => {
-                    let arg = Arg::Param { slot: to, len: *len, device: device.clone() };
-                    Some((u.clone(), u.with_arg(arg)))
+                Arg::Param { slot, len, .. } if *slot == from => {
+                    Some((u.clone(), buffer_param(to, *len, u.dtype())))
                 }
                 _ => None,
             };
-            let map: FxHashMap<UOp, UOp> = toposort([&s.1, &s.2].into_iter().chain(&g.update))
-                .into_iter()
-                .filter_map(placeholder)
-                .collect();
-            (s.1, s.2) = (s.1.substitute(&map), s.2.substitute(&map));
-            g.update = g.update.take().map(|inside| inside.substitute(&map));
+            let map: FxHashMap<UOp, UOp> =
+                toposort([&s.index, &s.value].into_iter().chain(&g.update))
+                    .into_iter()
+                    .filter_map(placeholder)
+                    .collect();
+            (s.index, s.value) = (s.index.substitute(&map), s.value.substitute(&map));
+            g.update = g.update.take().map(|mask| mask.substitute(&map));
         }
         if g.reads.remove(&from) {
             g.reads.insert(to);

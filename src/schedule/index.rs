@@ -1,6 +1,6 @@
 //! Index expressions of kernels: row-major offsets and masked loads.
 
-use crate::ir::{Arg, Op, Src, ToSrc, UOp};
+use crate::ir::UOp;
 use crate::shape::IndexExpr;
 use crate::symbolic::{simplify, simplify_mask, simplify_under};
 
@@ -34,7 +34,7 @@ impl IndexExpr for UOp {
     }
 }
 
-/// Row-major position of indices in a shape.
+/// Returns the row-major offset of indices in a shape.
 pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
     let mut sum = UOp::int(0);
     let mut stride = 1i64;
@@ -45,33 +45,21 @@ pub fn flat(at: &[UOp], shape: &[usize]) -> UOp {
     simplify(&sum)
 }
 
-/// A load, guarded where the index could leave the buffer.
-pub fn load(buffer: &UOp, len: usize, index: UOp, valid: &UOp) -> UOp {
+/// Returns a load, masked if the index could leave the buffer, and zero where the mask is false.
+pub fn load(buffer: &UOp, len: usize, index: UOp, mask: &UOp) -> UOp {
     let zero = || UOp::constant(0i64, buffer.dtype());
-    if valid.is_int(0) || len == 0 {
+    if mask.is_int(0) || len == 0 {
         return zero();
     }
-    let index = if valid.is_int(1) { index } else { simplify_under(&index, valid) };
+    let index = if mask.is_int(1) { index } else { simplify_under(&index, mask) };
     let inside = index.vmin() >= 0 && index.vmax() < len as i128;
-    assert!(inside || !valid.is_int(1), "an unguarded index leaves its buffer of {len}: {index:?}");
-    let place = |src: Src| UOp::new(Op::Index, buffer.dtype(), src, Arg::None);
+    assert!(inside || !mask.is_int(1), "an unmasked index leaves its buffer of {len}: {index:?}");
     if inside {
-        UOp::new(
-            Op::Load,
-            buffer.dtype(),
-            [place([buffer.clone(), index].to_src())].to_src(),
-            Arg::None,
-        )
-    } else {
-        let valid = simplify_mask(valid);
-        if valid.is_int(0) {
-            return zero();
-        }
-        UOp::new(
-            Op::Load,
-            buffer.dtype(),
-            [place([buffer.clone(), index, valid].to_src()), zero()].to_src(),
-            Arg::None,
-        )
+        return buffer.at(index).load();
     }
+    let mask = simplify_mask(mask);
+    if mask.is_int(0) {
+        return zero();
+    }
+    UOp::masked_index(buffer, index, Some(mask)).load_or(&zero())
 }

@@ -1,16 +1,9 @@
-//! What `prepare` makes of reads and writes at indices.
+//! Rewrites of `Gather` and `Scatter` for `prepare`: a gather becomes a sum, and a scatter of
+//! narrow floats is computed in f32.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Combine, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::shape::{Dims, Movement, SymInt};
-
-/// The axis of a gather or scatter.
-pub fn axis(u: &UOp) -> usize {
-    match u.arg() {
-        Arg::Gather { axis } | Arg::Scatter { axis, .. } => *axis,
-        _ => panic!("neither gather nor scatter: {u:?}"),
-    }
-}
 
 fn with(shape: &Dims, at: usize, size: usize) -> Dims {
     let mut shape = shape.clone();
@@ -18,8 +11,12 @@ fn with(shape: &Dims, at: usize, size: usize) -> Dims {
     shape
 }
 
-/// A gather as the sum over all places of what is at the index: `sums` makes a load of it once
-/// there are ranges.
+/// Expresses a gather as a sum over all positions, of which one is the index. With ranges,
+/// `reduce_simplify` makes a load of it.
+///
+/// ```text
+/// x[index[i]]   =>   sum over j of (index[i] == j ? x[j] : 0)
+/// ```
 pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
     let n = x.shape()[axis];
     let fits = n as i128 <= dtype_bounds(index.dtype()).1;
@@ -42,13 +39,13 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
         seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
     let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
     let choice = here.select(seen(x, with(x.shape(), axis, 1)), &UOp::constant(0i64, x.dtype()));
-    // One place needs no sum, which would lose the sign of a zero.
+    // A sum of one element would lose the sign of a zero.
     let sum = if n == 1 { choice } else { choice.reduced(Fold::Add, [axis + 1]) };
     sum.moved(Movement::Reshape(index.shape().clone()))
 }
 
-/// A scatter that rounds, in f32, and rounded once at the end. What only chooses needs no more
-/// digits.
+/// Computes a scatter that rounds in f32, and rounds once at the end. Max, Min and Set are exact in
+/// any dtype.
 pub fn in_f32(u: &UOp) -> Option<UOp> {
     let Arg::Scatter { combine: Combine::Add | Combine::Mul, .. } = u.arg() else { return None };
     let wide = |x: &UOp| x.cast(DType::F32);

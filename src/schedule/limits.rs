@@ -1,15 +1,19 @@
-//! Buffer limits. In come stores over ranges; out come the same, with those split that read more
+//! Buffer limits. Input: stores over ranges. Output: the same, with those split that read more
 //! buffers than a kernel of their device may have: part of the value is stored by an earlier kernel
 //! and loaded in its place.
+//!
+//! ```text
+//! out[i] = a[i] + b[i] + c[i]   =>   t[i] = a[i] + b[i];  out[i] = t[i] + c[i]
+//! ```
 //!
 //! **Invariant:** values do not change. A product inside a sum stays where it is, because the two
 //! may be rounded as one.
 
-use super::fuse::{KernelGroup, loaded};
+use super::fuse::{KernelGroup, loaded, loads_under};
 use super::index::{flat, load};
-use super::ranges::{PendingStore, RangeAssignment};
+use super::ranges::{PendingStore, RangeAssignment, buffer_param};
 use super::{BufferInfo, UNPLACED, scan};
-use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
+use crate::ir::{AxisKind, DeviceName, Op, UOp, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -28,34 +32,29 @@ impl KernelLimits {
     /// No limits.
     pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
 
-    /// Number of buffers that one of `bytes` bytes counts as.
+    /// Returns the number of buffers that one of `bytes` bytes counts as.
     pub fn count(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.bytes.max(1)).max(1)
     }
-    /// True if the groups fit in one kernel.
+    /// Returns true if the groups fit in one kernel.
     pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
-        let all = || {
-            groups
-                .iter()
-                .flat_map(|g| g.reads.iter().copied().chain(g.writes()))
-                .collect::<BTreeSet<usize>>()
-        };
-        let of_variables = || {
-            values_argument(
-                groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))),
-            )
-        };
-        *self == KernelLimits::ANY
-            || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
+        if *self == KernelLimits::ANY {
+            return true;
+        }
+        let all: BTreeSet<usize> =
+            groups.iter().flat_map(|g| g.reads.iter().copied().chain(g.writes())).collect();
+        let nodes = groups.iter().flat_map(|g| g.ranges.iter().chain(g.values()));
+        self.sum(buffers, all.into_iter()) + values_argument(nodes) <= self.buffers
     }
-    /// Number of buffers that these count as.
+
+    /// Returns the number of buffers that these count as.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
         let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
         numbers.map(|n| self.count(bytes(n))).sum()
     }
 }
 
-/// 1 if a kernel has variables, whose values are one more argument; 0 otherwise.
+/// Returns 1 if a kernel has variables, whose values are one more argument, else 0.
 fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
@@ -68,23 +67,21 @@ pub fn split(
     ranged: &mut RangeAssignment,
     buffers: &mut Vec<Option<BufferInfo>>,
     device_of: &dyn Fn(&UOp) -> DeviceName,
-    room: &dyn Fn(&DeviceName) -> KernelLimits,
+    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
 ) {
     let all = std::mem::take(&mut ranged.stored);
     for mut stored in all {
         let device = device_of(&stored.node);
-        let room = room(&device);
+        let limits = limits_of(&device);
         let count = |s: &PendingStore, buffers: &[Option<BufferInfo>]| {
             let of_variables = values_argument(s.ranges.iter().chain([&s.value]));
-            let place = s.update.iter().chain([&s.value, &s.index]);
-            let all: BTreeSet<usize> = place.flat_map(reads).chain([s.number]).collect();
-            room.sum(buffers, all.into_iter()) + of_variables
+            let read = s.update.iter().chain([&s.value, &s.index]).flat_map(loads_under);
+            let all: BTreeSet<usize> = read.chain([s.number]).collect();
+            limits.sum(buffers, all.into_iter()) + of_variables
         };
-        while room != KernelLimits::ANY && count(&stored, buffers) > room.buffers {
-            let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range)
-            else {
-                break;
-            };
+        while limits != KernelLimits::ANY && count(&stored, buffers) > limits.buffers {
+            let next = &mut ranged.next_range;
+            let Some(part) = cut(&mut stored, buffers, &device, limits, next) else { break };
             ranged.stored.push(part);
         }
         ranged.stored.push(stored);
@@ -92,12 +89,7 @@ pub fn split(
     ranged.count = buffers.len();
 }
 
-/// Buffers that a value reads.
-fn reads(value: &UOp) -> BTreeSet<usize> {
-    value.toposort().iter().filter(|u| u.op() == Op::Load).map(loaded).collect()
-}
-
-/// The buffers that each node reads, if there are at most `most`.
+/// Returns the buffers that each node reads, if there are at most `most`.
 fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
     let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
     for u in value.toposort() {
@@ -114,88 +106,90 @@ fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>
     few
 }
 
+/// A part of a value that could be stored on its own.
+struct StorablePart {
+    value: UOp,
+    /// The open ranges of the value, outermost first.
+    ranges: Vec<UOp>,
+    /// Number of its ranges that reduces close.
+    inner: usize,
+    /// Number of buffers that it reads.
+    reads: usize,
+}
+
+/// Returns the parts of a store's value that fit in a kernel, the most promising first.
+fn parts(
+    s: &PendingStore,
+    buffers: &[Option<BufferInfo>],
+    limits: KernelLimits,
+) -> Vec<StorablePart> {
+    let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
+    let few = few_reads(&s.value, limits.buffers);
+    let mut parts: Vec<StorablePart> = Vec::new();
+    for value in values_of(&s.value) {
+        let Some(reads) = few[&value.id()].as_ref().filter(|n| n.len() > 1) else { continue };
+        let ranges = open_ranges(&value, &s.ranges);
+        // A reduce whose extent depends on outer ranges has no rectangular buffer.
+        if ranges.iter().any(|r| !r.expect_range().extent.ranges().is_empty()) {
+            continue;
+        }
+        let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
+        let is_term = value.op() == Op::Mul && inner > 0;
+        let bytes = value.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
+        let count = limits.sum(buffers, reads.iter().copied())
+            + limits.count(bytes)
+            + values_argument(ranges.iter().chain([&value]));
+        if value != s.value && count <= limits.buffers && !is_term {
+            parts.push(StorablePart { value, ranges, inner, reads: reads.len() });
+        }
+    }
+    // Values outside reduces first, because they are smaller; then those that save most buffers.
+    parts.sort_by_key(|part| (part.inner, std::cmp::Reverse(part.reads)));
+    parts
+}
+
 /// Moves a part of a value to a store of its own, so that the rest reads fewer buffers, and returns
 /// that store. `None` if there is no such part.
 fn cut(
     s: &mut PendingStore,
     buffers: &mut Vec<Option<BufferInfo>>,
     device: &DeviceName,
-    room: KernelLimits,
-    next: &mut u32,
+    limits: KernelLimits,
+    next_range: &mut u32,
 ) -> Option<PendingStore> {
-    let before = reads(&s.value).len();
-    let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
-    let few = few_reads(&s.value, room.buffers);
-    let mut places: Vec<(usize, usize, UOp, Vec<UOp>)> = Vec::new();
-    for u in values_of(&s.value) {
-        let Some(Some(needs)) =
-            few.get(&u.id()).filter(|n| n.as_ref().is_some_and(|n| n.len() > 1))
-        else {
-            continue;
-        };
-        let ranges = open_ranges(&u, &s.ranges);
-        // A reduce whose extent depends on outer ranges has no rectangular buffer.
-        if ranges.iter().any(|r| !r.expect_range().extent.ranges().is_empty()) {
-            continue;
-        }
-        let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
-        let fused = u.op() == Op::Mul && inner > 0;
-        let bytes = u.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
-        let of_variables = values_argument(ranges.iter().chain([&u]));
-        let fits = room.sum(buffers, needs.iter().copied()) + room.count(bytes) + of_variables
-            <= room.buffers;
-        if u != s.value && fits && !fused {
-            places.push((inner, needs.len(), u, ranges));
-        }
-    }
-    // Values outside reduces first, because they are smaller; then those that save most buffers.
-    places.sort_by_key(|(inner, needs, ..)| (*inner, std::cmp::Reverse(*needs)));
-    let number = buffers.len();
-    for (_, _, u, ranges) in places.into_iter().take(TRIED) {
-        let shape = extents(&ranges);
+    let (before, number) = (loads_under(&s.value).len(), buffers.len());
+    let mut candidates = parts(s, buffers, limits).into_iter().take(TRIED);
+    let (part, shape, rest) = candidates.find_map(|part| {
+        let shape = extents(&part.ranges);
         let len = shape.iter().product();
-        let buffer = UOp::new(
-            Op::Param,
-            u.dtype(),
-            Src::new(),
-            Arg::Param { slot: number, len, device: DeviceName::new("") },
-        );
-        let there = load(&buffer, len, flat(&ranges, &shape), &UOp::truth(true));
-        let value = s.value.substitute(&FxHashMap::from_iter([(u.clone(), there)]));
-        if reads(&value).len() >= before {
-            continue;
-        }
-        let in_order = scan::has_scan([&u]);
-        let mut range = |r: &UOp| {
-            *next += 1;
-            UOp::range(
-                r.expect_range().extent,
-                *next - 1,
-                if in_order { r.range_kind() } else { AxisKind::Global },
-            )
-        };
-        let new: Vec<UOp> = ranges.iter().map(&mut range).collect();
-        let map: FxHashMap<UOp, UOp> = ranges.iter().cloned().zip(new.iter().cloned()).collect();
-        buffers.push(Some(BufferInfo {
-            dtype: u.dtype(),
-            len,
-            device: device.clone(),
-            role: UNPLACED,
-        }));
-        s.value = value;
-        return Some(PendingStore {
-            node: s.node.clone(),
-            number,
-            index: flat(&new, &shape),
-            ranges: new,
-            value: u.substitute(&map),
-            update: None,
-        });
-    }
-    None
+        let buffer = buffer_param(number, len, part.value.dtype());
+        let stored = load(&buffer, len, flat(&part.ranges, &shape), &UOp::truth(true));
+        let rest = s.value.substitute(&FxHashMap::from_iter([(part.value.clone(), stored)]));
+        (loads_under(&rest).len() < before).then_some((part, shape, rest))
+    })?;
+    let in_order = scan::has_scan([&part.value]);
+    let ranges: Vec<UOp> = (part.ranges.iter().zip(*next_range..))
+        .map(|(r, id)| {
+            let kind = if in_order { r.range_kind() } else { AxisKind::Global };
+            UOp::range(r.expect_range().extent, id, kind)
+        })
+        .collect();
+    *next_range += ranges.len() as u32;
+    let map = part.ranges.iter().cloned().zip(ranges.iter().cloned()).collect();
+    let (dtype, len) = (part.value.dtype(), shape.iter().product());
+    buffers.push(Some(BufferInfo { dtype, len, device: device.clone(), role: UNPLACED }));
+    s.value = rest;
+    Some(PendingStore {
+        node: s.node.clone(),
+        number,
+        index: flat(&ranges, &shape),
+        ranges,
+        value: part.value.substitute(&map),
+        update: None,
+    })
 }
 
-/// Nodes that a value is computed from, without index expressions.
+/// Returns the nodes that a value is computed from, without index expressions.
 fn values_of(value: &UOp) -> Vec<UOp> {
     let (mut open, mut seen, mut found) = (vec![value.clone()], FxHashSet::default(), Vec::new());
     while let Some(u) = open.pop() {
@@ -209,8 +203,8 @@ fn values_of(value: &UOp) -> Vec<UOp> {
     found
 }
 
-/// The open ranges of an expression: those of the store, outermost first, then those of reduces
-/// around it.
+/// Returns the open ranges of an expression: those of the store, outermost first, then those of
+/// reduces around it.
 fn open_ranges(u: &UOp, outer: &[UOp]) -> Vec<UOp> {
     let mut ranges: Vec<UOp> =
         outer.iter().filter(|r| u.uses_range(r.range_id())).cloned().collect();

@@ -11,33 +11,34 @@
 //! ->  for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
 //! ```
 
-use super::ranges::UserKernel;
-use super::{BufferInfo, Command, KernelLimits, Plan, Role, SlotRef, UNPLACED, plan};
+use super::ranges::CustomNode;
+use super::{BufferInfo, Command, KernelLimits, Plan, PlanRequest, Role, SlotRef, UNPLACED, plan};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Loop, Op, UOp};
+use crate::ir::{DeviceName, Loop, UOp};
 use rustc_hash::FxHashSet;
+use std::fmt;
 
 /// A loop of a plan.
 #[derive(Clone, Debug)]
 pub struct Repeat<P = UOp> {
     /// Commands of one iteration, over the slots of the body.
     pub body: Vec<Command<P>>,
-    /// Iterations.
+    /// Number of iterations.
     pub count: usize,
     /// True if the last element comes first.
     pub reverse: bool,
-    /// Memory of each slot of the body.
-    binds: Vec<Option<Bind>>,
+    /// Memory of each slot of the body; `None` for a slot that no command names.
+    pub(super) binds: Vec<Option<Bind>>,
     /// Slots of the surrounding plan that the loop reads.
     pub reads: Vec<usize>,
     /// Slots that it writes, its intermediates included.
     pub writes: Vec<usize>,
 }
 
-/// Memory of a body slot, as a slot of the surrounding plan.
+/// Memory of a body slot, as slots of the surrounding plan.
 #[derive(Clone, Debug)]
-enum Bind {
+pub(super) enum Bind {
     /// The same bytes in every iteration: slot and offset.
     Fixed(usize, usize),
     /// One part of a stack per iteration.
@@ -50,7 +51,7 @@ enum Bind {
 
 /// A slot with a part of equal size for every iteration.
 #[derive(Clone, Copy, Debug)]
-struct Stack {
+pub(super) struct Stack {
     slot: usize,
     /// Bytes of one part.
     bytes: usize,
@@ -58,21 +59,49 @@ struct Stack {
 
 /// Memory of a carry between iterations.
 #[derive(Clone, Copy, Debug)]
-enum Carried {
+pub(super) enum Carried {
     /// Two buffers in alternation.
     DoubleBuffer([usize; 2]),
     /// The stack of all values.
     Stack(Stack),
 }
 
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of {}", self.bytes, self.slot)
+    }
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Carried::{DoubleBuffer, Stack};
+        match self {
+            Bind::Fixed(slot, offset) => write!(f, "{slot} at byte {offset}"),
+            Bind::Before { first, then: DoubleBuffer([a, b]) } => {
+                write!(f, "{first}, then {a} and {b} in turn")
+            }
+            Bind::Before { first, then: Stack(stack) } => {
+                write!(f, "{first}, then the {stack} of the iteration before")
+            }
+            Bind::After { then: DoubleBuffer([a, b]), last } => {
+                write!(f, "{a} and {b} in turn, and {last} in the last iteration")
+            }
+            Bind::Each(stack) | Bind::After { then: Stack(stack), .. } => {
+                write!(f, "{stack} for each iteration")
+            }
+        }
+    }
+}
+
 impl<P> Repeat<P> {
-    /// The view of the surrounding plan's memory that a view of a body slot is in an iteration.
+    /// Returns the view of the surrounding plan's memory that a view of a body slot is in an
+    /// iteration.
     pub(crate) fn resolve(&self, iteration: usize, r: SlotRef) -> SlotRef {
         let (slot, offset) = self.memory(iteration, r.slot);
         SlotRef { slot, offset: offset + r.offset, ..r }
     }
 
-    /// Slot of the surrounding plan, and offset, of a body slot in an iteration.
+    /// Returns the slot of the surrounding plan, and the offset, of a body slot in an iteration.
     fn memory(&self, iteration: usize, slot: usize) -> (usize, usize) {
         let part = |stack: &Stack, i: usize| {
             (stack.slot, stack.bytes * if self.reverse { self.count - 1 - i } else { i })
@@ -91,8 +120,8 @@ impl<P> Repeat<P> {
         }
     }
 
-    /// Every slot of the surrounding plan that a body slot is in some iteration, with the largest
-    /// offset.
+    /// Returns every slot of the surrounding plan that a body slot is in some iteration, with the
+    /// largest offset.
     pub(crate) fn reach(&self, slot: usize) -> Vec<(usize, usize)> {
         // Iterations 0, 1 and 2 see each kind of memory before and after an iteration, and both
         // buffers of a carry; the last one sees what it alone writes. A part of a stack is furthest
@@ -109,7 +138,7 @@ impl<P> Repeat<P> {
         all
     }
 
-    /// The same loop with other programs.
+    /// Returns the same loop with other programs.
     pub(super) fn try_map<Q>(
         &self,
         program: &mut dyn FnMut(&P, &DeviceName) -> Result<Q>,
@@ -128,133 +157,152 @@ impl<P> Repeat<P> {
 /// Plans a loop: its command, and the copies that follow it. `asked` are its outputs that are read.
 /// Slots for its intermediates are added to `buffers`.
 pub fn repeat(
-    k: &UserKernel,
+    k: &CustomNode,
     l: &Loop,
     asked: &FxHashSet<usize>,
     device: &DeviceName,
     buffers: &mut Vec<Option<BufferInfo>>,
-    room: &dyn Fn(&DeviceName) -> KernelLimits,
+    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> Vec<Command> {
+    let outputs = l.outputs();
     let kept: Vec<usize> =
-        (0..l.body.src().len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
-    let (plan, numbers) = body(l, &kept, device, room);
-    // The stack that holds a carry of all iterations.
-    let stack_of = |carry: usize| {
-        (l.carries..kept.len()).find(|j| numbers[*j] == numbers[carry]).map(|j| k.writes[kept[j]])
-    };
-    let mut new = |dtype: DType, len: usize| {
-        buffers.push(Some(BufferInfo { dtype, len, device: device.clone(), role: UNPLACED }));
-        buffers.len() - 1
-    };
-    let bytes_of = |n: usize| plan.buffers[n].len * plan.buffers[n].dtype.itemsize();
-    let mut binds: Vec<Option<Bind>> = vec![None; plan.buffers.len()];
-    let mut own: Vec<usize> = Vec::new();
-    let mut copies: Vec<Command> = Vec::new();
-    let mut carried: Vec<Carried> = Vec::new();
-    for (i, &last) in k.writes.iter().enumerate().take(l.carries) {
-        let (dtype, len) = (l.body.src()[i].dtype(), l.body.src()[i].numel());
-        let then = match stack_of(i) {
-            Some(stack) => {
-                if asked.contains(&i) {
-                    let start = if l.reverse { 0 } else { (l.count - 1) * len };
-                    let to = SlotRef { slot: last, offset: 0, dtype, len };
-                    let offset = start * dtype.itemsize();
-                    copies.push(Command::Copy { to, from: SlotRef { slot: stack, offset, ..to } });
-                }
-                Carried::Stack(Stack { slot: stack, bytes: len * dtype.itemsize() })
-            }
-            None => {
-                // Every iteration but the last writes an intermediate.
-                let two = [0, 1].map(|i| if l.count > i + 1 { new(dtype, len) } else { last });
-                own.extend(two.into_iter().filter(|n| *n != last).chain([last]));
-                Carried::DoubleBuffer(two)
-            }
-        };
-        binds[numbers[i]] = Some(Bind::After { then, last });
+        (0..outputs.len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
+    let (plan, slots) = body(l, &kept, device, limits_of);
+    let (binds, writes) = (vec![None; plan.buffers.len()], Vec::new());
+    let mut memory = LoopMemory { k, l, device, buffers, binds, writes };
+    let (mut carried, mut copies) = (Vec::new(), Vec::new());
+    for ((i, &last), (dtype, shape)) in k.writes.iter().enumerate().zip(&outputs).take(l.carries) {
+        let whole = SlotRef { slot: last, offset: 0, dtype: *dtype, len: shape.iter().product() };
+        // The stack that holds the carries of all iterations.
+        let stack = (l.carries..kept.len()).find(|j| slots[*j] == slots[i]);
+        let stack = stack.map(|j| k.writes[kept[j]]);
+        let then = memory.carried(whole, stack);
+        if let Some(stack) = stack.filter(|_| asked.contains(&i)) {
+            copies.push(memory.copy_of_last(whole, stack));
+        }
+        memory.binds[slots[i]] = Some(Bind::After { then, last });
         carried.push(then);
     }
-    for (j, &i) in kept.iter().enumerate().skip(l.carries) {
-        own.push(k.writes[i]);
+    for (&slot, &i) in slots.iter().zip(&kept).skip(l.carries) {
+        memory.writes.push(k.writes[i]);
         // A stack that holds a carry is bound already.
-        let stack = Stack { slot: k.writes[i], bytes: bytes_of(numbers[j]) };
-        binds[numbers[j]].get_or_insert(Bind::Each(stack));
+        let stack = Stack { slot: k.writes[i], bytes: plan.buffers[slot].bytes() };
+        memory.binds[slot].get_or_insert(Bind::Each(stack));
     }
-    let arenas: Vec<usize> = plan.arenas.iter().map(|(bytes, _)| new(DType::U8, *bytes)).collect();
-    own.extend(&arenas);
-    for (n, info) in plan.buffers.iter().enumerate().filter(|(_, info)| info.dtype != DType::VOID) {
-        match info.role {
-            Role::Input(i) if i < l.carries => {
-                binds[n] = Some(Bind::Before { first: k.reads[i], then: carried[i] })
-            }
-            Role::Input(i) if l.is_element(i) => {
-                binds[n] = Some(Bind::Each(Stack { slot: k.reads[i], bytes: bytes_of(n) }))
-            }
-            Role::Input(i) => binds[n] = Some(Bind::Fixed(k.reads[i], 0)),
-            Role::Temporary { arena, offset } => {
-                binds[n] = Some(Bind::Fixed(arenas[arena], offset))
-            }
-            Role::Output | Role::Values => {}
-        }
-    }
-    let mut commands = vec![Command::Repeat(Box::new(Repeat {
-        body: plan.commands,
-        count: l.count,
-        reverse: l.reverse,
-        binds,
-        reads: k.reads.clone(),
-        writes: own,
-    }))];
-    commands.extend(copies);
-    commands
+    memory.bind_inputs(&plan, &carried);
+    let LoopMemory { binds, writes, .. } = memory;
+    let (body, reads) = (plan.commands, k.reads.clone());
+    let repeat = Repeat { body, count: l.count, reverse: l.reverse, binds, reads, writes };
+    std::iter::once(Command::Repeat(Box::new(repeat))).chain(copies).collect()
 }
 
-/// The plan of one iteration, and the slot of each output. Every output has a slot of its own,
-/// except that a stack may hold a carry. An output that is an input is copied.
+/// The memory of a loop, while its slots are bound.
+struct LoopMemory<'a> {
+    k: &'a CustomNode,
+    l: &'a Loop,
+    device: &'a DeviceName,
+    /// Buffers of the surrounding plan.
+    buffers: &'a mut Vec<Option<BufferInfo>>,
+    binds: Vec<Option<Bind>>,
+    /// Slots of the surrounding plan that the loop writes.
+    writes: Vec<usize>,
+}
+
+impl LoopMemory<'_> {
+    /// Adds an intermediate to the surrounding plan.
+    fn intermediate(&mut self, dtype: DType, len: usize) -> usize {
+        let device = self.device.clone();
+        self.buffers.push(Some(BufferInfo { dtype, len, device, role: UNPLACED }));
+        self.buffers.len() - 1
+    }
+
+    /// Returns the memory of a carry between iterations. `last` is its memory after the loop.
+    fn carried(&mut self, last: SlotRef, stack: Option<usize>) -> Carried {
+        let SlotRef { slot: last, dtype, len, .. } = last;
+        if let Some(slot) = stack {
+            return Carried::Stack(Stack { slot, bytes: len * dtype.itemsize() });
+        }
+        // Every iteration but the last writes an intermediate.
+        let count = self.l.count;
+        let two = [0, 1].map(|i| if count > i + 1 { self.intermediate(dtype, len) } else { last });
+        self.writes.extend(two.into_iter().filter(|n| *n != last).chain([last]));
+        Carried::DoubleBuffer(two)
+    }
+
+    /// Returns the copy of a carry of the last iteration out of the stack that holds it.
+    fn copy_of_last(&self, to: SlotRef, stack: usize) -> Command {
+        let start = if self.l.reverse { 0 } else { (self.l.count - 1) * to.len };
+        let offset = start * to.dtype.itemsize();
+        Command::Copy { to, from: SlotRef { slot: stack, offset, ..to } }
+    }
+
+    /// Binds the inputs and the intermediates of the body.
+    fn bind_inputs(&mut self, plan: &Plan, carried: &[Carried]) {
+        let arenas: Vec<usize> =
+            plan.arenas.iter().map(|(bytes, _)| self.intermediate(DType::U8, *bytes)).collect();
+        self.writes.extend(&arenas);
+        for (slot, info) in plan.buffers.iter().enumerate().filter(|(_, b)| b.is_used()) {
+            self.binds[slot] = Some(match info.role {
+                Role::Input(i) if i < self.l.carries => {
+                    Bind::Before { first: self.k.reads[i], then: carried[i] }
+                }
+                Role::Input(i) if self.l.is_element(i) => {
+                    Bind::Each(Stack { slot: self.k.reads[i], bytes: info.bytes() })
+                }
+                Role::Input(i) => Bind::Fixed(self.k.reads[i], 0),
+                Role::Temporary { arena, offset } => Bind::Fixed(arenas[arena], offset),
+                Role::Output | Role::Values => continue,
+            });
+        }
+    }
+}
+
+/// Plans one iteration. Returns the plan and the slot of each output. Every output has a slot of
+/// its own, except that a stack may hold a carry. An output that is an input is copied.
 fn body(
     l: &Loop,
     kept: &[usize],
     device: &DeviceName,
-    room: &dyn Fn(&DeviceName) -> KernelLimits,
+    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
 ) -> (Plan, Vec<usize>) {
-    let inputs = l
-        .body
-        .toposort()
-        .iter()
-        .filter_map(|u| if let Arg::Param { slot, .. } = u.arg() { Some(slot + 1) } else { None })
-        .max();
-    let mut outputs: Vec<UOp> = kept.iter().map(|i| l.body.src()[*i].clone()).collect();
+    let params = l.body.toposort();
+    let params = params.iter().filter_map(UOp::as_param);
+    let inputs = params.map(|p| p.slot + 1).max().unwrap_or(0);
+    let mut outputs: Vec<UOp> = kept.iter().filter_map(|i| l.body.src().get(*i)).cloned().collect();
     loop {
-        let devices = vec![device.clone(); outputs.len()];
-        let plan = plan(&outputs, &devices, &vec![None; outputs.len()], inputs.unwrap_or(0), room);
-        let mut numbers: Vec<usize> = Vec::new();
+        let request = PlanRequest {
+            outputs: &outputs,
+            devices: &vec![device.clone(); outputs.len()],
+            donated: &vec![None; outputs.len()],
+            inputs,
+            limits_of,
+        };
+        let plan = plan(&request);
+        let mut slots: Vec<usize> = Vec::new();
         let mut wrong: Vec<usize> = Vec::new();
         for (i, o) in plan.outputs.iter().enumerate() {
             let o = o.as_ref().expect("a loop makes no value without elements");
             // A carry shares its slot with one stack at most.
-            let before = numbers.iter().enumerate().filter(|(_, n)| **n == o.buffer).map(|b| b.0);
-            let before: Vec<usize> = before.collect();
-            let shared = match before[..] {
-                [] => false,
-                [carry] => carry >= l.carries || i < l.carries,
+            let mut before = slots.iter().enumerate().filter(|(_, n)| **n == o.buffer);
+            let shared = match (before.next(), before.next()) {
+                (None, _) => false,
+                (Some((carry, _)), None) => carry >= l.carries || i < l.carries,
                 _ => true,
             };
             if shared || o.part.is_some() || plan.buffers[o.buffer].role != Role::Output {
                 wrong.push(i);
             }
-            numbers.push(o.buffer);
+            slots.push(o.buffer);
         }
         if wrong.is_empty() {
-            return (plan, numbers);
+            return (plan, slots);
         }
         wrong.into_iter().for_each(|i| outputs[i] = outputs[i].copied(device));
     }
 }
 
-/// Outputs of a loop that are read.
+/// Returns the outputs of a loop that are read.
 pub fn asked(nodes: &[UOp], of: &UOp) -> FxHashSet<usize> {
-    let number = |u: &UOp| match u.arg() {
-        Arg::Output(i) if u.op() == Op::Output && u.operand() == of => Some(*i),
-        _ => None,
-    };
-    nodes.iter().filter_map(number).collect()
+    let outputs = nodes.iter().filter_map(UOp::as_output).filter(|output| output.of == of);
+    outputs.map(|output| output.number).collect()
 }

@@ -1,21 +1,21 @@
 //! The memory planner: intermediates with disjoint lifetimes share arenas, one or more per device.
-//! In come the slots that each command names, or lifetimes; out comes an offset for each.
+//! Input: the slots that each command names, or lifetimes. Output: an offset for each.
 //!
-//! The peak of live bytes is a lower bound of any plan. First fit in order of decreasing size is
-//! mostly at the bound or a few percent above; where it is above, other orders are tried.
+//! Peak memory is a lower bound of any plan. First fit in order of decreasing size mostly reaches
+//! it, or is a few percent above; then other orders are tried.
 
 use crate::ir::DeviceName;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The first and the last command that names a slot.
+/// The numbers of the first and the last command that name a slot.
 pub type Span = (usize, usize);
 
 /// Lifetime of an intermediate.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
     /// Device whose memory it is in.
     pub device: DeviceName,
@@ -25,7 +25,8 @@ pub struct Lifetime {
     pub last: usize,
 }
 
-/// The span of each slot, in order of first use. `commands` has the slots that each command names.
+/// Returns the span of each slot, in order of first use. `commands` has the slots that each command
+/// names.
 pub fn spans<I: IntoIterator<Item = usize>>(
     commands: impl Iterator<Item = I>,
 ) -> Vec<(usize, Span)> {
@@ -43,7 +44,7 @@ pub fn spans<I: IntoIterator<Item = usize>>(
     spans
 }
 
-/// Peak of live bytes.
+/// Returns the peak of live bytes.
 pub fn peak(lives: impl Iterator<Item = (Span, usize)>) -> usize {
     // An operand is live while the result of the same command is written.
     let mut events: Vec<(usize, bool, usize)> = lives
@@ -86,7 +87,7 @@ impl Lifetime {
     fn commands(&self) -> usize {
         self.last - self.first + 1
     }
-    /// Bytes that it takes in an arena.
+    /// Returns the bytes that it takes in an arena.
     fn aligned_bytes(&self) -> usize {
         self.bytes.next_multiple_of(ALIGN).max(ALIGN)
     }
@@ -166,7 +167,7 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Placemen
     places
 }
 
-/// Offsets from the best of several orders, or the first order that reaches the bound.
+/// Returns the offsets of the best of several orders, or of the first that reaches the bound.
 fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     let tries = (EFFORT / (lives.len() * lives.len()).max(1)).clamp(1, TRIES);
     let by = |key: fn(&Lifetime) -> (usize, usize)| {
@@ -202,8 +203,8 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     best
 }
 
-/// First fit: each lifetime at the lowest offset that no overlapping one takes, and not across the
-/// end of an arena.
+/// Places lifetimes by first fit: each at the lowest offset that no overlapping one takes, and not
+/// across the end of an arena.
 fn first_fit(lives: &[&Lifetime], order: &[usize], most: usize) -> Vec<usize> {
     let mut offsets = vec![0; lives.len()];
     let mut taken: Vec<(usize, usize)> = Vec::new();

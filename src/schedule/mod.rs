@@ -1,4 +1,5 @@
-//! The scheduler: a tensor graph in, an ordered list of kernels and copies with a memory plan out.
+//! The scheduler. Input: a tensor graph. Output: an ordered list of kernels and copies with a
+//! memory plan.
 //!
 //! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop
 //! then have the same graph, so the plan of the first serves all others from a cache.
@@ -24,6 +25,7 @@ mod reduce_simplify;
 mod scan;
 mod scatter;
 mod shard;
+mod text;
 mod variables;
 
 #[cfg(feature = "testing")]
@@ -36,7 +38,7 @@ pub use loops::Repeat;
 pub use memory::PlannedMemory;
 #[cfg(feature = "testing")]
 pub use passes::text_after;
-pub use passes::{passes, plan};
+pub use passes::{PlanRequest, passes, plan};
 #[cfg(feature = "testing")]
 pub use prepare::PREPARE;
 #[cfg(feature = "testing")]
@@ -58,12 +60,24 @@ use std::sync::Arc;
 pub struct BufferInfo {
     /// Element dtype; `VOID` for a slot that no command names.
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
     /// Device whose memory it is in.
     pub device: DeviceName,
     /// Purpose of the buffer.
     pub role: Role,
+}
+
+impl BufferInfo {
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len * self.dtype.itemsize()
+    }
+
+    /// Returns true if a command names it.
+    pub fn is_used(&self) -> bool {
+        self.dtype != DType::VOID
+    }
 }
 
 /// Purpose of a buffer of a plan.
@@ -108,7 +122,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Kernels with their devices; those of a loop once.
+    /// Returns the kernels with their devices; those of a loop once.
     pub fn kernels(&self) -> Vec<(&UOp, &DeviceName)> {
         self.commands.iter().flat_map(Command::programs).collect()
     }
@@ -119,7 +133,7 @@ impl Plan {
 pub struct Output {
     /// Its slot.
     pub buffer: usize,
-    /// Elements of the slot that it is; `None` for all.
+    /// The elements of the slot that it consists of; `None` for all.
     pub part: Option<Range<usize>>,
 }
 
@@ -167,13 +181,19 @@ pub fn schedule(
     let graph = UOp::sink(nodes.iter().cloned().collect::<Src>());
     let key = cache::Key { sink: graph.clone(), devices, reuse };
     let (plan, hit) = cache::get_or_insert(key, |key| {
-        plan(&nodes, &key.devices, &key.reuse, inputs.len(), limits)
+        plan(&PlanRequest {
+            outputs: &nodes,
+            devices: &key.devices,
+            donated: &key.reuse,
+            inputs: inputs.len(),
+            limits_of: limits,
+        })
     });
     Ok(PlannedGraph { plan, graph, inputs, values, hit })
 }
 
-/// The graph without gradient marks, with buffers replaced by parameters in order of first use, and
-/// with variables unbound.
+/// Removes gradient marks, replaces buffers by parameters in order of first use, and unbinds
+/// variables. Returns the nodes, the storage of each parameter and the values of the variables.
 fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values)> {
     let mut inputs = Vec::new();
     let mut values = Values::default();
@@ -214,7 +234,7 @@ thread_local! {
     static PARAMETERS: RefCell<Vec<UOp>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The parameter of a slot.
+/// Returns the parameter of a slot.
 fn parameter(slot: usize, dtype: DType, len: usize, device: &DeviceName) -> UOp {
     let is_same = |u: &UOp| {
         u.dtype() == dtype

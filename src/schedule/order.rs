@@ -1,10 +1,10 @@
-//! The order of commands. In come the buffers that each command reads and writes; out comes a
-//! topological order, the one of the graph unless another has a lower peak of intermediates.
+//! The order of commands. Input: the buffers that each command reads and writes. Output: a
+//! topological order, the one of the graph unless another has a lower peak memory.
 
 use super::fuse::KernelGroup;
 use super::in_place::InPlace;
 use super::memory;
-use super::ranges::{RangeAssignment, UserKernel};
+use super::ranges::{CustomNode, RangeAssignment};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// Buffers that hold nothing before the command.
+    /// Returns the buffers that have no content before the command.
     fn creates(&self) -> &[usize] {
         if self.updates { &[] } else { &self.writes }
     }
 }
 
-/// The accesses of kernels, copies and user kernels, in this order.
+/// Returns the accesses of kernels, copies and custom kernels, in this order.
 pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access> {
     let of_group = |g: &KernelGroup| Access {
         reads: g.reads.iter().copied().collect(),
@@ -41,7 +41,7 @@ pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access>
         updates: false,
         after: ranged.waits.get(&to).cloned().unwrap_or_default(),
     };
-    let of_user = |k: &UserKernel| Access {
+    let of_custom = |k: &CustomNode| Access {
         reads: k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect(),
         writes: k.writes.clone(),
         updates: false,
@@ -51,7 +51,7 @@ pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access>
         .iter()
         .map(of_group)
         .chain(ranged.copies.iter().map(of_copy))
-        .chain(ranged.customs.iter().map(of_user))
+        .chain(ranged.customs.iter().map(of_custom))
         .collect()
 }
 
@@ -106,7 +106,7 @@ impl<'a> Graph<'a> {
         Graph { commands, waits, users }
     }
 
-    /// Topological order: of the commands that are ready, the one with the least key comes first.
+    /// Returns a topological order: of the ready commands, the one with the least key comes first.
     /// `done` is called with each chosen command and returns the keys that changed.
     fn by<K: Ord + Copy>(
         &self,
@@ -135,13 +135,14 @@ impl<'a> Graph<'a> {
         order
     }
 
-    /// The order of the graph as far as dependencies allow. Commands of a cycle are missing.
+    /// Returns the order of the graph as far as dependencies allow. Commands of a cycle are
+    /// missing.
     fn in_graph_order(&self) -> Vec<usize> {
         self.by(vec![(); self.commands.len()], |_| vec![])
     }
 
-    /// The command that allocates least and frees most comes first. `bytes` is the size of an
-    /// intermediate, and 0 for any other buffer.
+    /// Returns the order in which the command that allocates least and frees most comes first.
+    /// `bytes` is the size of an intermediate, and 0 for any other buffer.
     fn least_memory_first(&self, bytes: &dyn Fn(usize) -> usize) -> Vec<usize> {
         let mut readers: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for (i, u) in self.commands.iter().enumerate() {
@@ -177,7 +178,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Peak bytes of intermediates in an order.
+    /// Returns the peak bytes of intermediates in an order.
     fn peak(&self, order: &[usize], bytes: &dyn Fn(usize) -> usize) -> usize {
         let slots = |i: &usize| {
             let Access { reads, writes, .. } = &self.commands[*i];
@@ -188,13 +189,14 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// True if the commands have an order: buffers written in place may make them wait for each other.
+/// Returns true if the commands have an order: buffers written in place may make them wait for each
+/// other.
 pub fn has_order(commands: &[Access], in_place: &[InPlace]) -> bool {
     Graph::new(commands, in_place).in_graph_order().len() == commands.len()
 }
 
-/// The order of commands, producers first. `bytes` is the size of an intermediate, and 0 for any
-/// other buffer.
+/// Returns the order of commands, producers first. `bytes` is the size of an intermediate, and 0
+/// for any other buffer.
 pub fn order(
     commands: &[Access],
     in_place: &[InPlace],

@@ -6,11 +6,11 @@ use super::in_place::{self, InPlace};
 use super::memory::{self, Placement};
 use super::order::{self, Access};
 use super::ranges::{self, RangeAssignment};
-use super::reduce_simplify::simplify_reduces;
+use super::reduce_simplify;
 use super::shard::{self, Sharded};
 use super::{
     BufferInfo, Command, KernelLimits, Layout, Output, Plan, Role, SlotRef, UNPLACED, cat, devices,
-    limits, loops, prepare,
+    limits, loops, prepare, text,
 };
 use crate::dtype::DType;
 use crate::env;
@@ -22,97 +22,53 @@ use std::ops::Range;
 
 /// Returns the passes in order.
 pub fn passes<'a>() -> [Pass<State<'a>>; 13] {
-    use Stage::{Kernel, Ranged, Tensor};
-    [
-        Pass::new(
-            "shard",
-            Tensor,
-            |_| true,
-            shard,
-            "Splits graphs over several devices into one graph per device.",
-        ),
-        Pass::new("prepare", Tensor, |_| true, prepare, "Applies the rules on the tensor graph."),
-        Pass::new(
-            "split_products",
-            Tensor,
-            |s| s.wide() > 0,
-            split_products,
-            "Splits long sums of products for devices that need many threads.",
-        ),
-        Pass::new(
-            "lower_cats",
-            Tensor,
-            |_| true,
-            lower_cats,
-            "Decides for each concatenation whether it is stored or computed element by element.",
-        ),
-        Pass::new(
-            "insert_copies",
-            Tensor,
-            |_| true,
-            insert_copies,
-            "Finds the device of each node, and inserts copies between devices.",
-        ),
-        Pass::new(
-            "assign_ranges",
-            Ranged,
-            |_| true,
-            assign_ranges,
-            "Gives every node ranges, decides what is stored, and numbers the buffers.",
-        ),
-        Pass::new(
-            "simplify_reduces",
-            Ranged,
-            |_| true,
-            simplify_stores,
-            "Replaces reductions by loads or by shorter reductions.",
-        ),
-        Pass::new(
-            "limit_buffers",
-            Ranged,
-            |s| s.limits.iter().any(|l| l.1 != KernelLimits::ANY),
-            limit_buffers,
-            "Splits kernels that read more buffers than their device allows.",
-        ),
-        Pass::new("fuse", Ranged, |_| true, fuse, "Merges stores that can share a loop nest."),
-        Pass::new(
-            "in_place",
-            Ranged,
-            |_| true,
-            in_place,
-            "Writes outputs to the memory of donated inputs.",
-        ),
-        Pass::new(
-            "plan_loops",
-            Ranged,
-            |s| !s.ranged.customs.is_empty(),
-            plan_loops,
-            "Plans the bodies of loops.",
-        ),
-        Pass::new(
-            "order",
-            Kernel,
-            |_| true,
-            order,
-            "Orders kernels, copies and loops, and makes their commands.",
-        ),
-        Pass::new(
-            "plan_memory",
-            Kernel,
-            |_| true,
-            plan_memory,
-            "Places intermediates in arenas by their lifetimes.",
-        ),
+    pass::passes![
+        shard: Tensor, |_| true, shard,
+            "Splits graphs over several devices into one graph per device.";
+        prepare: Tensor, |_| true, |s| s.outputs = prepare::prepare(&s.outputs),
+            "Applies the rules on the tensor graph.";
+        split_products: Tensor, |s| s.wide() > 0, split_products,
+            "Splits long sums of products for devices that need many threads.";
+        lower_cats: Tensor, |_| true, |s| s.outputs = cat::decide(std::mem::take(&mut s.outputs)),
+            "Decides for each concatenation whether it is stored or computed element by element.";
+        insert_copies: Tensor, |_| true, insert_copies,
+            "Finds the device of each node, and inserts copies between devices.";
+        assign_ranges: Ranged, |_| true, assign_ranges,
+            "Gives every node ranges, decides what is stored, and numbers the buffers.";
+        simplify_reduces: Ranged, |_| true, simplify_reduces,
+            "Replaces reductions by loads or by shorter reductions.";
+        limit_buffers: Ranged, |s| s.limits.iter().any(|l| l.1 != KernelLimits::ANY), limit_buffers,
+            "Splits kernels that read more buffers than their device allows.";
+        fuse: Ranged, |_| true, fuse,
+            "Merges stores that can share a loop nest.";
+        in_place: Ranged, |_| true, in_place,
+            "Writes outputs to the memory of donated inputs.";
+        plan_loops: Ranged, |s| !s.ranged.customs.is_empty(), plan_loops,
+            "Plans the bodies of loops.";
+        order: Kernel, |_| true, order,
+            "Orders kernels, copies and loops, and makes their commands.";
+        plan_memory: Kernel, |_| true, plan_memory,
+            "Places intermediates in arenas by their lifetimes.";
     ]
+}
+
+/// An abstracted graph to plan.
+pub struct PlanRequest<'a> {
+    /// The requested values.
+    pub outputs: &'a [UOp],
+    /// Device of each output.
+    pub devices: &'a [DeviceName],
+    /// For each shard of each output, the input whose memory may be donated to it.
+    pub donated: &'a [Option<usize>],
+    /// Number of inputs; their buffer numbers come first.
+    pub inputs: usize,
+    /// Returns the limits of kernels of a device.
+    pub limits_of: &'a dyn Fn(&DeviceName) -> KernelLimits,
 }
 
 /// The state of a plan between passes.
 pub struct State<'a> {
-    /// Buffer numbers of the graph's inputs come first.
-    inputs: usize,
-    /// For each shard of each output, the input whose memory may be donated to it.
-    donated: &'a [Option<usize>],
-    limits_of: &'a dyn Fn(&DeviceName) -> KernelLimits,
+    request: &'a PlanRequest<'a>,
     /// Limits of the devices in the graph. Most plans have one device.
     limits: Vec<(DeviceName, KernelLimits)>,
     /// Outputs, one per shard, and their devices.
@@ -122,28 +78,22 @@ pub struct State<'a> {
     /// All nodes of the graph in topological order, and the device of each.
     nodes: Vec<UOp>,
     device: FxHashMap<u64, DeviceName>,
-    ranged: RangeAssignment,
+    pub(super) ranged: RangeAssignment,
     /// The buffer of each output, and the elements of it.
     slots: Vec<Option<usize>>,
     parts: Vec<Option<Range<usize>>>,
-    buffers: Vec<Option<BufferInfo>>,
-    groups: Vec<KernelGroup>,
-    in_place: Vec<InPlace>,
+    pub(super) buffers: Vec<Option<BufferInfo>>,
+    pub(super) groups: Vec<KernelGroup>,
+    pub(super) in_place: Vec<InPlace>,
     /// Commands of each loop, by the id of its node.
-    loops: FxHashMap<u64, Vec<Command>>,
-    commands: Vec<Command>,
+    pub(super) loops: FxHashMap<u64, Vec<Command>>,
+    pub(super) commands: Vec<Command>,
     placement: Placement,
 }
 
-/// Plans an abstracted graph. `donated` has an entry for each shard of each output.
-pub fn plan(
-    outputs: &[UOp],
-    devices: &[DeviceName],
-    donated: &[Option<usize>],
-    inputs: usize,
-    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
-) -> Plan {
-    let mut state = State::new(outputs, devices, donated, inputs, limits_of);
+/// Plans an abstracted graph.
+pub fn plan(request: &PlanRequest) -> Plan {
+    let mut state = State::new(request);
     let config = env::config().ok();
     let times = pass::run(&passes(), &mut state, &mut |pass, state| {
         config.iter().for_each(|config| pass::print_after(config, pass, state))
@@ -154,17 +104,10 @@ pub fn plan(
 /// Runs the passes up to the named one on an abstracted graph, and returns the state after it as
 /// text; `None` if there is no such pass. Tests and documents show passes by it.
 #[cfg(feature = "testing")]
-pub fn text_after(
-    pass: &str,
-    outputs: &[UOp],
-    devices: &[DeviceName],
-    donated: &[Option<usize>],
-    inputs: usize,
-    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
-) -> Option<String> {
+pub fn text_after(pass: &str, request: &PlanRequest) -> Option<String> {
     let passes = passes();
     let last = passes.iter().position(|p| p.info.name == pass)?;
-    let mut state = State::new(outputs, devices, donated, inputs, limits_of);
+    let mut state = State::new(request);
     pass::run(&passes[..=last], &mut state, &mut |_, _| {});
     Some(pass::State::text(&state, &passes[last].info))
 }
@@ -173,7 +116,7 @@ impl pass::State for State<'_> {
     fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]> {
         match stage {
             Stage::Tensor => Cow::Borrowed(&self.outputs),
-            Stage::Ranged => Cow::Owned(self.stores()),
+            Stage::Ranged => Cow::Owned(text::stores(self)),
             _ => {
                 let programs = self.commands.iter().flat_map(Command::programs);
                 Cow::Owned(programs.map(|p| p.0.clone()).filter(|p| p.op() == Op::Sink).collect())
@@ -184,27 +127,19 @@ impl pass::State for State<'_> {
     fn text(&self, pass: &PassInfo) -> String {
         match pass.stage {
             Stage::Tensor => self.outputs.iter().map(ir::print).collect(),
-            Stage::Kernel => self.commands.iter().map(|c| self.command_text(c)).collect(),
-            _ => self.stores().iter().map(|s| format!("; kernel\n{}", ir::print(s))).collect(),
+            Stage::Kernel => self.commands.iter().map(|c| text::command(self, c)).collect(),
+            _ => text::ranged(self),
         }
     }
 }
 
 impl<'a> State<'a> {
-    fn new(
-        outputs: &[UOp],
-        devices: &[DeviceName],
-        donated: &'a [Option<usize>],
-        inputs: usize,
-        limits_of: &'a dyn Fn(&DeviceName) -> KernelLimits,
-    ) -> State<'a> {
+    fn new(request: &'a PlanRequest<'a>) -> State<'a> {
         State {
-            inputs,
-            donated,
-            limits_of,
+            request,
             limits: Vec::new(),
-            outputs: outputs.to_vec(),
-            devices: devices.to_vec(),
+            outputs: request.outputs.to_vec(),
+            devices: request.devices.to_vec(),
             layouts: Vec::new(),
             nodes: Vec::new(),
             device: FxHashMap::default(),
@@ -220,59 +155,27 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Threads that the devices of the outputs need; 0 if a few suffice.
+    /// Returns the threads that the devices of the outputs need; 0 if a few suffice.
     fn wide(&self) -> usize {
-        self.devices.iter().map(|d| (self.limits_of)(d).wide).max().unwrap_or(0)
+        self.devices.iter().map(|d| (self.request.limits_of)(d).wide).max().unwrap_or(0)
     }
 
-    /// Stores by kernel: one `Sink` per stored value, and after `fuse` one per group.
-    fn stores(&self) -> Vec<UOp> {
-        let sink = |stores: Vec<(&UOp, &UOp)>| {
-            UOp::sink(
-                stores.iter().flat_map(|(i, v)| [(*i).clone(), (*v).clone()]).collect::<Vec<_>>(),
-            )
-        };
-        match self.groups.is_empty() {
-            true => self.ranged.stored.iter().map(|s| sink(vec![(&s.index, &s.value)])).collect(),
-            false => {
-                let of = |g: &KernelGroup| sink(g.stores.iter().map(|s| (&s.1, &s.2)).collect());
-                self.groups.iter().map(of).collect()
-            }
-        }
-    }
-
-    /// Returns a command as text: its kind, the buffers with their roles, and the kernel.
-    fn command_text(&self, command: &Command) -> String {
-        let slot = |n: usize| match &self.buffers[n] {
-            Some(b) => format!("{n}: {} of {} {:?}", b.len, b.dtype, b.role),
-            None => format!("{n}: unused"),
-        };
-        let slots: Vec<String> = command.slots().into_iter().map(slot).collect();
-        match command {
-            Command::Launch { program, device, .. } => {
-                format!(
-                    "; launch on {} [{}]\n{}",
-                    device.as_str(),
-                    slots.join(", "),
-                    ir::print(program)
-                )
-            }
-            Command::Copy { .. } => format!("; copy [{}]\n", slots.join(", ")),
-            Command::Repeat(_) => format!("; repeat [{}]\n", slots.join(", ")),
-        }
+    /// Returns the buffers that are read after the plan.
+    fn kept(&self) -> FxHashSet<usize> {
+        self.slots.iter().flatten().copied().collect()
     }
 
     fn limits(&self, device: &DeviceName) -> KernelLimits {
         self.limits.iter().find(|l| l.0 == *device).map_or(KernelLimits::ANY, |l| l.1)
     }
 
-    /// Bytes and device of an intermediate; `None` for any other buffer.
+    /// Returns the bytes and the device of an intermediate; `None` for any other buffer.
     fn intermediate(&self, n: usize) -> Option<(usize, DeviceName)> {
         let info = self.buffers[n].as_ref().filter(|info| info.role == UNPLACED)?;
-        Some((info.len * info.dtype.itemsize(), info.device.clone()))
+        Some((info.bytes(), info.device.clone()))
     }
 
-    /// A whole buffer.
+    /// Returns a view of a whole buffer.
     fn slot_ref(&self, slot: usize) -> SlotRef {
         let info = self.buffers[slot].as_ref().expect("a command names buffers that exist");
         SlotRef { slot, offset: 0, dtype: info.dtype, len: info.len }
@@ -300,100 +203,78 @@ impl<'a> State<'a> {
     }
 }
 
-/// Splits graphs over several devices into one graph per device.
 fn shard(s: &mut State) {
     let Sharded { parts, devices, layouts } = shard::shard(&s.outputs, &s.devices);
     (s.outputs, s.devices, s.layouts) = (parts, devices, layouts);
 }
 
-/// Applies the rules on the tensor graph.
-fn prepare(s: &mut State) {
-    s.outputs = prepare::prepare(&s.outputs);
-}
-
-/// Splits long sums of products for devices that need many threads.
 fn split_products(s: &mut State) {
     s.outputs = prepare::split_products(&s.outputs, s.wide());
 }
 
-/// Decides for each concatenation whether it is stored or computed element by element.
-fn lower_cats(s: &mut State) {
-    s.outputs = cat::decide(std::mem::take(&mut s.outputs));
-}
-
-/// Finds the device of each node, and inserts copies between devices.
 fn insert_copies(s: &mut State) {
     s.outputs = devices::insert_copies(std::mem::take(&mut s.outputs), &s.devices);
     s.nodes = toposort(s.outputs.iter());
     s.device = devices::devices_of(&s.nodes, &s.outputs, &s.devices);
     for device in s.device.values() {
         if !s.limits.iter().any(|l| l.0 == *device) {
-            s.limits.push((device.clone(), (s.limits_of)(device)));
+            s.limits.push((device.clone(), (s.request.limits_of)(device)));
         }
     }
 }
 
-/// Gives every node ranges, decides what is stored, and numbers the buffers.
 fn assign_ranges(s: &mut State) {
-    s.ranged = ranges::assign(&s.outputs, s.inputs);
+    let inputs = s.request.inputs;
+    s.ranged = ranges::assign(&s.outputs, inputs);
     for o in &s.outputs {
         let home = (o.numel() > 0).then(|| ranges::home(o));
         s.slots.push(home.as_ref().map(|h| s.ranged.numbers[&h.0.id()]));
         s.parts.push(home.and_then(|h| h.1));
     }
-    let kept: FxHashSet<usize> = s.slots.iter().flatten().copied().collect();
+    let kept = s.kept();
     s.buffers = vec![None; s.ranged.count];
     for u in &s.nodes {
         let Some(&n) = s.ranged.numbers.get(&u.id()) else { continue };
         let role = match n {
-            n if n < s.inputs => Role::Input(n),
+            n if n < inputs => Role::Input(n),
             n if kept.contains(&n) => Role::Output,
             _ => UNPLACED,
         };
-        let device = match u.arg() {
-            Arg::Param { device, .. } => device.clone(),
-            _ => s.device[&u.id()].clone(),
-        };
+        let device = u.as_param().map_or_else(|| &s.device[&u.id()], |p| p.device).clone();
         s.buffers[n] = Some(BufferInfo { dtype: u.dtype(), len: u.numel(), device, role });
     }
     add_unread_outputs(s);
 }
 
-/// Adds buffers for outputs of user kernels and loops that are written and not read.
+/// Adds buffers for outputs of custom kernels and loops that are written and not read.
 fn add_unread_outputs(s: &mut State) {
     for k in &s.ranged.customs {
         let outputs: Vec<(DType, usize)> = match k.node.arg() {
             Arg::Loop(l) => {
-                l.body.src().iter().take(l.carries).map(|u| (u.dtype(), u.numel())).collect()
+                let carries = l.outputs().into_iter().take(l.carries);
+                carries.map(|(dtype, shape)| (dtype, shape.iter().product())).collect()
             }
-            Arg::Kernel(kernel) => kernel
-                .outputs
-                .iter()
-                .map(|(dtype, shape)| (*dtype, shape.iter().product()))
-                .collect(),
-            _ => panic!("assign_ranges: a kernel without a body: {:?}", k.node),
+            _ => {
+                let outputs = k.node.expect_kernel().kernel.outputs.iter();
+                outputs.map(|(dtype, shape)| (*dtype, shape.iter().product())).collect()
+            }
         };
         for (&n, (dtype, len)) in k.writes.iter().zip(outputs) {
             let device = || s.device[&k.node.id()].clone();
-            s.buffers[n].get_or_insert_with(|| BufferInfo {
-                dtype,
-                len,
-                device: device(),
-                role: UNPLACED,
-            });
+            let info = || BufferInfo { dtype, len, device: device(), role: UNPLACED };
+            s.buffers[n].get_or_insert_with(info);
         }
     }
 }
 
-/// Simplifies the reduces of stored values. Updates are simplified where they are built: their
-/// masks depend on the bounds of the simplified index.
-fn simplify_stores(s: &mut State) {
+fn simplify_reduces(s: &mut State) {
+    // Updates are simplified where they are built: their masks depend on the bounds of the
+    // simplified index.
     for store in s.ranged.stored.iter_mut().filter(|store| store.update.is_none()) {
-        store.value = simplify_reduces(&store.value);
+        store.value = reduce_simplify::simplify_reduces(&store.value);
     }
 }
 
-/// Splits kernels that read more buffers than their device allows.
 fn limit_buffers(s: &mut State) {
     let (mut ranged, mut buffers) = (std::mem::take(&mut s.ranged), std::mem::take(&mut s.buffers));
     let device_of = |u: &UOp| s.device[&u.id()].clone();
@@ -401,37 +282,30 @@ fn limit_buffers(s: &mut State) {
     (s.ranged, s.buffers) = (ranged, buffers);
 }
 
-/// Merges stores that can share a loop nest.
 fn fuse(s: &mut State) {
-    let kept: FxHashSet<usize> = s.slots.iter().flatten().copied().collect();
     let device_of = |u: &UOp| s.device[&u.id()].clone();
     let fits = |a: &KernelGroup, b: &KernelGroup| s.limits(&a.device).takes(&s.buffers, [a, b]);
-    s.groups = fuse::fuse(&s.ranged, &device_of, &kept, &fits);
+    s.groups = fuse::fuse(&s.ranged, &device_of, &s.kept(), &fits);
 }
 
-/// Lets outputs be written to the memory of donated inputs.
 fn in_place(s: &mut State) {
-    s.in_place =
-        in_place::donate_buffers(&mut s.groups, &s.ranged, &mut s.slots, s.donated, &mut s.buffers);
-    in_place::narrow(&mut s.groups, &s.in_place);
+    let (groups, donated) = (&mut s.groups, s.request.donated);
+    s.in_place = in_place::donate_buffers(groups, &s.ranged, &mut s.slots, donated, &mut s.buffers);
+    in_place::narrow(groups, &s.in_place);
 }
 
-/// Plans the bodies of loops.
 fn plan_loops(s: &mut State) {
+    let mut buffers = std::mem::take(&mut s.buffers);
     for k in &s.ranged.customs {
         if let Arg::Loop(l) = k.node.arg() {
             let (asked, device) = (loops::asked(&s.nodes, &k.node), &s.device[&k.node.id()]);
-            let limits = &s.limits;
-            let limits = |d: &DeviceName| {
-                limits.iter().find(|l| l.0 == *d).map_or(KernelLimits::ANY, |l| l.1)
-            };
-            let commands = loops::repeat(k, l, &asked, device, &mut s.buffers, &limits);
+            let commands = loops::repeat(k, l, &asked, device, &mut buffers, &|d| s.limits(d));
             s.loops.insert(k.node.id(), commands);
         }
     }
+    s.buffers = buffers;
 }
 
-/// Orders kernels, copies and loops, and makes their commands.
 fn order(s: &mut State) {
     let accesses: Vec<Access> = order::accesses(&s.groups, &s.ranged);
     let bytes = |n: usize| s.intermediate(n).map_or(0, |i| i.0);
@@ -464,10 +338,10 @@ fn order(s: &mut State) {
     s.commands = commands;
 }
 
-/// The launch of a group. `None` for a group that writes nothing: its values are in place already,
-/// or all of its updates are outside their table.
+/// Returns the launch of a group. `None` for a group that writes nothing: its values are in place
+/// already, or all of its updates are outside their table.
 fn launch(s: &State, g: &KernelGroup, merged: &mut FxHashMap<UOp, UOp>) -> Option<Command> {
-    if g.stores.is_empty() || g.update.as_ref().is_some_and(|inside| inside.is_int(0)) {
+    if g.stores.is_empty() || g.update.as_ref().is_some_and(|mask| mask.is_int(0)) {
         return None;
     }
     let len_of = |n: usize| s.buffers[n].as_ref().map_or(0, |b| b.len);
@@ -481,22 +355,18 @@ fn launch(s: &State, g: &KernelGroup, merged: &mut FxHashMap<UOp, UOp>) -> Optio
     })
 }
 
-/// Arguments that a user kernel writes.
+/// Returns the arguments that a custom kernel writes.
 fn written_args(ast: &UOp) -> Vec<usize> {
     if let Arg::Source(source) = ast.arg() {
         return (0..source.outputs).collect();
     }
-    let slot = |store: &UOp| match store.expect_store().place.buffer.arg() {
-        Arg::Global { slot, .. } => *slot,
-        _ => panic!("order: not a kernel argument: {store:?}"),
-    };
+    let slot = |store: &UOp| store.expect_store().place.buffer.expect_define_global().slot;
     let mut writes: Vec<usize> = ast.src().iter().map(slot).collect();
     writes.sort_unstable();
     writes.dedup();
     writes
 }
 
-/// Places intermediates in arenas.
 fn plan_memory(s: &mut State) {
     let (slots, placement) = memory::plan_slots(
         s.commands.iter().map(Command::slots),

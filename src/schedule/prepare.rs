@@ -1,9 +1,11 @@
-//! Rewrites of the tensor graph before ranges are given: reduces over nothing become literals,
-//! nested reduces of one kind become one, narrow floats are folded in f32 (so that no later pass,
-//! however it takes a reduce apart, rounds a partial result), and a reduce with few outputs and a
-//! long row is done in two steps so that it can use the whole machine, whatever its length. So is a
-//! sum of products on a GPU, where a thread computes a tile of outputs, so that it takes far more
-//! of them until all threads have one.
+//! Rewrites of the tensor graph before ranges are assigned.
+//!
+//! * A reduce of no elements becomes a literal; nested reduces of one kind become one.
+//! * Narrow floats are reduced in f32, so that no later pass rounds a partial result, however it
+//!   splits a reduce.
+//! * A reduce with few outputs and long rows is split into two steps, so that it uses all threads.
+//!   A sum of products on a GPU is split with far more outputs, because a thread computes a tile of
+//!   them.
 
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
@@ -16,21 +18,21 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::LazyLock;
 
-/// Rows at least this long are split when there are few of them.
+/// The least length of rows that are split, if there are few of them.
 const SPLIT_ROW: usize = 1 << 15;
-/// The pieces of a long row, about.
+/// The approximate number of pieces of a long row.
 const PIECES: usize = 256;
-/// Pieces of a row whose length has no good divisor, at most.
+/// The most pieces of a row whose length has no good divisor.
 const MOST_PIECES: usize = 320;
-/// Elements of a piece along unit stride are a multiple of this: those of a vector of 64 bytes.
+/// A divisor of the elements of a piece along unit stride: those of a vector of 64 bytes.
 const LANES: usize = 16;
-/// With this many rows there is work for everyone without a split.
+/// The number of rows that occupy all threads without a split.
 const ENOUGH_ROWS: usize = 256;
-/// Uses of each factor from which on a sum of products is computed in tiles.
+/// The least number of uses of each factor for which a sum of products is computed in tiles.
 const USES: usize = 16;
 /// Outputs of a tile.
 const TILE: usize = 32;
-/// The shortest part of a sum of products.
+/// The least number of terms of a part of a sum of products.
 const SHORT_ROW: usize = 256;
 
 rules! {
@@ -45,7 +47,7 @@ rules! {
         scan_narrow:    Scan(x) if is_narrow(u)                                         => in_f32(u, x);
         scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1                        => fold(u).of_one(x);
         scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x);
-        gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, indexed::axis(u));
+        gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, u.expect_gather().axis);
         scatter_nothing: Scatter(x, index, _) if index.numel() == 0 || x.numel() == 0   => x;
         scatter_narrow: Scatter(..) if is_narrow(u)                                     => indexed::in_f32(u);
         reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
@@ -74,9 +76,12 @@ pub fn split_products(outputs: &[UOp], wide: usize) -> Vec<UOp> {
     })
 }
 
-/// The graph in which all users of a value that two kernels could round differently read it where a
-/// `Contiguous` stores it, if one does: then there is one such value in the plan. `f(sum(x)),
-/// contiguous(sum(x))` becomes `f(contiguous(sum(x))), contiguous(sum(x))`.
+/// Lets all users of a value that two kernels could round differently read it from the `Contiguous`
+/// that stores it, if there is one: then the plan computes it once.
+///
+/// ```text
+/// f(sum(x)), contiguous(sum(x))   =>   f(contiguous(sum(x))), contiguous(sum(x))
+/// ```
 fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
     let order = toposort(outputs);
     let stores = |u: &&UOp| {
@@ -99,34 +104,29 @@ fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
 }
 
 fn axes(u: &UOp) -> &[usize] {
-    match u.arg() {
-        Arg::Reduce { axes, .. } => axes,
-        _ => panic!("not a reduce: {u:?}"),
-    }
+    u.expect_reduce().axes
 }
 
+/// Returns the operation of a reduce or a scan.
 pub fn fold(u: &UOp) -> Fold {
-    match u.arg() {
-        Arg::Reduce { fold, .. } => *fold,
-        _ => panic!("not a reduce: {u:?}"),
-    }
+    u.as_scan().map_or_else(|| u.expect_reduce().fold, |scan| scan.fold)
 }
 
 fn identity(u: &UOp) -> Const {
     fold(u).identity(u.dtype())
 }
 
-/// Floats with too few digits to fold in.
+/// Returns true for a float with too few digits to accumulate in.
 fn is_narrow(u: &UOp) -> bool {
     u.dtype().is_float() && u.dtype().bits() < 32
 }
 
-/// The fold in f32, rounded once at the end.
+/// Computes the reduce or scan in f32, and rounds once at the end.
 fn in_f32(u: &UOp, x: &UOp) -> UOp {
     UOp::new(u.op(), DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
 }
 
-/// A literal in the shape of `u`.
+/// Returns a literal in the shape of `u`.
 fn full(u: &UOp, value: Const) -> UOp {
     let one: Dims = u.shape().iter().map(|_| 1).collect();
     let scalar = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(value));
@@ -137,7 +137,7 @@ fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let mut all: SmallVec<[usize; 2]> = axes(u).iter().chain(axes(x)).copied().collect();
     all.sort_unstable();
     all.dedup();
-    UOp::new(Op::Reduce, u.dtype(), [y.clone()].to_src(), Arg::Reduce { fold: fold(u), axes: all })
+    y.reduced(fold(u), all)
 }
 
 fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
@@ -149,21 +149,22 @@ fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
     Some(y.moved(Movement::Permute(p.iter().map(|&a| q[a]).collect())))
 }
 
-/// A reduce in two steps, when one alone would leave most of the machine idle.
+/// Splits a reduce into two steps, if one alone would leave most threads idle.
 fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
     if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
         return None;
     }
-    // The longest reduced axis is cut if it can be, of equal ones the innermost, which GPUs were
-    // measured to prefer.
+    // The longest reduced axis is split if possible; of equal ones the innermost, which was faster
+    // on GPUs.
     let mut ways: SmallVec<[usize; 4]> =
         axes(u).iter().copied().filter(|a| x.extent(*a).is_none()).collect();
     ways.sort_by_key(|a| Reverse((x.shape()[*a], *a)));
     ways.into_iter().find_map(|axis| split_axis(u, x, axis))
 }
 
-/// A reduce in two steps, the first over pieces of one axis. `None` where the axis is too short.
+/// Splits a reduce into two steps, the first over pieces of one axis. `None` if the axis is too
+/// short.
 fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     let size = x.shape()[axis];
     // Pieces along unit stride are whole vectors.
@@ -181,7 +182,7 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
         return nearest(&mut (8..=1024).filter(|d| size.is_multiple_of(*d)))
             .map(|pieces| in_pieces(u, x, axis, pieces));
     }
-    // A length that has no good divisor: all but a short rest is cut. One thread without lanes
+    // A length without a good divisor: all but a short remainder is split. One thread without lanes
     // would take twenty times as long.
     let left = |d: &usize| size % (d * lanes);
     let pieces = ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(PIECES)))?;
@@ -192,15 +193,15 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     )
 }
 
-/// The same for a sum of products that has outputs for many threads, but not tiles of them.
+/// Splits a sum of products that has outputs for all threads, but not tiles of outputs.
 fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
     let wanted = (wide * TILE).checked_div(outputs)?.min(row / SHORT_ROW);
     if wanted < 4 || uses(x)? < USES {
         return None;
     }
-    // The axis that can be cut most nearly as wanted, an outer one if there are several: what lies
-    // side by side stays together.
+    // The axis with the divisor nearest to the wanted number of pieces; of several the outermost,
+    // so that accesses stay contiguous.
     let ways = axes(u)
         .iter()
         .filter(|a| x.extent(**a).is_none())
@@ -209,7 +210,7 @@ fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     Some(in_pieces(u, x, axis, pieces))
 }
 
-/// The least number of times that an element of a factor is used in a product.
+/// Returns the least number of products that an element of a factor is used in.
 fn uses(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();
@@ -219,33 +220,21 @@ fn uses(x: &UOp) -> Option<usize> {
         u
     };
     let product = under(x, false);
-    let (Op::Mul, factors) = (product.op(), product.src()) else { return None };
-    factors.iter().map(|f| x.numel() / under(f, true).numel().max(1)).min()
+    let factors = product.as_mul()?;
+    [factors.x, factors.y].iter().map(|f| x.numel() / under(f, true).numel().max(1)).min()
 }
 
 fn divisors(size: usize, most: usize) -> impl Iterator<Item = usize> {
     (1..=size.min(most)).filter(move |n| size.is_multiple_of(*n))
 }
 
-/// `reduce(x)` as `reduce(store(reduce(x cut into pieces)))`.
+/// Expresses `reduce(x)` as `reduce(contiguous(reduce(x split into pieces)))`.
 fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
-    let mut cut = x.shape().clone();
-    cut[axis] /= pieces;
-    cut.insert(axis, pieces);
-    let inner: SmallVec<[usize; 2]> =
-        axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a }).collect();
-    let partial = UOp::new(
-        Op::Reduce,
-        u.dtype(),
-        [x.moved(Movement::Reshape(cut))].to_src(),
-        Arg::Reduce { fold: fold(u), axes: inner },
-    );
+    let mut split = x.shape().clone();
+    split[axis] /= pieces;
+    split.insert(axis, pieces);
+    let inner = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a });
+    let partial = x.moved(Movement::Reshape(split)).reduced(fold(u), inner);
     let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
-    let whole = UOp::new(
-        Op::Reduce,
-        u.dtype(),
-        [stored].to_src(),
-        Arg::Reduce { fold: fold(u), axes: smallvec::smallvec![axis] },
-    );
-    whole.moved(Movement::Reshape(u.shape().clone()))
+    stored.reduced(fold(u), [axis]).moved(Movement::Reshape(u.shape().clone()))
 }

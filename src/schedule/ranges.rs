@@ -1,4 +1,4 @@
-//! Range assignment. In come the outputs of a prepared tensor graph; out come stores over ranges,
+//! Range assignment. Input: the outputs of a prepared tensor graph. Output: stores over ranges,
 //! which become kernels.
 //!
 //! The graph is walked from outputs to inputs. Each consumer of a node uses it at index expressions
@@ -10,6 +10,7 @@
 use super::build::build;
 use super::{cat, cost, scan, scatter};
 use crate::dtype::DType;
+use crate::ir::typed::Reduce;
 use crate::ir::{Arg, AxisKind, Group, Moved, Op, Src, UOp, toposort, visit};
 use crate::shape::movement_index;
 use crate::symbolic::simplify;
@@ -63,8 +64,8 @@ pub struct RangeAssignment {
     pub copies: Vec<(usize, usize, usize)>,
     /// By destination of a copy, the buffers whose writers it waits for.
     pub waits: FxHashMap<usize, Vec<usize>>,
-    /// User kernels, and loops.
-    pub customs: Vec<UserKernel>,
+    /// Custom kernels, and loops.
+    pub customs: Vec<CustomNode>,
     /// The buffer numbers of nodes that have one.
     pub numbers: FxHashMap<u64, usize>,
     /// Number of buffers.
@@ -73,8 +74,8 @@ pub struct RangeAssignment {
     pub next_range: u32,
 }
 
-/// A user kernel, or a loop, in a plan.
-pub struct UserKernel {
+/// A custom kernel, or a loop, in a plan.
+pub struct CustomNode {
     /// Its node.
     pub node: UOp,
     /// Buffers that it writes: its outputs in order, including unread ones.
@@ -84,7 +85,8 @@ pub struct UserKernel {
 }
 
 impl RangeAssignment {
-    /// Buffers that copies, user kernels and loops write, each with the buffers that they read.
+    /// Returns the buffers that copies, custom kernels and loops write, each with the buffers that
+    /// they read.
     pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
             (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w))
@@ -93,8 +95,8 @@ impl RangeAssignment {
     }
 }
 
-/// The memory that holds the elements of a node contiguously: the buffer of a node, or a part of an
-/// existing buffer.
+/// Returns the memory that has the elements of a node contiguously: the buffer of a node, or a part
+/// of an existing buffer.
 pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
     loop {
@@ -104,7 +106,7 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
                 continue;
             }
             return match seen.contiguous_slice() {
-                Some(part) if is_there(base) => (base.clone(), Some(part)),
+                Some(part) if is_in_memory(base) => (base.clone(), Some(part)),
                 _ => (u.clone(), None),
             };
         }
@@ -112,9 +114,9 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
         if u.op() == Op::Contiguous {
             let x = u.operand();
             match x.view() {
-                None if is_there(x) => return (x.clone(), None),
+                None if is_in_memory(x) => return (x.clone(), None),
                 Some((base, seen))
-                    if is_there(base)
+                    if is_in_memory(base)
                         && (seen.is_contiguous() || seen.contiguous_slice().is_some()) =>
                 {
                     u = x;
@@ -127,12 +129,13 @@ pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     }
 }
 
-/// True if the node is in memory without a generated kernel.
-fn is_there(u: &UOp) -> bool {
+/// Returns true if the node is in memory without a generated kernel.
+fn is_in_memory(u: &UOp) -> bool {
     matches!(u.op(), Op::Param | Op::Buffer | Op::Copy | Op::Output)
 }
 
-/// The node whose whole buffer holds the elements contiguously: an argument of a user kernel.
+/// Returns the node whose whole buffer has the elements contiguously: an argument of a custom
+/// kernel.
 pub(super) fn whole(u: &UOp) -> UOp {
     match home(u) {
         (node, None) => node,
@@ -140,17 +143,15 @@ pub(super) fn whole(u: &UOp) -> UOp {
     }
 }
 
-/// The placeholder of a node's buffer in kernel expressions.
+/// Returns the placeholder of a node's buffer in kernel expressions.
 pub fn placeholder(u: &UOp, number: usize) -> UOp {
-    match u.op() {
-        Op::Param => u.clone(),
-        _ => UOp::new(
-            Op::Param,
-            u.dtype(),
-            Src::new(),
-            Arg::Param { slot: number, len: u.numel(), device: crate::ir::DeviceName::new("") },
-        ),
-    }
+    if u.op() == Op::Param { u.clone() } else { buffer_param(number, u.numel(), u.dtype()) }
+}
+
+/// Returns the placeholder of a numbered buffer in kernel expressions.
+pub(super) fn buffer_param(slot: usize, len: usize, dtype: DType) -> UOp {
+    let device = crate::ir::DeviceName::new("");
+    UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device })
 }
 
 /// Cache of index expressions through movement ops: from the op and its indices to the operand, the
@@ -170,7 +171,7 @@ impl IndexCache {
 pub(super) struct Walk<'a> {
     moves: &'a mut IndexCache,
     demands: FxHashMap<u64, Vec<Use>>,
-    /// The number of each use of a node, by node, kernel, indices and mask.
+    /// The number of each use, by node, kernel, indices and mask.
     known: FxHashMap<(u64, usize, Indices, UOp), usize>,
     /// Evaluations in each kernel.
     sizes: Vec<usize>,
@@ -179,31 +180,23 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A range over the runtime size of an axis of a node.
+    /// Returns a range over the runtime size of an axis of a node.
     pub(super) fn range(&mut self, u: &UOp, axis: usize, kind: AxisKind) -> UOp {
         let id = self.next_range;
         self.next_range += 1;
         match u.extent(axis) {
-            // Simplified now, because expressions that are simplified later must name the same
-            // range.
+            // Simplified now, so that expressions that are simplified later have the same range.
             Some(extent) => UOp::range(simplify(&UOp::from_symint(extent, DType::INDEX)), id, kind),
             None => UOp::range(u.shape()[axis] as i64, id, kind),
         }
     }
 
-    /// An evaluation over these ranges by a kernel of its own.
+    /// Returns an evaluation over these ranges by a kernel of its own.
     pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Use {
         self.kernels += 1;
         self.sizes.push(0);
-        Use {
-            kernel: self.kernels - 1,
-            at,
-            valid: UOp::truth(true),
-            uses: uses as f64,
-            loops: ranges.iter().cloned().collect(),
-            opened: SmallVec::new(),
-            operands: SmallVec::new(),
-        }
+        let loops = ranges.iter().cloned().collect();
+        Use { loops, ..Use::new(self.kernels - 1, at, uses as f64) }
     }
 
     /// Adds a use of an operand at the indices of its consumer.
@@ -239,16 +232,37 @@ impl Walk<'_> {
             }
             return i;
         }
-        list.push(Use {
-            kernel,
-            at,
-            valid,
-            loops,
-            uses,
-            opened: SmallVec::new(),
-            operands: SmallVec::new(),
-        });
+        list.push(Use { valid, loops, ..Use::new(kernel, at, uses) });
         list.len() - 1
+    }
+
+    /// Returns the ranges of an evaluation over all axes of a node, and its indices. An axis of
+    /// size one has no range.
+    pub(super) fn axis_ranges(
+        &mut self,
+        u: &UOp,
+        kind: impl Fn(usize) -> AxisKind,
+    ) -> (Indices, Vec<UOp>) {
+        let mut ranges = Vec::new();
+        let at = (0..u.shape().len())
+            .map(|axis| {
+                if u.shape()[axis] == 1 {
+                    return UOp::int(0);
+                }
+                ranges.push(self.range(u, axis, kind(axis)));
+                ranges[ranges.len() - 1].clone()
+            })
+            .collect();
+        (at, ranges)
+    }
+}
+
+impl Use {
+    /// Returns an unmasked use outside all loops.
+    fn new(kernel: usize, at: Indices, uses: f64) -> Use {
+        let (opened, operands) = (SmallVec::new(), SmallVec::new());
+        let (valid, loops) = (UOp::truth(true), SmallVec::new());
+        Use { kernel, at, valid, loops, uses, opened, operands }
     }
 }
 
@@ -256,8 +270,8 @@ fn iterations(loops: &[UOp]) -> f64 {
     loops.iter().map(|r| r.expect_range().extent.vmax() as f64).product()
 }
 
-/// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffers come
-/// first.
+/// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffer numbers
+/// come first.
 pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
@@ -291,7 +305,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     build(&order, inputs, decided, &mut moves)
 }
 
-/// Decisions of a walk: stored nodes, and the uses of all nodes.
+/// The decisions of a walk: which nodes are stored, and the uses of all nodes.
 pub(super) struct Decided {
     /// Uses of each node, and the first unused range id.
     pub(super) demands: FxHashMap<u64, Vec<Use>>,
@@ -302,7 +316,8 @@ pub(super) struct Decided {
     pub(super) evaluated: FxHashMap<u64, Vec<Use>>,
 }
 
-/// One walk from outputs to inputs. Costs take the nodes in `assumed` as stored.
+/// Decides in one walk from outputs to inputs which nodes are stored. Costs take the nodes in
+/// `assumed` as stored.
 fn decide(
     order: &[UOp],
     forced: &FxHashSet<u64>,
@@ -322,55 +337,57 @@ fn decide(
     let mut evaluated: FxHashMap<u64, Vec<Use>> = FxHashMap::default();
     let mut outputs_of_kernel: Vec<f64> = Vec::new();
     for u in order.iter().rev() {
+        let is_forced = forced.contains(&u.id());
         // Leaves are read in place; a literal is stored only if it is an output, or is copied to
         // another device.
-        let leaf =
-            is_there(u) || (matches!(u.op(), Op::Const | Op::Var) && !forced.contains(&u.id()));
+        let leaf = is_in_memory(u) || (matches!(u.op(), Op::Const | Op::Var) && !is_forced);
         let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
-        if leaf || u.numel() == 0 || (demands.is_empty() && !forced.contains(&u.id())) {
+        if leaf || u.numel() == 0 || (demands.is_empty() && !is_forced) {
             continue;
         }
-        let store = forced.contains(&u.id())
+        let store = is_forced
             || is_too_much(u, demands, &walk.sizes)
             || should_store(u, demands, &totals, &outputs_of_kernel);
-        let mut evals = if store {
-            let mut ranges = Vec::new();
-            let at: Indices = u
-                .shape()
-                .iter()
-                .enumerate()
-                .map(|(axis, &n)| {
-                    if n == 1 {
-                        return UOp::int(0);
-                    }
-                    let r = walk.range(u, axis, scan::range_kind(u, axis));
-                    ranges.push(r.clone());
-                    r
-                })
-                .collect();
+        let evals = if store {
+            let (at, ranges) = walk.axis_ranges(u, |axis| scan::range_kind(u, axis));
             outputs_of_kernel.push(u.numel() as f64);
-            stored.insert(u.id(), ranges.clone());
-            vec![walk.own(at, &ranges, u.numel())]
+            let own = walk.own(at, &ranges, u.numel());
+            stored.insert(u.id(), ranges);
+            vec![own]
         } else {
             demands.to_vec()
         };
-        if u.op() == Op::Cat {
-            evals = cat::propagate(u, &mut walk);
-            outputs_of_kernel.extend(u.src().iter().map(|s| s.numel() as f64));
-        } else if u.op() == Op::Scatter {
-            scatter::propagate(u, &mut evals, &mut walk);
-            outputs_of_kernel.push(u.expect_scatter().index.numel() as f64);
-        } else {
-            evals.iter_mut().for_each(|d| propagate(u, d, &mut walk));
-        }
+        let evals = evaluate(u, evals, &mut walk, &mut outputs_of_kernel);
         evals.iter().for_each(|d| walk.sizes[d.kernel] += 1);
         evaluated.insert(u.id(), evals);
     }
     Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
 }
 
-/// The operand of a movement op, its indices, and the mask. A flat buffer is reached through all
-/// movement ops at once, by strides; any other node through one op.
+/// Adds the uses of a node's operands in its evaluations, and returns these. A scatter and a cat
+/// have further ones, each in a kernel of its own.
+fn evaluate(
+    u: &UOp,
+    mut evals: Vec<Use>,
+    walk: &mut Walk,
+    outputs_of_kernel: &mut Vec<f64>,
+) -> Vec<Use> {
+    match u.op() {
+        Op::Cat => {
+            evals = cat::propagate(u, walk);
+            outputs_of_kernel.extend(u.src().iter().map(|s| s.numel() as f64));
+        }
+        Op::Scatter => {
+            scatter::propagate(u, &mut evals, walk);
+            outputs_of_kernel.push(u.expect_scatter().index.numel() as f64);
+        }
+        _ => evals.iter_mut().for_each(|d| propagate(u, d, walk)),
+    }
+    evals
+}
+
+/// Returns the operand of a movement op, its indices, and the mask. A flat buffer is reached
+/// through all movement ops at once, by strides; any other node through one op.
 fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     let (base, seen) = u.view().expect("a movement op is a view");
     if base.shape().len() == 1 {
@@ -392,7 +409,7 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
             d.operands.push(k);
         }
         Op::Slice => {
-            let Arg::Slice(part) = u.arg() else { panic!("a slice without a payload: {u:?}") };
+            let part = u.expect_slice().part;
             let mut at = d.at.clone();
             at[part.axis] =
                 simplify(&(&at[part.axis] + UOp::from_symint(&part.start, DType::INDEX)));
@@ -400,10 +417,7 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
             d.operands.push(k);
         }
         Op::Reduce => {
-            let Arg::Reduce { axes, .. } = u.arg() else {
-                panic!("a reduce without a payload: {u:?}")
-            };
-            let x = u.operand();
+            let Reduce { body: x, axes, .. } = u.expect_reduce();
             let mut at = d.at.clone();
             for &a in axes {
                 at[a] = if x.shape()[a] == 1 {
@@ -429,9 +443,9 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
     }
 }
 
-/// True if a node is stored regardless of cost, because rematerializing it would make compile time
-/// grow faster than the graph: uses double from level to level of a tree, and a long chain would be
-/// one kernel.
+/// Returns true if a node is stored regardless of cost, because rematerializing it would make
+/// compile time grow faster than the graph: uses double from level to level of a tree, and a long
+/// chain would be one kernel.
 fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
     let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
     can_be_stored
@@ -439,7 +453,7 @@ fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
             || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
 }
 
-/// True if storing a node is cheaper than rematerializing it; `cost.rs` has the model.
+/// Returns true if storing a node is cheaper than rematerializing it by the model of `cost`.
 fn should_store(
     u: &UOp,
     demands: &[Use],
@@ -459,7 +473,7 @@ fn should_store(
     if u.op() == Op::Reduce {
         let x = u.operand();
         let row_bytes = x.numel() / u.numel().max(1) * x.dtype().itemsize();
-        // The value serves an inner loop, which walks its row again: the row has to fit in a cache.
+        // An inner loop uses the value and reads its row again: the row has to fit in a cache.
         let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
         if broadcast && row_bytes > cost::ROW_BYTES {
             return true;
@@ -467,8 +481,8 @@ fn should_store(
         // Many reduces in a kernel of few outputs would run on few threads.
         let narrow = n >= cost::FEW_OUTPUTS
             && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
-        // A reduce that few rows share is repeated on each thread; past some length that is slower
-        // than two more kernels.
+        // Each thread repeats a reduce that few rows share. For long rows that is slower than two
+        // more kernels.
         let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < cost::FEW_OUTPUTS);
         if (narrow && total > cost::WORTH_SPREADING) || (shared && total / n > cost::LONG_ROW) {
             return true;

@@ -2,11 +2,15 @@
 //! iteration is that value: a gather is a load at a computed index, not a loop. A sum ends where
 //! its remaining values are zero. Nested sums become one.
 //!
+//! ```text
+//! sum over j < n of (j == x[i] ? y[j] : 0)   =>   0 <= x[i] < n ? y[x[i]] : 0
+//! ```
+//!
 //! These rules are not exact, so they are not in `symbolic`: a sum in another order rounds
 //! differently, and a selected -0 stays -0. A shortened range keeps its id, so they run before
 //! ranges get their final ids.
 
-use crate::ir::typed::{Index, Load};
+use crate::ir::typed::{Index, Load, Where};
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
@@ -42,9 +46,9 @@ fn is_sum(u: &UOp) -> bool {
     matches!(u.arg(), Arg::Reduce { fold: Fold::Add, .. }) && u.src().len() > 1
 }
 
-/// `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, is `(0 <= e < extent &&
-/// c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it are inside
-/// their buffers by its bounds alone.
+/// Replaces `sum over r of (r == e && c ? v : 0)`, where `e` does not depend on `r`, by `(0 <= e <
+/// extent && c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it
+/// are inside their buffers by its bounds alone.
 fn selected(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     // A cast of zero is zero.
@@ -54,11 +58,11 @@ fn selected(u: &UOp) -> Option<UOp> {
         casts.push(choice.dtype());
         choice = choice.operand();
     }
-    let (Op::Where, [condition, value, zero]) = (choice.op(), choice.src()) else { return None };
-    if !zero.as_const().is_some_and(|c| c.is_zero()) {
+    let Where { cond, x: value, y: zero, .. } = choice.as_where()?;
+    if !is_zero(zero) {
         return None;
     }
-    let all = clauses(condition);
+    let all = clauses(cond);
     let (clause, range, place) = all.iter().enumerate().find_map(|(i, c)| {
         let (Op::Eq, [x, y]) = (c.op(), c.src()) else { return None };
         [(x, y), (y, x)].into_iter().find_map(|(side, place)| {
@@ -67,7 +71,7 @@ fn selected(u: &UOp) -> Option<UOp> {
         })
     })?;
     let extent = range.expect_range().extent.as_int()?;
-    // An extent above the range of the index dtype has no literal in it, and excludes nothing.
+    // An extent above the maximum of the index dtype has no literal in it, and excludes nothing.
     let above = place.ge(0i64);
     let inside = if extent as i128 > dtype_bounds(place.dtype()).1 {
         above
@@ -76,9 +80,9 @@ fn selected(u: &UOp) -> Option<UOp> {
     };
     let at = place.cast(range.dtype()).binary(Op::Max, 0i64).binary(Op::Min, extent - 1);
     let others = all.iter().enumerate().filter(|(i, _)| *i != clause).map(|(_, c)| c.clone());
-    let condition = others.fold(inside, |a, b| a.and(&b));
+    let mask = others.fold(inside, |a, b| a.and(&b));
     let mut picked =
-        condition.select(value, zero).substitute(&FxHashMap::from_iter([(range.clone(), at)]));
+        mask.select(value, zero).substitute(&FxHashMap::from_iter([(range.clone(), at)]));
     for dtype in casts.into_iter().rev() {
         picked = picked.cast(dtype);
     }
@@ -91,7 +95,11 @@ fn selected(u: &UOp) -> Option<UOp> {
     Some(u.with_src(src))
 }
 
-/// True if `u` is the range's value, cast to integers that hold all of it.
+fn is_zero(u: &UOp) -> bool {
+    u.as_const().is_some_and(|c| c.is_zero())
+}
+
+/// Returns true if `u` is the range's value, cast to integers that hold all of it.
 fn is_range(u: &UOp, range: &UOp) -> bool {
     let mut x = u;
     while x.op() == Op::Cast
@@ -107,25 +115,20 @@ fn is_range(u: &UOp, range: &UOp) -> bool {
 /// Merges nested sums, also across a mask that does not depend on the inner ranges.
 fn nested(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
-    let (condition, inner, zero) = match (body.op(), body.src()) {
-        (Op::Reduce, _) => (None, body, None),
-        (Op::Where, [c, inner, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => {
-            (Some(c), inner, Some(zero))
-        }
-        _ => return None,
+    let (choice, inner) = match body.as_where() {
+        Some(choice) if is_zero(choice.y) => (Some(choice), choice.x),
+        Some(_) => return None,
+        None => (None, body),
     };
     if inner.op() != Op::Reduce || inner.arg() != u.arg() {
         return None;
     }
     let (value, inside) = inner.src().split_first()?;
     // A mask that itself sums over the inner ranges would close them twice.
-    if condition.is_some_and(|c| c.toposort().iter().any(|u| inside.contains(u))) {
+    if choice.is_some_and(|c| c.cond.toposort().iter().any(|u| inside.contains(u))) {
         return None;
     }
-    let value = match (condition, zero) {
-        (Some(c), Some(zero)) => c.select(value, zero),
-        _ => value.clone(),
-    };
+    let value = choice.map_or_else(|| value.clone(), |c| c.cond.select(value, c.y));
     let mut src: Src = smallvec::smallvec![value];
     src.extend(ranges.iter().chain(inside).cloned());
     Some(u.with_src(src))
@@ -142,17 +145,14 @@ fn shortened(u: &UOp) -> Option<UOp> {
         if extent.as_int().is_none() {
             continue;
         }
-        // The largest index that any mask admits.
-        let bound = |valid: &UOp| {
-            clauses(valid).iter().find_map(|c| match (c.op(), c.src()) {
+        // The end of the indices that a mask admits.
+        let bound = |mask: &UOp| {
+            clauses(mask).iter().find_map(|c| match (c.op(), c.src()) {
                 (Op::Lt, [x, n]) if x == range => n.as_int(),
                 _ => None,
             })
         };
-        let whole = match (body.op(), body.src()) {
-            (Op::Where, [c, _, zero]) if zero.as_const().is_some_and(|c| c.is_zero()) => bound(c),
-            _ => None,
-        };
+        let whole = body.as_where().filter(|c| is_zero(c.y)).and_then(|c| bound(c.cond));
         let places = || order.iter().filter(|v| v.op() == Op::Index && v.uses_range(id));
         let Some(end) =
             whole.or_else(|| places().filter_map(|v| v.expect_index().mask.and_then(bound)).max())
@@ -171,9 +171,7 @@ fn shortened(u: &UOp) -> Option<UOp> {
                 Some((v.clone(), load.alt?.clone()))
             })
             .collect();
-        if whole.is_none()
-            && !simplify(&body.substitute(&masked)).as_const().is_some_and(|c| c.is_zero())
-        {
+        if whole.is_none() && !is_zero(&simplify(&body.substitute(&masked))) {
             continue;
         }
         let short = UOp::range(end, id, range.range_kind());
@@ -185,7 +183,7 @@ fn shortened(u: &UOp) -> Option<UOp> {
     None
 }
 
-/// True if a masked load stays inside its buffer even where the mask is false.
+/// Returns true if a masked load stays inside its buffer even where the mask is false.
 fn stays_inside(load: &UOp) -> bool {
     let Some(Load { place: Index { buffer, index, mask: Some(_), .. }, .. }) = load.as_load()
     else {
@@ -199,7 +197,7 @@ fn stays_inside(load: &UOp) -> bool {
     len.is_some_and(|len| lo >= 0 && hi < len as i128)
 }
 
-/// A choice between the load without its mask and the alternative value.
+/// Returns a choice between the load without its mask and the alternative value.
 fn unmasked(load: &UOp, alt: &UOp) -> Option<UOp> {
     let place = load.as_load()?.place;
     let plain = load.with_src([place.node.unmasked()].to_src());

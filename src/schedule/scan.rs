@@ -1,15 +1,14 @@
-//! Scans: running folds along an axis, as stores in a loop that runs in order and carries an
-//! accumulator.
+//! Scans along an axis, as stores in an ordered loop with an accumulator.
 //!
-//! A long axis is cut into blocks of a size that depends on its length alone, so that results are
+//! A long axis is split into blocks of a size that depends on its length alone, so that results are
 //! the same for any number of threads:
 //!
 //! ```text
-//! scan(x)  =  fold(carry, scan(x cut into blocks)),   carry = scan of the blocks' totals, one block later
+//! scan(x)  =>  fold(carry, scan(x split into blocks)),   carry = scan of the blocks' totals, shifted by one
 //! ```
 //!
-//! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in
-//! turn. A sum of n floats is then made of at most `BLOCK` additions for each level.
+//! The totals are a reduce, which is vectorized; the scan of the totals is short, or is split in
+//! turn. A sum of n floats then takes at most `BLOCK` additions per level.
 
 use super::{cost, prepare};
 use crate::dtype::DType;
@@ -17,25 +16,23 @@ use crate::ir::{Arg, AxisKind, Fold, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 
-/// Elements of a block, about.
+/// The approximate number of elements of a block.
 const BLOCK: usize = 128;
-/// An axis is cut where it has as many blocks and there are few rows. A shorter one is folded in
-/// one go: that takes less time than two more kernels.
+/// The least number of blocks of an axis that is split, with few rows. Two more kernels take longer
+/// than the scan of a shorter axis.
 const BLOCKS: usize = 4;
 /// Rows that keep all threads busy without blocks.
 const ENOUGH_ROWS: usize = 64;
-/// An axis of as many blocks is cut whatever the number of rows, for the accuracy of sums.
+/// The least number of blocks of an axis that is split with any number of rows, for the accuracy of
+/// sums.
 const LONG: usize = 32;
 
-/// The axis of a scan of the tensor graph.
+/// Returns the axis of a scan of the tensor graph.
 pub fn axis(u: &UOp) -> usize {
-    match u.arg() {
-        Arg::Reduce { axes, .. } => axes[0],
-        _ => panic!("not a scan: {u:?}"),
-    }
+    u.expect_scan().axes[0]
 }
 
-/// A scan along a long axis, block by block.
+/// Splits a scan along a long axis into blocks; `None` if the axis is short.
 pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     let (at, fold) = (axis(u), prepare::fold(u));
     let n = x.shape()[at];
@@ -43,8 +40,8 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     if n < least * BLOCK || !x.extents().is_empty() {
         return None;
     }
-    // A size that divides the axis needs no mask; one that lanes divide, for the totals, and whose
-    // blocks threads divide, is best.
+    // A size that divides the axis needs no mask. Multiples of the lanes are best for the totals,
+    // and numbers of blocks that are multiples of the threads.
     let odd = |size: usize| {
         (1 << 4u32.saturating_sub(size.trailing_zeros()))
             + (1 << 3u32.saturating_sub((n / size).trailing_zeros()))
@@ -62,7 +59,7 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     let filled = filled.moved(Movement::Reshape(cut.clone()));
     let totals =
         UOp::new(Op::Contiguous, u.dtype(), [filled.reduced(fold, [at + 1])].to_src(), Arg::None);
-    // The totals of all blocks but the last, one place later.
+    // The totals of all blocks but the last, shifted by one block.
     let carry = padded(&totals.narrowed(at, 0..blocks - 1).scanned(fold, at), at, (1, 0), fold);
     let carry = carry.moved(Movement::Expand(cut));
     let whole = carry.binary(fold.op(), filled.scanned(fold, at + 1));
@@ -76,7 +73,7 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     Some(if blocks * size == n { whole } else { whole.narrowed(at, 0..n) })
 }
 
-/// Elements that change nothing before and after an axis.
+/// Pads an axis with the identity of a fold.
 fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     if sides == (0, 0) {
         return x.clone();
@@ -98,30 +95,29 @@ fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     inside.select(&out, &neutral)
 }
 
-/// The kinds of the ranges that a stored node is evaluated over.
+/// Returns the kind of the range of an axis that a stored node is evaluated over.
 pub fn range_kind(u: &UOp, at: usize) -> AxisKind {
     if u.op() == Op::Scan && axis(u) == at { AxisKind::Ordered } else { AxisKind::Global }
 }
 
-/// The value of a scan in its kernel, from that of its operand and the ranges that it is evaluated
-/// at.
+/// Returns the value of a scan in its kernel, from that of its operand and the ranges that it is
+/// evaluated at.
 pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
     let arg = Arg::Reduce { fold: prepare::fold(u), axes: smallvec::SmallVec::new() };
     UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
 }
 
-/// True if one of the values has a scan.
+/// Returns true if one of the values has a scan.
 pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
 
-/// Work for an element that is done in the loop of a scan, at most: it runs in order, without
-/// lanes.
+/// The most work per element in the loop of a scan, which is ordered and has no lanes.
 const EPILOGUE: f64 = 24.0;
 
-/// True if values computed from a scan can be computed in its loop: an epilogue.
+/// Returns true if values computed from a scan can be computed in its loop: an epilogue.
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
-    // Conditions are mostly those of places, which do not change in the loop.
+    // Masks mostly depend on positions, and are loop-invariant.
     let is_index = |u: &UOp| u.dtype() == DType::INDEX || u.dtype().is_bool();
     let work = |u: &UOp| if u.op().is_alu() && !is_index(u) { cost::of_op(u) } else { 0.0 };
     let order = toposort(values);
@@ -129,8 +125,8 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
 }
 
-/// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that
-/// its accumulator is reset for each element of the others.
+/// Returns the ranges of a kernel in the order of its loops: the loop of a scan is the innermost,
+/// so that its accumulator is reset for each element of the others.
 pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     let mut ranges = ranges.to_vec();
     if ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered) && has_scan(values) {
@@ -139,9 +135,8 @@ pub fn loop_order<'a>(ranges: &[UOp], values: impl IntoIterator<Item = &'a UOp>)
     ranges
 }
 
-/// The ranges of one kernel in terms of those of another that has more of them: `r` of n becomes `i
-/// · b + j` where the other has `i` of a and `j` of b, and n = a · b. None where they do not line
-/// up.
+/// Expresses the ranges of one kernel by those of another that has more: `r` of n becomes `i · b +
+/// j` where the other has `i` of a and `j` of b, and n = a · b. `None` if the extents do not match.
 pub fn refit(ranges: &[UOp], finer: &[UOp]) -> Option<FxHashMap<UOp, UOp>> {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut rest = finer.iter();

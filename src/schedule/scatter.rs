@@ -1,8 +1,7 @@
 //! Writes at indices. A scatter is two stores to one buffer: the base, over the axes of the table,
-//! and the updates, over the axes of the index. The axis along which indices are places is a loop
-//! of kind `Ordered`, so that updates of one element happen one after the other, in order; updates
-//! of different positions along the other axes never meet. Updates that are said to have distinct
-//! places (`SetDistinct`) need no order.
+//! and the updates, over the axes of the index. The indexed axis of the updates is an ordered loop,
+//! so that updates of one element happen in order; updates at different positions of the other axes
+//! never write the same element. Updates with distinct indices (`SetDistinct`) need no order.
 //!
 //! Before: `Scatter(base[n, m], index[k, m], value[k, m]) {combine=Add axis=0}`. After:
 //!
@@ -13,40 +12,22 @@
 
 use super::cost;
 use super::index::{flat, load};
-use super::ranges::{Indices, PendingStore, Use, Walk};
+use super::ranges::{PendingStore, Use, Walk};
 use super::reduce_simplify::simplify_reduces;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Combine, Op, UOp};
+use crate::ir::typed::Scatter;
+use crate::ir::{AxisKind, Combine, Op, UOp};
 use crate::symbolic::simplify;
 
-fn payload(u: &UOp) -> (Combine, usize) {
-    match u.arg() {
-        Arg::Scatter { combine, axis } => (*combine, *axis),
-        _ => panic!("not a scatter: {u:?}"),
-    }
-}
-
-/// Passes the evaluation of the base on to it, and adds the one of the updates.
+/// Adds the uses of the operands: of the base in the first evaluation, of index and value in that
+/// of the updates, which is added.
 pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
-    let (combine, along) = payload(u);
-    let [base, index, value] = u.src() else { panic!("a scatter without operands: {u:?}") };
+    let Scatter { base, index, value, combine, axis: along, .. } = u.expect_scatter();
     let k = walk.demand_at(base, &evals[0]);
     evals[0].operands.push(k);
-    let mut ranges = Vec::new();
-    let at: Indices = (0..index.shape().len())
-        .map(|axis| {
-            if index.shape()[axis] == 1 {
-                return UOp::int(0);
-            }
-            let kind = if axis == along && combine != Combine::SetDistinct {
-                AxisKind::Ordered
-            } else {
-                AxisKind::Global
-            };
-            ranges.push(walk.range(index, axis, kind));
-            ranges[ranges.len() - 1].clone()
-        })
-        .collect();
+    let is_ordered = |axis: usize| axis == along && combine != Combine::SetDistinct;
+    let kind = |axis| if is_ordered(axis) { AxisKind::Ordered } else { AxisKind::Global };
+    let (at, ranges) = walk.axis_ranges(index, kind);
     let mut updates = walk.own(at, &ranges, index.numel());
     for x in [index, value] {
         let k = walk.demand_at(x, &updates);
@@ -55,15 +36,17 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
     evals.push(updates);
 }
 
-/// True if a value that the updates of a scatter use is stored before them. The ordered loop has
-/// one thread and no tiles, so a value that costs more than a few instructions gets a kernel.
+/// Returns true if a value that the updates of a scatter use is stored before them. The ordered
+/// loop has one thread and no tiles, so a value that costs more than a few instructions gets a
+/// kernel.
 pub(super) fn stores(u: &UOp, demands: &[Use], each: f64) -> bool {
     let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
     let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > cost::IN_ORDER };
     heavy && demands.iter().any(in_order)
 }
 
-/// The two stores. The operands are the values of base, index and value at their evaluations.
+/// Returns the two stores. The operands are the values of base, index and value at their
+/// evaluations.
 pub(super) fn stored(
     u: &UOp,
     number: usize,
@@ -71,7 +54,7 @@ pub(super) fn stored(
     evals: &[Use],
     [base, index, value]: [UOp; 3],
 ) -> [PendingStore; 2] {
-    let (combine, axis) = payload(u);
+    let Scatter { combine, axis, .. } = u.expect_scatter();
     let (table, updates) = (&evals[0], &evals[1]);
     let ranges = |d: &Use| d.loops.to_vec();
     let first = PendingStore {
@@ -84,16 +67,16 @@ pub(super) fn stored(
     };
     let place = simplify_reduces(&index);
     let size = u.shape()[axis] as i128;
-    // Outside the axis nothing is written. The place is also clamped to it, so that what is read
-    // there is inside the buffer by its bounds alone.
+    // An index outside the axis writes nothing. It is also clamped, so that the load of the update
+    // is inside the buffer by its bounds alone.
     let (mut inside, mut clamped) = (UOp::truth(true), place.clone());
     if place.vmin() < 0 {
         (inside, clamped) = (place.ge(0i64), clamped.binary(Op::Max, 0i64));
     }
     if place.vmax() >= size {
         clamped = clamped.binary(Op::Min, size as i64 - 1);
-        // What could leave the axis at both ends is inside where clamping changes nothing: one
-        // comparison for each update.
+        // An index that could leave the axis at both ends is inside if clamping does not change it:
+        // one comparison per update.
         inside = if place.vmin() < 0 { place.equals(&clamped) } else { place.lt(size as i64) };
     }
     if let Some(extent) = u.extent(axis) {

@@ -1,14 +1,14 @@
-//! Values over several devices. In come outputs whose graphs may hold `Shards`; out come the graphs
-//! of their parts, each of one device, with copies where a part needs what is elsewhere. After it
-//! no `Shards` is left, so the rest of the scheduler knows single devices alone.
+//! Values over several devices. Input: outputs whose graphs may have `Shards`. Output: one graph
+//! per device for each of them, with copies where a shard needs values of other devices. No
+//! `Shards` is left, so the rest of the scheduler sees single devices.
 //!
-//! The graph is walked once, operands first. A value is on one device, or it has a part on each of
-//! several: pieces along an axis, or the whole on each. What is elementwise goes piece by piece; a
-//! fold over the axis of the pieces folds each piece and then the results, in the order of the
-//! devices, so that it is the same in every run and on every device; a movement that would tear
-//! pieces apart is given the whole.
+//! The graph is walked once, operands first. A value is on one device, sharded along an axis, or
+//! replicated. Elementwise ops are computed shard by shard. A reduction over the sharded axis
+//! reduces each shard and then the results in the order of the devices, so that it is
+//! deterministic. A movement op that shards cannot be computed with gets a replicated operand.
 
 use crate::dtype::DType;
+use crate::ir::typed::Shards;
 use crate::ir::{Arg, DeviceName, Fold, Op, Src, ToSrc, UOp, toposort, unmarked};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
@@ -18,27 +18,26 @@ use std::rc::Rc;
 /// Layout of the shards of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The devices of the parts.
+    /// The devices of the shards.
     pub devices: DeviceName,
-    /// The axis that they are pieces along; without one each is the whole.
+    /// The sharded axis; `None` for a replicated output.
     pub axis: Option<usize>,
-    /// The shape of each part.
+    /// The shape of each shard.
     pub shapes: Vec<Dims>,
 }
 
-/// The outputs in parts: the node and the device of each part, and for each output over several
-/// devices how its parts lie. Outputs come in order, and the parts of one beside each other.
+/// The outputs as shards, in the order of outputs and devices.
 pub struct Sharded {
-    /// The parts.
+    /// The shards of all outputs.
     pub parts: Vec<UOp>,
     /// Device of each shard.
     pub devices: Vec<DeviceName>,
-    /// For each output over several devices, how it lies.
+    /// Layout of each output that is on several devices.
     pub layouts: Vec<Option<Layout>>,
 }
 
-/// Takes outputs apart. An output that is asked for on several devices and is on none is put on
-/// each as a whole.
+/// Splits outputs into shards. An output that is requested on several devices and made of no inputs
+/// is replicated.
 pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     let order = toposort(outputs);
     if !devices.iter().any(|d| d.is_several()) && order.iter().all(|u| u.op() != Op::Shards) {
@@ -53,11 +52,10 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     for (o, name) in outputs.iter().zip(devices) {
         let value = &values[&o.id()];
         if !name.is_several() {
-            let node = match value {
+            sharded.parts.push(match value {
                 Value::One { node, .. } => node.clone(),
                 Value::Many(many) => many.on(name),
-            };
-            sharded.parts.push(node);
+            });
             sharded.devices.push(name.clone());
             sharded.layouts.push(None);
             continue;
@@ -66,7 +64,7 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
         let many = match value {
             Value::Many(many) if many.devices == each => many.clone(),
             Value::One { node, placed: false } => Many {
-                parts: each.iter().map(|d| made(node, d)).collect(),
+                parts: each.iter().map(|d| stored_on(node, d)).collect(),
                 devices: each.clone(),
                 split: None,
             },
@@ -84,7 +82,7 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     sharded
 }
 
-/// Layout of a value that is requested on several devices.
+/// Returns the layout of a value that is requested on several devices.
 pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
     let node = node.unmarked();
     match node.arg() {
@@ -100,21 +98,23 @@ pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
     }
 }
 
-/// Boundaries of `n` elements over several devices: the first shards are longer by one if they
-/// are not all equal.
+/// Returns the boundaries of `n` elements over several devices: the first shards are longer by one
+/// if they are not all equal.
 pub fn even(n: usize, pieces: usize) -> Vec<usize> {
     (0..=pieces).map(|i| n / pieces * i + i.min(n % pieces)).collect()
 }
 
-/// A node taken apart.
+/// A node on its devices.
 #[derive(Clone)]
 enum Value {
-    /// On one device; one that is made of nothing is on none, and goes wherever it is used.
+    /// On one device. A value without inputs is not placed: each user computes it on its own
+    /// device.
     One { node: UOp, placed: bool },
-    /// On several.
+    /// On several devices.
     Many(Many),
 }
 
+/// A value on several devices: sharded, or replicated without a split.
 #[derive(Clone)]
 struct Many {
     devices: Rc<[DeviceName]>,
@@ -122,7 +122,7 @@ struct Many {
     split: Option<Split>,
 }
 
-/// Pieces along an axis: piece `i` has the elements from bound `i` to the next.
+/// The shards along an axis: shard `i` has the elements from bound `i` to the next.
 #[derive(Clone, PartialEq)]
 struct Split {
     axis: usize,
@@ -143,23 +143,23 @@ impl Split {
     }
 }
 
-/// Every node taken apart.
+/// Returns each node on its devices.
 fn values(order: &[UOp]) -> FxHashMap<u64, Value> {
     let mut values: FxHashMap<u64, Value> = FxHashMap::default();
     for u in order {
         let src: Vec<&Value> = u.src().iter().map(|s| &values[&s.id()]).collect();
-        let value = if u.op() == Op::Shards { shards(u, &src) } else { apart(u, &src) };
+        let value = if u.op() == Op::Shards { shards(u, &src) } else { placed(u, &src) };
         values.insert(u.id(), value);
     }
     values
 }
 
-/// The parts of a `Shards`, each on its device.
+/// Returns the operands of a `Shards`, each on its device.
 fn shards(u: &UOp, src: &[&Value]) -> Value {
-    let Arg::Shards { devices, axis } = u.arg() else { panic!("shards without devices: {u:?}") };
+    let Shards { devices, axis, .. } = u.expect_shards();
     let devices: Rc<[DeviceName]> = devices.each().into();
     let part = |(value, device): (&&Value, &DeviceName)| match value {
-        Value::One { node, placed: false } => made(node, device),
+        Value::One { node, placed: false } => stored_on(node, device),
         Value::One { node, .. } => node.clone(),
         Value::Many(many) => many.on(device),
     };
@@ -168,24 +168,22 @@ fn shards(u: &UOp, src: &[&Value]) -> Value {
     Value::Many(Many { devices, parts, split })
 }
 
-/// A value without inputs, stored on a device: otherwise it would be one node for all devices.
-fn made(node: &UOp, device: &DeviceName) -> UOp {
+/// Stores a value without inputs on a device: otherwise it would be one node for all devices.
+fn stored_on(node: &UOp, device: &DeviceName) -> UOp {
     UOp::new(Op::Contiguous, node.dtype(), [node.clone()].to_src(), Arg::Device(device.clone()))
 }
 
-/// A node from its operands.
-fn apart(u: &UOp, src: &[&Value]) -> Value {
+/// Returns a node on its devices, from its operands.
+fn placed(u: &UOp, src: &[&Value]) -> Value {
     let Some(devices) = src.iter().find_map(|v| v.devices()) else {
-        let placed = |v: &&Value| matches!(v, Value::One { placed: true, .. });
-        let here = matches!(u.arg(), Arg::Param { .. } | Arg::Storage(_) | Arg::Device(_));
+        let is_placed = |v: &&Value| matches!(v, Value::One { placed: true, .. });
+        let has_device = matches!(u.arg(), Arg::Param { .. } | Arg::Storage(_) | Arg::Device(_));
         let nodes = src.iter().map(|v| match v {
             Value::One { node, .. } => node.clone(),
-            Value::Many(_) => panic!("on several devices: {u:?}"),
+            Value::Many(_) => panic!("shard: an operand on several devices: {u:?}"),
         });
-        return Value::One {
-            node: u.with_src(nodes.collect::<Src>()),
-            placed: here || src.iter().any(placed),
-        };
+        let node = u.with_src(nodes.collect::<Src>());
+        return Value::One { node, placed: has_device || src.iter().any(is_placed) };
     };
     match (u.op(), u.arg(), src) {
         (Op::Copy, Arg::Device(device), [Value::Many(x)]) => {
@@ -196,39 +194,51 @@ fn apart(u: &UOp, src: &[&Value]) -> Value {
         }
         (_, Arg::Movement(m), [Value::Many(x)]) => Value::Many(x.moved(m, u.shape())),
         _ => {
-            // Elementwise: as the first operand in pieces is; where there is none, on each device.
-            // Anything else gets the whole of everything.
-            let pieces = |v: &&Value| match v {
-                Value::Many(m) if m.devices == devices => m.split.clone(),
-                _ => None,
+            let split = common_split(u, src, &devices);
+            // Each device has the whole table of an indexed op along the sharded axis.
+            let is_table = |i: usize| {
+                i == 0 && split.as_ref().is_some_and(|s| Some(s.axis) == indexed_axis(u))
             };
-            let along = match u.arg() {
-                Arg::Gather { axis } | Arg::Scatter { axis, .. } => Some(*axis),
-                _ => None,
-            };
-            // Reads and writes at indices go piece by piece along the other axes; where the indices
-            // of a read are in pieces, each device reads the whole table.
-            let reads = |i: usize| u.op() == Op::Gather && i == 1;
-            let apart =
-                |(i, v): (usize, &&Value)| pieces(v).filter(|s| Some(s.axis) != along || reads(i));
-            // A scan or a cat goes piece by piece along other axes than its own.
-            let split = match u.arg() {
-                _ if u.op().is_alu() || u.op() == Op::Contiguous => src.iter().find_map(pieces),
-                Arg::Reduce { axes, .. } => {
-                    src.iter().find_map(pieces).filter(|s| !axes.contains(&s.axis))
-                }
-                Arg::Cat { axis } => src.iter().find_map(pieces).filter(|s| s.axis != *axis),
-                _ if along.is_some() => src.iter().enumerate().find_map(apart),
-                _ => None,
-            };
-            let table = |i: usize| i == 0 && split.as_ref().is_some_and(|s| Some(s.axis) == along);
             let part = |(i, v): (usize, &&Value)| {
-                v.parts(&devices, if table(i) { None } else { split.as_ref() })
+                v.parts(&devices, if is_table(i) { None } else { split.as_ref() })
             };
             let operands: Vec<Vec<UOp>> = src.iter().enumerate().map(part).collect();
             let part =
                 |i: usize| u.with_src(operands.iter().map(|o| o[i].clone()).collect::<Src>());
             Value::Many(Many { parts: (0..devices.len()).map(part).collect(), devices, split })
+        }
+    }
+}
+
+/// Returns the axis along which a gather or a scatter has indices.
+fn indexed_axis(u: &UOp) -> Option<usize> {
+    match u.arg() {
+        Arg::Gather { axis } | Arg::Scatter { axis, .. } => Some(*axis),
+        _ => None,
+    }
+}
+
+/// Returns the split of the first sharded operand, if the op can be computed shard by shard along
+/// it; `None` if every operand is replicated.
+fn common_split(u: &UOp, src: &[&Value], devices: &Rc<[DeviceName]>) -> Option<Split> {
+    let split_of = |v: &&Value| match v {
+        Value::Many(m) if m.devices == *devices => m.split.clone(),
+        _ => None,
+    };
+    let mut splits = src.iter().filter_map(split_of);
+    match u.arg() {
+        _ if u.op().is_alu() || u.op() == Op::Contiguous => splits.next(),
+        // A scan or a cat is computed shard by shard along other axes than its own.
+        Arg::Reduce { axes, .. } => splits.next().filter(|s| !axes.contains(&s.axis)),
+        Arg::Cat { axis } => splits.next().filter(|s| s.axis != *axis),
+        // So is an indexed op. Where the indices of a gather are sharded along its axis, each
+        // device reads the whole table.
+        _ => {
+            let along = indexed_axis(u)?;
+            src.iter().enumerate().find_map(|(i, v)| {
+                let is_index = u.op() == Op::Gather && i == 1;
+                split_of(v).filter(|s| s.axis != along || is_index)
+            })
         }
     }
 }
@@ -240,7 +250,7 @@ impl Value {
             Value::Many(many) => Some(many.devices.clone()),
         }
     }
-    /// The value on each of the devices, in these pieces. A value of rank 0 is never in pieces.
+    /// Returns the value on each of the devices, with this split. A value of rank 0 has none.
     fn parts(&self, devices: &Rc<[DeviceName]>, split: Option<&Split>) -> Vec<UOp> {
         let cut = |node: &UOp, i: usize| match split {
             Some(s) if !node.shape().is_empty() => narrowed(node, s.axis, s.range(i)),
@@ -273,20 +283,14 @@ impl Value {
 }
 
 impl Many {
-    /// The same on each device.
-    fn whole(&self) -> Many {
+    /// Replicates the value.
+    fn replicated(&self) -> Many {
         let parts = Value::Many(self.clone()).parts(&self.devices, None);
         Many { devices: self.devices.clone(), parts, split: None }
     }
-    /// The whole on one device.
+    /// Returns the whole value on one device.
     fn on(&self, device: &DeviceName) -> UOp {
-        let bring = |i: usize| {
-            if self.devices[i] == *device {
-                self.parts[i].clone()
-            } else {
-                self.parts[i].copied(device)
-            }
-        };
+        let bring = |i: usize| self.brought(&self.parts[i], i, device);
         let Some(split) = &self.split else {
             return bring(self.devices.iter().position(|d| d == device).unwrap_or(0));
         };
@@ -298,7 +302,7 @@ impl Many {
             _ => joined(&full.into_iter().map(bring).collect::<Vec<_>>(), split.axis),
         }
     }
-    /// The elements of a range of an axis, where they are.
+    /// Returns the elements of a range of an axis, each on the device that has it.
     fn narrowed(&self, axis: usize, range: Range<usize>) -> Many {
         let inside = |i: usize| match &self.split {
             Some(s) if s.axis == axis => {
@@ -312,13 +316,17 @@ impl Many {
             self.parts.iter().enumerate().map(|(i, p)| narrowed(p, axis, inside(i))).collect();
         self.with(parts, self.split.as_ref().map(|s| s.axis))
     }
-    /// Other parts on the same devices.
+    /// Returns a node of device `i` on another device.
+    fn brought(&self, node: &UOp, i: usize, device: &DeviceName) -> UOp {
+        if self.devices[i] == *device { node.clone() } else { node.copied(device) }
+    }
+    /// Returns other shards on the same devices.
     fn with(&self, parts: Vec<UOp>, axis: Option<usize>) -> Many {
         let split = axis.map(|axis| Split::of(axis, parts.iter().map(|p| p.shape()[axis])));
         Many { devices: self.devices.clone(), parts, split }
     }
 
-    /// A fold over axes.
+    /// Returns a reduction over axes.
     fn reduced(&self, u: &UOp, fold: Fold, axes: &[usize]) -> Many {
         let each = |parts: &[UOp]| {
             parts.iter().map(|p| p.reduced(fold, axes.iter().copied())).collect::<Vec<_>>()
@@ -326,119 +334,96 @@ impl Many {
         let Some(split) = self.split.as_ref().filter(|s| axes.contains(&s.axis)) else {
             return self.with(each(&self.parts), self.split.as_ref().map(|s| s.axis));
         };
-        // Narrow floats are folded in f32, and rounded once at the end, as on one device.
+        // Narrow floats are reduced in f32, and rounded once at the end, as on one device.
         let wide =
             if u.dtype().is_float() && u.dtype().bits() < 32 { DType::F32 } else { u.dtype() };
         let parts: Vec<UOp> = self.parts.iter().map(|p| p.cast(wide)).collect();
         let partial = each(&parts);
-        // An empty piece adds nothing; where all are empty, what a fold over nothing is.
+        // An empty shard adds nothing; if all are empty, each has the value of an empty reduction.
         let full: Vec<usize> = (0..parts.len()).filter(|&i| !split.range(i).is_empty()).collect();
         if full.is_empty() {
             return self.with(partial.iter().map(|p| p.cast(u.dtype())).collect(), None);
         }
         let total = |device: &DeviceName| {
-            let bring = |&i: &usize| {
-                if self.devices[i] == *device {
-                    partial[i].clone()
-                } else {
-                    partial[i].copied(device)
-                }
-            };
-            let sum = full
-                .iter()
-                .map(bring)
-                .reduce(|a, b| a.binary(fold.op(), b))
-                .expect("one piece at least");
-            sum.cast(u.dtype())
+            let each = full.iter().map(|&i| self.brought(&partial[i], i, device));
+            let sum = each.reduce(|a, b| a.binary(fold.op(), b));
+            sum.expect("at least one shard has elements").cast(u.dtype())
         };
         self.with(self.devices.iter().map(total).collect(), None)
     }
 
-    /// A movement, to a shape.
+    /// Returns the result of a movement op, of this shape.
     fn moved(&self, m: &Movement, shape: &Dims) -> Many {
-        let Some(split) = &self.split else {
+        let Some(Split { axis, .. }) = self.split else {
             return self.with(self.parts.iter().map(|p| apply(p, m.clone())).collect(), None);
         };
-        let axis = split.axis;
-        // The movement of a piece, which has its own size along the axis.
-        let each = |to: usize, of: &dyn Fn(usize, &UOp) -> Movement| {
-            self.with(
-                self.parts.iter().enumerate().map(|(i, p)| apply(p, of(i, p))).collect(),
-                Some(to),
-            )
-        };
         match m {
-            Movement::Permute(p) => each(
-                p.iter().position(|&a| a == axis).expect("a permutation has every axis"),
-                &|_, _| m.clone(),
-            ),
+            Movement::Permute(p) => {
+                let to = p.iter().position(|&a| a == axis);
+                self.each(to.expect("a permutation has every axis"), |_, _| m.clone())
+            }
             Movement::Expand(sizes) if self.len() == sizes[axis] => {
-                each(axis, &|i, _| Movement::Expand(with_size(sizes, axis, split.range(i).len())))
+                self.each(axis, |_, n| Movement::Expand(with_size(sizes, axis, n)))
             }
             Movement::Shrink(ranges) => {
                 let (start, end) = ranges[axis];
-                let here = self.narrowed(axis, start..end);
-                let rest = |p: &UOp| {
-                    let size = p.shape()[axis];
-                    apply(
-                        p,
-                        Movement::shrink(
-                            ranges
-                                .iter()
-                                .enumerate()
-                                .map(|(a, &r)| if a == axis { (0, size) } else { r }),
-                        ),
-                    )
-                };
-                self.with(here.parts.iter().map(rest).collect(), Some(axis))
+                let kept = self.narrowed(axis, start..end);
+                kept.each(axis, |_, n| {
+                    let range = |(a, &r)| if a == axis { (0, n) } else { r };
+                    Movement::shrink(ranges.iter().enumerate().map(range))
+                })
             }
-            // The first piece gets what comes before, and the last what comes after.
-            Movement::Pad(sides) => each(axis, &|i, _| {
-                let (before, after) = sides[axis];
-                let mine = (
-                    if i == 0 { before } else { 0 },
-                    if i + 1 == self.parts.len() { after } else { 0 },
-                );
-                Movement::pad(
-                    sides.iter().enumerate().map(|(a, &s)| if a == axis { mine } else { s }),
-                )
-            }),
-            Movement::Flip(flags) if !flags[axis] => each(axis, &|_, _| m.clone()),
-            // The pieces stay as long as they are, and each gets its elements from the other end.
-            Movement::Flip(_) => {
-                let n = self.len();
-                let piece = |(i, r): (usize, Range<usize>)| {
-                    apply(
-                        &self.narrowed(axis, n - r.end..n - r.start).on(&self.devices[i]),
-                        m.clone(),
-                    )
-                };
-                self.with(split.ranges().enumerate().map(piece).collect(), Some(axis))
-            }
+            Movement::Pad(sides) => self.padded(axis, sides),
+            Movement::Flip(flags) if !flags[axis] => self.each(axis, |_, _| m.clone()),
+            Movement::Flip(_) => self.flipped(axis, m),
             Movement::Reshape(_) => match self.reshaped_axis(shape) {
                 Some((to, inner)) => {
                     let outer: usize = self.parts[0].shape()[axis + 1..].iter().product();
-                    each(to, &|i, _| {
-                        Movement::Reshape(with_size(
-                            shape,
-                            to,
-                            split.range(i).len() * outer / inner,
-                        ))
-                    })
+                    self.each(to, |_, n| Movement::Reshape(with_size(shape, to, n * outer / inner)))
                 }
-                None => self.whole().moved(m, shape),
+                None => self.replicated().moved(m, shape),
             },
-            Movement::Expand(_) => self.whole().moved(m, shape),
+            Movement::Expand(_) => self.replicated().moved(m, shape),
         }
     }
 
-    /// The size along the axis of the pieces.
+    /// Moves each shard by `of` its number and its size along the sharded axis, which becomes axis
+    /// `to`.
+    fn each(&self, to: usize, of: impl Fn(usize, usize) -> Movement) -> Many {
+        let sizes = self.split.iter().flat_map(Split::ranges).map(|r| r.len());
+        let parts = self.parts.iter().zip(sizes).enumerate();
+        self.with(parts.map(|(i, (p, n))| apply(p, of(i, n))).collect(), Some(to))
+    }
+
+    /// Pads the value: the first shard before the sharded axis, and the last after it.
+    fn padded(&self, axis: usize, sides: &[(usize, usize)]) -> Many {
+        let last = self.parts.len() - 1;
+        self.each(axis, |i, _| {
+            let (before, after) = sides[axis];
+            let own = (if i == 0 { before } else { 0 }, if i == last { after } else { 0 });
+            Movement::pad(sides.iter().enumerate().map(|(a, &s)| if a == axis { own } else { s }))
+        })
+    }
+
+    /// Flips the sharded axis. The sizes of the shards stay, and each gets its elements from the
+    /// other end.
+    fn flipped(&self, axis: usize, m: &Movement) -> Many {
+        let n = self.len();
+        let shard = |(i, r): (usize, Range<usize>)| {
+            let elements = self.narrowed(axis, n - r.end..n - r.start).on(&self.devices[i]);
+            apply(&elements, m.clone())
+        };
+        let ranges = self.split.iter().flat_map(Split::ranges).enumerate();
+        self.with(ranges.map(shard).collect(), Some(axis))
+    }
+
+    /// Returns the size of the sharded axis; 0 for a replicated value.
     fn len(&self) -> usize {
         self.split.as_ref().map_or(0, |s| s.bounds[self.parts.len()])
     }
 
-    /// The axis of another shape that the pieces are pieces along too, and how many elements stand
-    /// behind one place of it.
+    /// Returns the axis of another shape along which the shards remain shards, and the number of
+    /// elements per position of it.
     fn reshaped_axis(&self, shape: &[usize]) -> Option<(usize, usize)> {
         let split = self.split.as_ref()?;
         let old = self.parts[0].shape();
@@ -447,7 +432,7 @@ impl Many {
         if before * behind * self.len() == 0 {
             return None;
         }
-        // Axes of size one do not count, so the last that has as much before it is the one.
+        // Of the axes with as many elements before them, the one whose size is not 1.
         let to = (0..shape.len())
             .filter(|&a| shape[..a].iter().product::<usize>() == before)
             .find(|&a| shape[a] != 1)?;
@@ -462,18 +447,18 @@ fn with_size(shape: &Dims, axis: usize, size: usize) -> Dims {
     shape
 }
 
-/// A movement; what moves nothing adds no node.
+/// Applies a movement; one that moves nothing adds no node.
 fn apply(u: &UOp, m: Movement) -> UOp {
-    let idle = match &m {
+    let is_identity = match &m {
         Movement::Reshape(s) | Movement::Expand(s) => s == u.shape(),
         Movement::Pad(sides) => sides.iter().all(|s| *s == (0, 0)),
         Movement::Shrink(ranges) => ranges.iter().zip(u.shape()).all(|(r, n)| *r == (0, *n)),
         Movement::Permute(_) | Movement::Flip(_) => false,
     };
-    if idle { u.clone() } else { u.moved(m) }
+    if is_identity { u.clone() } else { u.moved(m) }
 }
 
-/// A range of an axis. Nothing is repeated or copied that is cut off after.
+/// Returns a range of an axis. Elements outside it are neither repeated nor copied.
 fn narrowed(u: &UOp, axis: usize, range: Range<usize>) -> UOp {
     if range == (0..u.shape()[axis]) {
         return u.clone();
@@ -487,8 +472,8 @@ fn narrowed(u: &UOp, axis: usize, range: Range<usize>) -> UOp {
     }
 }
 
-/// Values one after the other along an axis. A choice keeps every bit, where a sum with zeros would
-/// turn -0 into 0.
+/// Concatenates values along an axis by choosing each element. A sum with zeros would turn -0 into
+/// 0.
 fn joined(pieces: &[UOp], axis: usize) -> UOp {
     let total: usize = pieces.iter().map(|p| p.shape()[axis]).sum();
     let shape = with_size(pieces[0].shape(), axis, total);
@@ -508,5 +493,5 @@ fn joined(pieces: &[UOp], axis: usize) -> UOp {
         all = Some(all.map_or_else(|| padded.clone(), left));
         end += size;
     }
-    all.expect("one piece at least")
+    all.expect("at least one shard has elements")
 }

@@ -1,4 +1,4 @@
-//! The values of variables in one run. Plans and kernels are the same for all of them.
+//! The values of variables in one run. Plans and kernels do not depend on them.
 
 use crate::error::{Error, Result};
 use crate::shape::SymInt;
@@ -29,31 +29,31 @@ impl Values {
             msg: format!("{msg} in what is computed together; two variables need two names"),
         })
     }
-    /// Adds the values that a sum of variables has.
+    /// Adds the values of the variables of a symbolic integer.
     pub fn insert_symint(&mut self, bound: &SymInt) -> Result<()> {
         let valued = bound.terms().iter().filter_map(|t| Some((&t.variable, t.value?)));
         valued
             .into_iter()
             .try_for_each(|(v, value)| self.insert(&v.shared_name(), (v.min(), v.max()), value))
     }
-    /// A variable that others have with another value, or within other bounds: its name, and both
-    /// values.
+    /// Returns a variable that others have with another value, or within other bounds: its name,
+    /// and both values.
     pub fn differing<'a>(&'a self, others: &Values) -> Option<(&'a Arc<str>, i64, i64)> {
         self.0
             .iter()
             .find_map(|(name, v)| others.0.get(name).filter(|o| *o != v).map(|o| (name, v.1, o.1)))
     }
-    /// Adds what others have and these do not.
+    /// Adds the variables of others that these lack.
     pub fn complete(&mut self, others: &Values) {
         for (name, v) in &others.0 {
             self.0.entry(name.clone()).or_insert(*v);
         }
     }
-    /// The variables with their values, in the order of their names.
+    /// Returns the variables with their values, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
         self.0.iter().map(|(name, v)| (name, v.1))
     }
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<i64> {
         self.0.get(name).map(|v| v.1)
     }

@@ -1,7 +1,7 @@
 //! Assignment under every read-write hazard, and the updates that are written in place.
 
 use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
-use picograd::schedule::{KernelLimits, Role};
+use picograd::schedule::{KernelLimits, PlanRequest, Role};
 use picograd::shape::Movement;
 use picograd::{DType, Tensor, schedule};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -390,8 +390,8 @@ fn writing_a_slice_keeps_the_rest() {
     }
 }
 
-/// Where the memory of the base is taken over, a scatter is its updates alone; otherwise the base
-/// is copied first.
+/// If the memory of the base is donated, a scatter is its updates alone; otherwise the base is
+/// copied first.
 #[test]
 fn a_scatter_in_place_is_its_updates() {
     let device = DeviceName::new("CPU");
@@ -402,16 +402,16 @@ fn a_scatter_in_place_is_its_updates() {
         (param(0, 20, DType::F32), param(1, 3, DType::I32), param(2, 3, DType::F32));
     for combine in Combine::ALL {
         let out = base.scattered(&index, &value, combine, 0);
-        let plan = |reuse| {
-            schedule::plan(
-                std::slice::from_ref(&out),
-                std::slice::from_ref(&device),
-                &[reuse],
-                3,
-                &|_| KernelLimits::ANY,
-            )
+        let plan = |output: &UOp, donated: Option<usize>| {
+            schedule::plan(&PlanRequest {
+                outputs: std::slice::from_ref(output),
+                devices: std::slice::from_ref(&device),
+                donated: &[donated],
+                inputs: 3,
+                limits_of: &|_| KernelLimits::ANY,
+            })
         };
-        let (copied, in_place) = (plan(None), plan(Some(0)));
+        let (copied, in_place) = (plan(&out, None), plan(&out, Some(0)));
         assert_eq!((copied.commands.len(), in_place.commands.len()), (2, 1), "{combine:?}");
         assert_eq!(
             in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role,
@@ -420,10 +420,7 @@ fn a_scatter_in_place_is_its_updates() {
         // A value that is read from the base itself needs the old content while the new one is
         // written.
         let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
-        let apart = schedule::plan(&[moved], std::slice::from_ref(&device), &[Some(0)], 2, &|_| {
-            KernelLimits::ANY
-        });
-        assert_eq!(apart.commands.len(), 2, "{combine:?}");
+        assert_eq!(plan(&moved, Some(0)).commands.len(), 2, "{combine:?}");
     }
 }
 

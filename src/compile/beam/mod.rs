@@ -1,10 +1,10 @@
-//! The search for optimisations: a kernel and a device in, the list of `Opt`s whose program was
-//! fastest on the device itself out.
+//! Beam search. Input: a kernel and a device. Output: the list of `Opt`s whose program was fastest
+//! on the device.
 //!
-//! A beam search. It begins with the unoptimized kernel, the heuristic's choice, and prefixes of
-//! that list. In each round every kernel that is one `Opt` away from the best `width` kernels is
+//! The search begins with the unoptimized kernel, the heuristic's choice, and prefixes of that
+//! list. In each round every kernel that is one `Opt` away from the best `width` kernels is
 //! lowered, compiled and timed on random values, and the best of all survive, until a round gains
-//! too little or time is up.
+//! too little or the time limit is reached.
 //!
 //! **Invariant:** a candidate that does not compile, does not end, faults, or computes other values
 //! than the unoptimized kernel is dropped, and the search continues. Equal programs are timed once.
@@ -33,27 +33,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The gain below which a round is the last, and below which the heuristic's choice is kept.
-const WORTH: f64 = 0.985;
-/// Steps, for each second that there is, above which a kernel without optimisations is not run: it
-/// would take much of the time, or more.
+/// The fraction of the time below which a round is a gain, and a result replaces the heuristic's
+/// choice.
+const GAIN: f64 = 0.985;
+/// Steps per second of the time limit above which the unoptimized kernel is not run: it would take
+/// much of the limit, or exceed it.
 const MOST_PLAIN: f64 = 4e8;
-/// A candidate with this multiple of the heuristic's work, such as one that recomputes each row for
-/// every element, is not tried: nothing stops a run on a GPU.
+/// A candidate with this multiple of the heuristic's steps, such as one that recomputes each row
+/// for every element, is not tried: a run on a GPU cannot be stopped.
 const MOST_STEPS: f64 = 32.0;
-/// Programs that are longer than this take long to compile and were never seen to win, unless the
-/// heuristic's own is as long.
+/// The longest program that is tried. Longer ones take long to compile and never won in
+/// measurements, unless the heuristic's own is as long.
 const MOST_UOPS: usize = 3000;
-/// A candidate that takes this multiple of the best time is not timed again.
+/// A candidate with this multiple of the best time is not timed again.
 const FAR_SLOWER: u32 = 2;
-/// Runs of a candidate at least and at most, and the time limit between the two.
+/// The least and the largest number of runs of a candidate, and the time after which the least
+/// number suffices.
 const RUNS: (usize, usize) = (3, 40);
 const MEASURED: Duration = Duration::from_millis(6);
-/// A run of this length is hardly affected by cold caches.
+/// The length of a run that cold caches hardly affect.
 const LONG: Duration = Duration::from_millis(120);
-/// The minimum time limit of a first run, which touches its memory for the first time.
+/// The least time limit of a first run, which touches its memory for the first time.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The part of a first run that may be due to that.
+/// The time of a first run that may be due to cold memory.
 const COLD: Duration = Duration::from_millis(5);
 /// Alternating timings of the best candidates.
 const TURNS: usize = 3;
@@ -82,11 +84,11 @@ pub struct Tuned {
     pub took: Duration,
 }
 
-/// A change to every executable before it is tried: for tests, which make bad ones.
+/// Replaces every executable before it is tried: tests make bad ones.
 type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
 
-/// The kernel with the Opts that a search found, in this process or an earlier one; with the
-/// heuristic's choice if nothing can be timed.
+/// Returns the kernel with the Opts that a search found, in this process or an earlier one, or with
+/// the heuristic's choice if nothing can be timed.
 pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kernel> {
     let key = key(&kernel.ast, device);
     if let Some(known) = recall(disk_cache::global(), key, beam.width)
@@ -109,7 +111,7 @@ pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tune
     search(&Kernel::new(ast.clone()), device, beam, &|e| e)
 }
 
-/// The cache key of a tuned list.
+/// Returns the cache key of a tuned list.
 fn key(ast: &UOp, device: &Device) -> CacheKey {
     CacheKey::of(&[
         b"opts 1",
@@ -119,7 +121,7 @@ fn key(ast: &UOp, device: &Device) -> CacheKey {
     ])
 }
 
-/// A cached list, if its search was at least as wide.
+/// Returns a cached list, if its search was at least as wide.
 fn recall(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
     let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
     let (searched, opts) = text.split_once('\n')?;
@@ -136,7 +138,7 @@ fn remember(store: &DiskCache, key: CacheKey, device: &Device, width: usize, fou
     }]);
 }
 
-/// Something to time.
+/// A kernel to time, with its program.
 struct Candidate {
     kernel: Kernel,
     program: Program,
@@ -168,8 +170,6 @@ struct Search<'a> {
 fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Option<Tuned>> {
     computable(&kernel.ast, device.target())?;
     let start = Instant::now();
-    let deadline =
-        start + Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
     let chosen = heuristic::choose(kernel, device.target());
     let (Some(plain), Some(chosen)) = (candidate(kernel, device), candidate(&chosen, device))
     else {
@@ -177,85 +177,44 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     };
     let scratch = match Scratch::new(&kernel.ast, &plain.program, device) {
         Ok(scratch) if scratch.is_real() => scratch,
-        // The kernel itself may still have room.
+        // The kernel itself may still fit in memory.
         Ok(_) | Err(Error::OutOfMemory { .. }) => return Ok(None),
         Err(e) => return Err(e),
     };
     count(device.name(), &Counters { searched: 1, ..Counters::default() });
     let mut span = profile::span(|| format!("search {}", kernel.name()).into());
     let progress = Progress::new(kernel)?;
-    let (most_uops, most_steps) =
-        (MOST_UOPS.max(chosen.program.uops.len() * 2), MOST_STEPS * chosen.program.estimate.steps);
-    let (expected, seen) = (Vec::new(), FxHashSet::default());
+    let limit = Duration::try_from_secs_f64(beam.seconds).unwrap_or(Duration::from_secs(1 << 20));
     let mut s = Search {
         device,
-        deadline,
+        deadline: start + limit,
         wrap,
         scratch,
-        expected,
-        seen,
-        most_uops,
-        most_steps,
+        expected: Vec::new(),
+        seen: FxHashSet::default(),
+        most_uops: MOST_UOPS.max(chosen.program.uops.len() * 2),
+        most_steps: MOST_STEPS * chosen.program.estimate.steps,
         best: None,
     };
     // These two are trusted, and the first that runs defines the expected values. The unoptimized
     // kernel may exceed a driver's time limit; the heuristic's choice is what runs without a
     // search.
     let list = chosen.kernel.opts.clone();
-    let plain = if plain.program.estimate.steps <= MOST_PLAIN * beam.seconds {
-        s.trusted(plain).unwrap_or(None)
-    } else {
-        None
-    };
+    let is_short = plain.program.estimate.steps <= MOST_PLAIN * beam.seconds;
+    let plain = if is_short { s.trusted(plain).unwrap_or(None) } else { None };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
-    // Parts of the heuristic's list: its beginnings, and all of it but one. Lanes are chosen again.
-    let list_without_lanes = by_heuristic.candidate.kernel.without_lanes().opts;
-    let without = |i: usize| [&list_without_lanes[..i], &list_without_lanes[i + 1..]].concat();
-    let count = list_without_lanes.len();
-    let parts = (1..count).map(|n| list_without_lanes[..n].to_vec()).chain((0..count).map(without));
-    let parts =
-        parts.filter_map(|opts| candidate(&kernel.apply_all(&opts, device.target()).ok()?, device));
-    let parts = parts.filter(|c| s.is_new(c)).collect();
+    let parts = s.parts_of(kernel, &by_heuristic.candidate.kernel);
     let mut kept: Vec<Timed> = s.time_all(parts)?;
     kept.extend(plain);
-    loop {
-        let before = s.best.unwrap_or(by_heuristic.time);
-        kept.sort_by_key(|t| t.time);
-        kept.truncate(beam.width.max(1));
-        let mut next: Vec<Candidate> = Vec::new();
-        // The heuristic's choice is in the first beam, however many are faster.
-        for t in kept.iter_mut().chain([&mut by_heuristic]).filter(|t| !t.expanded) {
-            t.expanded = true;
-            for k in heuristic::actions(&t.candidate.kernel, device.target()) {
-                if Instant::now() >= s.deadline {
-                    break;
-                }
-                next.extend(candidate(&k, device).filter(|c| s.is_new(c)));
-            }
-        }
-        while !next.is_empty() && Instant::now() < s.deadline {
-            let rest = next.split_off(next.len().min(device.target().threads.max(2) * 8));
-            kept.extend(s.time_all(std::mem::replace(&mut next, rest))?);
-            progress.update(s.seen.len(), s.best.unwrap_or(before), by_heuristic.time);
-        }
-        let gained = s.best.is_some_and(|b| b.as_secs_f64() < before.as_secs_f64() * WORTH);
-        if !gained || Instant::now() >= s.deadline {
-            break;
-        }
-    }
+    while s.round(&mut kept, &mut by_heuristic, beam.width, &progress)? {}
     kept.sort_by_key(|t| t.time);
     kept.truncate(TURNS);
     let best = s.final_turns(&mut by_heuristic, &mut kept)?;
     let (opts, time) =
         best.map_or((list, by_heuristic.time), |t| (t.candidate.kernel.opts.clone(), t.time));
-    let found = Tuned {
-        opts,
-        time,
-        heuristic: by_heuristic.time,
-        tried: s.seen.len(),
-        took: start.elapsed(),
-    };
+    let (heuristic, tried, took) = (by_heuristic.time, s.seen.len(), start.elapsed());
+    let found = Tuned { opts, time, heuristic, tried, took };
     progress.done(&found);
     span.note("programs", || found.tried.into());
     span.note("optimisations", || opt::show(&found.opts).into());
@@ -283,21 +242,67 @@ fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
 /// Prints a line for developers of picograd.
 fn report(kernel: &Kernel, why: &str) {
     eprintln!(
-        "picograd: BEAM left out {} with {}: {why}; this is a bug in picograd",
+        "picograd: BEAM dropped {} with {}: {why}; this is a bug in picograd",
         kernel.name(),
         opt::show(&kernel.opts)
     );
 }
 
 impl Search<'_> {
-    /// True if this program is new, and small enough to win.
+    /// Returns the candidates of parts of the heuristic's list: its prefixes, and all of it but one
+    /// Opt. Vector lanes are chosen again.
+    fn parts_of(&mut self, kernel: &Kernel, chosen: &Kernel) -> Vec<Candidate> {
+        let list = chosen.without_lanes().opts;
+        let prefixes = (1..list.len()).map(|n| list[..n].to_vec());
+        let without = (0..list.len()).map(|i| [&list[..i], &list[i + 1..]].concat());
+        let applied = prefixes
+            .chain(without)
+            .filter_map(|opts| kernel.apply_all(&opts, self.device.target()).ok());
+        let candidates: Vec<Candidate> =
+            applied.filter_map(|kernel| candidate(&kernel, self.device)).collect();
+        candidates.into_iter().filter(|c| self.is_new(c)).collect()
+    }
+
+    /// Tries the neighbours of the best kernels. Returns true if that gained enough for another
+    /// round, and there is time for it.
+    fn round(
+        &mut self,
+        kept: &mut Vec<Timed>,
+        by_heuristic: &mut Timed,
+        width: usize,
+        progress: &Progress,
+    ) -> Result<bool> {
+        let before = self.best.unwrap_or(by_heuristic.time);
+        kept.sort_by_key(|t| t.time);
+        kept.truncate(width.max(1));
+        let mut next: Vec<Candidate> = Vec::new();
+        // The heuristic's choice is in the first beam, however many are faster.
+        for t in kept.iter_mut().chain([&mut *by_heuristic]).filter(|t| !t.expanded) {
+            t.expanded = true;
+            for k in heuristic::actions(&t.candidate.kernel, self.device.target()) {
+                if Instant::now() >= self.deadline {
+                    break;
+                }
+                next.extend(candidate(&k, self.device).filter(|c| self.is_new(c)));
+            }
+        }
+        while !next.is_empty() && Instant::now() < self.deadline {
+            let rest = next.split_off(next.len().min(self.device.target().threads.max(2) * 8));
+            kept.extend(self.time_all(std::mem::replace(&mut next, rest))?);
+            progress.update(self.seen.len(), self.best.unwrap_or(before), by_heuristic.time);
+        }
+        let gained = self.best.is_some_and(|b| b.as_secs_f64() < before.as_secs_f64() * GAIN);
+        Ok(gained && Instant::now() < self.deadline)
+    }
+
+    /// Returns true if this program is new, and small enough to win.
     fn is_new(&mut self, c: &Candidate) -> bool {
         let small =
             c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
         small && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
     }
 
-    /// Times a kernel that runs without a search as well.
+    /// Times a kernel that also runs without a search.
     fn trusted(&mut self, c: Candidate) -> Result<Option<Timed>> {
         self.is_new(&c);
         let executable = compile_program(self.device, &c.program)?.executable;
@@ -316,7 +321,7 @@ impl Search<'_> {
         Ok(Some(Timed { candidate: c, executable, time, expanded: false }))
     }
 
-    /// The times of the candidates that compile, return and compute the expected values.
+    /// Returns the times of the candidates that compile, return and compute the expected values.
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
         let _alone = buffer::writing();
@@ -325,8 +330,8 @@ impl Search<'_> {
         for ((candidate, executable), fate) in compiled.into_iter().zip(fates) {
             match fate {
                 Fate::Died => report(&candidate.kernel, "its first run ended the process"),
-                Fate::Back(time) if time > self.hopeless(candidate.program.launch.threads) => {}
-                Fate::Back(_) if Instant::now() < self.deadline => {
+                Fate::Ended(time) if time > self.hopeless(candidate.program.launch.threads) => {}
+                Fate::Ended(_) if Instant::now() < self.deadline => {
                     match self.check_and_time(&candidate, &*executable) {
                         Ok(Some(time)) => {
                             self.best = Some(self.best.map_or(time, |b| b.min(time)));
@@ -338,7 +343,7 @@ impl Search<'_> {
                             if self.device.synchronize().is_err() {
                                 let kernel = &candidate.kernel;
                                 let msg = format!(
-                                    "BEAM: {} with {} has cost the device: {e}",
+                                    "BEAM: the device was lost by {} with {}: {e}",
                                     kernel.name(),
                                     opt::show(&kernel.opts)
                                 );
@@ -347,14 +352,14 @@ impl Search<'_> {
                         }
                     }
                 }
-                Fate::Back(_) | Fate::Refused | Fate::Slow => {}
+                Fate::Ended(_) | Fate::Refused | Fate::Slow => {}
             }
         }
         Ok(timed)
     }
 
-    /// The results of the first runs. Machine code could end this process, so that it first runs in
-    /// a forked one.
+    /// Returns the results of the first runs. Machine code could end this process, so that it first
+    /// runs in a forked one.
     fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
         let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
         let to_try: Vec<_> = compiled
@@ -365,14 +370,14 @@ impl Search<'_> {
         let patience = PATIENCE.max(self.hopeless(self.device.target().threads));
         let mut tried =
             trial::fates(&to_try, &self.scratch.places(), patience, self.deadline).into_iter();
-        let harmless = Fate::Back(Duration::ZERO);
+        let harmless = Fate::Ended(Duration::ZERO);
         compiled
             .iter()
             .map(|(_, e)| if native(e) { tried.next().unwrap_or(Fate::Slow) } else { harmless })
             .collect()
     }
 
-    /// The time of a first run on one thread, above which a second run is not worth it.
+    /// Returns the time of a first run on one thread, above which a second run is not worth it.
     fn hopeless(&self, threads: usize) -> Duration {
         self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
     }
@@ -396,7 +401,7 @@ impl Search<'_> {
             t.time = *time;
         }
         let heuristic = times[times.len() - 1].as_secs_f64();
-        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time.as_secs_f64() < heuristic * WORTH))
+        Ok(best.iter().min_by_key(|t| t.time).filter(|t| t.time.as_secs_f64() < heuristic * GAIN))
     }
 
     /// Compiles candidates together, or one by one if one is rejected.
@@ -432,7 +437,7 @@ impl Search<'_> {
         self.time(executable, &c.program).map(Some)
     }
 
-    /// The minimum of several times, while no other kernels run.
+    /// Returns the minimum of several times, while no other kernels run.
     fn time(&self, executable: &dyn Executable, program: &Program) -> Result<Duration> {
         let places = self.scratch.places();
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);

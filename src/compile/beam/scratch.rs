@@ -1,5 +1,5 @@
-//! Memory to try kernels on: inputs with random values, outputs that can be restored, and the
-//! comparison of outputs.
+//! Memory that beam search runs kernels on: inputs with random values, outputs that can be
+//! restored, and the comparison of outputs.
 
 use crate::device::{Device, Memory, MemoryRef};
 use crate::dtype::{Const, DType, Scalar, read, write};
@@ -8,8 +8,8 @@ use crate::ir::typed::Store;
 use crate::ir::{Arg, Fold, Op, UOp};
 use crate::lower::Program;
 
-/// Values that are drawn before they repeat: a prime, so that rows are not all alike.
-const DRAWN: usize = 65_521;
+/// The number of random values before they repeat: a prime, so that rows differ.
+const PERIOD: usize = 65_521;
 /// Outputs up to this many bytes are compared whole.
 const WHOLE: usize = 4 << 20;
 /// Of longer buffers, the number of compared pieces and the bytes of each: a multiple of every
@@ -18,51 +18,51 @@ const PIECES: usize = 8;
 const PIECE: usize = 512 << 10;
 
 /// An argument of the kernel.
-struct Slot {
+struct ScratchSlot {
     memory: Memory,
     dtype: DType,
     bytes: usize,
     /// Its initial content, if the kernel writes to it.
     before: Option<Vec<u8>>,
-    /// True if its integers come from sums of floats, as by a cast or a comparison: another order
-    /// of the sum may give another integer.
-    steps: bool,
+    /// True if its integers are computed from sums of floats, by a cast or a comparison: another
+    /// order of the sum may give another integer.
+    from_sums: bool,
 }
 
 /// Memory for all arguments of a kernel.
 pub(super) struct Scratch {
-    slots: Vec<Slot>,
+    slots: Vec<ScratchSlot>,
 }
 
 impl Scratch {
-    /// Allocates memory for a program. An error if there is not enough.
+    /// Allocates memory for a program.
     pub(super) fn new(ast: &UOp, program: &Program, device: &Device) -> Result<Scratch> {
         let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
-        let steps = |arg: &UOp| {
+        let from_sums = |arg: &UOp| {
             !arg.dtype().is_float()
                 && ast.src().iter().any(|s| {
                     let Store { place, value, .. } = s.expect_store();
                     place.buffer == arg && sums_floats(value)
                 })
         };
-        let slot = |(i, arg): (usize, &UOp)| -> Result<Slot> {
+        let slot = |(i, arg): (usize, &UOp)| -> Result<ScratchSlot> {
             let Arg::Global { len, .. } = arg.arg() else {
                 return Err(Error::Device(format!("argument {i} of a kernel is no buffer")));
             };
             let bytes = len * arg.dtype().itemsize();
-            // Variables are as large as they can be: a kernel holds them to their bounds.
+            // Variables have the largest value: a kernel clamps them to their bounds.
             let variables = !program.variables.names.is_empty() && i + 1 == program.args.len();
             let values = if variables {
                 i32::MAX.to_le_bytes().repeat(*len)
             } else {
                 random(arg.dtype(), *len, i as u64 + 1)?
             };
-            let mut slot = Slot {
+            let mut slot = ScratchSlot {
                 memory: device.backend().allocate(bytes)?,
                 dtype: arg.dtype(),
                 bytes,
                 before: None,
-                steps: steps(arg),
+                from_sums: from_sums(arg),
             };
             slot.fill(&values)?;
             slot.before = written.contains(&arg).then_some(values);
@@ -71,12 +71,12 @@ impl Scratch {
         Ok(Scratch { slots: program.args.iter().enumerate().map(slot).collect::<Result<_>>()? })
     }
 
-    /// True if the device runs kernels.
+    /// Returns true if the device runs kernels.
     pub(super) fn is_real(&self) -> bool {
         !self.slots.iter().any(|s| matches!(s.memory, Memory::Null))
     }
 
-    /// The arguments of a kernel.
+    /// Returns the arguments of a kernel.
     pub(super) fn places(&self) -> Vec<MemoryRef<'_>> {
         self.slots.iter().map(|s| MemoryRef { memory: &s.memory, offset: 0 }).collect()
     }
@@ -92,21 +92,22 @@ impl Scratch {
         Ok(())
     }
 
-    /// The outputs, or parts of them.
+    /// Returns the outputs, or pieces of long ones.
     pub(super) fn outputs(&self) -> Result<Vec<Vec<u8>>> {
-        self.slots.iter().filter(|s| s.before.is_some()).map(Slot::contents).collect()
+        self.slots.iter().filter(|s| s.before.is_some()).map(ScratchSlot::contents).collect()
     }
 
-    /// The difference between two lists of outputs, if the order of operations does not explain it.
+    /// Describes the difference between two lists of outputs, if the order of operations does not
+    /// explain it.
     pub(super) fn difference(&self, expected: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
         let outputs = self.slots.iter().filter(|s| s.before.is_some()).zip(expected).zip(got);
         outputs.enumerate().find_map(|(i, ((slot, e), g))| {
-            Some(format!("output {i}: {}", differ(slot.dtype, slot.steps, e, g)?))
+            Some(format!("output {i}: {}", differ(slot.dtype, slot.from_sums, e, g)?))
         })
     }
 }
 
-impl Slot {
+impl ScratchSlot {
     fn fill(&mut self, values: &[u8]) -> Result<()> {
         match &mut self.memory {
             Memory::Host(h) => h.as_mut_slice()[..values.len()].copy_from_slice(values),
@@ -148,20 +149,20 @@ impl Slot {
     }
 }
 
-/// Random elements: floats between -1 and 1, small integers. The same in every process.
+/// Returns random elements, the same in every process: floats between -1 and 1, small integers.
 fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
     let size = dtype.itemsize();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
-        // Marsaglia's xorshift: good enough for test values.
+        // Marsaglia's xorshift.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state >> 11
     };
     let mut values = crate::device::limits::zeroed(len * size)?;
-    let (drawn, rest) = values.split_at_mut(len.min(DRAWN) * size);
-    for place in drawn.chunks_exact_mut(size.max(1)) {
+    let (first, rest) = values.split_at_mut(len.min(PERIOD) * size);
+    for place in first.chunks_exact_mut(size.max(1)) {
         let value = match dtype.is_float() {
             true => Const::Float(next() as f64 / (1u64 << 52) as f64 - 1.0),
             false if dtype.is_bool() => Const::Bool(next() % 2 == 1),
@@ -169,13 +170,13 @@ fn random(dtype: DType, len: usize, seed: u64) -> Result<Vec<u8>> {
         };
         write(value.normalize(dtype), dtype, place);
     }
-    for piece in rest.chunks_mut(drawn.len().max(1)) {
-        piece.copy_from_slice(&drawn[..piece.len()]);
+    for piece in rest.chunks_mut(first.len().max(1)) {
+        piece.copy_from_slice(&first[..piece.len()]);
     }
     Ok(values)
 }
 
-/// The tolerance between two floats of a dtype that were summed in different orders.
+/// Returns the tolerance between two floats of a dtype that were summed in different orders.
 fn tolerance(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F64 => 1e-9,
@@ -184,7 +185,8 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// True if there is a sum or a product of floats, whose last digits depend on its order.
+/// Returns true if a value has a sum or a product of floats, which rounds differently in another
+/// order.
 fn sums_floats(value: &UOp) -> bool {
     let rounds = |u: &UOp| {
         u.op() == Op::Reduce
@@ -194,19 +196,20 @@ fn sums_floats(value: &UOp) -> bool {
     value.toposort().iter().any(rounds)
 }
 
-/// The part of a value that may be lost to a quotient, at most.
+/// The largest relative error of a quotient by a sum near zero.
 const LOST: f64 = 0.05;
 
-/// The fraction of integers from sums that may differ. A wrong kernel exceeds it.
-const STEPS: usize = 16;
+/// Of this number of integers from sums, one may differ. A wrong kernel exceeds that.
+const FROM_SUMS: usize = 16;
 
-/// The median; 0 if there is none.
+/// Returns the median; 0 of an empty list.
 fn median(mut list: Vec<f64>) -> f64 {
     let middle = list.len() / 2;
     if list.is_empty() { 0.0 } else { *list.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<String> {
+/// Describes the first element that differs by more than another order of sums explains.
+fn differ(dtype: DType, from_sums: bool, expected: &[u8], got: &[u8]) -> Option<String> {
     if expected == got {
         return None;
     }
@@ -217,29 +220,29 @@ fn differ(dtype: DType, steps: bool, expected: &[u8], got: &[u8]) -> Option<Stri
     let (expected, got) = (values(expected), values(got));
     // A sum of terms of both signs may be near zero; its error is relative to the terms.
     let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-    // A quotient by such a sum is larger than the rest, and has lost as many digits.
+    // A quotient by such a sum is larger than other values, and its error by the same factor.
     let usual = median(expected.iter().filter(|x| x.is_finite()).map(|x| x.abs()).collect());
     let most = (LOST / tolerance(dtype)).max(1.0);
-    let lost = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
+    let scale = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
     let near = |expected: f64, b: f64| {
-        (expected - b).abs() <= tolerance(dtype) * (lost(expected.abs()) + 0.1 * largest)
+        (expected - b).abs() <= tolerance(dtype) * (scale(expected.abs()) + 0.1 * largest)
     };
     let close = |a: f64, b: f64| {
         a == b
             || (a.is_nan() && b.is_nan())
             || (dtype.is_float() && (a - b).is_finite() && near(a, b))
     };
-    let apart = |close: &dyn Fn(f64, f64) -> bool| -> Vec<usize> {
+    let differing = |close: &dyn Fn(f64, f64) -> bool| -> Vec<usize> {
         (0..got.len()).filter(|i| !close(expected[*i], got[*i])).collect()
     };
-    let mut wrong = apart(&close);
-    if steps {
-        // The last digit of a sum can change an integer by one; few are on the edge, and fewer
-        // choose between distant values.
+    let mut wrong = differing(&close);
+    if from_sums {
+        // Another rounding of a sum changes few integers by one, and fewer by more, through a
+        // comparison.
         let next =
             |a: f64, b: f64| (a - b).abs() <= 1.0 + tolerance(DType::F32) * a.abs().max(b.abs());
-        let far = apart(&next);
-        if wrong.len() <= got.len() / STEPS + 1 && far.len() <= got.len() / STEPS {
+        let far = differing(&next);
+        if wrong.len() <= got.len() / FROM_SUMS + 1 && far.len() <= got.len() / FROM_SUMS {
             wrong.clear();
         }
     }

@@ -9,12 +9,12 @@ use crate::lower::Launch;
 use crate::{DType, Tensor};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The CPU, if it compiles.
+/// Returns the CPU, if it compiles.
 fn cpu() -> Option<Device> {
     Device::get("CPU").inspect_err(|e| eprintln!("skipped: {e}")).ok()
 }
 
-/// The kernel that computes a tensor.
+/// Returns the kernel that computes a tensor.
 fn kernel_of(t: &Tensor) -> Kernel {
     match t.schedule().unwrap().pop() {
         Some(ScheduleItem::Kernel { ast, .. }) => Kernel::new(ast),
@@ -94,7 +94,7 @@ fn runs_that_do_not_come_back_are_survived() {
     let far = Instant::now() + Duration::from_secs(600);
     let fates = trial::fates(&candidates, &[], Duration::from_secs(3), far);
     let expected = bads.map(|bad| match bad {
-        None | Some(Bad::Lies) => Fate::Back(Duration::ZERO),
+        None | Some(Bad::Lies) => Fate::Ended(Duration::ZERO),
         Some(Bad::Faults) => Fate::Died,
         Some(Bad::Hangs) => Fate::Slow,
         Some(Bad::Refuses | Bad::Panics) => Fate::Refused,

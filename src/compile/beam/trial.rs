@@ -1,13 +1,13 @@
 //! The first run of new machine code, in a forked process: one that does not end is killed, and one
 //! that faults ends only that process.
 //!
-//! The fork has a copy of our memory; writes of a kernel end with it. It runs candidate after
-//! candidate and reports after each, so that one fork is enough if all succeed. Threads do not
-//! survive the fork, so that the pool runs all tasks on the one that does.
+//! The forked process has a copy of our memory, so the writes of a kernel are lost with it. It runs
+//! one candidate after another and reports after each, so one fork is enough if all succeed.
+//! Threads do not survive the fork, so the pool runs all tasks on the remaining one.
 
 use crate::device::{Executable, MemoryRef};
 use crate::lower::Launch;
-use std::io::{Read, Write, pipe};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 /// The result of a candidate's first run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
-    /// It came back after this time, on one thread.
-    Back(Duration),
-    /// It was refused, or gave up by itself.
+    /// It ended after this time, on one thread.
+    Ended(Duration),
+    /// It returned an error or panicked.
     Refused,
-    /// It took longer than it may, or was not tried because time is up.
+    /// It exceeded the time limit, or was not tried because the deadline has passed.
     Slow,
     /// It ended the process.
     Died,
 }
 
-/// The description of a run that did not return.
+/// The report of a run that returned an error or panicked.
 const GAVE_UP: u64 = u64::MAX;
 
-/// The results of the first runs within a time limit. After the deadline the rest is not tried.
+/// Returns the results of the first runs within a time limit. After the deadline no more are tried.
 pub(super) fn fates(
     candidates: &[(&dyn Executable, Launch)],
     places: &[MemoryRef],
@@ -45,8 +45,8 @@ pub(super) fn fates(
     fates
 }
 
-/// Runs candidates until one does not return, and records each result. `false` if nothing can be
-/// tried.
+/// Runs candidates in a forked process until one does not return, and records each result. `false`
+/// if nothing can be tried.
 fn run_some(
     candidates: &[(&dyn Executable, Launch)],
     places: &[MemoryRef],
@@ -54,49 +54,21 @@ fn run_some(
     deadline: Instant,
     fates: &mut Vec<Fate>,
 ) -> bool {
-    let Ok((mut reader, mut writer)) = pipe() else { return false };
+    let Ok((mut reader, writer)) = pipe() else { return false };
     // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another
-    // thread may hold: no kernel runs in other threads, because whoever calls this holds the lock
-    // under which kernels run, and the system's allocator is made for copies.
+    // thread may hold: no kernel runs in other threads, because the caller holds the lock under
+    // which kernels run, and the system's allocator works in forked processes.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return false;
     }
     if child == 0 {
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: sets limits of the copy itself: a fault leaves no file behind, and the copy does
-        // not outlive the original.
-        unsafe {
-            libc::setrlimit(libc::RLIMIT_CORE, &none);
-            #[cfg(target_os = "linux")]
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        }
-        for (executable, launch) in candidates {
-            // A panic must not leave this block: what is above belongs to the original.
-            // SAFETY: a candidate is made from the kernel of an item that was planned, and the
-            // places are as long as its arguments; the copy of the process is alone.
-            let run = || unsafe { executable.run(places, launch) }.ok();
-            let time = catch_unwind(AssertUnwindSafe(run)).ok().flatten();
-            let said = time.map_or(GAVE_UP, |t| t.as_nanos() as u64);
-            if writer.write_all(&said.to_le_bytes()).is_err() {
-                break;
-            }
-        }
-        // SAFETY: ends the copy without running anything that belongs to the original.
-        unsafe { libc::_exit(0) };
+        run_and_exit(candidates, places, writer);
     }
     drop(writer);
     for _ in candidates {
-        let patience = limit.min(deadline.saturating_duration_since(Instant::now()));
-        let mut said = [0u8; 8];
-        let fate = match readable(&reader, patience) {
-            false => Fate::Slow,
-            true => match reader.read_exact(&mut said).map(|()| u64::from_le_bytes(said)) {
-                Err(_) => Fate::Died,
-                Ok(GAVE_UP) => Fate::Refused,
-                Ok(nanos) => Fate::Back(Duration::from_nanos(nanos)),
-            },
-        };
+        let fate =
+            next_fate(&mut reader, limit.min(deadline.saturating_duration_since(Instant::now())));
         fates.push(fate);
         if matches!(fate, Fate::Slow | Fate::Died) {
             break;
@@ -113,12 +85,54 @@ fn run_some(
     true
 }
 
-/// True if there is data to read, or the end, within this time.
-fn readable(file: &impl AsRawFd, patience: Duration) -> bool {
+/// Runs the candidates in the forked process, reports the time of each, and ends the process.
+fn run_and_exit(
+    candidates: &[(&dyn Executable, Launch)],
+    places: &[MemoryRef],
+    mut writer: PipeWriter,
+) -> ! {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: sets limits of the copy itself: a fault leaves no file behind, and the copy does not
+    // outlive the original.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        #[cfg(target_os = "linux")]
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
+    for (executable, launch) in candidates {
+        // A panic must not unwind out of this function: its callers belong to the original.
+        // SAFETY: a candidate is made from the kernel of an item that was planned, and the places
+        // are as long as its arguments; the copy of the process is alone.
+        let run = || unsafe { executable.run(places, launch) }.ok();
+        let time = catch_unwind(AssertUnwindSafe(run)).ok().flatten();
+        let report = time.map_or(GAVE_UP, |t| t.as_nanos() as u64);
+        if writer.write_all(&report.to_le_bytes()).is_err() {
+            break;
+        }
+    }
+    // SAFETY: ends the copy without running anything that belongs to the original.
+    unsafe { libc::_exit(0) }
+}
+
+/// Reads the next report of the forked process.
+fn next_fate(reader: &mut PipeReader, patience: Duration) -> Fate {
+    let mut report = [0u8; 8];
+    if !is_readable(reader, patience) {
+        return Fate::Slow;
+    }
+    match reader.read_exact(&mut report).map(|()| u64::from_le_bytes(report)) {
+        Err(_) => Fate::Died,
+        Ok(GAVE_UP) => Fate::Refused,
+        Ok(nanos) => Fate::Ended(Duration::from_nanos(nanos)),
+    }
+}
+
+/// Returns true if there is data to read, or the end of the file, within this time.
+fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {
         let mut one = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // Rounded up, or the last millisecond would be spent asking.
+        // Rounded up, or the last millisecond would be spent polling.
         let ms = end.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
         // SAFETY: reads and writes one entry, which lives through the call.
         match unsafe { libc::poll(&mut one, 1, i32::try_from(ms).unwrap_or(i32::MAX)) } {

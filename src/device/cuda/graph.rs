@@ -4,7 +4,7 @@
 use super::driver::{Address, Handle, KernelNode};
 use super::gpu::Gpu;
 use super::kernel::{CudaKernel, addresses};
-use crate::device::backend::{Call, Executable, Graph};
+use crate::device::backend::{Executable, Graph, GraphKernel};
 use crate::device::buffer::MemoryRef;
 use crate::error::{Error, Result};
 use crate::lower::Launch;
@@ -39,21 +39,21 @@ pub(super) struct CudaGraph {
 unsafe impl Send for CudaGraph {}
 
 impl CudaGraph {
-    /// Builds a graph of calls; `None` if one of them is not a kernel of this GPU.
+    /// Builds a graph of kernels; `None` if one of them is not a kernel of this GPU.
     pub fn new(
         gpu: &Arc<Gpu>,
-        calls: &[Call],
+        kernels: &[GraphKernel],
         meet: &dyn Fn(usize, usize) -> bool,
     ) -> Option<CudaGraph> {
         let mut nodes: Vec<Node> = Vec::new();
         // For each kernel its transitive dependencies, as bits.
         let mut before: Vec<Vec<u64>> = Vec::new();
-        for (i, call) in calls.iter().enumerate() {
-            kernel_of(&**call.executable)?;
-            let mut bits = vec![0u64; calls.len().div_ceil(64)];
+        for (i, kernel) in kernels.iter().enumerate() {
+            kernel_of(&**kernel.executable)?;
+            let mut bits = vec![0u64; kernels.len().div_ceil(64)];
             let mut after = Vec::new();
             for j in (0..i).rev() {
-                if bits[j / 64] >> (j % 64) & 1 == 0 && depends(call, &calls[j], meet) {
+                if bits[j / 64] >> (j % 64) & 1 == 0 && depends(kernel, &kernels[j], meet) {
                     after.push(j);
                     bits[j / 64] |= 1 << (j % 64);
                     bits.iter_mut().zip(&before[j]).for_each(|(b, c)| *b |= c);
@@ -61,9 +61,9 @@ impl CudaGraph {
             }
             before.push(bits);
             nodes.push(Node {
-                executable: call.executable.clone(),
+                executable: kernel.executable.clone(),
                 launch: Launch::default(),
-                args: call.args.clone(),
+                args: kernel.args.clone(),
                 after,
                 handle: null_mut(),
             });
@@ -116,12 +116,13 @@ impl CudaGraph {
     }
 }
 
-/// True if a call must run after another: one of them writes memory that the other reads or writes.
-fn depends(call: &Call, other: &Call, meet: &dyn Fn(usize, usize) -> bool) -> bool {
-    let writes = |c: &Call, d: &Call| {
+/// Returns true if a kernel must run after another: one of them writes memory that the other reads
+/// or writes.
+fn depends(kernel: &GraphKernel, other: &GraphKernel, meet: &dyn Fn(usize, usize) -> bool) -> bool {
+    let writes = |c: &GraphKernel, d: &GraphKernel| {
         c.writes.iter().any(|w| d.args.clone().any(|a| meet(c.args.start + w, a)))
     };
-    writes(call, other) || writes(other, call)
+    writes(kernel, other) || writes(other, kernel)
 }
 
 fn kernel_of(executable: &dyn Executable) -> Option<&CudaKernel> {

@@ -27,7 +27,7 @@ use self::gpu::Gpu;
 use self::graph::CudaGraph;
 use self::kernel::Builder;
 use self::memory::CudaMemory;
-use super::backend::{Backend, Call, Graph, SystemMemory};
+use super::backend::{Backend, Graph, GraphKernel, SystemMemory};
 use super::buffer::Memory;
 use super::host::arch::NATIVE;
 use super::module::ModuleCompiler;
@@ -96,10 +96,10 @@ impl Backend for CudaDevice {
     }
     fn graph(
         &self,
-        calls: &[Call],
+        kernels: &[GraphKernel],
         meet: &dyn Fn(usize, usize) -> bool,
     ) -> Result<Option<Box<dyn Graph>>> {
-        let graph = CudaGraph::new(&self.builder.gpu, calls, meet);
+        let graph = CudaGraph::new(&self.builder.gpu, kernels, meet);
         Ok(graph.map(|g| Box::new(g) as Box<dyn Graph>))
     }
     fn memory(&self) -> SystemMemory {

@@ -1,4 +1,5 @@
-//! What is emitted in each block, and the dependencies that order it.
+//! The items of each block, and the dependencies that order them. Input: the placement of a kernel.
+//! Output: the nodes, accumulator steps and loops of each block.
 
 use super::{Block, LoopMasks, Placement, Terms, bodies};
 use crate::ir::{Op, UOp};

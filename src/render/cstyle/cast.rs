@@ -6,7 +6,7 @@ use super::prelude::Cx;
 use super::small_float::{decode, encode};
 use crate::dtype::{Const, DType, Scalar};
 
-/// The value `x` converted.
+/// Returns the value `x` converted.
 pub(super) fn cast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     let (source, target) = (DType { scalar: from, lanes: 1 }, DType { scalar: to, lanes: 1 });
     if from == to {
@@ -36,7 +36,7 @@ pub(super) fn cast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     Ok(format!("(({}){x})", cx.scalar_type(to)?))
 }
 
-/// The bits of `x` as another scalar of the same width.
+/// Returns the bits of `x` as another scalar of the same width.
 pub(super) fn bitcast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     if from.bits() != to.bits() {
         return Err(format!("bitcast from {from} to {to}: the widths differ"));
@@ -58,7 +58,7 @@ pub(super) fn bitcast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     }
 }
 
-/// A float toward zero to an integer, the nearest one that there is; NaN is 0.
+/// Converts a float to an integer toward zero, and saturates; NaN is 0.
 fn saturate(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     let name = format!("{from}_to_{to}");
     cx.helper(&name, DType { scalar: to, lanes: 1 }, |cx| {
@@ -74,7 +74,8 @@ fn saturate(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
     Ok(format!("{name}({x})"))
 }
 
-/// The minimum of an integer type, and its maximum plus one: both are exact in either float width.
+/// Returns the minimum of an integer type, and its maximum plus one: both are exact in either float
+/// width.
 pub(super) fn limits(to: Scalar) -> (f64, f64) {
     let dtype = DType { scalar: to, lanes: 1 };
     if dtype.is_unsigned() {
@@ -84,9 +85,9 @@ pub(super) fn limits(to: Scalar) -> (f64, f64) {
     }
 }
 
-/// A 64-bit integer as an f64 that rounds to any small float as the integer itself would: of more
-/// than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them was (round
-/// to odd).
+/// Returns a 64-bit integer as an f64 that rounds to any small float as the integer itself would:
+/// of more than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them
+/// was (round to odd).
 fn odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
     let name = format!("{}_to_odd_f64", storage(from));
     cx.helper(&name, DType::F64, |cx| {

@@ -6,9 +6,7 @@ use super::dialect::{Address, Alu, Dialect, KernelSource, KernelText, Words};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
-use crate::error::Result;
-use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::{Rendered, Renderer};
+use crate::ir::{Op, SpecialKind};
 use crate::target::Target;
 
 /// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long tidx)` that takes
@@ -21,18 +19,9 @@ pub struct Clang {
 }
 
 impl Clang {
-    /// For a target made by [`Target::c`].
+    /// Makes a renderer for a target made by [`Target::c`].
     pub const fn new(target: Target) -> Clang {
         Clang { target }
-    }
-}
-
-impl Renderer for Clang {
-    fn target(&self) -> &Target {
-        &self.target
-    }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        super::render(self, name, uops)
     }
 }
 
@@ -63,7 +52,7 @@ fn typedef(cx: &mut Cx, dtype: DType) -> String {
     name
 }
 
-/// The same vector in memory among scalars: aligned as they are, and allowed to alias them.
+/// Declares the type of the vector in memory, which is aligned as its scalars and may alias them.
 fn typedef_in_memory(cx: &mut Cx, dtype: DType) -> String {
     let dtype = in_memory(dtype);
     let name = format!("{}_u", typedef(cx, dtype));
@@ -141,7 +130,7 @@ impl Dialect for Clang {
             typedef(cx, in_memory(dtype))
         ))
     }
-    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
         clang_vector::alu(cx, alu)
     }
     fn lanes_in_helpers(&self) -> bool {

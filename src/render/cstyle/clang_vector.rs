@@ -11,20 +11,20 @@ use super::vector::{operators, sides, whole};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
 
-/// The dtype of the lanes that hold a value of this dtype.
+/// Returns the dtype of the lanes that hold a value of this dtype.
 pub(super) fn held(dtype: DType) -> DType {
     let scalar = if dtype.is_bool() { Scalar::I32 } else { storage(dtype.scalar) };
     DType { scalar, lanes: dtype.lanes }
 }
 
-/// Signed integers of the width of another dtype: the result of its comparisons.
+/// Returns signed integers of the width of another dtype: the result of its comparisons.
 fn mask_of(dtype: DType) -> DType {
     let scalar =
         [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64][width_index(held(dtype).bits())];
     DType { scalar, lanes: dtype.lanes }
 }
 
-/// Each lane of `x` or `y` by the mask.
+/// Returns each lane of `x` or `y` by the mask.
 pub(super) fn select(cx: &mut Cx, dtype: DType, mask: &str, x: &str, y: &str) -> Text {
     let dtype = held(dtype);
     let name = format!("sel_{dtype}");
@@ -42,7 +42,7 @@ pub(super) fn select(cx: &mut Cx, dtype: DType, mask: &str, x: &str, y: &str) ->
     Ok(format!("{name}({mask},{x},{y})"))
 }
 
-/// A comparison's mask, made as wide as a vector of bools.
+/// Returns a comparison's mask, made as wide as a vector of bools.
 fn as_bools(cx: &mut Cx, mask: String, from: DType) -> Text {
     if mask_of(from).scalar == Scalar::I32 {
         return Ok(mask);
@@ -50,7 +50,7 @@ fn as_bools(cx: &mut Cx, mask: String, from: DType) -> Text {
     Ok(format!("__builtin_convertvector({mask},{})", cx.ty(DType::I32.vec(from.lanes))?))
 }
 
-/// A vector expression for an op; `None` if it is computed lane by lane.
+/// Returns a vector expression for an op; `None` if it is computed lane by lane.
 pub(super) fn alu(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     let (op, dtype, from) = (alu.op, alu.dtype, alu.from);
     if is_small(from.scalar) && !matches!(op, Op::Cast | Op::Bitcast | Op::Where) {
@@ -160,7 +160,7 @@ fn shift(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     Ok(Operand::plain(format!("({x}{sign}{amount})")))
 }
 
-/// Small floats convert through f32 if that is exact, and otherwise lane by lane.
+/// Converts vectors. Small floats convert through f32 if that is exact, and otherwise lane by lane.
 fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
     let (dtype, from) = (alu.dtype, alu.from);
     let f32s = DType::F32.vec(dtype.lanes);

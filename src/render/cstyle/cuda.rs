@@ -1,15 +1,10 @@
 //! CUDA C. One rounding per op needs `--fmad=false`; all other options have their defaults.
 
-use super::dialect::{
-    Address, Alu, Dialect, Element, KernelSource, KernelText, Words, XYZW, load_aligned, storage,
-    store_aligned,
-};
+use super::dialect::{Alu, Dialect, Element, KernelSource, KernelText, Words, XYZW, storage};
 use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
-use crate::error::Result;
-use crate::ir::{Op, SpecialKind, TensorCore, UOp};
-use crate::render::{Rendered, Renderer};
+use crate::ir::{Op, SpecialKind, TensorCore};
 use crate::target::Target;
 
 /// Renders CUDA C for NVRTC, without headers. Buffers must start at multiples of 16 bytes, except
@@ -22,7 +17,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// For an architecture such as `sm_90`.
+    /// Makes a renderer for an architecture such as `sm_90`.
     pub fn new(arch: &str) -> Cuda {
         let number = arch.trim_start_matches(|c: char| !c.is_ascii_digit());
         let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
@@ -38,25 +33,13 @@ impl Cuda {
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
         Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
     }
-    /// For buffers that may start at any element: vectors are read and written lane by lane.
+    /// Accepts buffers that start at any element: vectors are read and written lane by lane.
     pub fn unaligned(self) -> Cuda {
         Cuda { aligned: false, ..self }
     }
-    /// The architecture that the text is to be compiled for.
+    /// Returns the architecture that the text is to be compiled for.
     pub fn arch(&self) -> &str {
         &self.arch
-    }
-}
-
-impl Renderer for Cuda {
-    fn target(&self) -> &Target {
-        &self.target
-    }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        super::render(self, name, uops)
-    }
-    fn render_unaligned(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        self.clone().unaligned().render(name, uops)
     }
 }
 
@@ -82,18 +65,18 @@ const TENSOR_CORES: u32 = 80;
 /// Threads of a warp.
 const WARP: usize = Target::cuda().warp;
 
-/// True if vectors of the dtype are held as words of two lanes, as tensor cores and memory accesses
-/// take them.
+/// Returns true if vectors of the dtype are held as words of two lanes, as tensor cores and memory
+/// accesses take them.
 fn in_words(dtype: DType) -> bool {
     matches!(dtype.scalar, Scalar::F16 | Scalar::BF16) && matches!(dtype.lanes, 4 | 8)
 }
 
-/// The word of two lanes.
+/// Returns the word of two lanes.
 fn word(lo: &str, hi: &str) -> String {
     format!("((unsigned int)({lo})|((unsigned int)({hi})<<16))")
 }
 
-/// The prefix of CUDA's vector types and of their constructors.
+/// Returns the prefix of CUDA's vector types and of their constructors.
 fn vector_stem(scalar: Scalar) -> &'static str {
     match storage(scalar) {
         Scalar::I8 => "char",
@@ -140,15 +123,13 @@ impl Dialect for Cuda {
         format!("{vector}.{}", XYZW[lane])
     }
 
-    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
-        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
-        load_aligned(cx, place, dtype, &vector_type)
+    fn is_aligned(&self) -> bool {
+        self.aligned
     }
-    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
-        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
-        store_aligned(cx, place, dtype, &vector_type, value)
+    fn unaligned_variant(&self) -> Option<Self> {
+        Some(self.clone().unaligned())
     }
-    fn vector_alu(&self, _: &mut Cx, _: &Alu) -> Option<std::result::Result<Operand, String>> {
+    fn vector_alu(&self, _: &mut Cx, _: &Alu) -> Option<Result<Operand, String>> {
         // The vector types are plain structs, without operators.
         None
     }
@@ -167,9 +148,11 @@ impl Dialect for Cuda {
             _ => format!("__longlong_as_double({value})"),
         }
     }
-    /// The assembler of CUDA 13.0 turns a choice between -0.0 and a whole number into one of
-    /// integers, and loses the sign. It does not if an instruction chooses bits; a choice of bits
-    /// in C becomes one of numbers again.
+    /// Selects by an instruction where the assembler would lose a sign.
+    ///
+    /// The assembler of CUDA 13.0 turns a choice between -0.0 and a whole number into one
+    /// of integers, and loses the sign. It does not if an instruction chooses bits; a choice of
+    /// bits in C becomes one of numbers again.
     fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         let (name, ty, width, letter) = match scalar {
             Scalar::F32 => ("choose_f32", "float", "b32", "f"),

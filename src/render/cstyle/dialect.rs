@@ -9,7 +9,7 @@ use crate::target::Target;
 
 pub(super) use crate::render::facts::{is_small, storage};
 
-/// Text, or why there is none. The walker adds the node to the reason and makes an
+/// Text, or the reason why there is none. The walker adds the node to the reason and makes an
 /// [`Error`](crate::error::Error) of it.
 pub(super) type Text = Result<String, String>;
 
@@ -79,11 +79,11 @@ pub(super) struct Address<'a> {
 }
 
 impl Address<'_> {
-    /// The address as an expression.
+    /// Returns the address as an expression.
     pub fn address(&self) -> String {
         format!("({}+{})", self.base, self.offset)
     }
-    /// One element, `lane` places further.
+    /// Returns one element, `lane` places further.
     pub fn element(&self, lane: usize) -> String {
         if lane == 0 {
             format!("*({}+{})", self.base, self.offset)
@@ -115,20 +115,41 @@ pub(super) trait Dialect: Send + Sync {
     fn target(&self) -> &Target;
     fn words(&self) -> &Words;
 
-    /// The name of the language's vector type; `None` if it has none, and a struct is used.
+    /// Returns the name of the language's vector type; `None` if it has none, and a struct is used.
     fn vector_type(&self, cx: &mut Cx, dtype: DType) -> Option<String>;
-    /// A vector of that type from the text of its lanes.
+    /// Returns a vector of that type from the text of its lanes.
     fn build(&self, cx: &mut Cx, dtype: DType, lanes: &[String]) -> String;
-    /// One lane of a named vector of that type.
+    /// Returns one lane of a named vector of that type.
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
 
+    /// Returns true if buffers start at multiples of 16 bytes, so that an aligned vector is
+    /// accessed through a pointer of its own type.
+    fn is_aligned(&self) -> bool {
+        false
+    }
+    /// Returns the dialect for buffers that start at any element; `None` if it is the same.
+    fn unaligned_variant(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
     /// Reads a whole vector of a native type; `None` if it is read lane by lane.
-    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String>;
-    /// The statement that writes a whole vector; `None` if it is written lane by lane.
-    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String>;
-    /// A short form of an op on native vectors; `None` if it is computed lane by lane.
+    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
+        let ty = self.vector_type(cx, dtype).filter(|_| self.is_aligned())?;
+        is_vector_access(cx, place, dtype)
+            .then(|| format!("*(({}{ty}*)({}))", place.space, place.address()))
+    }
+    /// Returns the statement that writes a whole vector; `None` if it is written lane by lane.
+    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
+        let ty = self.vector_type(cx, dtype).filter(|_| self.is_aligned())?;
+        is_vector_access(cx, place, dtype)
+            .then(|| format!("*(({}{ty}*)({})) = {value};", place.space, place.address()))
+    }
+    /// Returns a short form of an op on native vectors; `None` if it is computed lane by lane.
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;
-    /// True if lane-by-lane ops are put into helper functions; otherwise they are written in place.
+    /// Returns true if lane-by-lane ops are put into helper functions; otherwise they are written
+    /// in place.
     fn lanes_in_helpers(&self) -> bool {
         false
     }
@@ -136,43 +157,44 @@ pub(super) trait Dialect: Send + Sync {
     /// Reinterprets the bits of a scalar as another type of the same width, one of the two being
     /// `float` or `double`.
     fn reinterpret(&self, cx: &mut Cx, value: &str, from: Scalar, to: Scalar) -> String;
-    /// The registers of a thread's part of a tensor-core operand; `None` if the language has no
-    /// tensor cores.
+    /// Returns the registers of a thread's part of a tensor-core operand; `None` if the language
+    /// has no tensor cores.
     fn fragment(&self, _: &mut Cx, _: Scalar, _: &[Element]) -> Option<Vec<String>> {
         None
     }
-    /// The product by a tensor core: the registers of A and of B, and the value of C.
+    /// Returns the product by a tensor core: the registers of A and of B, and the value of C.
     fn wmma(&self, _: &mut Cx, _: &TensorCore, _: [&[String]; 2], _: &str) -> Option<String> {
         None
     }
-    /// The value of the thread of the workgroup whose number differs in these bits; `None` if the
-    /// language has no shuffle.
+    /// Returns the value of the thread of the workgroup whose number differs in these bits; `None`
+    /// if the language has no shuffle.
     fn shuffle(&self, _value: &str, _bits: usize, _threads: usize) -> Option<String> {
         None
     }
-    /// One of two scalars.
+    /// Returns one of two scalars.
     fn select(&self, _: &mut Cx, _: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         format!("({condition}?{x}:{y})")
     }
-    /// The bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, if the language has a shorter form than
-    /// integer arithmetic.
+    /// Returns the bodies of `f16_to_f32(x)` and `f32_to_f16(x)`, if the language has a shorter
+    /// form than integer arithmetic.
     fn half(&self) -> [Option<&'static str>; 2] {
         [None, None]
     }
-    /// The function for a fma, a square root, a truncation, or an op that the target has natively.
+    /// Returns the function for a fma, a square root, a truncation, or an op that the target has
+    /// natively.
     fn function(&self, cx: &mut Cx, op: Op, scalar: Scalar) -> Option<String>;
-    /// The expression for a position in the launch grid. `extents` are those of all dimensions of
-    /// the kind.
+    /// Returns the expression for a position in the launch grid. `extents` are those of all
+    /// dimensions of the kind.
     fn position(&self, kind: SpecialKind, dim: usize, extents: &[usize]) -> Option<String>;
-    /// The struct that replaces a vector, from the text of its lanes.
+    /// Returns the struct that replaces a vector, from the text of its lanes.
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("({name}){{{{{lanes}}}}}")
     }
-    /// The source of a kernel that needs these helper items.
+    /// Returns the source of a kernel that needs these helper items.
     fn kernel(&self, items: &[String], kernel: &KernelText) -> KernelSource;
 }
 
-/// The position of a width in the tables of types.
+/// Returns the position of a width in the tables of types.
 pub(super) fn width_index(bits: u32) -> usize {
     bits.trailing_zeros() as usize - 3
 }
@@ -180,32 +202,9 @@ pub(super) fn width_index(bits: u32) -> usize {
 /// The letters of the four lanes that short vectors have names for.
 pub(super) const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Reads an aligned vector through a pointer of its own type, as CUDA and Metal can.
-pub(super) fn load_aligned(
-    cx: &mut Cx,
-    place: &Address,
-    dtype: DType,
-    vector_type: &str,
-) -> Option<String> {
-    is_vector_access(cx, place, dtype)
-        .then(|| format!("*(({}{vector_type}*)({}))", place.space, place.address()))
-}
-
-/// Writes an aligned vector through a pointer of its own type.
-pub(super) fn store_aligned(
-    cx: &mut Cx,
-    place: &Address,
-    dtype: DType,
-    vector_type: &str,
-    value: &str,
-) -> Option<String> {
-    is_vector_access(cx, place, dtype)
-        .then(|| format!("*(({}{vector_type}*)({})) = {value};", place.space, place.address()))
-}
-
-/// True if the access is made through a pointer to a vector, which the prelude then records. Bools
-/// are excluded because any byte other than 0 counts as true; vectors of three because their size
-/// in memory differs by language.
+/// Returns true if the access is made through a pointer to a vector, which the prelude then
+/// records. Bools are excluded because any byte other than 0 counts as true; vectors of three
+/// because their size in memory differs by language.
 fn is_vector_access(cx: &mut Cx, place: &Address, dtype: DType) -> bool {
     let whole = place.aligned
         && !dtype.is_bool()

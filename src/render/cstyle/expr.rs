@@ -2,14 +2,14 @@
 //! that a language has operators for.
 
 use super::cast::{bitcast, cast};
-use super::dialect::{Alu, Text, is_small, storage};
+use super::dialect::{Alu, Text, storage};
 use super::literal::{below_zero, is_ones, literal};
 use super::prelude::Cx;
 use super::value::{Form, Operand, minus};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
 
-/// The result of an op on scalars. `index` is true if its integers cannot overflow.
+/// Returns the result of an op on scalars. `index` is true if its integers cannot overflow.
 pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, String> {
     let (op, dtype, from) = (alu.op, alu.dtype.scalar(), alu.from.scalar());
     let x = &alu.args[0];
@@ -29,9 +29,6 @@ pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, Str
         }
         _ => {}
     }
-    if is_small(from.scalar) || is_small(dtype.scalar) {
-        return Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"));
-    }
     cx.scalar_type(from.scalar)?;
     if op.is(Group::Comparison) {
         return Ok(comparison(op, from, &x.text, &alu.args[1].text));
@@ -46,7 +43,7 @@ pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, Str
     }
 }
 
-/// `x < y` and its like.
+/// Returns `x < y`, `x == y` or `x != y`.
 pub(super) fn comparison(op: Op, from: DType, x: &str, y: &str) -> Operand {
     let sign = match op {
         Op::Lt => "<",
@@ -62,7 +59,7 @@ pub(super) fn comparison(op: Op, from: DType, x: &str, y: &str) -> Operand {
     Operand::with_form(format!("({x}{sign}{y})"), form)
 }
 
-/// The negation of a comparison.
+/// Returns the negation of a comparison.
 pub(super) fn negated_comparison(form: &Form) -> Option<String> {
     let Form::Compared { op, x, y } = form else { return None };
     let sign = match op {
@@ -101,23 +98,16 @@ fn float(cx: &mut Cx, alu: &Alu, scalar: Scalar) -> Result<Operand, String> {
         }
         Op::Max | Op::Min => extreme(cx, op, scalar, args),
         _ => {
-            let known = matches!(op, Op::Fma | Op::Sqrt | Op::Trunc)
-                || cx.dialect.target().has(op, DType { scalar, lanes: 1 });
             let dialect = cx.dialect;
-            let name = if known { dialect.function(cx, op, scalar) } else { None };
-            let name = name.ok_or_else(|| {
-                format!(
-                    "{} has no {op:?} on {scalar}; it has to be decomposed",
-                    dialect.target().name
-                )
-            })?;
+            let name = dialect.function(cx, op, scalar);
+            let name = name.ok_or_else(|| format!("the language has no {op:?} on {scalar}"))?;
             let args: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
             Ok(Operand::plain(format!("{name}({})", args.join(","))))
         }
     }
 }
 
-/// The greater or the lesser, by a helper because each operand is written twice.
+/// Returns the maximum or the minimum, by a helper because each operand is written twice.
 fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand, String> {
     let (name, sign) =
         if op == Op::Max { (format!("max_{scalar}"), ">") } else { (format!("min_{scalar}"), "<") };
@@ -136,8 +126,8 @@ fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Oper
     Ok(Operand::plain(format!("{name}({},{})", args[0].text, args[1].text)))
 }
 
-/// The text of an op with operators, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of vectors
-/// may be scalars of the same type.
+/// Returns the text of an op with operators, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of
+/// vectors may be scalars of the same type.
 pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
     let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
     fn text(o: &Operand) -> &str {
@@ -193,84 +183,72 @@ fn integer(
     index: bool,
 ) -> Result<Operand, String> {
     let scalar = dtype.scalar;
-    let bits = dtype.bits();
     let ty = cx.scalar_type(scalar)?;
     if matches!(op, Op::Max | Op::Min) {
         return extreme(cx, op, scalar, args);
     }
-    let shift = match op {
-        Op::Shl => "<<",
-        Op::Shr => ">>",
-        Op::Add | Op::Mul | Op::CDiv | Op::CMod | Op::And | Op::Or | Op::Xor => "",
-        _ => {
-            return Err(format!(
-                "{op:?} is not a rendered op on integers; it has to be decomposed"
-            ));
-        }
-    };
     // Signed overflow is undefined without -fwrapv: such arithmetic uses the unsigned type.
     let wraps = matches!(op, Op::Add | Op::Mul | Op::Shl);
-    let through_unsigned =
-        cx.dialect.words().wrap_by_cast && wraps && dtype.is_signed_int() && bits >= 32 && !index;
-    let through = if through_unsigned { unsigned_of(scalar) } else { scalar };
-    let converted: Vec<Operand>;
-    let given = args;
-    let args = if through_unsigned {
-        let unsigned = cx.scalar_type(through)?;
-        converted = args
-            .iter()
-            .map(|a| {
-                if let (Op::Add, Some(x)) = (op, below_zero(cx, a, scalar)) {
-                    return Ok(Operand::with_form(a.text.clone(), Form::Negated(x)));
-                }
-                Ok(match (a.literal, &a.form) {
-                    (Some(c), _) => literal(cx, c, DType { scalar: through, lanes: 1 })?,
-                    (None, Form::Negated(x)) => Operand::with_form(
-                        format!("({unsigned}){}", a.text),
-                        Form::Negated(format!("({unsigned}){x}")),
-                    ),
-                    (None, Form::Wrapped(x)) => Operand::plain(x.clone()),
-                    _ => Operand::plain(format!("({unsigned}){}", a.text)),
-                })
-            })
-            .collect::<Result<_, String>>()?;
-        &converted
-    } else {
-        args
-    };
-    let result = if shift.is_empty() {
-        arithmetic(cx, op, through, args).expect("every op let through above has an operator")
-    } else {
-        Operand::plain(format!("({}{shift}{})", args[0].text, count(cx, &args[1], through)?))
-    };
-    if through_unsigned {
-        // A negated value is remembered as it was before the casts.
-        let form = match &result.form {
-            Form::Negated(_) => {
-                Form::Negated(given[is_ones(&given[0], scalar) as usize].text.clone())
-            }
-            _ => Form::Wrapped(result.text.clone()),
-        };
-        return Ok(Operand::with_form(format!("(({ty}){})", result.text), form));
+    let by_cast = cx.dialect.words().wrap_by_cast && dtype.is_signed_int() && dtype.bits() >= 32;
+    if by_cast && wraps && !index {
+        return wrapping(cx, op, scalar, args);
     }
+    let result = operation(cx, op, scalar, args)?;
     // Narrow integers are computed as int.
     let grows = wraps || op == Op::CDiv || (op == Op::Xor && result.text.starts_with("(~"));
-    if bits < 32 && grows {
+    if dtype.bits() < 32 && grows {
         return Ok(Operand { text: format!("(({ty}){})", result.text), ..result });
     }
     Ok(result)
 }
 
-/// A shift count. One outside the width is undefined in C, even if the result is not used, so that
-/// only its low bits are used.
+/// Returns an op with an operator on integers of a type.
+fn operation(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand, String> {
+    let sign = match op {
+        Op::Shl => "<<",
+        Op::Shr => ">>",
+        _ => {
+            let result = arithmetic(cx, op, scalar, args);
+            return result.ok_or_else(|| format!("the language has no {op:?} on {scalar}"));
+        }
+    };
+    Ok(Operand::plain(format!("({}{sign}{})", args[0].text, count(cx, &args[1], scalar)?)))
+}
+
+/// Returns an op on signed integers, computed as unsigned ones.
+fn wrapping(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand, String> {
+    let through = if storage(scalar) == Scalar::I64 { Scalar::U64 } else { Scalar::U32 };
+    let (ty, unsigned) = (cx.scalar_type(scalar)?, cx.scalar_type(through)?);
+    let converted = |a: &Operand| {
+        if let (Op::Add, Some(x)) = (op, below_zero(cx, a, scalar)) {
+            return Ok(Operand::with_form(a.text.clone(), Form::Negated(x)));
+        }
+        Ok(match (a.literal, &a.form) {
+            (Some(c), _) => literal(cx, c, DType { scalar: through, lanes: 1 })?,
+            (None, Form::Negated(x)) => Operand::with_form(
+                format!("({unsigned}){}", a.text),
+                Form::Negated(format!("({unsigned}){x}")),
+            ),
+            (None, Form::Wrapped(x)) => Operand::plain(x.clone()),
+            _ => Operand::plain(format!("({unsigned}){}", a.text)),
+        })
+    };
+    let unsigned_args = args.iter().map(converted).collect::<Result<Vec<_>, String>>()?;
+    let result = operation(cx, op, through, &unsigned_args)?;
+    // A negated value is remembered as it was before the casts.
+    let form = match &result.form {
+        Form::Negated(_) => Form::Negated(args[is_ones(&args[0], scalar) as usize].text.clone()),
+        _ => Form::Wrapped(result.text.clone()),
+    };
+    Ok(Operand::with_form(format!("(({ty}){})", result.text), form))
+}
+
+/// Returns a shift count. A count outside the width is undefined in C, even if the result is not
+/// used, so only its low bits are used.
 pub(super) fn count(cx: &Cx, y: &Operand, scalar: Scalar) -> Text {
     let mask = i64::from(scalar.bits()) - 1;
     match y.literal {
         Some(Const::Int(v)) => super::literal::scalar(cx, Const::Int(v & mask), Scalar::I32),
         _ => Ok(format!("({}&{mask})", y.text)),
     }
-}
-
-fn unsigned_of(scalar: Scalar) -> Scalar {
-    if storage(scalar) == Scalar::I64 { Scalar::U64 } else { Scalar::U32 }
 }

@@ -5,8 +5,8 @@ use super::prelude::Cx;
 use super::value::{Form, Operand};
 use crate::dtype::{Const, DType, Scalar};
 
-/// A literal as an operand, in every lane of a vector. Narrow integers are plain `int` literals;
-/// small floats are their bits.
+/// Returns a literal as an operand, in every lane of a vector. Narrow integers are plain `int`
+/// literals; small floats are their bits.
 pub(super) fn literal(cx: &Cx, value: Const, dtype: DType) -> Result<Operand, String> {
     let text = scalar(cx, value, dtype.scalar)?;
     let literal = Some(value.normalize(dtype.scalar()));
@@ -21,12 +21,12 @@ pub(super) fn literal(cx: &Cx, value: Const, dtype: DType) -> Result<Operand, St
     })
 }
 
-/// True if the literal has all bits set, or is -1 as a float.
+/// Returns true if the literal has all bits set, or is -1 as a float.
 pub(super) fn is_ones(x: &Operand, scalar: Scalar) -> bool {
     x.literal.is_some_and(|c| c == Const::Int(-1).normalize(DType { scalar, lanes: 1 }))
 }
 
-/// The absolute value of a negative literal, if it is a literal of the same type.
+/// Returns the absolute value of a negative literal, if it is a literal of the same type.
 pub(super) fn below_zero(cx: &Cx, x: &Operand, scalar: Scalar) -> Option<String> {
     let dtype = DType { scalar, lanes: 1 };
     match x.literal? {
@@ -40,7 +40,7 @@ pub(super) fn below_zero(cx: &Cx, x: &Operand, scalar: Scalar) -> Option<String>
     }
 }
 
-/// A scalar literal.
+/// Returns a scalar literal.
 pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
     let words = cx.dialect.words();
     let dtype = DType { scalar, lanes: 1 };
@@ -75,7 +75,7 @@ pub(super) fn scalar(cx: &Cx, value: Const, scalar: Scalar) -> Text {
     })
 }
 
-/// Whole numbers have all digits: the shortest digits that give 2³² back are not those of 2³².
+/// Writes all digits of integers: the shortest digits that give 2³² back are not those of 2³².
 fn digits(value: f64, shortest: String) -> String {
     if value.fract() == 0.0 && value.abs() < 1e12 { format!("{value:.1}") } else { shortest }
 }

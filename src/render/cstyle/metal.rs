@@ -1,17 +1,12 @@
 //! Metal's shading language. To be compiled without fast math, so that division and square roots
 //! are correctly rounded.
 
-use super::dialect::{
-    Address, Alu, Dialect, KernelSource, KernelText, Words, XYZW, load_aligned, storage,
-    store_aligned,
-};
+use super::dialect::{Alu, Dialect, KernelSource, KernelText, Words, XYZW, storage};
 use super::prelude::Cx;
 use super::value::Operand;
 use super::vector::gpu_operators;
 use crate::dtype::{DType, Scalar};
-use crate::error::Result;
-use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::{Rendered, Renderer};
+use crate::ir::{Op, SpecialKind};
 use crate::target::Target;
 
 /// Renders Metal Shading Language. Buffers must start at multiples of 16 bytes, except after
@@ -23,15 +18,15 @@ pub struct Metal {
 }
 
 impl Metal {
-    /// For any Apple GPU.
+    /// Makes a renderer for any Apple GPU.
     pub const fn new() -> Metal {
         Metal::with(Target::metal())
     }
-    /// For a GPU with these limits.
+    /// Makes a renderer for a GPU with these limits.
     pub const fn with(target: Target) -> Metal {
         Metal { target, aligned: true }
     }
-    /// For buffers that may start at any element: vectors are read and written lane by lane.
+    /// Accepts buffers that start at any element: vectors are read and written lane by lane.
     pub fn unaligned(self) -> Metal {
         Metal { aligned: false, ..self }
     }
@@ -40,18 +35,6 @@ impl Metal {
 impl Default for Metal {
     fn default() -> Metal {
         Metal::new()
-    }
-}
-
-impl Renderer for Metal {
-    fn target(&self) -> &Target {
-        &self.target
-    }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        super::render(self, name, uops)
-    }
-    fn render_unaligned(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        self.clone().unaligned().render(name, uops)
     }
 }
 
@@ -95,15 +78,13 @@ impl Dialect for Metal {
         format!("{vector}.{}", XYZW[lane])
     }
 
-    fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
-        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
-        load_aligned(cx, place, dtype, &vector_type)
+    fn is_aligned(&self) -> bool {
+        self.aligned
     }
-    fn store(&self, cx: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
-        let vector_type = self.vector_type(cx, dtype).filter(|_| self.aligned)?;
-        store_aligned(cx, place, dtype, &vector_type, value)
+    fn unaligned_variant(&self) -> Option<Self> {
+        Some(self.clone().unaligned())
     }
-    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
         gpu_operators(cx, alu)
     }
 

@@ -6,9 +6,7 @@ use super::prelude::Cx;
 use super::value::Operand;
 use super::vector::gpu_operators;
 use crate::dtype::{DType, Scalar};
-use crate::error::Result;
-use crate::ir::{Op, SpecialKind, UOp};
-use crate::render::{Rendered, Renderer};
+use crate::ir::{Op, SpecialKind};
 use crate::target::Target;
 
 /// Renders OpenCL C.
@@ -18,11 +16,11 @@ pub struct OpenCl {
 }
 
 impl OpenCl {
-    /// For a device with `double`.
+    /// Makes a renderer for a device with `double`.
     pub const fn new() -> OpenCl {
         OpenCl::with(Target::opencl())
     }
-    /// For a device that was looked at.
+    /// Makes a renderer for a device with these capabilities.
     pub const fn with(target: Target) -> OpenCl {
         OpenCl { target }
     }
@@ -31,15 +29,6 @@ impl OpenCl {
 impl Default for OpenCl {
     fn default() -> OpenCl {
         OpenCl::new()
-    }
-}
-
-impl Renderer for OpenCl {
-    fn target(&self) -> &Target {
-        &self.target
-    }
-    fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        super::render(self, name, uops)
     }
 }
 
@@ -94,7 +83,7 @@ impl Dialect for OpenCl {
     fn store(&self, _: &mut Cx, place: &Address, dtype: DType, value: &str) -> Option<String> {
         (!dtype.is_bool()).then(|| format!("vstore{}({value},0,{});", dtype.lanes, place.address()))
     }
-    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<std::result::Result<Operand, String>> {
+    fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
         gpu_operators(cx, alu)
     }
 

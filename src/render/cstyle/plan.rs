@@ -27,8 +27,8 @@ pub(super) struct Plan {
     pub reads_acc: FxHashSet<u64>,
 }
 
-/// The operands whose values a node writes into its text. An index is transparent: it is part of
-/// the text of its loads and stores.
+/// Returns the operands whose values a node writes into its text. An index is transparent: it is
+/// part of the text of its loads and stores.
 pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     let transparent =
         matches!(u.op(), Op::Index | Op::EndRange | Op::EndIf | Op::Barrier | Op::Sink);
@@ -59,23 +59,23 @@ impl Plan {
         plan
     }
 
-    /// Two clocks run along the list: one ticks at the end of each basic block, the other when an
-    /// accumulator changes.
+    /// Finds the values with one use in the same basic block, with no change of an accumulator that
+    /// they read in between. Two counters number the blocks and the changes.
     fn find_inline(&mut self, uops: &[UOp]) {
         let mut last_use: FxHashMap<u64, (usize, [usize; 2])> = FxHashMap::default();
         let mut defined: Vec<[usize; 2]> = Vec::with_capacity(uops.len());
-        let mut clocks = [0, 0];
+        let mut counters = [0, 0];
         for u in uops {
             for operand in value_operands(u) {
                 let (count, at) = last_use.entry(operand.id()).or_default();
-                (*count, *at) = (*count + 1, clocks);
+                (*count, *at) = (*count + 1, counters);
             }
             match u.op() {
-                Op::Range | Op::EndRange | Op::If | Op::EndIf => clocks[0] += 1,
-                Op::DefineAcc | Op::Assign => clocks[1] += 1,
+                Op::Range | Op::EndRange | Op::If | Op::EndIf => counters[0] += 1,
+                Op::DefineAcc | Op::Assign => counters[1] += 1,
                 _ => {}
             }
-            defined.push(clocks);
+            defined.push(counters);
         }
         for (u, at) in uops.iter().zip(defined) {
             let reads = value_operands(u).any(|s| {
@@ -103,15 +103,15 @@ impl Plan {
     }
 }
 
-/// True for `x * -1`, which is written `-x`.
+/// Returns true for `x * -1`, which is written `-x`.
 fn is_negation(u: &UOp) -> bool {
     let minus_one =
         |s: &UOp| s.as_const().is_some_and(|c| c == Const::Int(-1).normalize(s.dtype().scalar()));
     u.as_mul().is_some_and(|m| !u.dtype().is_bool() && minus_one(m.y))
 }
 
-/// True if the integer is a multiple of `n` for every value of its counters; false if that is not
-/// obvious.
+/// Returns true if the integer is a multiple of `n` for every value of its counters; false if that
+/// is not obvious.
 pub(super) fn is_multiple(u: &UOp, n: i64) -> bool {
     is_multiple_within(u, n, 12)
 }

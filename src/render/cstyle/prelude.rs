@@ -5,7 +5,7 @@ use super::dialect::{Dialect, Text, storage, width_index};
 use crate::dtype::{DType, Scalar};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A language and the prelude that grows while a kernel is written in it.
+/// A language, and the prelude of the kernel that is being written.
 pub(super) struct Cx<'a> {
     pub dialect: &'a dyn Dialect,
     names: FxHashSet<String>,
@@ -56,7 +56,7 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// The name of the type that holds a value.
+    /// Returns the name of the type that holds a value.
     pub fn ty(&mut self, dtype: DType) -> Text {
         if dtype.lanes == 1 {
             return self.scalar_type(dtype.scalar).map(str::to_string);
@@ -67,12 +67,12 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// True if the language has a native vector type for it.
+    /// Returns true if the language has a native vector type for it.
     pub fn has_vector(&mut self, dtype: DType) -> bool {
         self.vector_type(dtype).is_some()
     }
 
-    /// The language's own type for a vector.
+    /// Returns the language's own type for a vector.
     fn vector_type(&mut self, dtype: DType) -> Option<&String> {
         if !self.types.contains_key(&dtype) {
             let name = self.dialect.vector_type(self, dtype);
@@ -81,7 +81,7 @@ impl<'a> Cx<'a> {
         self.types[&dtype].as_ref()
     }
 
-    /// The name of the type of a scalar.
+    /// Returns the name of the type of a scalar.
     pub fn scalar_type(&self, scalar: Scalar) -> Result<&'static str, String> {
         let words = self.dialect.words();
         let s = storage(scalar);
@@ -98,12 +98,12 @@ impl<'a> Cx<'a> {
         })
     }
 
-    /// The type of an element in memory: a bool is a byte there.
+    /// Returns the type of an element in memory: a bool is a byte there.
     pub fn element_type(&self, dtype: DType) -> Result<&'static str, String> {
         self.scalar_type(if dtype.is_bool() { Scalar::U8 } else { dtype.scalar })
     }
 
-    /// A struct of lanes, for a vector without a native type.
+    /// Returns a struct of lanes, for a vector without a native type.
     fn struct_type(&mut self, dtype: DType) -> Text {
         let held = storage(dtype.scalar);
         let name = format!("{held}x{}", dtype.lanes);
@@ -112,7 +112,7 @@ impl<'a> Cx<'a> {
         Ok(name)
     }
 
-    /// A vector from the text of its lanes.
+    /// Returns a vector from the text of its lanes.
     pub fn build(&mut self, dtype: DType, lanes: &[String]) -> Text {
         if self.has_vector(dtype) {
             let dialect = self.dialect;
@@ -122,7 +122,7 @@ impl<'a> Cx<'a> {
         Ok(self.dialect.build_struct(&name, &lanes.join(",")))
     }
 
-    /// One lane of a named vector.
+    /// Returns one lane of a named vector.
     pub fn lane(&mut self, dtype: DType, vector: &str, lane: usize) -> String {
         if dtype.lanes == 1 {
             vector.to_string()
@@ -133,8 +133,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The lane at a loop counter, in a dialect that puts lane-by-lane ops into helpers: brackets
-    /// select a lane there.
+    /// Returns the lane at a loop counter, in a dialect that puts lane-by-lane ops into helpers:
+    /// brackets select a lane there.
     pub fn lane_at(&mut self, dtype: DType, vector: &str, counter: &str) -> String {
         let place = if self.has_vector(dtype) { "" } else { ".v" };
         if dtype.is_bool() {

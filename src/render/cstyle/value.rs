@@ -36,19 +36,23 @@ impl Operand {
     pub fn plain(text: impl Into<String>) -> Operand {
         Operand { text: text.into(), form: Form::Plain, literal: None, lanes: None }
     }
-    /// A vector built from these lanes.
+    /// Returns a scalar of one lane, or a vector built from several.
+    pub fn of_lanes(mut lanes: Vec<String>) -> Operand {
+        if lanes.len() == 1 { Operand::plain(lanes.remove(0)) } else { Operand::from_lanes(lanes) }
+    }
+    /// Returns a vector built from these lanes.
     pub fn from_lanes(lanes: Vec<String>) -> Operand {
         Operand { text: String::new(), form: Form::Plain, literal: None, lanes: Some(lanes.into()) }
     }
     pub fn with_form(text: String, form: Form) -> Operand {
         Operand { text, form, literal: None, lanes: None }
     }
-    /// The one scalar that every lane holds.
+    /// Returns the one scalar that every lane holds.
     pub fn splat(&self) -> Option<&str> {
         let lanes = self.lanes.as_ref()?;
         lanes.iter().all(|l| *l == lanes[0]).then(|| lanes[0].as_str())
     }
-    /// The characters of its text.
+    /// Returns the characters of its text.
     pub fn len(&self) -> usize {
         self.text.len()
             + self.lanes.as_ref().map_or(0, |l| {
@@ -61,7 +65,7 @@ impl Operand {
     }
 }
 
-/// `x-y` as text. Two minus signs in a row would be a decrement.
+/// Returns `x-y` as text. Two minus signs in a row would be a decrement.
 pub(super) fn minus(x: &str, y: &str) -> String {
     if y.starts_with('-') { format!("{x}-({y})") } else { format!("{x}-{y}") }
 }

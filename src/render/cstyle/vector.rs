@@ -8,7 +8,7 @@ use super::value::{Form, Operand};
 use crate::dtype::DType;
 use crate::ir::{Group, Op};
 
-/// The value as a whole vector, which is built here if it is a list of lanes.
+/// Returns the value as a whole vector, which is built here if it is a list of lanes.
 pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     match &x.lanes {
         Some(lanes) if x.text.is_empty() => cx.build(dtype, lanes),
@@ -16,13 +16,13 @@ pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     }
 }
 
-/// The same for a value without other uses.
+/// Returns the same for a value without other uses.
 pub(super) fn into_whole(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
     if x.lanes.is_some() && x.text.is_empty() { whole(cx, &x, dtype) } else { Ok(x.text) }
 }
 
-/// The operands of an operator: one of the two may stay a scalar if its type is surely that of a
-/// lane.
+/// Returns the operands of an operator: one of the two may stay a scalar if its type is surely that
+/// of a lane.
 pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<Operand>, String> {
     let mut free = dtype.bits() >= 32 && !dtype.is_bool() && !is_small(dtype.scalar);
     let all = args.iter().all(|a| a.splat().is_some());
@@ -37,7 +37,7 @@ pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<O
         .collect()
 }
 
-/// `x+y` and its like on whole vectors.
+/// Returns an op with an operator on whole vectors.
 pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     // Minus one and all ones leave the text altogether, so they are not built.
     let plain = |a: &Operand| {
@@ -67,8 +67,8 @@ pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String
     }
 }
 
-/// The ops that OpenCL and Metal have operators for on vectors. Signed integers go lane by lane,
-/// through unsigned ones.
+/// Returns the ops that OpenCL and Metal have operators for on vectors. Signed integers go lane by
+/// lane, through unsigned ones.
 pub(super) fn gpu_operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     let dtype = alu.dtype;
     let has = match alu.op {
@@ -81,12 +81,12 @@ pub(super) fn gpu_operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, St
     if has && !is_small(dtype.scalar) { operators(cx, alu) } else { None }
 }
 
-/// The dtype of operand `i`.
+/// Returns the dtype of operand `i`.
 fn operand_dtype(alu: &Alu, i: usize) -> DType {
     if alu.op == Op::Where && i == 0 { DType::BOOL.vec(alu.dtype.lanes) } else { alu.from }
 }
 
-/// The op on each lane. `lane` gives the text of a lane of an operand.
+/// Returns the op on each lane. `lane` gives the text of a lane of an operand.
 pub(super) fn lanes(
     cx: &mut Cx,
     alu: &Alu,
@@ -116,15 +116,15 @@ pub(super) fn lanes(
         .collect()
 }
 
-/// True if the op is long on each lane, so that a loop is better than unrolled lanes. Short ones
-/// are unrolled, because compilers then make one vector instruction of them.
+/// Returns true if the op is long on each lane, so that a loop is better than unrolled lanes. Short
+/// ones are unrolled, because compilers then make one vector instruction of them.
 fn is_heavy(alu: &Alu) -> bool {
     let long = alu.op == Op::Cast && (is_small(alu.dtype.scalar) || is_small(alu.from.scalar));
     !alu.dtype.is_bool()
         && (long || alu.op.is(Group::Transcendental) || matches!(alu.op, Op::CDiv | Op::CMod))
 }
 
-/// The op as a call of a helper function that does it lane by lane.
+/// Returns the op as a call of a helper function that does it lane by lane.
 pub(super) fn lanes_in_helper(cx: &mut Cx, alu: &Alu) -> Text {
     let name = match alu.op {
         Op::Cast => format!("{}_to_{}", alu.from, alu.dtype),

@@ -4,15 +4,14 @@ use super::text::{literal, suffix, ty};
 use super::{LlvmWriter, Text};
 use crate::dtype::{Const, DType};
 use crate::ir::{Group, Op, UOp};
-use crate::render::facts::is_small;
 
 impl LlvmWriter<'_> {
-    /// An instruction with two operands of one type.
+    /// Writes an instruction with two operands of one type.
     pub(super) fn two(&mut self, instruction: &str, dtype: DType, x: &str, y: &str) -> String {
         self.define("alu", &format!("{instruction} {} {x}, {y}", ty(dtype)))
     }
 
-    /// Each lane of `x` or `y` by the condition, which has as many lanes.
+    /// Selects each lane of `x` or `y` by the condition, which has as many lanes.
     pub(super) fn select(
         &mut self,
         kind: &'static str,
@@ -25,7 +24,7 @@ impl LlvmWriter<'_> {
         self.define(kind, &format!("select {bools} {condition}, {ty} {x}, {ty} {y}"))
     }
 
-    /// A call of one of LLVM's own functions, whose arguments are all of one type.
+    /// Calls an intrinsic of LLVM, whose arguments are all of one type.
     pub(super) fn intrinsic(&mut self, name: &str, dtype: DType, args: &[String]) -> String {
         let ty = ty(dtype);
         self.call(
@@ -35,7 +34,7 @@ impl LlvmWriter<'_> {
         )
     }
 
-    /// A call of a function, which is declared at the end.
+    /// Calls a function, which is declared at the end.
     pub(super) fn call(&mut self, name: &str, result: &str, args: Vec<(String, String)>) -> String {
         let types: Vec<&str> = args.iter().map(|(ty, _)| ty.as_str()).collect();
         self.declared.insert(format!("{result} @{name}({})", types.join(", ")));
@@ -46,9 +45,6 @@ impl LlvmWriter<'_> {
     pub(super) fn alu(&mut self, u: &UOp) -> Text {
         let (op, dtype, src) = (u.op(), u.dtype(), u.src());
         let from = if op == Op::Where { dtype } else { src[0].dtype() };
-        if src.iter().any(|s| s.dtype().lanes != dtype.lanes) {
-            return Err("the operands differ in lanes".to_string());
-        }
         let x = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
         match op {
             Op::Detach => return Ok(x[0].clone()),
@@ -57,9 +53,6 @@ impl LlvmWriter<'_> {
             Op::Where => return Ok(self.select("alu", dtype, &x[0], &x[1], &x[2])),
             _ => {}
         }
-        if is_small(from.scalar) || is_small(dtype.scalar) {
-            return Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"));
-        }
         if op.is(Group::Comparison) {
             return Ok(self.compare(op, from, &x[0], &x[1]));
         }
@@ -67,8 +60,7 @@ impl LlvmWriter<'_> {
             let instruction = match op {
                 Op::Add | Op::Or | Op::Max => "or",
                 Op::Mul | Op::And | Op::Min => "and",
-                Op::Xor => "xor",
-                _ => return Err(format!("{op:?} is not an op on bools")),
+                _ => "xor",
             };
             return Ok(self.two(instruction, dtype, &x[0], &x[1]));
         }
@@ -117,17 +109,11 @@ impl LlvmWriter<'_> {
                 self.two("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
             }
             Op::Fma | Op::Sqrt | Op::Trunc => self.intrinsic(&op.name().to_lowercase(), dtype, x),
-            _ if self.target.has(op, dtype.scalar()) => self.library(op, dtype, x),
-            _ => {
-                return Err(format!(
-                    "{} has no {op:?} on {}; it has to be decomposed",
-                    self.target.name, dtype.scalar
-                ));
-            }
+            _ => self.library(op, dtype, x),
         })
     }
 
-    /// A function of the C library, on each lane. They are native for f64 alone.
+    /// Calls a function of the C library on each lane. They are native for f64 alone.
     fn library(&mut self, op: Op, dtype: DType, x: &[String]) -> String {
         let (name, one, whole) = (op.name().to_lowercase(), ty(dtype.scalar()), ty(dtype));
         if dtype.lanes == 1 {
@@ -183,11 +169,7 @@ impl LlvmWriter<'_> {
                 let better = self.two(test, dtype, &x[0], &x[1]);
                 return Ok(self.select("alu", dtype, &better, &x[0], &x[1]));
             }
-            _ => {
-                return Err(format!(
-                    "{op:?} is not a rendered op on integers; it has to be decomposed"
-                ));
-            }
+            _ => return Err(format!("LLVM has no {op:?} on integers")),
         };
         Ok(self.two(&instruction, dtype, &x[0], &x[1]))
     }

@@ -6,7 +6,7 @@ use super::{LlvmWriter, Text};
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::{is_small, layout, storage};
 
-/// A float or an integer, as many lanes as another dtype has.
+/// Returns a float or an integer, as many lanes as another dtype has.
 fn like(dtype: DType, scalar: Scalar) -> DType {
     DType { scalar, lanes: dtype.lanes }
 }
@@ -16,12 +16,12 @@ fn int(value: u64, dtype: DType) -> String {
 }
 
 impl LlvmWriter<'_> {
-    /// A conversion by one instruction.
+    /// Returns a conversion by one instruction.
     fn convert(&mut self, instruction: &str, from: DType, x: &str, to: DType) -> String {
         self.define("cast", &format!("{instruction} {} {x} to {}", ty(from), ty(to)))
     }
 
-    /// The value `x` converted.
+    /// Returns the value `x` converted.
     pub(super) fn cast(&mut self, from: DType, to: DType, x: &str) -> Text {
         if from == to {
             return Ok(x.to_string());
@@ -99,7 +99,7 @@ impl LlvmWriter<'_> {
         self.select("cast", to, &is_below, &literal(to.min_value(), to), &whole)
     }
 
-    /// The bits of `x` as another dtype of the same width.
+    /// Returns the bits of `x` as another dtype of the same width.
     pub(super) fn bitcast(&mut self, from: DType, to: DType, x: &str) -> Text {
         if from.bits() != to.bits() {
             return Err(format!("bitcast from {from} to {to}: the widths differ"));
@@ -120,7 +120,7 @@ impl LlvmWriter<'_> {
         if ty(from) == ty(to) { x.to_string() } else { self.convert("bitcast", from, x, to) }
     }
 
-    /// A small float as f32.
+    /// Returns a small float as f32.
     fn decode(&mut self, small: DType, x: &str) -> String {
         let (f32s, u32s) = (like(small, Scalar::F32), like(small, Scalar::U32));
         if small.scalar == Scalar::F16 {
@@ -159,12 +159,12 @@ impl LlvmWriter<'_> {
         self.reinterpret(u32s, &whole, f32s)
     }
 
-    /// The name of LLVM's own type of f16, which is only converted.
+    /// Returns the name of LLVM's f16 vectors, which are only converted.
     fn half(dtype: DType) -> String {
         ty(like(dtype, Scalar::F32)).replace("float", "half")
     }
 
-    /// A number that is not small, as a small float, rounded once.
+    /// Returns a number that is not small, as a small float, rounded once.
     fn narrow(&mut self, from: DType, to: DType, x: &str) -> Text {
         let (f32s, f64s) = (like(from, Scalar::F32), like(from, Scalar::F64));
         Ok(match from.scalar {
@@ -190,7 +190,7 @@ impl LlvmWriter<'_> {
         })
     }
 
-    /// f32 or f64 as a small float, to the nearest, ties to even.
+    /// Returns an f32 or f64 as a small float, to the nearest, ties to even.
     fn encode(&mut self, wide: DType, to: DType, x: &str) -> String {
         let double = wide.scalar == Scalar::F64;
         let (mantissa, bias, width) = if double { (52u32, 1023u32, 64u32) } else { (23, 127, 32) };
@@ -235,9 +235,9 @@ impl LlvmWriter<'_> {
         self.convert("trunc", work, &code, to)
     }
 
-    /// A 64-bit integer as an f64 that rounds to any small float as the integer itself would: of
-    /// more than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them
-    /// was (round to odd).
+    /// Returns a 64-bit integer as an f64 that rounds to any small float as the integer itself
+    /// would: of more than 53 bits the low 11 are dropped, and the last remaining bit is set if one
+    /// of them was (round to odd).
     fn odd(&mut self, from: DType, x: &str) -> String {
         let (u64s, f64s) = (like(from, Scalar::U64), like(from, Scalar::F64));
         let zero = int(0, u64s);

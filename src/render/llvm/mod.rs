@@ -1,4 +1,4 @@
-//! LLVM IR as text. In: the list of UOps. Out: a module with one kernel.
+//! LLVM IR as text. Input: the list of UOps. Output: a module with one kernel.
 //!
 //! The text is in SSA form. Accumulators are not in memory: a loop or a masked region that changes
 //! one has a phi for it, so that the text needs no optimization before code generation. It is for
@@ -12,7 +12,7 @@ mod regions;
 mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
-use super::facts::{begin, counted, not_an_index};
+use super::facts::{self, Writer, counted, unknown_operand};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -22,10 +22,13 @@ use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Text, or why there is none. The caller adds the node and makes an [`Error`] of it.
+/// Text, or the reason why there is none. The caller adds the node and makes an
+/// [`Error`](crate::error::Error) of it.
 type Text = std::result::Result<String, String>;
+/// The end of a step, or the reason why it failed.
+type Done = std::result::Result<(), String>;
 
-/// Renders LLVM's language: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that
+/// Renders LLVM IR: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that
 /// takes the buffers in slot order.
 #[derive(Clone, Debug)]
 pub struct Llvm {
@@ -33,7 +36,7 @@ pub struct Llvm {
 }
 
 impl Llvm {
-    /// For a target made by [`Target::llvm`].
+    /// Makes a renderer for a target made by [`Target::llvm`].
     pub const fn new(target: Target) -> Llvm {
         Llvm { target }
     }
@@ -44,15 +47,7 @@ impl Renderer for Llvm {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        let refuse = begin(&self.target, name)?;
-        let mut writer = LlvmWriter::new(&self.target, uops);
-        for u in uops {
-            writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
-        }
-        match writer.open.last() {
-            Some(region) => Err(refuse(format!("{:?} is never closed", region.opened))),
-            None => Ok(writer.finish(name)),
-        }
+        facts::render(&self.target, name, uops, LlvmWriter::new(&self.target, uops))
     }
 }
 
@@ -85,9 +80,9 @@ struct Region {
 struct LlvmWriter<'a> {
     target: &'a Target,
     lines: Vec<String>,
-    /// Declarations of functions, and of local memory.
+    /// Declarations of functions, and of shared memory.
     declared: BTreeSet<String>,
-    locals: String,
+    shared: String,
     args: Vec<usize>,
     /// Extents of the thread number's dimensions.
     threads: Vec<usize>,
@@ -110,7 +105,7 @@ struct LlvmWriter<'a> {
     taken: FxHashMap<&'static str, usize>,
 }
 
-/// The number of the accumulator behind a chain of assignments.
+/// Returns the number of the accumulator behind a chain of assignments.
 fn accumulator(u: &UOp) -> Option<u32> {
     match (u.op(), u.arg()) {
         (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
@@ -118,7 +113,7 @@ fn accumulator(u: &UOp) -> Option<u32> {
     }
 }
 
-/// An offset as one that is in the list and a distance in elements from it.
+/// Splits an offset into one that is in the list and a distance in elements from it.
 fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
     match (idx.op(), idx.src()) {
         (Op::Add, [x, by]) if counted.contains(&idx.id()) && x.as_const().is_none() => {
@@ -170,7 +165,7 @@ impl<'a> LlvmWriter<'a> {
             target,
             lines: Vec::new(),
             declared: BTreeSet::new(),
-            locals: String::new(),
+            shared: String::new(),
             args: Vec::new(),
             threads,
             scope: Scope::default(),
@@ -183,45 +178,6 @@ impl<'a> LlvmWriter<'a> {
             folded,
             taken: FxHashMap::default(),
         }
-    }
-
-    fn finish(mut self, name: &str) -> Rendered {
-        self.args.sort_unstable();
-        let mut params: Vec<String> =
-            self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
-        let mut given: Vec<String> =
-            self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
-        if !self.threads.is_empty() {
-            params.push("i64 %tidx".to_string());
-            given.push("i64 %tidx".to_string());
-        }
-        let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
-        let newline = if body.is_empty() { "" } else { "\n" };
-        let kernel =
-            format!("({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.locals);
-        let mut wrapper = "_entry(ptr %bufs, i64 %tidx) #0 {\n".to_string();
-        for slot in &self.args {
-            wrapper += &format!(
-                "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
-                 ptr, ptr %slot{slot}, align 8\n"
-            );
-        }
-        let mut end = format!("({given})\n  ret void\n}}\n");
-        for line in &self.declared {
-            end += &format!("declare {line}\n");
-        }
-        // LLVM prefers 256 bits on some CPUs that have 512.
-        let width = self.target.vector_bytes * 8;
-        let width =
-            if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
-        end += &format!("attributes #0 = {{ nounwind{width} }}\n");
-        let parts = [
-            "define internal void @",
-            &(kernel + "define void @"),
-            &(wrapper + "  call void @"),
-            &end,
-        ];
-        Rendered::new(Vec::new(), name, &parts)
     }
 
     fn fresh(&mut self, kind: &'static str) -> String {
@@ -250,7 +206,7 @@ impl<'a> LlvmWriter<'a> {
         self.open.last_mut().map_or(&mut self.scope, |r| &mut r.scope)
     }
 
-    /// A value of some scope, the innermost first.
+    /// Returns a value of some scope, the innermost first.
     fn known(&self, get: impl Fn(&Scope) -> Option<&String>) -> Option<String> {
         self.open.iter().rev().map(|r| &r.scope).chain([&self.scope]).find_map(get).cloned()
     }
@@ -277,80 +233,23 @@ impl<'a> LlvmWriter<'a> {
             Some(acc) => self.accs.get(&acc).map(|(text, _)| text.clone()),
             None => self.known(|s| s.values.get(&u.id())),
         };
-        found.ok_or_else(|| {
-            format!(
-                "its operand {u:?} does not stand before it, or stands in a block that is closed"
-            )
-        })
+        found.ok_or_else(|| unknown_operand(u))
     }
 
-    /// One item of the program.
-    fn item(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let src = u.src();
-        match (u.op(), u.arg()) {
-            // A workgroup is one thread here, so it need not wait for itself.
-            (Op::Const | Op::Index | Op::Sink | Op::Barrier, _) => {}
-            (Op::DefineGlobal, Arg::Global { slot, .. }) => {
-                self.args.push(*slot);
-                self.value(u, format!("%data{slot}"));
-            }
-            (Op::DefineShared, Arg::Shared { id, len }) => {
-                self.locals += &format!(
-                    "  %temp{id} = alloca [{len} x {}], align 64\n",
-                    memory_type(u.dtype())
-                );
-                self.scope.values.insert(u.id(), format!("%temp{id}"));
-            }
-            (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => {
-                self.position(u, *dim as usize)
-            }
-            (Op::Special, Arg::Special { kind, dim, .. }) => {
-                return Err(format!("there is no {}{dim}", kind.prefix()));
-            }
-            (Op::Range, Arg::Range { .. }) => self.open_loop(u)?,
-            (Op::EndRange, _) => self.close_loop(&src[0])?,
-            (Op::If, _) => {
-                let condition = self.text(&src[0])?;
-                self.open_masked(u, &condition);
-            }
-            (Op::EndIf, _) => self.close_masked(&src[0])?,
-            (Op::DefineAcc, Arg::Acc(number)) => {
-                let init = self.text(&src[0])?;
-                self.accs.insert(*number, (init, u.dtype()));
-            }
-            (Op::Assign, _) => {
-                let acc =
-                    accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", src[0]))?;
-                let value = self.text(&src[1])?;
-                let held =
-                    self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
-                held.0 = value;
-            }
-            (Op::Load, _) => {
-                let text = self.load(u)?;
-                self.value(u, text);
-            }
-            (Op::Store, _) => self.store(u)?,
-            (Op::Vectorize, _) => {
-                let text = self.vectorize(u)?;
-                self.value(u, text);
-            }
-            (Op::Gep, Arg::Lanes(picked)) => {
-                let text = self.pick(u, picked)?;
-                self.value(u, text);
-            }
-            (op, _) if op.is_alu() && self.folded.contains(&u.id()) => {}
-            (op, _) if op.is_alu() => {
-                let text = self.alu(u)?;
-                self.value(u, text);
-            }
-            _ => return Err("it does not belong in a linear program".to_string()),
-        }
+    /// Writes the assignment to an accumulator: it has a new value from here on.
+    fn assign(&mut self, u: &UOp) -> Done {
+        let assign = u.expect_assign();
+        let acc =
+            accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", assign.acc))?;
+        let value = self.text(assign.value)?;
+        let held = self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
+        held.0 = value;
         Ok(())
     }
 
-    /// One number counts through all dimensions of the threads, the first one fastest.
-    fn position(&mut self, u: &UOp, dim: usize) {
+    /// Returns the position in a dimension of the threads. One number counts through all
+    /// dimensions, the first one fastest.
+    fn position(&mut self, u: &UOp, dim: usize) -> String {
         let stride: usize = self.threads[..dim].iter().product();
         let mut text = "%tidx".to_string();
         if stride > 1 {
@@ -368,10 +267,10 @@ impl<'a> LlvmWriter<'a> {
             ));
             text = name;
         }
-        self.value(u, text);
+        text
     }
 
-    /// The address of an element.
+    /// Returns the address of an element.
     fn address(&mut self, Index { buffer, index: idx, .. }: Index<'_>) -> Text {
         let (base, element) = (self.text(buffer)?, memory_type(buffer.dtype()));
         if let Some(at) = idx.as_int() {
@@ -401,26 +300,23 @@ impl<'a> LlvmWriter<'a> {
         })
     }
 
-    /// A masked load reads the buffer's first elements where the mask is false, and drops them:
+    /// Writes a load. Where its mask is false, it reads the buffer's first elements and drops them:
     /// there is no branch, and every access is in bounds.
     fn load(&mut self, u: &UOp) -> Text {
-        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let Load { place: index, alt, .. } = u.expect_load();
         let dtype = u.dtype();
         let mut place = self.address(index)?;
-        let guard = match (index.mask, alt) {
-            (None, _) => None,
-            (Some(_), None) => {
-                return Err("its index is masked, but it has no alternative value".to_string());
-            }
-            (Some(mask), Some(alt)) => Some((self.text(mask)?, self.text(alt)?)),
+        let masked = match index.mask.zip(alt) {
+            Some((mask, alt)) => Some((self.text(mask)?, self.text(alt)?)),
+            None => None,
         };
-        if let Some((valid, alt)) = &guard {
-            // A buffer shorter than the load is never validly read.
+        if let Some((mask, alt)) = &masked {
+            // The mask of a load from a shorter buffer is always false.
             if index.buffer.memory_len().is_some_and(|len| len < dtype.lanes as usize) {
                 return Ok(alt.clone());
             }
             let base = self.text(index.buffer)?;
-            place = self.define("ptr", &format!("select i1 {valid}, ptr {place}, ptr {base}"));
+            place = self.define("ptr", &format!("select i1 {mask}, ptr {place}, ptr {base}"));
         }
         let (held, align) = (memory_type(dtype), dtype.scalar().itemsize());
         let mut value = self.define("val", &format!("load {held}, ptr {place}, align {align}"));
@@ -428,17 +324,17 @@ impl<'a> LlvmWriter<'a> {
             let zero = literal(0.into(), DType::U8.vec(dtype.lanes));
             value = self.define("val", &format!("icmp ne {held} {value}, {zero}"));
         }
-        match guard {
+        match masked {
             None => Ok(value),
-            Some((valid, alt)) => {
-                let every = self.splat(&valid, DType::BOOL.vec(dtype.lanes));
+            Some((mask, alt)) => {
+                let every = self.splat(&mask, DType::BOOL.vec(dtype.lanes));
                 Ok(self.select("val", dtype, &every, &value, &alt))
             }
         }
     }
 
-    fn store(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let Store { place, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
+    fn store(&mut self, u: &UOp) -> Done {
+        let Store { place, value, .. } = u.expect_store();
         let dtype = value.dtype();
         let place = self.address(place)?;
         let mut value = self.text(value)?;
@@ -454,7 +350,7 @@ impl<'a> LlvmWriter<'a> {
         Ok(())
     }
 
-    /// A scalar in every lane.
+    /// Returns a scalar in every lane.
     fn splat(&mut self, x: &str, dtype: DType) -> String {
         if dtype.lanes == 1 {
             return x.to_string();
@@ -470,9 +366,6 @@ impl<'a> LlvmWriter<'a> {
 
     fn vectorize(&mut self, u: &UOp) -> Text {
         let (src, dtype) = (u.src(), u.dtype());
-        if src.len() != dtype.lanes as usize {
-            return Err(format!("{} lanes from {} scalars", dtype.lanes, src.len()));
-        }
         let texts = src.iter().map(|s| self.text(s)).collect::<std::result::Result<Vec<_>, _>>()?;
         if src.len() > 1 && src.iter().all(|s| s.as_const().is_some()) {
             return Ok(lanes(&texts, dtype));
@@ -491,12 +384,6 @@ impl<'a> LlvmWriter<'a> {
 
     fn pick(&mut self, u: &UOp, picked: &[u16]) -> Text {
         let (x, dtype) = (u.operand(), u.dtype());
-        if picked.len() != dtype.lanes as usize {
-            return Err(format!("{} lanes are picked", picked.len()));
-        }
-        if let Some(past) = picked.iter().find(|l| **l >= x.dtype().lanes) {
-            return Err(format!("there is no lane {past} in {x:?}"));
-        }
         let (text, whole) = (self.text(x)?, ty(x.dtype()));
         Ok(match (x.dtype().lanes, picked) {
             (1, _) => self.splat(&text, dtype),
@@ -512,5 +399,97 @@ impl<'a> LlvmWriter<'a> {
                 )
             }
         })
+    }
+}
+
+impl Writer for LlvmWriter<'_> {
+    fn item(&mut self, u: &UOp) -> Done {
+        let src = u.src();
+        let text = match (u.op(), u.arg()) {
+            // A workgroup is one thread here, so it need not wait for itself.
+            (Op::Const | Op::Index | Op::Sink | Op::Barrier, _) => return Ok(()),
+            (Op::DefineGlobal, Arg::Global { slot, .. }) => {
+                self.args.push(*slot);
+                format!("%data{slot}")
+            }
+            (Op::DefineShared, Arg::Shared { id, len }) => {
+                let element = memory_type(u.dtype());
+                self.shared += &format!("  %temp{id} = alloca [{len} x {element}], align 64\n");
+                self.scope.values.insert(u.id(), format!("%temp{id}"));
+                return Ok(());
+            }
+            (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => {
+                self.position(u, *dim as usize)
+            }
+            (Op::Special, Arg::Special { kind, dim, .. }) => {
+                return Err(format!("there is no {}{dim}", kind.prefix()));
+            }
+            (Op::Range, _) => return self.open_loop(u),
+            (Op::EndRange, _) => return self.close_loop(&src[0]),
+            (Op::If, _) => {
+                let mask = self.text(&src[0])?;
+                self.open_masked(u, &mask);
+                return Ok(());
+            }
+            (Op::EndIf, _) => return self.close_masked(&src[0]),
+            (Op::DefineAcc, Arg::Acc(number)) => {
+                let init = self.text(&src[0])?;
+                self.accs.insert(*number, (init, u.dtype()));
+                return Ok(());
+            }
+            (Op::Assign, _) => return self.assign(u),
+            (Op::Load, _) => self.load(u)?,
+            (Op::Store, _) => return self.store(u),
+            (Op::Vectorize, _) => self.vectorize(u)?,
+            (Op::Gep, Arg::Lanes(picked)) => self.pick(u, picked)?,
+            (op, _) if op.is_alu() && self.folded.contains(&u.id()) => return Ok(()),
+            (op, _) if op.is_alu() => self.alu(u)?,
+            _ => return Err("it does not belong in a linear program".to_string()),
+        };
+        self.value(u, text);
+        Ok(())
+    }
+
+    fn innermost(&self) -> Option<&UOp> {
+        self.open.last().map(|region| &region.opened)
+    }
+
+    fn finish(mut self, name: &str) -> Rendered {
+        self.args.sort_unstable();
+        let mut params: Vec<String> =
+            self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
+        let mut given: Vec<String> =
+            self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
+        if !self.threads.is_empty() {
+            params.push("i64 %tidx".to_string());
+            given.push("i64 %tidx".to_string());
+        }
+        let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
+        let newline = if body.is_empty() { "" } else { "\n" };
+        let kernel =
+            format!("({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.shared);
+        let mut wrapper = "_entry(ptr %bufs, i64 %tidx) #0 {\n".to_string();
+        for slot in &self.args {
+            wrapper += &format!(
+                "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
+                 ptr, ptr %slot{slot}, align 8\n"
+            );
+        }
+        let mut end = format!("({given})\n  ret void\n}}\n");
+        for line in &self.declared {
+            end += &format!("declare {line}\n");
+        }
+        // LLVM prefers 256 bits on some CPUs that have 512.
+        let width = self.target.vector_bytes * 8;
+        let width =
+            if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
+        end += &format!("attributes #0 = {{ nounwind{width} }}\n");
+        let parts = [
+            "define internal void @",
+            &(kernel + "define void @"),
+            &(wrapper + "  call void @"),
+            &end,
+        ];
+        Rendered::new(Vec::new(), name, &parts)
     }
 }

@@ -1,13 +1,15 @@
 //! Loops and masked regions: blocks, and a phi for each accumulator that a region changes.
 
 use super::text::ty;
-use super::{LlvmWriter, Region, Scope};
+use super::{Done, LlvmWriter, Region, Scope};
 use crate::ir::UOp;
 use crate::ir::typed::Range;
+use crate::render::facts::closes;
 
 impl LlvmWriter<'_> {
-    /// A loop is tested at its end; one whose trip count may be zero is in a masked region.
-    pub(super) fn open_loop(&mut self, u: &UOp) -> std::result::Result<(), String> {
+    /// Opens a loop, which is tested at its end. One whose trip count may be zero is in a masked
+    /// region.
+    pub(super) fn open_loop(&mut self, u: &UOp) -> Done {
         let Some(Range { extent, id, .. }) = u.as_range() else {
             return Err("it has no number".to_string());
         };
@@ -43,11 +45,11 @@ impl LlvmWriter<'_> {
         Ok(())
     }
 
-    pub(super) fn close_loop(&mut self, range: &UOp) -> std::result::Result<(), String> {
+    pub(super) fn close_loop(&mut self, range: &UOp) -> Done {
         let extent = self.text(range.operand())?;
-        let Some(region) = self.open.pop_if(|r| r.opened == *range && !r.phis.is_empty()) else {
-            return Err(format!("{range:?} is not what was opened last"));
-        };
+        let region = self.open.pop_if(|r| r.opened == *range && !r.phis.is_empty());
+        closes(region.is_some(), range)?;
+        let Some(region) = region else { return Ok(()) };
         let (ty, counter) = (ty(range.dtype()), region.scope.values[&range.id()].clone());
         let next = self.define("next", &format!("add nsw {ty} {counter}, 1"));
         let more = self.define("more", &format!("icmp slt {ty} {next}, {extent}"));
@@ -78,10 +80,10 @@ impl LlvmWriter<'_> {
         self.begin(inside);
     }
 
-    pub(super) fn close_masked(&mut self, opened: &UOp) -> std::result::Result<(), String> {
-        let Some(region) = self.open.pop_if(|r| r.opened == *opened && r.phis.is_empty()) else {
-            return Err(format!("{opened:?} is not what was opened last"));
-        };
+    pub(super) fn close_masked(&mut self, opened: &UOp) -> Done {
+        let region = self.open.pop_if(|r| r.opened == *opened && r.phis.is_empty());
+        closes(region.is_some(), opened)?;
+        let Some(region) = region else { return Ok(()) };
         self.line(format!("br label %{}", region.label));
         let inside = self.block.clone();
         self.begin(region.label);

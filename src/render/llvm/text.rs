@@ -3,12 +3,12 @@
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::storage;
 
-/// The type of a value: a bool is one bit, small floats are their bits.
+/// Returns the type of a value: a bool is one bit, small floats are their bits.
 pub(super) fn ty(dtype: DType) -> String {
     vector(element(dtype.scalar), dtype.lanes)
 }
 
-/// The type of a value in memory: a bool is a byte there.
+/// Returns the type of a value in memory: a bool is a byte there.
 pub(super) fn memory_type(dtype: DType) -> String {
     vector(if dtype.is_bool() { "i8" } else { element(dtype.scalar) }, dtype.lanes)
 }
@@ -27,7 +27,7 @@ fn element(scalar: Scalar) -> &'static str {
     }
 }
 
-/// The type as the names of intrinsics have it, as in `llvm.sqrt.v4f32`.
+/// Returns the type as the names of intrinsics have it, as in `llvm.sqrt.v4f32`.
 pub(super) fn suffix(dtype: DType) -> String {
     let element = match element(dtype.scalar) {
         "float" => "f32",
@@ -37,7 +37,7 @@ pub(super) fn suffix(dtype: DType) -> String {
     if dtype.lanes == 1 { element.to_string() } else { format!("v{}{element}", dtype.lanes) }
 }
 
-/// A constant of the dtype, in every lane.
+/// Returns a constant of the dtype, in every lane.
 pub(super) fn literal(value: Const, dtype: DType) -> String {
     let one = scalar(value, dtype.scalar());
     match dtype.lanes {
@@ -47,7 +47,7 @@ pub(super) fn literal(value: Const, dtype: DType) -> String {
     }
 }
 
-/// A vector of literals.
+/// Returns a vector of literals.
 pub(super) fn lanes(literals: &[String], dtype: DType) -> String {
     let element = element(dtype.scalar);
     let list: Vec<String> = literals.iter().map(|l| format!("{element} {l}")).collect();

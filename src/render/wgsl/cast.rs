@@ -12,7 +12,7 @@ fn is_wide(scalar: Scalar) -> bool {
 }
 
 impl WgslWriter<'_> {
-    /// The value `x` converted.
+    /// Returns the value `x` converted.
     pub(super) fn cast(&mut self, from: Scalar, to: Scalar, x: &str) -> Text {
         let (source, target) = (DType { scalar: from, lanes: 1 }, DType { scalar: to, lanes: 1 });
         let (held, wanted) = (ty(from)?, ty(to)?);
@@ -62,7 +62,7 @@ impl WgslWriter<'_> {
         })
     }
 
-    /// The bits of `x` as another scalar of the same width.
+    /// Returns the bits of `x` as another scalar of the same width.
     pub(super) fn bitcast(&mut self, from: Scalar, to: Scalar, x: &str) -> Text {
         if from.bits() != to.bits() {
             return Err(format!("bitcast from {from} to {to}: the widths differ"));
@@ -85,7 +85,7 @@ impl WgslWriter<'_> {
         })
     }
 
-    /// An f32 toward zero to an integer, the nearest one that there is; NaN is 0.
+    /// Converts an f32 to an integer toward zero, and saturates; NaN is 0.
     fn saturate(&mut self, to: Scalar, x: &str) -> String {
         let dtype = DType { scalar: to, lanes: 1 };
         let bits = dtype.bits();
@@ -107,7 +107,7 @@ impl WgslWriter<'_> {
         }
     }
 
-    /// A small float as f32.
+    /// Returns a small float as f32.
     fn decode(&mut self, small: Scalar, x: &str) -> String {
         if small == Scalar::BF16 {
             return format!("bitcast<f32>({x}<<16u)");
@@ -138,7 +138,7 @@ impl WgslWriter<'_> {
         format!("{name}({x})")
     }
 
-    /// An f32 as a small float, to the nearest, ties to even.
+    /// Returns an f32 as a small float, to the nearest, ties to even.
     fn encode(&mut self, small: Scalar, x: &str) -> String {
         let name = format!("f32_to_{small}");
         self.helper(&name, || {

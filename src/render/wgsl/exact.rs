@@ -1,16 +1,15 @@
-//! Arithmetic on f32 that stays what it is. Compilers of WGSL may take `x+0` for `x`, `x-x` and
-//! `x*0` for 0, `(x+y)-y` for `x`, `x != x` for false, a product and a sum for one operation, and
-//! so on. They do so by what they see, so what they must not use is hidden from them: `hidden` is
-//! an exclusive or with a zero that comes with the arguments.
+//! Arithmetic on f32 that stays exact. Compilers of WGSL may replace `x+0` by `x`, `x-x` and `x*0`
+//! by 0, `(x+y)-y` by `x`, `x != x` by false, and contract a product and a sum. They match
+//! expressions, so operands are hidden from them: `hidden` is an exclusive or with a zero that is
+//! passed at run time.
 //!
-//! * Literals are hidden, and negations and products: what is left of sums and products then has no
-//!   form that a compiler could shorten.
-//! * What is compared is hidden, and an inequality is the negation of an equality.
-//! * Integers that grow to 64 bits are hidden.
-//! * The greater and the lesser are chosen by integers; conversions to integers look at the bits
-//!   before they convert.
-//! * A fused multiplication and addition is the language's where the adapter rounds it once, and
-//!   made of doubles or of integers elsewhere.
+//! * Literals, negations and products are hidden: no remaining expression of sums and products
+//!   has a form that a compiler could shorten.
+//! * Operands of comparisons are hidden, and an inequality is the negation of an equality.
+//! * Integers that are extended to 64 bits are hidden.
+//! * Max and Min are computed by integers; conversions to integers test the bits first.
+//! * A fused multiply-add is that of the language if the adapter rounds it once, and else computed
+//!   in doubles or integers.
 
 use super::{Fma, WgslWriter};
 use crate::ir::Op;
@@ -158,9 +157,8 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          rest > 0x80u || (rest == 0x80u && (sum.y != 0u || (kept&1u) == 1u)); return \
          bitcast<f32>((u32(top-1)<<23u)+kept+select(0u, 1u, up)+(sign<<31u)); }",
     ),
-    // The product is exact in doubles, and the sum is one and what was lost of it. Where that one
-    // lies in the middle between two floats, what was lost says which of them it is; one of them
-    // is as far past the middle as the other is before.
+    // The product is exact in doubles; the sum has a rounding error `e`. If the rounded sum is the
+    // midpoint of two floats, `e` decides which of them is nearer.
     (
         "fused_by_f64",
         &["hidden"],
@@ -175,29 +173,27 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
 impl WgslWriter<'_> {
     /// Adds a helper with all that it needs.
     pub(super) fn exact(&mut self, name: &str) {
-        let (_, needs, text) = HELPERS
-            .iter()
-            .find(|h| h.0 == name)
-            .expect("every name that is asked for is in the table");
+        let (_, needs, text) =
+            HELPERS.iter().find(|h| h.0 == name).expect("every name is in the table");
         for needed in *needs {
             self.exact(needed);
         }
         self.helper(name, || text.to_string());
     }
 
-    /// A call of a helper.
+    /// Returns a call of a helper.
     pub(super) fn exact_call(&mut self, name: &str, args: &[&str]) -> String {
         self.exact(name);
         format!("{name}({})", args.join(", "))
     }
 
-    /// A value that compilers know nothing of. Literals are hidden already.
+    /// Hides a value from compilers. Literals are hidden already.
     fn hidden(&mut self, x: &str) -> String {
         let literal = ["hidden(", "number("].iter().any(|start| x.starts_with(start));
         if literal { x.to_string() } else { self.exact_call("hidden", &[x]) }
     }
 
-    /// An op on f32 that the language has an operator or a function for.
+    /// Returns an op on f32 that the language has an operator or a function for.
     pub(super) fn float(&mut self, op: Op, x: &[&str]) -> super::Text {
         Ok(match op {
             Op::Add => format!("{}+{}", x[0], x[1]),
@@ -215,16 +211,11 @@ impl WgslWriter<'_> {
             },
             Op::Sqrt => format!("sqrt({})", x[0]),
             Op::Trunc => format!("trunc({})", x[0]),
-            _ => {
-                return Err(format!(
-                    "{} has no {op:?} on f32; it has to be decomposed",
-                    self.wgsl.target.name
-                ));
-            }
+            _ => return Err(format!("WGSL has no {op:?} on f32; it has to be decomposed")),
         })
     }
 
-    /// A comparison of f32.
+    /// Returns a comparison of f32.
     pub(super) fn compare(&mut self, op: Op, x: &[&str]) -> String {
         let [x, y] = [0, 1].map(|i| self.hidden(x[i]));
         match op {

@@ -1,12 +1,11 @@
 //! Buffers: how they are bound, read and written.
 //!
-//! A buffer begins at any element of its first binding, and `at` says at which. Elements of 8 and
-//! 16 bits are packed in words of 32, the first in the lowest bits. Threads that write different
-//! elements of one word must not undo each other's, so such words are atomic: a store clears the
-//! bits of its element and then sets them, and leaves all others as they are at that moment. Nobody
-//! else writes those bits, and who reads other bits of the word does not see these, so it makes no
-//! difference in which order threads come. A thread that has all elements of a word stores it
-//! whole.
+//! A buffer begins at any element of its first binding, which `at` contains. Elements of 8 and 16
+//! bits are packed in words of 32, the first in the lowest bits. Threads that write different
+//! elements of one word must not overwrite each other's, so such words are atomic: a store clears
+//! the bits of its element and then sets them, and leaves all others unchanged. No other thread
+//! writes those bits, and readers of other elements ignore them, so the order of threads does not
+//! matter. A thread that has all elements of a word stores it whole.
 //!
 //! A buffer of more bytes than fit into a binding is bound in pieces, each of a power of two; the
 //! upper bits of an index choose the piece.
@@ -16,7 +15,6 @@ use super::{Lanes, Wgsl, WgslWriter};
 use crate::dtype::{DType, Scalar};
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, UOp};
-use crate::render::facts::not_an_index;
 use crate::render::facts::storage;
 
 /// A buffer of the kernel.
@@ -44,20 +42,20 @@ impl Argument {
     fn is_plain(&self) -> bool {
         !self.is_packed() && self.pieces == 1
     }
-    /// The name of a piece.
+    /// Returns the name of a piece.
     fn name(&self, piece: usize) -> String {
         if piece == 0 { format!("data{}", self.slot) } else { format!("data{}_{piece}", self.slot) }
     }
-    /// The type of a binding.
+    /// Returns the type of a binding.
     fn bound(&self) -> &'static str {
         match (self.is_packed(), self.stored) {
             (true, true) => "atomic<u32>",
             (true, false) => "u32",
-            _ => ty(self.dtype.scalar).expect("it was looked at before"),
+            _ => ty(self.dtype.scalar).expect("it was checked before"),
         }
     }
-    /// A function body that applies `each` to the piece of the element `i`, by the piece and the
-    /// index in it.
+    /// Returns a function body that applies `each` to the piece of the element `i`, by the piece
+    /// and the index in it.
     fn by_piece(&self, each: impl Fn(&str, &str) -> String) -> String {
         let place = if self.pieces == 1 {
             "i".to_string()
@@ -84,9 +82,9 @@ impl Argument {
         (bits, format!("u32(i&{})*{bits}u", (1 << self.packed) - 1))
     }
 
-    /// A function that reads the element `i`.
+    /// Returns a function that reads the element `i`.
     fn reader(&self) -> String {
-        let result = ty(self.dtype.scalar).expect("it was looked at before");
+        let result = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
         let body = self.by_piece(|name, place| match (self.is_packed(), self.stored) {
             (false, _) => format!("return {name}[{place}];"),
@@ -102,9 +100,9 @@ impl Argument {
         format!("fn load{}(i: i32) -> {result} {{ {body} }}", self.slot)
     }
 
-    /// A function that writes the element `i`.
+    /// Returns a function that writes the element `i`.
     fn writer(&self) -> String {
-        let value = ty(self.dtype.scalar).expect("it was looked at before");
+        let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, shift) = self.field();
         let mask = u32::MAX >> (32 - bits);
         let body = self.by_piece(|name, place| {
@@ -120,9 +118,9 @@ impl Argument {
         format!("fn store{}(i: i32, v: {value}) {{ {body} }}", self.slot)
     }
 
-    /// A function that writes the elements of a whole word, from the element `i` on.
+    /// Returns a function that writes the elements of a whole word, from the element `i` on.
     fn word_writer(&self) -> String {
-        let value = ty(self.dtype.scalar).expect("it was looked at before");
+        let value = ty(self.dtype.scalar).expect("it was checked before");
         let (bits, _) = self.field();
         let count = 1usize << self.packed;
         let names: Vec<String> = (0..count).map(|k| format!("v{k}")).collect();
@@ -152,7 +150,7 @@ impl Argument {
     }
 }
 
-/// An element of a word as a value.
+/// Returns an element of a word as a value.
 fn unpacked(scalar: Scalar, word: &str, bits: u32, shift: &str) -> String {
     let mask = u32::MAX >> (32 - bits);
     match storage(scalar) {
@@ -162,7 +160,7 @@ fn unpacked(scalar: Scalar, word: &str, bits: u32, shift: &str) -> String {
     }
 }
 
-/// A value as the bits of an element, with zeros above.
+/// Returns a value as the bits of an element, with zeros above.
 fn field(scalar: Scalar, value: &str, mask: u32) -> String {
     match storage(scalar) {
         Scalar::Bool => format!("select(0u, 1u, {value})"),
@@ -172,7 +170,7 @@ fn field(scalar: Scalar, value: &str, mask: u32) -> String {
 }
 
 impl WgslWriter<'_> {
-    /// The declarations of all buffers, and of their start offsets.
+    /// Returns the declarations of all buffers, and of their start offsets.
     pub(super) fn bindings(&self) -> Vec<String> {
         let mut out = Vec::new();
         let mut number = 0;
@@ -198,7 +196,7 @@ impl WgslWriter<'_> {
         out
     }
 
-    /// The buffer of an index: the argument, if it is one, and its name; and the offset.
+    /// Returns the buffer of an index: the argument, if it is one, and its name; and the offset.
     fn place(
         &mut self,
         Index { buffer, index: offset, .. }: Index<'_>,
@@ -226,14 +224,11 @@ impl WgslWriter<'_> {
     }
 
     pub(super) fn load(&mut self, u: &UOp) -> Result<Lanes, String> {
-        let Load { place: index, alt, .. } = u.as_load().ok_or_else(|| not_an_index(u))?;
+        let Load { place: index, alt, .. } = u.expect_load();
         let dtype = u.dtype();
-        let guard = match (index.mask, alt) {
-            (None, _) => None,
-            (Some(_), None) => {
-                return Err("its index is masked, but it has no alternative value".to_string());
-            }
-            (Some(mask), Some(alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
+        let masked = match index.mask.zip(alt) {
+            Some((mask, alt)) => Some((self.scalar(mask)?, self.lanes(alt)?)),
+            None => None,
         };
         let (argument, name, at) = self.place(index)?;
         let reads: Vec<String> = (0..dtype.lanes as usize)
@@ -249,7 +244,7 @@ impl WgslWriter<'_> {
             let text = self.args[a].reader();
             self.helper(&format!("load{}", self.args[a].slot), || text);
         }
-        let Some((valid, alt)) = guard else {
+        let Some((mask, alt)) = masked else {
             return Ok(reads.iter().map(|r| self.define("val", r)).collect());
         };
         // Both sides of a `select` are evaluated, and a masked element must not be read.
@@ -260,12 +255,12 @@ impl WgslWriter<'_> {
         }
         let sets: Vec<String> =
             names.iter().zip(&reads).map(|(name, read)| format!("{name} = {read};")).collect();
-        self.line(&format!("if ({valid}) {{ {} }}", sets.join(" ")));
+        self.line(&format!("if ({mask}) {{ {} }}", sets.join(" ")));
         Ok(names)
     }
 
     pub(super) fn store(&mut self, u: &UOp) -> Result<(), String> {
-        let Store { place: index, value, .. } = u.as_store().ok_or_else(|| not_an_index(u))?;
+        let Store { place: index, value, .. } = u.expect_store();
         let values = self.lanes(value)?;
         let (argument, name, at) = self.place(index)?;
         let step = |lane: usize| if lane == 0 { at.clone() } else { format!("{at}+{lane}") };

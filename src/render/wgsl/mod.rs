@@ -1,10 +1,11 @@
-//! WGSL, the shading language of WebGPU. In: the list of UOps. Out: a module with one entry point.
+//! WGSL, the shading language of WebGPU. Input: the list of UOps. Output: a module with one entry
+//! point.
 //!
-//! Every value is a name that is set once, and every lane of a vector has a name of its own: what
-//! runs the text makes vectors of threads, not of lanes. The language has neither pointers nor
-//! types narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity,
-//! that sums can be regrouped, and that a product and a sum are one operation. What has to be exact
-//! all the same is written so that it is; `exact` has the forms.
+//! Every value is a name that is set once, and every lane of a vector has a name of its own:
+//! devices make vectors of threads, not of lanes. The language has neither pointers nor types
+//! narrower than 32 bits, and its compilers may assume that there is no NaN and no infinity, that
+//! sums can be regrouped, and that a product and a sum are one operation. `exact` has forms that
+//! stay exact.
 
 mod alu;
 mod cast;
@@ -14,15 +15,18 @@ mod text;
 
 use self::memory::Argument;
 use self::text::{literal, ty};
-use super::facts::begin;
+use super::facts::{self, Writer, closes, unknown_operand};
 use super::{Rendered, Renderer};
 use crate::dtype::{Const, Scalar};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ir::typed::{Assign, Special};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Text, or why there is none. The caller adds the node and makes an [`Error`] of it.
+/// The end of a step, or the reason why it failed.
+type Done = std::result::Result<(), String>;
+/// Text, or the reason why there is none. The caller adds the node and makes an [`Error`] of it.
 type Text = std::result::Result<String, String>;
 /// The text of each lane.
 type Lanes = Vec<String>;
@@ -55,26 +59,26 @@ pub struct Wgsl {
 }
 
 impl Wgsl {
-    /// For a device with the limits that every one has.
+    /// Makes a renderer for a device with the limits that every one has.
     pub const fn new() -> Wgsl {
         Wgsl::with(Target::wgsl(), 128 << 20, Fma::Integers)
     }
-    /// For a device with this limit of bytes per binding, and this way to compute a fused
-    /// multiply-add.
+    /// Makes a renderer for a device with this limit of bytes per binding, and this way to compute
+    /// a fused multiply-add.
     pub const fn with(target: Target, binding: usize, fma: Fma) -> Wgsl {
         Wgsl { target, binding, fma }
     }
-    /// The bytes of a piece: those of every binding of a buffer but its last.
+    /// Returns the bytes of a piece: those of every binding of a buffer but its last.
     pub const fn piece(&self) -> usize {
         1 << self.binding.ilog2()
     }
-    /// The number of bindings of a buffer. It may begin anywhere in its first 256 bytes.
+    /// Returns the number of bindings of a buffer. It may begin anywhere in its first 256 bytes.
     pub const fn pieces(&self, bytes: usize) -> usize {
         let most = bytes.saturating_add(256);
         if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
     }
-    /// The workgroups of a launch: those of the program, folded if a dimension exceeds the device's
-    /// limit. The kernel does nothing in excess workgroups.
+    /// Returns the workgroups of a launch: those of the program, folded if a dimension exceeds the
+    /// device's limit. The kernel does nothing in excess workgroups.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
         folded(extents(uops, SpecialKind::Group))
     }
@@ -91,30 +95,23 @@ impl Renderer for Wgsl {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        let refuse = begin(&self.target, name)?;
+        let refuse = |msg: String| Error::Compile {
+            msg: format!("{} renderer: {msg}", self.target.name),
+            source_at: None,
+        };
         if let Some(u) = uops.iter().find(|u| self.target.lacks(u.dtype())) {
             return Err(refuse(format!("this adapter has no {}, as in {u:?}", u.dtype().scalar())));
         }
-        let mut writer = WgslWriter::new(self, uops);
-        if writer
-            .groups
-            .iter()
-            .try_fold(1u32, |all, n| all.checked_mul(u32::try_from(*n).ok()?))
-            .is_none()
-        {
+        let writer = WgslWriter::new(self, uops);
+        let mut groups = writer.groups.iter().map(|n| u32::try_from(*n).ok());
+        if groups.try_fold(1u32, |all, n| all.checked_mul(n?)).is_none() {
             return Err(refuse(format!("a grid of {:?} workgroups is too long", writer.groups)));
         }
-        for u in uops {
-            writer.item(u).map_err(|why| refuse(format!("cannot render {u:?}: {why}")))?;
-        }
-        match writer.open.last() {
-            Some(open) => Err(refuse(format!("{open:?} is never closed"))),
-            None => Ok(writer.finish(name)),
-        }
+        facts::render(&self.target, name, uops, writer)
     }
 }
 
-/// The extents of the launch in each dimension of a kind.
+/// Returns the extents of the launch in each dimension of a kind.
 fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
     let mut sizes = [1; 3];
     for u in uops {
@@ -143,8 +140,8 @@ struct WgslWriter<'a> {
     wgsl: &'a Wgsl,
     /// Helper functions, each once, in the order in which they were first needed.
     helpers: Vec<(String, String)>,
-    /// Declarations of local memory.
-    locals: String,
+    /// Declarations of shared memory.
+    shared: String,
     args: Vec<Argument>,
     /// Buffers that are stored to.
     stored: FxHashSet<u64>,
@@ -165,7 +162,7 @@ impl<'a> WgslWriter<'a> {
         WgslWriter {
             wgsl,
             helpers: Vec::new(),
-            locals: String::new(),
+            shared: String::new(),
             args: Vec::new(),
             stored: stores.map(|s| s.place.buffer.id()).collect(),
             groups: extents(uops, SpecialKind::Group),
@@ -175,20 +172,6 @@ impl<'a> WgslWriter<'a> {
             scopes: vec![FxHashMap::default()],
             taken: FxHashMap::default(),
         }
-    }
-
-    fn finish(mut self, name: &str) -> Rendered {
-        self.args.sort_by_key(|a| a.slot);
-        let mut prelude = self.bindings();
-        prelude.extend(self.helpers.into_iter().map(|(_, text)| text));
-        let [x, y, z] = self.threads;
-        let params =
-            "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
-        let parts = [
-            &format!("{}@compute @workgroup_size({x}, {y}, {z}) fn ", self.locals),
-            &*format!("({params}) {{\n{}}}\n", self.body),
-        ];
-        Rendered::new(prelude, name, &parts)
     }
 
     fn line(&mut self, text: &str) {
@@ -220,7 +203,7 @@ impl<'a> WgslWriter<'a> {
         self.scopes.last_mut().expect("the kernel's own scope").insert(u.id(), lanes);
     }
 
-    /// A literal. Those of f32 are hidden from compilers.
+    /// Returns a literal. Those of f32 are hidden from compilers.
     fn literal(&mut self, value: Const, scalar: Scalar) -> Text {
         let text = literal(value, scalar)?;
         match scalar {
@@ -231,17 +214,13 @@ impl<'a> WgslWriter<'a> {
         Ok(text)
     }
 
-    /// The text of each lane of a value.
+    /// Returns the text of each lane of a value.
     fn lanes(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
         if let Some(value) = u.as_const() {
             return Ok(vec![self.literal(value, u.dtype().scalar)?; u.dtype().lanes as usize]);
         }
         let known = self.scopes.iter().rev().find_map(|s| s.get(&u.id())).cloned();
-        known.ok_or_else(|| {
-            format!(
-                "its operand {u:?} does not stand before it, or stands in a block that is closed"
-            )
-        })
+        known.ok_or_else(|| unknown_operand(u))
     }
 
     fn scalar(&mut self, u: &UOp) -> Text {
@@ -251,101 +230,53 @@ impl<'a> WgslWriter<'a> {
         }
     }
 
-    /// One item of the program.
-    fn item(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let src = u.src();
+    /// Writes the declaration of a position in the launch.
+    fn special(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
+        let Special { kind, dim, extent, .. } = u.as_special().ok_or("it has no position")?;
+        let name = format!("{}{dim}", kind.prefix());
+        let position = self.position(kind, dim as usize);
+        let mut position = position.ok_or_else(|| format!("there is no {name}"))?;
+        if u.dtype().bits() == 64 {
+            position = self.exact_call("to_u64", &[&position]);
+        }
+        self.line(&format!("let {name} = {}({position}); // {extent}", ty(u.dtype().scalar)?));
+        Ok(vec![name])
+    }
+
+    /// Opens or closes a loop or a condition.
+    fn block(&mut self, u: &UOp) -> Done {
+        let block = u.operand();
         match (u.op(), u.arg()) {
-            (Op::Const | Op::Index | Op::Sink, _) => {}
-            (Op::DefineGlobal, Arg::Global { slot, len }) => {
-                ty(u.dtype().scalar)?;
-                let argument =
-                    Argument::new(self.wgsl, *slot, u.dtype(), *len, self.stored.contains(&u.id()));
-                self.args.push(argument);
-            }
-            (Op::DefineShared, Arg::Shared { id, len }) => {
-                self.locals +=
-                    &format!("var<workgroup> temp{id}: array<{}, {len}>;\n", ty(u.dtype().scalar)?);
-            }
-            (Op::Special, Arg::Special { kind, dim, extent }) => {
-                let position = self
-                    .position(*kind, *dim as usize)
-                    .ok_or_else(|| format!("there is no {}{dim}", kind.prefix()))?;
-                let name = format!("{}{dim}", kind.prefix());
-                let position = if u.dtype().bits() == 64 {
-                    self.exact_call("to_u64", &[&position])
-                } else {
-                    position
-                };
-                self.line(&format!(
-                    "let {name} = {}({position}); // {extent}",
-                    ty(u.dtype().scalar)?
-                ));
-                self.remember(u, vec![name]);
-            }
             (Op::Range, Arg::Range { id, .. }) => {
-                let (ty, extent) = (ty(u.dtype().scalar)?, self.scalar(&src[0])?);
+                let (ty, extent) = (ty(u.dtype().scalar)?, self.scalar(block)?);
                 let name = format!("ridx{id}");
                 self.line(&format!("for (var {name} = {ty}(0); {name} < {extent}; {name}++) {{"));
                 self.enter(u);
                 self.remember(u, vec![name]);
             }
             (Op::If, _) => {
-                let condition = self.scalar(&src[0])?;
-                self.line(&format!("if ({condition}) {{"));
+                let mask = self.scalar(block)?;
+                self.line(&format!("if ({mask}) {{"));
                 self.enter(u);
             }
-            (Op::EndRange | Op::EndIf, _) => {
-                if self.open.pop_if(|opened| *opened == src[0]).is_none() {
-                    return Err(format!("{:?} is not what was opened last", src[0]));
-                }
+            _ => {
+                closes(self.open.pop_if(|opened| opened == block).is_some(), block)?;
                 self.scopes.pop();
                 self.line("}");
             }
-            (Op::DefineAcc, Arg::Acc(id)) => {
-                let (ty, init) = (ty(u.dtype().scalar)?, self.lanes(&src[0])?);
-                let many = init.len() > 1;
-                let name =
-                    |lane: usize| if many { format!("acc{id}_{lane}") } else { format!("acc{id}") };
-                for (lane, init) in init.iter().enumerate() {
-                    self.line(&format!("var {}: {ty} = {init};", name(lane)));
-                }
-                self.remember(u, (0..init.len()).map(name).collect());
-            }
-            (Op::Assign, _) => self.assign(u)?,
-            (Op::Barrier, _) => self.line("workgroupBarrier();"),
-            (Op::Load, _) => {
-                let lanes = self.load(u)?;
-                self.remember(u, lanes);
-            }
-            (Op::Store, _) => self.store(u)?,
-            (Op::Vectorize, _) => {
-                if src.len() != u.dtype().lanes as usize {
-                    return Err(format!("{} lanes from {} scalars", u.dtype().lanes, src.len()));
-                }
-                let lanes = src
-                    .iter()
-                    .map(|s| self.held(s))
-                    .collect::<std::result::Result<Vec<_>, _>>()?
-                    .concat();
-                self.remember(u, lanes);
-            }
-            (Op::Gep, Arg::Lanes(picked)) => {
-                let all = self.held(&src[0])?;
-                let lanes = picked.iter().map(|l| {
-                    all.get(*l as usize)
-                        .cloned()
-                        .ok_or_else(|| format!("there is no lane {l} in {:?}", src[0]))
-                });
-                let lanes = lanes.collect::<std::result::Result<Lanes, String>>()?;
-                self.remember(u, lanes);
-            }
-            (op, _) if op.is_alu() => {
-                let lanes = self.alu(u)?;
-                self.remember(u, lanes);
-            }
-            _ => return Err("it does not belong in a linear program".to_string()),
         }
         Ok(())
+    }
+
+    /// Declares an accumulator, with a variable for each lane.
+    fn accumulator(&mut self, u: &UOp, id: u32) -> std::result::Result<Lanes, String> {
+        let (ty, init) = (ty(u.dtype().scalar)?, self.lanes(u.operand())?);
+        let many = init.len() > 1;
+        let name = |lane: usize| if many { format!("acc{id}_{lane}") } else { format!("acc{id}") };
+        for (lane, init) in init.iter().enumerate() {
+            self.line(&format!("var {}: {ty} = {init};", name(lane)));
+        }
+        Ok((0..init.len()).map(name).collect())
     }
 
     fn enter(&mut self, u: &UOp) {
@@ -353,8 +284,8 @@ impl<'a> WgslWriter<'a> {
         self.scopes.push(FxHashMap::default());
     }
 
-    /// The lanes as they are now: those of an accumulator get names of their own, because it may
-    /// change.
+    /// Returns the current lanes: those of an accumulator get names of their own, because
+    /// it may change.
     fn held(&mut self, u: &UOp) -> std::result::Result<Lanes, String> {
         let lanes = self.lanes(u)?;
         if !matches!(u.op(), Op::DefineAcc | Op::Assign) {
@@ -363,13 +294,8 @@ impl<'a> WgslWriter<'a> {
         Ok(lanes.iter().map(|l| self.define("alu", l)).collect())
     }
 
-    fn assign(&mut self, u: &UOp) -> std::result::Result<(), String> {
-        let [acc, value] = u.src() else {
-            return Err("it takes an accumulator and a value".to_string());
-        };
-        if !matches!(acc.op(), Op::DefineAcc | Op::Assign) {
-            return Err(format!("{acc:?} is not an accumulator"));
-        }
+    fn assign(&mut self, u: &UOp) -> Done {
+        let Assign { acc, value, .. } = u.expect_assign();
         let (names, values) = (self.lanes(acc)?, self.lanes(value)?);
         for (name, value) in names.iter().zip(values) {
             self.line(&format!("{name} = {value};"));
@@ -384,7 +310,7 @@ impl<'a> WgslWriter<'a> {
         Ok(())
     }
 
-    /// A position in the launch, as an unsigned integer.
+    /// Returns a position in the launch, as an unsigned integer.
     fn position(&mut self, kind: SpecialKind, dim: usize) -> Option<String> {
         let axis = ["x", "y", "z"].get(dim)?;
         match kind {
@@ -409,5 +335,65 @@ impl<'a> WgslWriter<'a> {
                 Some(if last { outer } else { format!("{outer}%{}u", self.groups[dim]) })
             }
         }
+    }
+}
+
+impl Writer for WgslWriter<'_> {
+    fn item(&mut self, u: &UOp) -> Done {
+        let src = u.src();
+        let lanes = match (u.op(), u.arg()) {
+            (Op::Const | Op::Index | Op::Sink, _) => return Ok(()),
+            (Op::DefineGlobal, Arg::Global { slot, len }) => {
+                ty(u.dtype().scalar)?;
+                let stored = self.stored.contains(&u.id());
+                self.args.push(Argument::new(self.wgsl, *slot, u.dtype(), *len, stored));
+                return Ok(());
+            }
+            (Op::DefineShared, Arg::Shared { id, len }) => {
+                let ty = ty(u.dtype().scalar)?;
+                self.shared += &format!("var<workgroup> temp{id}: array<{ty}, {len}>;\n");
+                return Ok(());
+            }
+            (Op::Special, _) => self.special(u)?,
+            (Op::Range | Op::If | Op::EndRange | Op::EndIf, _) => return self.block(u),
+            (Op::DefineAcc, Arg::Acc(id)) => self.accumulator(u, *id)?,
+            (Op::Assign, _) => return self.assign(u),
+            (Op::Barrier, _) => {
+                self.line("workgroupBarrier();");
+                return Ok(());
+            }
+            (Op::Load, _) => self.load(u)?,
+            (Op::Store, _) => return self.store(u),
+            (Op::Vectorize, _) => {
+                let lanes = src.iter().map(|s| self.held(s));
+                lanes.collect::<std::result::Result<Vec<_>, _>>()?.concat()
+            }
+            (Op::Gep, Arg::Lanes(picked)) => {
+                let all = self.held(&src[0])?;
+                picked.iter().filter_map(|l| all.get(*l as usize)).cloned().collect()
+            }
+            (op, _) if op.is_alu() => self.alu(u)?,
+            _ => return Err("it does not belong in a linear program".to_string()),
+        };
+        self.remember(u, lanes);
+        Ok(())
+    }
+
+    fn innermost(&self) -> Option<&UOp> {
+        self.open.last()
+    }
+
+    fn finish(mut self, name: &str) -> Rendered {
+        self.args.sort_by_key(|a| a.slot);
+        let mut prelude = self.bindings();
+        prelude.extend(self.helpers.into_iter().map(|(_, text)| text));
+        let [x, y, z] = self.threads;
+        let params =
+            "@builtin(workgroup_id) gid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>";
+        let parts = [
+            &format!("{}@compute @workgroup_size({x}, {y}, {z}) fn ", self.shared),
+            &*format!("({params}) {{\n{}}}\n", self.body),
+        ];
+        Rendered::new(prelude, name, &parts)
     }
 }

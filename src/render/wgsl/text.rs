@@ -4,8 +4,8 @@ use super::Text;
 use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::is_small;
 
-/// The type that holds a value: integers narrower than 32 bits are held in 32, extended by their
-/// sign; small floats are their bits.
+/// Returns the type that holds a value: integers narrower than 32 bits are held in 32, extended by
+/// their sign; small floats are their bits.
 pub(super) fn ty(scalar: Scalar) -> Result<&'static str, String> {
     Ok(match scalar {
         Scalar::Bool => "bool",
@@ -18,8 +18,8 @@ pub(super) fn ty(scalar: Scalar) -> Result<&'static str, String> {
     })
 }
 
-/// A scalar literal. A value that WGSL cannot write, because it counts as an error there, is made
-/// from its bits, and `bits` is true.
+/// Returns a scalar literal. A value that WGSL cannot write, because it counts as an error there,
+/// is made from its bits.
 pub(super) fn literal(value: Const, scalar: Scalar) -> Text {
     let ty = ty(scalar)?;
     let dtype = DType { scalar, lanes: 1 };

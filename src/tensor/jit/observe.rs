@@ -7,7 +7,7 @@ use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::exec::Capture;
 use crate::exec::capture::Mode;
-use crate::exec::fingerprint::{Call, End, Fingerprint, Origin};
+use crate::exec::fingerprint::{End, Fingerprint, Origin, RecordedCall};
 use crate::ir::{UOp, walk_values};
 use crate::schedule::Values;
 use crate::tensor::broadcast::has_data;
@@ -67,7 +67,7 @@ impl Observed {
         let ends = changed.chain(results.iter().map(|u| (0, u.clone())));
         let ends = ends.map(end).collect::<Result<_>>()?;
         let passed = given_values(&self.given)?;
-        Fingerprint::of(&self.capture, Call { origins, given, passed, ends })
+        Fingerprint::of(&self.capture, RecordedCall { origins, given, passed, ends })
     }
 }
 
