@@ -1,10 +1,9 @@
-//! Every rule table of the crate in one list, for the tests that each rule has a name of its own
-//! and fires somewhere.
+//! The list of all rule tables, for the tests that rule names are unique and that every rule fires.
 
 use crate::rewrite::{Rule, RuleInfo};
 use crate::{autograd, lower, schedule, symbolic};
 
-/// All rules of the crate. A table that is not here is not tested.
+/// All rules of the crate. `tests/compiler/tidy.rs` checks that no table is missing.
 pub fn all_rules() -> Vec<&'static RuleInfo> {
     let mut all = Vec::new();
     symbolic::tables().into_iter().for_each(|t| add(&mut all, t));

@@ -1,13 +1,13 @@
-//! Gradients: a table of rules, and the reverse walk that applies them.
+//! Gradients: the table of VJP rules, and the reverse walk that applies them.
 //!
-//! In comes a node of the tensor graph and the nodes to differentiate by; out come more nodes of
-//! the same graph. So forward and backward are scheduled together and fuse, and a gradient has a
+//! Input: a node of the tensor graph and the nodes to differentiate by. Output: nodes of the same
+//! graph. Therefore forward and backward are scheduled together and fuse, and a gradient has a
 //! gradient.
 //!
-//! **Invariant:** a gradient is never cut in silence. An op that a gradient reaches has a rule, or
-//! the walk ends in an error; an op whose derivative is zero wherever there is one (a rounding, a
-//! cast from or to integers, the condition of a choice) has a rule that says so, and so no gradient
-//! comes to comparisons, which only such ops use.
+//! **Invariant:** no gradient is dropped silently. An op without a rule on a path of gradients is
+//! an error. Ops whose derivative is zero wherever it exists (rounding, casts from or to integers,
+//! the condition of a `Where`) have rules that return zero, so that no gradient reaches
+//! comparisons, which only such ops use.
 
 mod indexed;
 mod loops;
@@ -18,6 +18,7 @@ mod scan;
 pub use rules::{GRADIENTS, device_of};
 pub(crate) use scan::routed;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, Fold, Gradient, Op, UOp, substitute_all, toposort_until, walk_along};
 use crate::rewrite::Rules;
@@ -27,17 +28,16 @@ use std::sync::LazyLock;
 
 static RULES: LazyLock<Rules<UOp>> = LazyLock::new(|| Rules::new(&[&GRADIENTS]));
 
-/// The gradients of `root` by each of the targets: for a change of the target, `seed` times the
-/// change of the root, summed. `seed` has the root's shape. `None` for a target that the root does
-/// not depend on.
+/// The gradients of `sum(seed * root)` by each of the targets; none for a target that the root does
+/// not depend on. `seed` has the shape of the root.
 pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     gradients_of(&[(root.clone(), seed)], targets)
 }
 
-/// The same of several roots together, each with its seed.
+/// As [`gradients`], of the sum over several roots, each with its seed.
 fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let wanted: FxHashSet<u64> = targets.iter().map(|t| t.id()).collect();
-    // Nodes on a way from the root to a target, operands first.
+    // The nodes on paths from the roots to the targets, operands first.
     let mut all: Vec<UOp> = Vec::new();
     walk_along(roots.iter().map(|r| &r.0), followed, |u| all.push(u.clone()));
     let mut on_way: FxHashSet<u64> = FxHashSet::default();
@@ -50,9 +50,9 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
     for (root, seed) in roots.iter().filter(|r| on_way.contains(&r.0.id())) {
         add(&mut grads, root, seed.clone());
     }
-    // What comes to the outputs of each loop.
+    // The upstream gradients of the outputs of each loop.
     let mut of_outputs: FxHashMap<u64, FxHashMap<usize, UOp>> = FxHashMap::default();
-    // Where a value has been computed already, the gradient reads it instead of computing it again.
+    // Values that are stored, which gradients read instead of their graphs.
     let mut computed: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in all.iter().rev() {
         if !followed(u).iter().any(|s| on_way.contains(&s.id())) {
@@ -79,7 +79,7 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
             }
         }
     }
-    // A target behind nothing but zero derivatives has a gradient, which is zero.
+    // If all derivatives on the paths to a target are zero, its gradient is zero.
     let of = |t: &UOp| {
         grads.get(&t.id()).cloned().or_else(|| on_way.contains(&t.id()).then(|| zeros(t)))
     };
@@ -98,13 +98,13 @@ fn add(grads: &mut FxHashMap<u64, UOp>, u: &UOp, part: UOp) {
     grads.insert(u.id(), sum);
 }
 
-/// The leaves that a gradient of the node reaches, in the order of the graph.
+/// The leaves that gradients of the node reach, in topological order.
 pub fn leaves(root: &UOp) -> Vec<UOp> {
     let all = toposort_until([root], |u| !u.requires_grad() || u.op() == Op::Leaf);
     all.into_iter().filter(|u| u.op() == Op::Leaf).collect()
 }
 
-/// The operands that gradients may go to.
+/// The operands that gradients follow.
 fn followed(u: &UOp) -> &[UOp] {
     match (u.op(), u.src()) {
         (Op::Detach | Op::Leaf, _) => &[],
@@ -121,8 +121,8 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
         .find(|s| s.op() == Op::Slice || !s.extents().is_empty())
     {
         let msg = format!(
-            "gradients do not go through what variables cut, as {:?} here; detach() it, or use \
-             numbers for sizes",
+            "{:?} has a symbolic size, and gradients of symbolic sizes are not supported; detach() \
+             it, or use constant sizes",
             s.op()
         );
         return Err(Error::Gradient(msg));
@@ -142,13 +142,13 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
 }
 
-/// What a function of the user gives for the inputs of a call. Those of no floats get nothing,
-/// whatever it says.
+/// The gradients of the inputs of a call by its custom function; none for inputs that are no
+/// floats.
 fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let parts = gradient.apply(g, inputs)?;
     if parts.len() != inputs.len() {
         let msg = format!(
-            "call: {} gradients for {} inputs; there is to be one for each, in their order",
+            "call: {} gradients for {} inputs; return one for each input, in order",
             parts.len(),
             inputs.len()
         );
@@ -161,8 +161,8 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
         if (part.shape(), part.dtype()) != (input.shape(), input.dtype()) {
             let (has, is) = ((part.dtype(), part.shape()), (input.dtype(), input.shape()));
             let msg = format!(
-                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be \
-                 the same",
+                "call: the gradient of input {i} is {} {:?} and the input {} {:?}; they must be \
+                 equal",
                 has.0, has.1, is.0, is.1
             );
             return Err(Error::Gradient(msg));
@@ -172,8 +172,7 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
     parts.into_iter().zip(inputs).enumerate().map(fit).collect()
 }
 
-/// A gradient for an operand of rank 0 is summed over the shape that it was repeated to. In the
-/// operand's dtype it always is.
+/// A gradient in the shape of the operand: for an operand of rank 0 its sum.
 fn fitted(g: UOp, operand: &UOp) -> UOp {
     debug_assert_eq!(g.dtype(), operand.dtype(), "the gradient of {operand:?}");
     if operand.shape() == g.shape() {
@@ -186,12 +185,29 @@ fn fitted(g: UOp, operand: &UOp) -> UOp {
     g.reduced(Fold::Add, 0..rank).moved(Movement::Reshape(operand.shape().clone()))
 }
 
-/// A value of rank 0, or one with as many axes, repeated to a shape.
+/// Expands a value of rank 0, or one with axes of size one, to a shape.
 fn spread(x: &UOp, shape: &Dims) -> UOp {
     let ones =
         if x.shape().is_empty() { Dims::from_elem(1, shape.len()) } else { x.shape().clone() };
     let x = if x.shape() == &ones { x.clone() } else { x.moved(Movement::Reshape(ones)) };
     if x.shape() == shape { x } else { x.moved(Movement::Expand(shape.clone())) }
+}
+
+/// The inverse of a permutation of axes.
+fn inverse(order: &[usize]) -> Dims {
+    let place = |a: usize| order.iter().position(|&p| p == a).expect("a permutation of axes");
+    (0..order.len()).map(place).collect()
+}
+
+/// `0, 1, …` in a dtype that holds every index.
+fn line(len: usize) -> UOp {
+    UOp::iota(len, if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 })
+}
+
+/// `0, 1, …` along an axis of a shape; the other axes have size one.
+fn iota(shape: &[usize], axis: usize) -> UOp {
+    let along = (0..shape.len()).map(|a| if a == axis { shape[a] } else { 1 });
+    line(shape[axis]).moved(Movement::reshape(along))
 }
 
 fn zeros(like: &UOp) -> UOp {

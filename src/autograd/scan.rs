@@ -1,29 +1,28 @@
-//! Gradients of scans. All are made of suffix sums with weights,
+//! Gradients of scans, by weighted suffix sums along the last of two axes:
 //!
 //! ```text
-//! s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …   along the last of two axes,
+//! s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …
 //! ```
 //!
-//! computed in blocks: O(n · BLOCK) work, no division (which would be wrong beside a zero), and
-//! right to every order.
+//! They are computed in blocks with O(n · BLOCK) work and without division, which would be wrong
+//! beside a zero. Gradients of every order are right.
 
-use super::spread;
-use crate::dtype::DType;
-use crate::ir::{Arg, Fold, Op, Src, UOp};
+use super::{inverse, iota, line, spread};
+use crate::ir::{Fold, Op, UOp};
 use crate::shape::{Dims, Movement};
 
-/// Elements of a block, for which all pairs are looked at.
+/// The number of elements of a block, of which all pairs are computed.
 const BLOCK: usize = 16;
 
-/// The gradient of a running sum: the running sum of the gradient from the other end.
+/// The gradient of a cumulative sum: the cumulative sum of `g` from the other end.
 pub(super) fn sums(u: &UOp, g: &UOp) -> UOp {
     let at = axis(u);
     let flip = |x: &UOp| x.moved(Movement::flip((0..x.shape().len()).map(|a| a == at)));
     flip(&flip(g).scanned(Fold::Add, at))
 }
 
-/// The gradient of a running product: what comes before an element times the suffix sum of what
-/// comes after.
+/// The gradient of a cumulative product: the product before an element times the suffix sum after
+/// it.
 pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     if x.numel() == 0 {
         return g.clone();
@@ -37,19 +36,19 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     rows.back(&(before * suffix_sums(&flat, &up)))
 }
 
-/// The gradient of a running extreme: every element gets the gradients of the results that are it.
+/// The gradient of a cumulative maximum or minimum: for each element the sum of `g` over the
+/// results that are it.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
-    // Compared with the extremes of the very same value, and not with `u`, which may be stored from
-    // an earlier plan and replaces only a node that equals it.
+    // Compared with the extremes of the same value and not with `u`, which an earlier plan may have
+    // stored; a stored value replaces only an equal node.
     let x = &x.materialized();
-    let best = x.unary(Op::Detach).scanned(fold(u), axis(u));
+    let best = x.unary(Op::Detach).scanned(u.expect_scan().fold, axis(u));
     let is_best = x.equals(&best).or(x.differs(x));
     let place = spread(&iota(x.shape(), axis(u)), x.shape());
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
 }
 
-/// The gradient by `x` of `y[i] = x[places[i]]` along an axis, where places ascend and none is
-/// greater than `i`.
+/// The gradient by `x` of `y[i] = x[places[i]]` along an axis. Places ascend, and `places[i] <= i`.
 pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     if g.numel() == 0 {
         return g.clone();
@@ -63,8 +62,8 @@ pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     rows.back(&p.equals(&here).select(&sums, &up.const_like(0i64)))
 }
 
-/// Suffix sums of the last of two axes. Weights are numbers, or bools that say whether a sum goes
-/// on.
+/// Suffix sums along the last of two axes. Weights are numbers, or bools that are false where a sum
+/// ends.
 fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
     let (rows, n) = (g.shape()[0], g.shape()[1]);
     if n <= BLOCK {
@@ -75,11 +74,11 @@ fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
         let filled = x.moved(Movement::pad([(0, 0), (0, blocks * BLOCK - n)]));
         filled.moved(Movement::reshape([rows * blocks, BLOCK]))
     };
-    // After the end there is nothing to add, whatever the weights are.
+    // The padding adds zeros, whatever the weights are.
     let (weights, values) = (cut(a), cut(g));
     let (sums, through) = inside(&weights, &values);
     let start = |x: &UOp| x.narrowed(1, 0..1);
-    // Of each block: its part of a sum that comes from before, and what is left of the sums after
+    // For each block the part of a sum that comes from before it, and the weight of the sums after
     // it.
     let part = times(&start(&weights), &start(&sums)).moved(Movement::reshape([rows, blocks]));
     let left = product(&start(&weights), &start(&through)).moved(Movement::reshape([rows, blocks]));
@@ -97,7 +96,7 @@ fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
     all.moved(Movement::reshape([rows, blocks * BLOCK])).narrowed(1, 0..n)
 }
 
-/// Suffix sums of rows that are one block, and the weight of each element for what comes after its
+/// Suffix sums of rows that are one block, and for each element the weight of the sums after its
 /// row.
 fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
     let (rows, n) = (g.shape()[0], g.shape()[1]);
@@ -120,45 +119,23 @@ fn times(weight: &UOp, value: &UOp) -> UOp {
     }
 }
 
-/// Both weights, one after the other.
+/// The product of two weights.
 fn product(a: &UOp, b: &UOp) -> UOp {
     if a.dtype().is_bool() { a.and(b) } else { a * b }
 }
 
-/// Where an element is the first of its row.
+/// The mask of the first element of each row.
 fn first(rows: &UOp) -> UOp {
     spread(&iota(rows.shape(), 1).equals(0i64), rows.shape())
 }
 
-/// `0, 1, …` along an axis of a shape, of size one in all others.
-fn iota(shape: &Dims, axis: usize) -> UOp {
-    let along: Dims = (0..shape.len()).map(|a| if a == axis { shape[a] } else { 1 }).collect();
-    line(shape[axis]).moved(Movement::Reshape(along))
-}
-
-/// `0, 1, …`, in a dtype that holds every place.
-fn line(len: usize) -> UOp {
-    let dtype = if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 };
-    UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
-}
-
-fn fold(u: &UOp) -> Fold {
-    match u.arg() {
-        Arg::Reduce { fold, .. } => *fold,
-        _ => panic!("not a scan: {u:?}"),
-    }
-}
-
 fn axis(u: &UOp) -> usize {
-    match u.arg() {
-        Arg::Reduce { axes, .. } => axes[0],
-        _ => panic!("not a scan: {u:?}"),
-    }
+    u.expect_scan().axes[0]
 }
 
-/// A shape as rows along one of its axes.
+/// The view of a shape as rows along one of its axes.
 struct Rows {
-    /// The axes in the order in which that one is the last.
+    /// The axes in the order in which that axis is the last.
     order: Vec<usize>,
     turned: Dims,
     flat: [usize; 2],
@@ -175,10 +152,7 @@ impl Rows {
         x.moved(Movement::permute(self.order.iter().copied())).moved(Movement::reshape(self.flat))
     }
     fn back(&self, x: &UOp) -> UOp {
-        let place = |a: usize| {
-            self.order.iter().position(|&p| p == a).expect("a permutation has every axis")
-        };
         x.moved(Movement::Reshape(self.turned.clone()))
-            .moved(Movement::permute((0..self.order.len()).map(place)))
+            .moved(Movement::Permute(inverse(&self.order)))
     }
 }

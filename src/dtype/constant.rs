@@ -1,9 +1,8 @@
-//! Typed constants: the value of a constant, and the one definition of casts, bitcasts and storage
-//! for every dtype.
+//! Typed constants, and the definition of casts, bitcasts and storage for every dtype.
 //!
-//! In come values, bits or bytes with the dtype beside them; out come values in **normal form** for
-//! the dtype: a bool is `Bool`, an integer is `Int` holding the value itself (for `u64` its wrapped
-//! bits), a float is `Float` holding a value that the dtype represents exactly.
+//! Input: values, bits or bytes, and their dtype. Output: values in the **normal form** of the
+//! dtype: a bool is `Bool`, an integer is `Int` with the value (for `u64` its bits), a float is
+//! `Float` with a value that the dtype represents exactly.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,11 +14,11 @@ use super::element::{F8E4M3, F8E5M2};
 use super::float::{self, BRAIN, E4M3, E5M2, HALF, round_f64};
 use super::{DType, Scalar};
 
-/// A typed constant's value. The dtype lives beside it.
+/// The value of a typed constant, without its dtype.
 ///
-/// Equality, hash and order treat a float by its bits, with every NaN equal to every other: -0.0
-/// and 0.0 differ, NaN equals NaN. Constants of unlike variants are unlike, so `Int(1)` is not
-/// `Float(1.0)`; the order is total and otherwise means nothing between variants.
+/// Equality, hash and order compare floats by their bits, except that all NaN are equal: -0.0 and
+/// 0.0 differ. Constants of different variants differ, so `Int(1)` is not `Float(1.0)`; the order
+/// is total.
 #[derive(Copy, Clone, Debug)]
 pub enum Const {
     /// A bool.
@@ -80,7 +79,7 @@ impl Const {
         }
     }
 
-    /// The value cast to another dtype. Every cast in the crate means this:
+    /// The value cast to another dtype. This is the definition of every cast in the crate:
     ///
     /// | from | to | |
     /// |---|---|---|
@@ -135,13 +134,12 @@ impl Const {
             (Const::Float(x), Scalar::F8E4M3) => E4M3.encode(x),
             (Const::Float(x), Scalar::F8E5M2) => E5M2.encode(x),
             (c, Scalar::Bool) => c.is_true() as u64,
-            // The variant is of another kind than the dtype; normal form mends that, and then one
-            // of the rows above takes it.
+            // The variant is of another kind than the dtype; the normal form is not.
             _ => self.normalize(dtype).to_bits(dtype),
         }
     }
 
-    /// The value that these bits of storage mean, in normal form. Bits above the width are ignored.
+    /// The value of these bits of storage, in normal form. Bits above the width are ignored.
     /// Panics if the dtype is void.
     #[inline]
     pub fn from_bits(bits: u64, dtype: DType) -> Const {
@@ -251,7 +249,7 @@ fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("an element needs as many bytes as its dtype")
 }
 
-/// What equality, hash and order see: the rank of the variant and the bits of the value, with one
+/// The key of equality, hash and order: the rank of the variant and the bits of the value, with one
 /// NaN.
 #[inline]
 fn key(c: Const) -> (u8, i64) {
@@ -311,64 +309,26 @@ impl fmt::Display for Const {
     }
 }
 
-impl From<bool> for Const {
-    #[inline]
-    fn from(b: bool) -> Const {
-        Const::Bool(b)
-    }
-}
-
-macro_rules! from_int {
-    ($($t:ty)*) => {
-        $(impl From<$t> for Const {
-            /// The integer; one above `i64::MAX` as its wrapped bits.
+/// Declares conversions of Rust numbers: the type and the constant of a value.
+macro_rules! from {
+    ($($($t:ty)+: |$x:ident| $constant:expr;)*) => { $($(
+        impl From<$t> for Const {
             #[inline]
-            fn from(i: $t) -> Const {
-                Const::Int(i as i64)
+            fn from($x: $t) -> Const {
+                $constant
             }
-        })*
-    };
-}
-from_int! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
-
-impl From<f32> for Const {
-    #[inline]
-    fn from(x: f32) -> Const {
-        Const::Float(float::decode_f32(x.to_bits()))
-    }
+        }
+    )+)* };
 }
 
-impl From<f64> for Const {
-    #[inline]
-    fn from(x: f64) -> Const {
-        Const::Float(x)
-    }
-}
-
-impl From<f16> for Const {
-    #[inline]
-    fn from(x: f16) -> Const {
-        Const::Float(HALF.decode(x.to_bits() as u64))
-    }
-}
-
-impl From<bf16> for Const {
-    #[inline]
-    fn from(x: bf16) -> Const {
-        Const::Float(BRAIN.decode(x.to_bits() as u64))
-    }
-}
-
-impl From<F8E4M3> for Const {
-    #[inline]
-    fn from(x: F8E4M3) -> Const {
-        Const::Float(float::decode_e4m3(x.0))
-    }
-}
-
-impl From<F8E5M2> for Const {
-    #[inline]
-    fn from(x: F8E5M2) -> Const {
-        Const::Float(float::decode_e5m2(x.0))
-    }
+from! {
+    bool: |b| Const::Bool(b);
+    // An integer above `i64::MAX` is given by its bits.
+    i8 i16 i32 i64 isize u8 u16 u32 u64 usize: |i| Const::Int(i as i64);
+    F8E4M3: |x| Const::Float(float::decode_e4m3(x.0));
+    F8E5M2: |x| Const::Float(float::decode_e5m2(x.0));
+    f16: |x| Const::Float(HALF.decode(x.to_bits() as u64));
+    bf16: |x| Const::Float(BRAIN.decode(x.to_bits() as u64));
+    f32: |x| Const::Float(float::decode_f32(x.to_bits()));
+    f64: |x| Const::Float(x);
 }

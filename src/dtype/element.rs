@@ -1,5 +1,4 @@
-//! Rust types that a buffer can hold. In come slices of them, out come the bytes of a buffer, and
-//! back.
+//! Rust types that a buffer can hold, and their conversion to and from the bytes of a buffer.
 
 use std::cmp::Ordering;
 use std::collections::TryReserveError;
@@ -13,7 +12,7 @@ use super::{Const, DType, f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8
 const _: () = assert!(cfg!(target_endian = "little"), "picograd needs a little-endian host");
 
 mod sealed {
-    /// Keeps [`super::Element`] to types without padding, which [`super::as_bytes`] relies on.
+    /// Restricts [`super::Element`] to types without padding, on which [`super::as_bytes`] relies.
     pub trait Sealed {}
 }
 
@@ -31,7 +30,7 @@ pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     fn from_const(c: Const) -> Self;
 }
 
-/// Each row: the type, its dtype, and how it is made from the bits of storage.
+/// Declares the elements: the type, its dtype, and its conversion from the bits of storage.
 macro_rules! elements {
     ($($t:ty, $dtype:ident, $from_bits:expr;)*) => {
         $(

@@ -1,5 +1,5 @@
-//! The bits of the small floats, from and to `f64`. In come values or codes, out come codes or
-//! values, each rounded exactly once to the nearest, ties to even.
+//! Encoding and decoding of the small floats, from and to `f64`. Each value is rounded exactly
+//! once, to the nearest, ties to even.
 //!
 //! Every value of a narrower float is an `f64`, so decoding is exact, and encoding straight from
 //! `f64` cannot round twice. (Going through `f32`, as hardware conversions from `f64` to `f16` do,
@@ -20,8 +20,8 @@ pub(super) struct Layout {
     /// Bits of exponent, and of mantissa.
     exponent: u32,
     mantissa: u32,
-    /// Whether the top exponent means infinity or NaN, as in IEEE. If not, it is one more binade
-    /// of numbers whose very last code is the only NaN.
+    /// True if the largest exponent is that of infinity and NaN, as in IEEE. If not, it is one of
+    /// numbers, and the last code is the only NaN.
     has_inf: bool,
 }
 

@@ -35,15 +35,14 @@ enum Kind {
     Float,
 }
 
-/// Declares every scalar once; the enum, the constants, the names, the widths and the parser all
-/// come from these rows.
+/// Declares the scalars. The enum, the constants, the names, the widths and the parser are derived
+/// from the rows.
 macro_rules! scalars {
     ($(
         $(#[$doc:meta])*
         $variant:ident $constant:ident $name:literal $bits:literal $kind:ident [$($alias:literal)*];
     )*) => {
-        /// The type of one lane. The variants are in the order of the table, which says nothing
-        /// about promotion.
+        /// The type of one lane. The order of the variants is not that of promotion.
         #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Scalar {
@@ -83,6 +82,9 @@ macro_rules! scalars {
                 $(#[$doc])*
                 pub const $constant: DType = DType { scalar: Scalar::$variant, lanes: 1 };
             )*
+
+            /// All dtypes of one lane.
+            const TABLE: &[DType] = &[$(DType::$constant),*];
         }
     };
 }
@@ -135,24 +137,8 @@ pub struct DType {
 }
 
 impl DType {
-    /// The dtypes that a buffer can hold, in the order of the table.
-    pub const ALL: &[DType] = &[
-        DType::BOOL,
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-        DType::F8E4M3,
-        DType::F8E5M2,
-        DType::F16,
-        DType::BF16,
-        DType::F32,
-        DType::F64,
-    ];
+    /// The dtypes that a buffer can hold, in the order of the table: all but void and index.
+    pub const ALL: &[DType] = DType::TABLE.split_at(DType::TABLE.len() - 1).0.split_at(1).1;
 
     /// The same scalar with this many lanes.
     #[inline]
@@ -171,6 +157,19 @@ impl DType {
     #[inline]
     pub const fn is_float(self) -> bool {
         matches!(self.scalar.kind(), Kind::Float)
+    }
+
+    /// True if a lane is a float below 32 bits.
+    #[inline]
+    pub const fn is_narrow_float(self) -> bool {
+        self.is_float() && self.bits() < 32
+    }
+
+    /// The dtype that values of this one are computed and accumulated in: `f32` for floats below 32
+    /// bits, because adding small terms to a large `f16` would lose them; else this one.
+    #[inline]
+    pub const fn computed_in(self) -> DType {
+        if self.is_narrow_float() { DType::F32.vec(self.lanes) } else { self }
     }
 
     /// True if a lane is an integer, signed or unsigned, or an index. A bool is not an integer.
@@ -209,8 +208,8 @@ impl DType {
         (self.bits() / 8) as usize * self.lanes as usize
     }
 
-    /// The least value of a lane: where a running maximum starts. For floats it is minus infinity,
-    /// for `f8e4m3`, which has none, -448.
+    /// The least value of a lane, the identity of a maximum. For floats it is minus infinity, for
+    /// `f8e4m3`, which has no infinity, -448.
     pub const fn min_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -222,8 +221,8 @@ impl DType {
         }
     }
 
-    /// The greatest value of a lane: where a running minimum starts. For floats it is infinity, for
-    /// `f8e4m3`, which has none, 448.
+    /// The greatest value of a lane, the identity of a minimum. For floats it is infinity, for
+    /// `f8e4m3`, which has no infinity, 448.
     pub const fn max_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -276,13 +275,13 @@ impl FromStr for DType {
 
     /// Parses what `Display` prints, and the names that other frameworks use.
     fn from_str(text: &str) -> Result<DType> {
-        // The whole text is tried first, because "index" itself has an x.
+        // The whole text first, because "index" has an x.
         if let Some(scalar) = Scalar::of_name(text) {
             return Ok(DType { scalar, lanes: 1 });
         }
         let vector = text.rsplit_once('x').and_then(|(name, lanes)| {
             let scalar = Scalar::of_name(name)?;
-            // `u16::from_str` would also take "+4" and "04", which `Display` never prints.
+            // `u16::from_str` also accepts "+4" and "04", which `Display` never prints.
             let plain = lanes.starts_with(|c: char| c.is_ascii_digit() && c != '0');
             let lanes = lanes.parse().ok().filter(|_| plain)?;
             Some(DType { scalar, lanes })
@@ -297,7 +296,7 @@ impl FromStr for DType {
     }
 }
 
-/// The storable dtypes, for a message.
+/// The names of the storable dtypes, for messages.
 fn names() -> String {
     DType::ALL.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
 }

@@ -119,15 +119,12 @@ pub const fn promote_weak(t: DType, w: Weak) -> DType {
 ///
 /// Narrow integers are widened: bool, `i8`, `i16` and `i32` sum in `i32`, narrow unsigned ones in
 /// `u32`, and that is the result's dtype too. PyTorch goes to `i64` here; 32 bits keep the sum fast
-/// on devices where 64-bit integers are emulated. Floats under 32 bits accumulate in `f32`, since
-/// adding many small terms to a large `f16` loses them, and the caller casts the result back. `f32`
-/// and everything of 64 bits stays as it is, as do index and void. Lanes stay.
+/// on devices where 64-bit integers are emulated. Floats accumulate in [`DType::computed_in`], and
+/// the caller casts the result back. All other dtypes stay, and so do lanes.
 pub const fn sum_acc(t: DType) -> DType {
-    let scalar = match (t.scalar.kind(), t.bits()) {
-        (Kind::Bool, _) | (Kind::Signed, ..32) => Scalar::I32,
-        (Kind::Unsigned, ..32) => Scalar::U32,
-        (Kind::Float, ..32) => Scalar::F32,
-        _ => t.scalar,
-    };
-    DType { scalar, lanes: t.lanes }
+    match (t.scalar.kind(), t.bits()) {
+        (Kind::Bool, _) | (Kind::Signed, ..32) => DType::I32.vec(t.lanes),
+        (Kind::Unsigned, ..32) => DType::U32.vec(t.lanes),
+        _ => t.computed_in(),
+    }
 }

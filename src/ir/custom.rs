@@ -1,5 +1,5 @@
-//! Custom kernels in the tensor graph. A `Kernel` node carries a [`Custom`], whose body is a kernel
-//! of nodes (a `Sink` of stores) or source text for one device (a `Source`).
+//! Custom kernels in the tensor graph. The payload of a `Kernel` node is a [`Custom`], whose body
+//! is a kernel (a `Sink` of stores) or source text for one device (a `Source`).
 
 use super::{DeviceName, UOp};
 use crate::dtype::DType;
@@ -7,7 +7,7 @@ use crate::shape::Dims;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A kernel that the user wrote.
+/// A custom kernel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Custom {
     /// The kernel: a `Sink` or a `Source`. Its arguments are the outputs, then the inputs.
@@ -18,24 +18,24 @@ pub struct Custom {
 
 impl Hash for Custom {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // By structure, so that it is the same in every process.
+        // By structure, so that the hash is the same in every process.
         self.ast.key().hash(state);
         self.outputs.hash(state);
     }
 }
 
-/// A kernel as text in the language of a device.
+/// A custom kernel as source text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// The device that takes the language, without a number.
+    /// The device whose language it is, without a number.
     pub device: DeviceName,
-    /// The function to call.
+    /// The name of the function.
     pub entry: Arc<str>,
-    /// The text.
+    /// The source text.
     pub text: Arc<str>,
-    /// Workgroups in each dimension; on a CPU the first is the number of parallel tasks.
+    /// The number of workgroups in each dimension; on a CPU the first is that of parallel tasks.
     pub grid: [usize; 3],
-    /// Threads of a workgroup in each dimension.
+    /// The number of threads of a workgroup in each dimension.
     pub local: [usize; 3],
     /// The number of outputs, which are the first arguments.
     pub outputs: usize,

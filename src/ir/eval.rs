@@ -1,6 +1,6 @@
-//! What each elementwise op computes on single values: the one definition of `docs/semantics.md`.
-//! The graph evaluator, the interpreter and constant folding all call it, so they agree by
-//! construction; the other devices are tested against them.
+//! Elementwise ops on single values, as `docs/semantics.md` defines them. The reference evaluator,
+//! the interpreter and constant folding call these functions, so that they agree; the other devices
+//! are tested against them.
 
 #[cfg(feature = "testing")]
 use super::Arg;
@@ -40,7 +40,7 @@ pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
     }
 }
 
-/// `fold` of two values of a dtype.
+/// Combines two values of a dtype by the operation of a reduction.
 #[cfg(feature = "testing")]
 pub fn fold(fold: Fold, dtype: DType, a: Const, b: Const) -> Const {
     alu(fold.op(), dtype, dtype, &[a, b])
@@ -56,8 +56,8 @@ impl Fold {
             Fold::Min => Op::Min,
         }
     }
-    /// The fold over a single value: that value, but for a float -0, which a sum that starts from
-    /// +0 and both extremes turn into +0.
+    /// The reduction of a single value. It is the value, except that a float -0 becomes +0 in a
+    /// sum, which starts from +0, and in both extremes.
     pub fn of_one(self, x: &UOp) -> UOp {
         if x.dtype().is_float() && self != Fold::Mul {
             x.binary(Op::Add, x.const_like(0.0))
@@ -65,7 +65,7 @@ impl Fold {
             x.clone()
         }
     }
-    /// The value that changes nothing, and the result over no element.
+    /// The identity of the operation, which is the result over no element.
     pub fn identity(self, dtype: DType) -> Const {
         let dtype = dtype.scalar();
         match self {
@@ -104,14 +104,15 @@ fn boolean(op: Op, a: bool, b: bool) -> bool {
         Op::Add | Op::Or | Op::Max => a | b,
         Op::Mul | Op::And | Op::Min => a & b,
         Op::Xor => a ^ b,
-        _ => panic!("{op:?} is not an op on bools"),
+        _ => panic!("{op:?} is not an op of bools"),
     }
 }
 
-/// Integers are held in 64 bits, sign- or zero-extended from their width, u64 as its bit pattern.
+/// Computes an op of integers, which are given sign- or zero-extended to 64 bits, u64 by its bits.
 fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
     let bits = dtype.bits();
     let unsigned64 = dtype.scalar == Scalar::U64;
+    let is_past = b as u64 >= bits as u64;
     let raw = match op {
         Op::Add => a.wrapping_add(b),
         Op::Mul => a.wrapping_mul(b),
@@ -122,7 +123,7 @@ fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
         Op::CMod => a.wrapping_rem(b),
         Op::IDiv => {
             let q = a.wrapping_div(b);
-            // Toward minus infinity: one less where the signs differ and there is a remainder.
+            // Toward minus infinity: one less if the signs differ and there is a remainder.
             if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
         }
         Op::Mod => {
@@ -136,62 +137,61 @@ fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
         Op::And => a & b,
         Op::Or => a | b,
         Op::Xor => a ^ b,
-        // A count outside the width, a negative one among them, shifts everything out.
+        // A shift by the width or more, or by a negative number, shifts all bits out.
         Op::Shl => {
-            if (b as u64) < bits as u64 {
-                a << b
-            } else {
+            if is_past {
                 0
+            } else {
+                a << b
             }
         }
         Op::Shr if dtype.is_unsigned() => {
-            if (b as u64) < bits as u64 {
-                ((a as u64) >> b) as i64
-            } else {
+            if is_past {
                 0
-            }
-        }
-        Op::Shr => a >> if (b as u64) < bits as u64 { b } else { bits as i64 - 1 },
-        Op::Pow => {
-            // A negative exponent has no integer answer but for the bases 1 and -1: it is 0, as 1/x
-            // is toward zero.
-            let mut result = 1i64;
-            if b < 0 && !dtype.is_unsigned() {
-                match a {
-                    1 => 1,
-                    -1 if b % 2 == 0 => 1,
-                    -1 => -1,
-                    _ => 0,
-                }
             } else {
-                let (mut base, mut e) = (a, b as u64);
-                while e > 0 {
-                    if e & 1 == 1 {
-                        result = result.wrapping_mul(base);
-                    }
-                    base = base.wrapping_mul(base);
-                    e >>= 1;
-                }
-                result
+                ((a as u64) >> b) as i64
             }
         }
-        Op::Fma | Op::Sqrt | Op::Trunc => panic!("{op:?} is not an op on integers"),
-        _ => panic!("{op:?} is not an integer op"),
+        Op::Shr => a >> if is_past { bits as i64 - 1 } else { b },
+        Op::Pow => integer_power(a, b, dtype.is_unsigned()),
+        _ => panic!("{op:?} is not an op of integers"),
     };
     match Const::Int(raw).normalize(dtype) {
         Const::Int(v) => v,
-        _ => unreachable!("an integer dtype normalises to an integer"),
+        _ => unreachable!("an integer dtype has an integer normal form"),
     }
+}
+
+/// `a` to the power `b`. A negative exponent gives 1/a^-b rounded toward zero, which is 0 for all
+/// bases but 1 and -1.
+fn integer_power(a: i64, b: i64, unsigned: bool) -> i64 {
+    if b < 0 && !unsigned {
+        return match a {
+            1 => 1,
+            -1 if b % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut result, mut base, mut e) = (1i64, a, b as u64);
+    while e > 0 {
+        if e & 1 == 1 {
+            result = result.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        e >>= 1;
+    }
+    result
 }
 
 fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
     let get = |i: usize| match x[i] {
         Const::Float(v) => v,
-        c => panic!("{op:?} on floats was given {c:?}"),
+        c => panic!("{op:?} of floats got {c:?}"),
     };
     let (a, b) = (get(0), if x.len() > 1 { get(1) } else { 0.0 });
-    // The ops that hardware rounds correctly are computed in the type itself (f32 for narrower
-    // ones); for these f64 then f32 would round twice.
+    // Ops that hardware rounds correctly are computed in the dtype itself, or in f32 for narrower
+    // ones: computing them in f64 would round twice.
     let wide = scalar == Scalar::F64;
     let narrow = |v: f32| v as f64;
     let exact = match op {
@@ -207,8 +207,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Fma => narrow((a as f32).mul_add(b as f32, get(2) as f32)),
         Op::Trunc => a.trunc(),
         Op::Mod => remainder(a, b, scalar),
-        // NaN wins. Adding +0 makes a zero result +0, so the answer does not depend on the order of
-        // operands.
+        // NaN propagates. Adding +0 turns a zero into +0, so that the order of operands does not
+        // matter.
         Op::Max => (if a > b || a.is_nan() { a } else { b }) + 0.0,
         Op::Min => (if a < b || a.is_nan() { a } else { b }) + 0.0,
         Op::Rsqrt => 1.0 / a.sqrt(),
@@ -223,13 +223,13 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Sigmoid => 1.0 / (1.0 + (-a).exp()),
         Op::Erf => erf(a),
         Op::Pow => a.powf(b),
-        _ => panic!("{op:?} is not a float op"),
+        _ => panic!("{op:?} is not an op of floats"),
     };
     crate::dtype::round_f64(exact, scalar)
 }
 
-/// The remainder of the division toward minus infinity: exact, but for one rounding where the
-/// divisor is added to a remainder of the other sign. A zero has the divisor's sign.
+/// The remainder of floor division. It is exact, except for one rounding if the divisor is added to
+/// a remainder of the other sign. A zero has the divisor's sign.
 fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     let rest = a % b;
     if rest == 0.0 {
@@ -238,8 +238,7 @@ fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     if (rest < 0.0) == (b < 0.0) || rest.is_nan() {
         return rest;
     }
-    // In f64 the sum of narrower numbers may round once more; `f32` is what narrow floats are
-    // computed in.
+    // Narrow floats are computed in f32: an f64 sum would be rounded twice.
     if scalar == Scalar::F64 { rest + b } else { (rest as f32 + b as f32) as f64 }
 }
 

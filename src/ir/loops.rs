@@ -1,19 +1,19 @@
-//! Loops of the tensor graph: what a `Loop` node carries, and how one is made from the graph of its
-//! body.
+//! Loops of the tensor graph: the payload of a `Loop`, and its construction from a traced body.
 //!
-//! A body is traced once. In come the nodes that it computes, over `Param`s that stand for the
-//! carries and for the elements of one run; out comes a `Loop` node whose operands are the first
-//! carries, the stacked elements, and the captures: what the body uses from outside.
+//! Input: the nodes that the body computes, over `Param`s for the carries and for the elements of
+//! one iteration. Output: a `Loop` node whose operands are the initial carries, the stacked
+//! elements and the captures, which are the nodes outside the body that it uses.
 //!
 //! ```text
 //! (carry, ys) = scan(|carry, x| (carry·W + x, carry), first, xs)
 //!   Loop(first, xs, W) {count=T, body: Sink(p0·p2 + p1, p0·p2 + p1, …)}
 //! ```
 //!
-//! The body lists the carries after a run, then the values stacked from each run.
+//! The body lists the carries after an iteration, then the values that are stacked.
 
 use super::{
-    Arg, DeviceName, Fold, Group, Op, Src, ToSrc, UOp, substitute_all, toposort, unmarked,
+    Arg, DeviceName, Fold, Group, Op, Src, ToSrc, UOp, dependents, substitute_all, toposort,
+    unmarked,
 };
 use crate::dtype::DType;
 use crate::shape::{Dims, Movement};
@@ -21,11 +21,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Runs of one body, one after the other.
+/// The payload of a `Loop`: iterations of one body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Loop {
-    /// A `Sink`: the carries after a run, then what is stacked of all runs. Its inputs are
-    /// `Param`s, numbered as the operands of the node.
+    /// A `Sink` of the carries after an iteration, then of the values that are stacked. Its inputs
+    /// are `Param`s, numbered as the operands of the node.
     pub body: UOp,
     /// The number of iterations.
     pub count: usize,
@@ -40,7 +40,7 @@ pub struct Loop {
 
 impl Hash for Loop {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // By structure, so that it is the same in every process.
+        // By structure, so that the hash is the same in every process.
         self.body.key().hash(state);
         (self.count, self.reverse, self.carries, self.elements).hash(state);
     }
@@ -61,34 +61,34 @@ impl Loop {
     pub fn is_element(&self, operand: usize) -> bool {
         (self.carries..self.carries + self.elements).contains(&operand)
     }
-    /// The same loop without marks for gradients.
+    /// The loop without marks in its body.
     pub(crate) fn unmarked(&self) -> Loop {
         Loop { body: UOp::sink(unmarked(self.body.src(), |_| None)), ..self.clone() }
     }
 }
 
-/// What a loop is made of. Each argument of the body is a `Param` that no other graph has, under
-/// the reshape to its shape.
+/// The parts of a loop to build. Each argument of the body is a `Param` that no other graph has,
+/// under a reshape to its shape.
 pub(crate) struct Body<'a> {
-    /// For each carry its argument, its first value, and its value after a run.
+    /// For each carry its argument, its initial value, and its value after an iteration.
     pub carries: &'a [(UOp, UOp, UOp)],
-    /// For each element its argument, and the stack of all.
+    /// For each element its argument, and the stack of its values.
     pub elements: &'a [(UOp, UOp)],
-    /// What is stacked of each run.
+    /// The values to stack.
     pub stacked: &'a [UOp],
     pub count: usize,
     pub reverse: bool,
     pub device: &'a DeviceName,
 }
 
-/// A loop with the numbers of its outputs.
-pub(crate) struct Made {
+/// A loop that was built, with the numbers of its outputs.
+pub(crate) struct BuiltLoop {
     pub node: UOp,
-    /// For each of `Body::stacked` its output.
+    /// The output of each of `Body::stacked`.
     pub stacked: Vec<usize>,
 }
 
-impl Made {
+impl BuiltLoop {
     /// An output.
     pub fn output(&self, i: usize) -> UOp {
         output(&self.node, i)
@@ -97,18 +97,13 @@ impl Made {
 
 /// An output of a loop.
 pub(crate) fn output(node: &UOp, i: usize) -> UOp {
-    let Arg::Loop(l) = node.arg() else { panic!("not a loop: {node:?}") };
-    let dtype = l.body.src()[i].dtype();
+    let dtype = node.expect_loop().body.body.src()[i].dtype();
     UOp::new(Op::Output, dtype, [node.clone()].to_src(), Arg::Output(i))
 }
 
 /// The node under reshapes: of an argument its `Param`.
 pub(crate) fn unshaped(u: &UOp) -> &UOp {
-    let mut u = u;
-    while u.op() == Op::Reshape {
-        u = &u.src()[0];
-    }
-    u
+    u.under(|op| op == Op::Reshape)
 }
 
 /// An input of a graph as a node of a shape.
@@ -117,23 +112,25 @@ pub(crate) fn param(slot: usize, dtype: DType, shape: &Dims, device: &DeviceName
     UOp::new(Op::Param, dtype, Src::new(), arg).moved(Movement::Reshape(shape.clone()))
 }
 
-/// A value that a loop reads: in memory, on its device even if it is made of nothing.
+/// True if the node reads memory or is stored on a device.
+fn has_data(u: &UOp) -> bool {
+    matches!(u.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)
+        || matches!(u.arg(), Arg::Device(_))
+}
+
+/// A value that a loop reads, stored on the device of the loop if it depends on no data.
 fn placed(u: &UOp, device: &DeviceName) -> UOp {
-    let has_data = |n: &UOp| {
-        matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)
-            || matches!(n.arg(), Arg::Device(_))
-    };
-    if toposort([u]).iter().any(has_data) {
+    if u.toposort().iter().any(has_data) {
         return u.clone();
     }
     UOp::new(Op::Contiguous, u.dtype(), [u.clone()].to_src(), Arg::Device(device.clone()))
 }
 
 impl Body<'_> {
-    /// The loop. What the body computes without its arguments is an operand, so that it is computed
-    /// once; all carries are among what is stacked, and so are its reduces, which a gradient would
-    /// otherwise compute again. An output that nobody asks for is not computed.
-    pub(crate) fn build(&self) -> Made {
+    /// Builds the loop. Values of the body that do not depend on its arguments become operands, so
+    /// that they are computed once. The carries are stacked, and so are reductions, which a
+    /// gradient would otherwise compute again. Unused outputs are not computed.
+    pub(crate) fn build(&self) -> BuiltLoop {
         let mut outputs: Vec<UOp> = self.carries.iter().map(|c| c.2.clone()).collect();
         let first = outputs.len();
         let mut at: FxHashMap<u64, usize> = FxHashMap::default();
@@ -147,25 +144,20 @@ impl Body<'_> {
         for (_, _, after) in self.carries {
             add(after, &mut outputs);
         }
-        let arguments: FxHashSet<u64> = self
+        let arguments: Vec<&UOp> = self
             .carries
             .iter()
             .map(|c| &c.0)
             .chain(self.elements.iter().map(|e| &e.0))
-            .map(|a| unshaped(a).id())
+            .map(unshaped)
             .collect();
         let order = toposort(&outputs);
-        let mut inside: FxHashSet<u64> = FxHashSet::default();
-        for u in &order {
-            if arguments.contains(&u.id()) || u.src().iter().any(|s| inside.contains(&s.id())) {
-                inside.insert(u.id());
-            }
-        }
+        let inside = dependents(&order, |u| arguments.contains(&u));
         let saved = |u: &&UOp| {
             inside.contains(&u.id())
                 && u.op() == Op::Reduce
                 && u.dtype().is_float()
-                && u.numel() < u.src()[0].numel()
+                && u.numel() < u.operand().numel()
         };
         for u in order.iter().filter(saved) {
             add(u, &mut outputs);
@@ -174,15 +166,9 @@ impl Body<'_> {
         let mut src: Vec<UOp> = self.carries.iter().map(|c| placed(&c.1, self.device)).collect();
         src.extend(self.elements.iter().map(|e| placed(&e.1, self.device)));
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for (slot, a) in
-            self.carries.iter().map(|c| &c.0).chain(self.elements.iter().map(|e| &e.0)).enumerate()
-        {
-            let p = unshaped(a);
-            map.insert(
-                p.clone(),
-                unshaped(&param(slot, p.dtype(), &smallvec::smallvec![p.numel()], self.device))
-                    .clone(),
-            );
+        for (slot, p) in arguments.into_iter().enumerate() {
+            let new = param(slot, p.dtype(), &smallvec::smallvec![p.numel()], self.device);
+            map.insert(p.clone(), unshaped(&new).clone());
         }
         for c in captures {
             map.insert(c.clone(), param(src.len(), c.dtype(), c.shape(), self.device));
@@ -192,7 +178,7 @@ impl Body<'_> {
         let (count, reverse, carries, elements) =
             (self.count, self.reverse, first, self.elements.len());
         let arg = Arg::Loop(Arc::new(Loop { body, count, reverse, carries, elements }));
-        Made {
+        BuiltLoop {
             node: UOp::new(Op::Loop, DType::VOID, src.into_iter().collect::<Src>(), arg),
             stacked,
         }
@@ -200,27 +186,17 @@ impl Body<'_> {
 }
 
 /// The node under movement ops.
-fn unmoved(u: &UOp) -> &UOp {
-    let mut u = u;
-    while u.op().is(Group::Movement) {
-        u = &u.src()[0];
-    }
-    u
+pub(crate) fn unmoved(u: &UOp) -> &UOp {
+    u.under(|op| op.is(Group::Movement))
 }
 
-/// What a body uses from outside, in the order of the graph. Literals and what is made of them
-/// alone are written out in the body, and so are views, and what has more elements than all that it
-/// is made of: to read it back would cost more than to compute it.
+/// The nodes outside a body that it uses, in the order of the graph. Expressions of literals and
+/// views remain in the body, and so do nodes with more elements than their operands: reading them
+/// costs more than computing them.
 fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp> {
-    let mut outer: FxHashSet<u64> = FxHashSet::default();
-    for u in order {
-        let is =
-            matches!(u.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards | Op::Var | Op::Leaf)
-                || matches!(u.arg(), Arg::Device(_));
-        if !inside.contains(&u.id()) && (is || u.src().iter().any(|s| outer.contains(&s.id()))) {
-            outer.insert(u.id());
-        }
-    }
+    let outer = dependents(order.iter().filter(|u| !inside.contains(&u.id())), |u| {
+        has_data(u) || matches!(u.op(), Op::Var | Op::Leaf)
+    });
     let used =
         order.iter().filter(|u| inside.contains(&u.id())).flat_map(|u| u.src()).chain(outputs);
     let mut open: Vec<&UOp> = used.collect();
@@ -243,19 +219,22 @@ fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp>
     order.iter().filter(|u| found.contains(&u.id())).cloned().collect()
 }
 
-/// The stack of what a carry was before each run: its first value, and all values after a run but
-/// the last.
+/// A list with one more item in front.
+fn prepended<T: Copy, L: FromIterator<T>>(first: T, rest: &[T]) -> L {
+    std::iter::once(first).chain(rest.iter().copied()).collect()
+}
+
+/// The stack of a carry's values before each iteration: its initial value, and its values after all
+/// iterations but the last.
 pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
-    let Arg::Loop(l) = node.arg() else { panic!("not a loop: {node:?}") };
+    let l = node.expect_loop().body;
     let after = &l.body.src()[carry];
     let kept = (l.carries..l.body.src().len())
         .find(|&j| l.body.src()[j] == *after)
-        .expect("a loop keeps its carries");
+        .expect("a loop stacks its carries");
     let (all, first, n) = (output(node, kept), &node.src()[carry], l.count);
     let stack = all.shape().clone();
-    let one = first.moved(Movement::Reshape(
-        std::iter::once(1).chain(first.shape().iter().copied()).collect(),
-    ));
+    let one = first.moved(Movement::Reshape(prepended(1, first.shape())));
     let spread = one.moved(Movement::Expand(stack.clone()));
     if n == 1 {
         return spread;
@@ -265,26 +244,24 @@ pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
     let shifted = all
         .narrowed(0, part)
         .moved(Movement::pad((0..stack.len()).map(|a| if a == 0 { by } else { (0, 0) })));
-    let place = UOp::new(Op::Iota, DType::I32, Src::new(), Arg::Iota { len: n });
+    let place = UOp::iota(n, DType::I32);
     let at = if l.reverse { n as i64 - 1 } else { 0 };
     let column: Dims = (0..stack.len()).map(|a| if a == 0 { n } else { 1 }).collect();
     let is_first = place.equals(at).moved(Movement::Reshape(column)).moved(Movement::Expand(stack));
     // Stored, so that a product that reads it has no mask.
-    let before = is_first.select(spread, &shifted);
-    UOp::new(Op::Contiguous, before.dtype(), [before].to_src(), Arg::None)
+    is_first.select(spread, &shifted).unary(Op::Contiguous)
 }
 
-/// A graph for one run as a graph for all of them: every value has one more axis, the first, with a
-/// step for each run.
+/// The conversion of a graph for one iteration to one for all iterations: values get a leading axis
+/// with an element per iteration.
 pub(crate) struct Batch {
     count: usize,
-    /// What nodes have become, and whether they have the axis: what is the same in each run has
-    /// not.
+    /// The converted nodes, and whether they have the axis: loop-invariant nodes do not.
     done: FxHashMap<u64, (UOp, bool)>,
 }
 
 impl Batch {
-    /// With the stacks of some nodes, and for others a value that is the same in each run.
+    /// The conversion with the stacks of some nodes, and with loop-invariant values of others.
     pub(crate) fn new(count: usize, stacks: &[(UOp, UOp)], fixed: &[(UOp, UOp)]) -> Batch {
         let stacks = stacks.iter().map(|(u, s)| (u.id(), (s.clone(), true)));
         Batch {
@@ -293,7 +270,7 @@ impl Batch {
         }
     }
 
-    /// Whether a node can be taken to all runs at once, if its operands can.
+    /// True if a node can be converted when its operands can.
     pub(crate) fn takes(u: &UOp) -> bool {
         let leaf = matches!(u.op(), Op::Const | Op::Iota);
         leaf || u.op().is(Group::Movement)
@@ -313,11 +290,10 @@ impl Batch {
         if stacked { node } else { self.spread(&node, root.shape()) }
     }
 
-    /// What is the same in each run, once for each.
+    /// A loop-invariant value, repeated along the axis.
     fn spread(&self, u: &UOp, shape: &Dims) -> UOp {
-        let one: Dims = std::iter::once(1).chain(shape.iter().copied()).collect();
-        let all: Dims = std::iter::once(self.count).chain(shape.iter().copied()).collect();
-        u.moved(Movement::Reshape(one)).moved(Movement::Expand(all))
+        let all = prepended(self.count, shape);
+        u.moved(Movement::Reshape(prepended(1, shape))).moved(Movement::Expand(all))
     }
 
     fn node(&self, u: &UOp) -> (UOp, bool) {
@@ -325,25 +301,18 @@ impl Batch {
         if src.iter().all(|s| !s.1) {
             return (u.with_src(src.iter().map(|s| s.0.clone()).collect::<Src>()), false);
         }
-        let with_first = |d: &[usize]| -> Dims {
-            std::iter::once(self.count).chain(d.iter().copied()).collect()
-        };
+        let with_first = |d: &[usize]| -> Dims { prepended(self.count, d) };
         let new = match u.arg() {
             Arg::Movement(m) => src[0].0.moved(match &**m {
                 Movement::Reshape(d) => Movement::Reshape(with_first(d)),
                 Movement::Expand(d) => Movement::Expand(with_first(d)),
                 Movement::Permute(axes) => {
-                    Movement::permute(std::iter::once(0).chain(axes.iter().map(|a| a + 1)))
+                    let axes: Dims = axes.iter().map(|a| a + 1).collect();
+                    Movement::Permute(prepended(0, &axes))
                 }
-                Movement::Pad(by) => {
-                    Movement::pad(std::iter::once((0, 0)).chain(by.iter().copied()))
-                }
-                Movement::Shrink(to) => {
-                    Movement::shrink(std::iter::once((0, self.count)).chain(to.iter().copied()))
-                }
-                Movement::Flip(flags) => {
-                    Movement::Flip(std::iter::once(false).chain(flags.iter().copied()).collect())
-                }
+                Movement::Pad(by) => Movement::Pad(prepended((0, 0), by)),
+                Movement::Shrink(to) => Movement::Shrink(prepended((0, self.count), to)),
+                Movement::Flip(flags) => Movement::Flip(prepended(false, flags)),
             }),
             Arg::Reduce { fold, axes } => src[0].0.reduced(*fold, axes.iter().map(|a| a + 1)),
             _ if matches!(u.op(), Op::Contiguous | Op::ContiguousBackward) => src[0].0.clone(),
@@ -354,8 +323,7 @@ impl Batch {
                         (false, 0) => node.clone(),
                         (false, _) => self.spread(node, s.shape()),
                         (true, n) if n == rank => node.clone(),
-                        // An operand of rank 0 goes with any shape; with an axis it has to have the
-                        // shape.
+                        // A stacked operand of rank 0 is expanded to the shape.
                         (true, _) => {
                             let column: Dims =
                                 (0..=rank).map(|a| if a == 0 { self.count } else { 1 }).collect();
@@ -369,9 +337,9 @@ impl Batch {
         (new, true)
     }
 
-    /// The sum of a node over all runs.
+    /// The sum of a node over all iterations.
     pub(crate) fn sum(&mut self, root: &UOp) -> UOp {
-        // In the shape that it was computed in, whose axes have loops of their own.
+        // In the shape in which it is computed, whose axes are loops of the kernel.
         let base = unshaped(root);
         let sum = self.stack(base).reduced(Fold::Add, [0]);
         sum.moved(Movement::Reshape(root.shape().clone()))

@@ -1,11 +1,13 @@
-//! The IR. A node `UOp { op, dtype, src, arg }` represents the tensor graph, the kernel and the
-//! linear program; the verifier of each stage (`verify/`) defines which ops are allowed in it.
+//! The IR. Nodes `UOp { op, dtype, src, arg }` represent tensor graphs, kernels and linear
+//! programs; the verifier of each stage (`src/verify`) defines which ops it allows.
 
 pub(crate) mod arg;
+pub(crate) mod bounds;
 mod custom;
 mod derive;
 mod doc;
 pub mod eval;
+mod fit;
 mod idset;
 mod intern;
 mod kernel_nodes;
@@ -13,6 +15,7 @@ mod loops;
 mod materialize;
 mod op;
 mod parse;
+mod payload;
 mod print;
 mod range_set;
 mod tensor_core;
@@ -23,27 +26,28 @@ mod walk;
 mod tests;
 
 pub use arg::{
-    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, LoadHint, Slice, SpecialKind,
+    AxisKind, Combine, DeviceName, Fold, Gradient, GradientFn, LoadHint, Slice, SpecialKind,
     Storage, StorageRef,
 };
+pub use bounds::{Bounds, dtype_bounds};
 pub use custom::{Custom, Source};
-pub use derive::{Bounds, dtype_bounds};
 #[cfg(feature = "testing")]
 pub use doc::doc_table;
+pub(crate) use fit::{fit_along, fit_payload};
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
 pub use kernel_nodes::{Access, Moved};
 pub use loops::Loop;
-pub(crate) use loops::{Batch, Body, before, output, param, unshaped};
+pub(crate) use loops::{Batch, Body, before, output, param, unmoved, unshaped};
 pub use materialize::Rounding;
 pub use op::{Group, Op, OpSet, typed};
 pub use parse::{parse, parse_program};
+pub use payload::Arg;
 pub use print::{print, print_part, print_program};
 pub use range_set::RangeSet;
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
 pub use uop::{Like, ToSrc};
-pub(crate) use uop::{fit_along, fit_cat};
 #[cfg(feature = "testing")]
 pub use walk::visits;
-pub(crate) use walk::{map_symints, next_range, visit, walk, walk_along};
+pub(crate) use walk::{dependents, map_symints, next_range, visit, walk, walk_along};
 pub use walk::{rebuild_all, substitute_all, toposort, toposort_until, unmarked, walk_values};

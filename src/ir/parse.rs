@@ -1,4 +1,4 @@
-//! Text in: the lines that [`print`](super::print) writes, or a person wrote, become nodes again.
+//! Parser of text IR: the lines that [`print`](super::print) writes, or a person wrote.
 //!
 //! ```text
 //! %0 = Param f32 {slot=0 len=6 device=CPU}   ; a comment
@@ -6,24 +6,21 @@
 //! %2 = Add f32 %1, 1.0:f32
 //! ```
 //!
-//! Whatever the text says, the answer is a graph or an [`Error::Parse`] with the line. What comes
-//! out has the operands and the payload that each op needs, and movements and reduces that fit the
-//! shapes under them; that dtypes agree and ops stand in their stage is for `verify/`.
+//! Any text gives either a graph or an [`Error::Parse`] with the line. Each node of the graph has
+//! the operands and the payload that its op needs, and they fit each other. The verifiers check
+//! dtypes, and which ops a stage allows.
 
 use super::doc::sample;
+use super::fit::fit_payload;
+use super::payload::Field;
 use super::print::word_char;
-use super::{
-    Arg, AxisKind, Combine, DeviceName, Fold, Gradient, LoadHint, Op, Slice, SpecialKind, Src,
-    TensorCore, UOp,
-};
+use super::{Arg, Op, Src, UOp};
 use crate::dtype::{Const, DType, Scalar};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, SymInt, moved_extents};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 use std::str::FromStr;
 
-/// The graph whose root is the last line. Every other line must be used by a later one.
+/// Parses a graph. The last line is the root; every other line must be used by a later one.
 pub fn parse(text: &str) -> Result<UOp> {
     let entries = entries(text, false)?;
     let Some(root) = entries.last().map(|e| e.node.clone()) else {
@@ -40,7 +37,7 @@ pub fn parse(text: &str) -> Result<UOp> {
     }
 }
 
-/// The nodes of a linear program in the order of its lines. Indentation means nothing.
+/// Parses a linear program: its nodes in the order of the lines. Indentation has no meaning.
 pub fn parse_program(text: &str) -> Result<Vec<UOp>> {
     Ok(entries(text, true)?.into_iter().filter(|e| e.listed).map(|e| e.node).collect())
 }
@@ -48,7 +45,7 @@ pub fn parse_program(text: &str) -> Result<Vec<UOp>> {
 struct Entry {
     line: usize,
     node: UOp,
-    /// In the list of a program; a line with `~` only defines its node.
+    /// True if the node is in the list of a program; a line with `~` only defines its node.
     listed: bool,
 }
 
@@ -64,21 +61,18 @@ fn entries(text: &str, program: bool) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// More axes than any tensor has; algorithms over axes may take time in the square of it.
+/// The most axes of a movement: more than any tensor has. Algorithms over axes may be quadratic.
 const MAX_RANK: usize = 256;
-/// More loops than any kernel has; sets of ranges take a bit for each number up to the greatest.
-const MAX_RANGE: u32 = 65_535;
-
-/// A message; the line number is added by the caller.
-type Parsed<T> = Result<T, String>;
+/// The result of a parser; the caller adds the line number to the message.
+pub(super) type Parsed<T> = Result<T, String>;
 
 /// The rest of a line.
-struct Line<'a> {
+pub(super) struct Line<'a> {
     rest: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// A definition (or in a program the mention) of a node; `None` for a blank line.
+    /// A definition of a node, or in a program its number alone; none for a blank line.
     fn entry(
         &mut self,
         defined: &mut FxHashMap<u64, UOp>,
@@ -110,7 +104,7 @@ impl<'a> Line<'a> {
         let dtype = dtype_of(dtype)?;
         if op == Op::Const {
             let value = literal(self.word("a value")?, dtype)?;
-            return Ok(UOp::new(op, dtype, Src::new(), Arg::Const(value)));
+            return Ok(UOp::literal(value, dtype));
         }
         let mut src = Src::new();
         if !self.at_end() && !self.sees('{') {
@@ -146,25 +140,25 @@ impl<'a> Line<'a> {
             return Err(format!("{} should be %n or value:dtype, such as 1.0:f32", show(word)));
         };
         let dtype = dtype_of(dtype)?;
-        Ok(UOp::new(Op::Const, dtype, Src::new(), Arg::Const(literal(value, dtype)?)))
+        Ok(UOp::literal(literal(value, dtype)?, dtype))
     }
 
-    /// The payload that the op carries: the one place that says which op has which.
+    /// The payload of an op, which fits the operands.
     fn payload(&mut self, op: Op, src: &[UOp]) -> Parsed<Arg> {
-        if op == Op::Buffer {
-            return Err("a Buffer is storage of a running process and cannot come from text; \
-                        write a Param"
-                .into());
-        }
-        if matches!(op, Op::Kernel | Op::Source) {
-            return Err(format!("a {op:?} is code of the user's and cannot come from text"));
-        }
-        if op == Op::Loop {
-            return Err("a Loop has a graph for its payload and cannot come from text".into());
+        match op {
+            Op::Buffer => {
+                return Err("a Buffer is storage of a running process and cannot come from text; \
+                            write a Param"
+                    .into());
+            }
+            Op::Kernel | Op::Source | Op::Loop => {
+                return Err(format!("the payload of {op:?} cannot come from text"));
+            }
+            _ => {}
         }
         let sample = sample(op);
         if !self.eat('{') {
-            let optional = sample.is_empty() || matches!(op, Op::Contiguous | Op::Load);
+            let optional = sample.is_empty() || Arg::is_optional(op);
             return if optional {
                 Ok(Arg::None)
             } else {
@@ -175,181 +169,19 @@ impl<'a> Line<'a> {
             return Err(format!("{op:?} carries no payload"));
         }
         let arg = self
-            .fields(op, src)
+            .fields(op)
+            .and_then(|arg| fit_payload(op, src, &arg).map(|()| arg))
             .map_err(|e| format!("{e} in the payload of {op:?}, such as {sample}"))?;
         self.expect('}')?;
         Ok(arg)
     }
 
-    fn fields(&mut self, op: Op, src: &[UOp]) -> Parsed<Arg> {
-        Ok(match op {
-            Op::Param => Arg::Param {
-                slot: self.number_of("slot")?,
-                len: self.number_of("len")?,
-                device: DeviceName::new(&self.name_of("device")?),
-            },
-            Op::Var => {
-                let name = self.name_of("name")?.into();
-                let (min, max) = (self.number_of("min")?, self.number_of("max")?);
-                if min > max {
-                    return Err(format!("min={min} is above max={max}"));
-                }
-                if self.sees('}') {
-                    return Ok(Arg::Var { name, min, max });
-                }
-                let value = self.number_of("value")?;
-                if !(min..=max).contains(&value) {
-                    return Err(format!("value={value} is outside {min}..={max}"));
-                }
-                Arg::BoundVar { name, min, max, value }
+    fn fields(&mut self, op: Op) -> Parsed<Arg> {
+        match Arg::read(op, self)? {
+            Arg::Var { name, min, max } if self.starts("value") => {
+                Ok(Arg::BoundVar { name, min, max, value: Field::read(self, "value")? })
             }
-            Op::Slice => {
-                let axis = self.number_of("axis")?;
-                let mut sum = |field: &str| {
-                    let text = self.name_of(field)?;
-                    SymInt::from_text(&text)
-                        .ok_or_else(|| format!("{} is no sum such as 2*n[1..64] + 1", show(&text)))
-                };
-                let slice = Slice { axis, start: sum("start")?, len: sum("len")? };
-                slice.check(src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
-                Arg::Slice(Box::new(slice))
-            }
-            Op::Iota => Arg::Iota { len: self.number_of("len")? },
-            Op::Reshape | Op::Expand | Op::Permute | Op::Pad | Op::Shrink | Op::Flip => {
-                let m = self.movement(op)?;
-                m.apply_shape(src[0].shape()).map_err(|e| e.to_string())?;
-                moved_extents(&m, src[0].shape(), src[0].extents()).map_err(|e| e.to_string())?;
-                Arg::Movement(Box::new(m))
-            }
-            Op::Reduce | Op::Scan => {
-                let fold = self.one_of("fold", &[Fold::Add, Fold::Mul, Fold::Max, Fold::Min])?;
-                let axes: Dims = if self.sees('}') {
-                    Dims::new()
-                } else {
-                    self.field("axes").and_then(|()| self.list(Line::number))?
-                };
-                let rank = src[0].shape().len();
-                if axes.iter().any(|a| *a >= rank) || axes.windows(2).any(|w| w[0] >= w[1]) {
-                    return Err(format!(
-                        "axes {axes:?} are not ascending axes of a tensor of rank {rank}"
-                    ));
-                }
-                if op == Op::Scan && axes.len() > 1 {
-                    return Err(format!("a scan is along one axis, not along {axes:?}"));
-                }
-                Arg::Reduce { fold, axes: axes.into_iter().collect() }
-            }
-            Op::Cat => {
-                let axis = self.number_of("axis")?;
-                super::uop::fit_cat(axis, src)?;
-                Arg::Cat { axis }
-            }
-            Op::Gather | Op::Scatter => {
-                let combine = if op == Op::Scatter {
-                    Some(self.one_of("combine", &Combine::ALL)?)
-                } else {
-                    None
-                };
-                let axis = self.number_of("axis")?;
-                super::uop::fit_along(axis, src)?;
-                combine.map_or(Arg::Gather { axis }, |combine| Arg::Scatter { combine, axis })
-            }
-            Op::Leaf => Arg::Leaf(self.number_of("leaf")?),
-            Op::Call => Arg::Gradient(Gradient::unknown(self.number_of("gradient")?)),
-            Op::Copy | Op::Contiguous => Arg::Device(DeviceName::new(&self.name_of("device")?)),
-            Op::Shards => {
-                let devices = DeviceName::new(&self.name_of("devices")?);
-                let axis: Option<usize> =
-                    if self.sees('}') { None } else { Some(self.number_of("axis")?) };
-                if let Some(axis) = axis.filter(|a| *a >= src[0].shape().len()) {
-                    return Err(format!(
-                        "axis {axis} of a tensor of rank {}",
-                        src[0].shape().len()
-                    ));
-                }
-                Arg::Shards { devices, axis }
-            }
-            Op::DefineGlobal => {
-                Arg::Global { slot: self.number_of("slot")?, len: self.number_of("len")? }
-            }
-            Op::DefineShared => {
-                Arg::Shared { id: self.number_of("id")?, len: self.number_of("len")? }
-            }
-            Op::DefineAcc => Arg::Acc(self.number_of("acc")?),
-            Op::Range => {
-                let id = self.number_of("id")?;
-                if id > MAX_RANGE {
-                    return Err(format!("range number {id} is above {MAX_RANGE}"));
-                }
-                let kind = self.one_of("kind", &AxisKind::ALL)?;
-                let lanes = self.starts("lanes");
-                if lanes {
-                    self.keyword("lanes")?;
-                }
-                Arg::Range { id, kind, lanes }
-            }
-            Op::Special => {
-                let kind = self.one_of(
-                    "kind",
-                    &[SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread],
-                )?;
-                Arg::Special {
-                    kind,
-                    dim: self.number_of("dim")?,
-                    extent: self.number_of("extent")?,
-                }
-            }
-            Op::Gep => {
-                self.keyword("lanes")?;
-                let lanes: SmallVec<[u16; 4]> = self.list(Line::number)?;
-                let of = src[0].dtype().lanes;
-                if let Some(lane) = lanes.iter().find(|l| **l >= of) {
-                    return Err(format!("lane {lane} of {of}"));
-                }
-                Arg::Lanes(lanes)
-            }
-            Op::Load => {
-                let staged = self.starts("stage_at");
-                let stage_at = if staged { Some(self.number_of("stage_at")?) } else { None };
-                let more = !staged || !self.sees('}');
-                let prefetch_in = if more { Some(self.number_of("prefetch_in")?) } else { None };
-                Arg::LoadHint(LoadHint { stage_at, prefetch_in })
-            }
-            Op::Wmma => {
-                let name = self.name_of("core")?;
-                let core = TensorCore::from_name(&name)
-                    .ok_or_else(|| format!("there is no tensor core {}", show(&name)))?;
-                self.field("lanes")?;
-                let lanes: SmallVec<[u32; 2]> = self.list(Line::number)?;
-                let lanes = lanes
-                    .as_slice()
-                    .try_into()
-                    .map_err(|_| format!("{} ranges, not two", lanes.len()))?;
-                Arg::Wmma { core, lanes }
-            }
-            Op::Shuffle => Arg::Shuffle(self.number_of("xor")?),
-            Op::Output => Arg::Output(self.number_of("output")?),
-            // `sample` is empty for every other op, and then `payload` does not come here.
-            _ => Arg::None,
-        })
-    }
-
-    fn movement(&mut self, op: Op) -> Parsed<Movement> {
-        match op {
-            Op::Reshape => self
-                .keyword("reshape")
-                .and_then(|()| Ok(Movement::Reshape(self.axes(Line::number)?))),
-            Op::Expand => {
-                self.keyword("expand").and_then(|()| Ok(Movement::Expand(self.axes(Line::number)?)))
-            }
-            Op::Permute => self
-                .keyword("permute")
-                .and_then(|()| Ok(Movement::Permute(self.axes(Line::number)?))),
-            Op::Pad => self.keyword("pad").and_then(|()| Ok(Movement::Pad(self.axes(Line::pair)?))),
-            Op::Shrink => {
-                self.keyword("shrink").and_then(|()| Ok(Movement::Shrink(self.axes(Line::pair)?)))
-            }
-            _ => self.keyword("flip").and_then(|()| Ok(Movement::Flip(self.axes(Line::flag)?))),
+            arg => Ok(arg),
         }
     }
 
@@ -364,7 +196,7 @@ impl<'a> Line<'a> {
     }
 
     /// True if the next word begins with the text.
-    fn starts(&mut self, word: &str) -> bool {
+    pub(super) fn starts(&mut self, word: &str) -> bool {
         !self.at_end() && self.rest.starts_with(word)
     }
 
@@ -380,7 +212,7 @@ impl<'a> Line<'a> {
         if self.eat(c) { Ok(()) } else { Err(format!("expected {c:?} before {}", show(self.rest))) }
     }
 
-    fn word(&mut self, what: &str) -> Parsed<&'a str> {
+    pub(super) fn word(&mut self, what: &str) -> Parsed<&'a str> {
         let end = if self.at_end() {
             0
         } else {
@@ -395,7 +227,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn keyword(&mut self, keyword: &str) -> Parsed<()> {
+    pub(super) fn keyword(&mut self, keyword: &str) -> Parsed<()> {
         let word = self.word(keyword)?;
         if word == keyword {
             Ok(())
@@ -414,14 +246,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn number<T: FromStr>(&mut self) -> Parsed<T> {
+    pub(super) fn number<T: FromStr>(&mut self) -> Parsed<T> {
         let word = self.word("a number")?;
-        // `from_str` would take a plus sign, which is never printed.
+        // `from_str` accepts a plus sign, which is never printed.
         let value = if word.starts_with('+') { None } else { word.parse().ok() };
         value.ok_or_else(|| format!("{} is not a number that fits here", show(word)))
     }
 
-    fn pair(&mut self) -> Parsed<(usize, usize)> {
+    pub(super) fn pair(&mut self) -> Parsed<(usize, usize)> {
         self.expect('(')?;
         let a = self.number()?;
         self.expect(',')?;
@@ -430,7 +262,7 @@ impl<'a> Line<'a> {
         Ok((a, b))
     }
 
-    fn flag(&mut self) -> Parsed<bool> {
+    pub(super) fn flag(&mut self) -> Parsed<bool> {
         match self.word("true or false")? {
             "true" => Ok(true),
             "false" => Ok(false),
@@ -438,7 +270,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn list<T, L: FromIterator<T>>(
+    pub(super) fn list<T, L: FromIterator<T>>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Parsed<T>,
     ) -> Parsed<L> {
@@ -455,7 +287,7 @@ impl<'a> Line<'a> {
     }
 
     /// A list with an item per axis.
-    fn axes<T, L: FromIterator<T>>(
+    pub(super) fn axes<T, L: FromIterator<T>>(
         &mut self,
         item: impl FnMut(&mut Self) -> Parsed<T>,
     ) -> Parsed<L> {
@@ -466,7 +298,7 @@ impl<'a> Line<'a> {
         Ok(items.into_iter().collect())
     }
 
-    fn field(&mut self, key: &str) -> Parsed<()> {
+    pub(super) fn field(&mut self, key: &str) -> Parsed<()> {
         let word = self.word(key)?;
         if word == key && self.eat('=') {
             Ok(())
@@ -475,21 +307,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn number_of<T: FromStr>(&mut self, key: &str) -> Parsed<T> {
-        self.field(key)?;
-        self.number()
-    }
-
-    fn one_of<T: Copy + std::fmt::Debug>(&mut self, key: &str, all: &[T]) -> Parsed<T> {
-        self.field(key)?;
-        let word = self.word(key)?;
+    pub(super) fn one_of<T: Copy + std::fmt::Debug>(&mut self, all: &[T]) -> Parsed<T> {
+        let word = self.word("a name")?;
         let found = all.iter().find(|t| format!("{t:?}") == word);
-        found.copied().ok_or_else(|| format!("{key} is one of {all:?}, not {}", show(word)))
+        found.copied().ok_or_else(|| format!("expected one of {all:?}, not {}", show(word)))
     }
 
-    /// A word, or text in quotes.
-    fn name_of(&mut self, key: &str) -> Parsed<String> {
-        self.field(key)?;
+    /// A word, or a text in quotes.
+    pub(super) fn name(&mut self) -> Parsed<String> {
         if !self.eat('"') {
             return self.word("a name").map(String::from);
         }
@@ -526,7 +351,7 @@ fn find(defined: &FxHashMap<u64, UOp>, number: u64) -> Parsed<UOp> {
 }
 
 fn dtype_of(text: &str) -> Parsed<DType> {
-    // The length is looked at first so that a message about a wrong one stays short.
+    // No dtype is longer, and the message quotes the text.
     if text.len() > 16 {
         Err(format!("there is no dtype {}", show(text)))
     } else {
@@ -534,15 +359,14 @@ fn dtype_of(text: &str) -> Parsed<DType> {
     }
 }
 
-/// The value that the text has in the dtype. Decimals are rounded to it; integers, and what is too
-/// large, are not.
+/// Parses a value of the dtype. Decimals are rounded; integers and floats that do not fit are
+/// errors.
 fn literal(text: &str, dtype: DType) -> Parsed<Const> {
     let wrong = || format!("{} is not a value of {dtype}", show(text));
     let float = |value: f64| {
         let rounded = Const::Float(value).normalize(dtype);
         let finite = |c: Const| c.as_f64(dtype).is_finite();
-        // Rust's parser gives infinity for what is too large, and takes more names for it than are
-        // printed.
+        // Rust's parser returns infinity for large numbers, and accepts more names of it.
         let named = matches!(text, "inf" | "-inf" | "nan")
             && (rounded == Const::Float(value) || value.is_nan());
         let plain = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
@@ -551,7 +375,7 @@ fn literal(text: &str, dtype: DType) -> Parsed<Const> {
     match dtype.scalar {
         Scalar::Void => Err("void has no values".into()),
         Scalar::Bool => text.parse().map(Const::Bool).map_err(|_| wrong()),
-        // An f32 is not read by way of f64: rounding twice can miss.
+        // An f32 is not parsed as f64, because rounding twice can give another value.
         Scalar::F32 => text.parse::<f32>().map_err(|_| wrong()).and_then(|x| float(x as f64)),
         _ if dtype.is_float() => text.parse().map_err(|_| wrong()).and_then(float),
         _ if text.starts_with('+') => Err(wrong()),
@@ -563,8 +387,8 @@ fn literal(text: &str, dtype: DType) -> Parsed<Const> {
     }
 }
 
-/// Text for a message, quoted and cut.
-fn show(text: &str) -> String {
+/// Text for a message, quoted and shortened.
+pub(super) fn show(text: &str) -> String {
     let short: String = text.chars().take(24).collect();
     match short.as_str() {
         "" => "the end of the line".into(),

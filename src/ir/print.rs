@@ -1,13 +1,12 @@
-//! Text out: graphs and programs as lines of text IR, which [`parse`](super::parse) reads back to
-//! the same nodes, and short forms for messages.
+//! Printer of text IR: graphs and programs as lines, which [`parse`](super::parse) turns into the
+//! same nodes, and short forms of nodes for messages.
 //!
-//! One node stands on a line, after its operands; literals stand inside the lines that use them.
-//! Numbers and order follow from structure alone, so equal graphs print equal text in every
-//! process. Nothing here recurses deeper than a fixed bound.
+//! A line has one node and follows the lines of its operands; literals are written inside the lines
+//! of their users. Numbers and order depend on structure alone, so equal graphs give equal text in
+//! every process. The recursion depth is bounded by a constant.
 
-use super::{Arg, LoadHint, Loop, UOp, toposort_until};
+use super::{Arg, UOp, toposort_until};
 use crate::dtype::{Const, DType, Scalar};
-use crate::shape::Movement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Write};
@@ -15,7 +14,7 @@ use std::fmt::{self, Display, Write};
 /// The number of each printed node, by its id.
 type Numbers = FxHashMap<u64, usize>;
 
-/// The graph under a root as text, one node per line, the root last.
+/// Prints the graph under a root, one node per line, the root last.
 pub fn print(root: &UOp) -> String {
     let order = root.toposort();
     let mut numbers = Numbers::default();
@@ -28,8 +27,8 @@ pub fn print(root: &UOp) -> String {
     out
 }
 
-/// The `max_lines` nodes nearest to the root, numbered as in [`print()`](print()), under a line
-/// that counts the others. For graphs too large to read.
+/// Prints the `max_lines` nodes nearest to the root, numbered as by [`print()`](print()), under a
+/// line that counts the others. For graphs too large to read.
 pub fn print_part(root: &UOp, max_lines: usize) -> String {
     let mut order = root.toposort();
     order.retain(|u| !inline(u) || u == root);
@@ -45,8 +44,7 @@ pub fn print_part(root: &UOp, max_lines: usize) -> String {
     while near.len() < max_lines
         && let Some(u) = queue.pop_front()
     {
-        // A node may wait in the queue several times; what is taken from it in all is bounded by
-        // the operands of the lines shown.
+        // A node may be in the queue several times, once for each operand of a printed line.
         if near.insert(u.id()) {
             queue.extend(u.src().iter().filter(|s| !inline(s)));
         }
@@ -57,12 +55,12 @@ pub fn print_part(root: &UOp, max_lines: usize) -> String {
     out
 }
 
-/// A linear program as text: the nodes of the list in its order, two spaces deeper in each open
-/// loop or guarded region.
+/// Prints a linear program: the nodes in order, indented by two spaces per open loop or
+/// conditional region.
 ///
-/// A list that is no sound program prints too, for the messages that say so. An operand that is not
-/// listed before its user is defined by a line that begins with `~`; a node that is listed again,
-/// or after such a line, is its number alone.
+/// Invalid programs are printed too, for messages about them. An operand that is not listed before
+/// its user is defined by a line that begins with `~`; a node that is listed again, or after such a
+/// line, is its number alone.
 pub fn print_program(list: &[UOp]) -> String {
     let closed: FxHashSet<u64> =
         list.iter().filter(|u| closes(u)).filter_map(|u| Some(u.src().first()?.id())).collect();
@@ -105,7 +103,7 @@ pub fn print_program(list: &[UOp]) -> String {
 
 const STRING: &str = "a string takes all text";
 
-/// Past this depth lines stay where they are, so that the size of the text is linear in the list.
+/// The deepest indentation, so that the size of the text is linear in the list.
 const DEEPEST: usize = 32;
 
 fn indent(out: &mut String, depth: usize) {
@@ -143,15 +141,14 @@ fn line(out: &mut impl Write, u: &UOp, numbers: &Numbers) -> fmt::Result {
     out.write_char('\n')
 }
 
-/// A literal's value, in the fewest digits that mean it in its dtype.
+/// A literal's value, in the fewest digits that identify it in its dtype.
 struct Literal(Const, DType);
 
 impl Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1.scalar) {
             (Const::Int(i), Scalar::U64) => write!(f, "{}", i as u64),
-            // What a float of up to 32 bits holds is an f32, and that needs fewer digits than the
-            // same value among f64.
+            // A float of up to 32 bits is an f32, which needs fewer digits than an f64.
             (Const::Float(x), s) if s != Scalar::F64 && x as f32 as f64 == x => {
                 write!(f, "{:?}", x as f32)
             }
@@ -160,134 +157,13 @@ impl Display for Literal {
     }
 }
 
-/// The payload in braces, as it stands in text IR. The names of the fields tell the variants apart.
-impl fmt::Debug for Arg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("{")?;
-        match self {
-            Arg::None => {}
-            Arg::Const(c) => write!(f, "const={c}")?,
-            Arg::Storage(s) => write!(
-                f,
-                "buffer id={} len={} device={}",
-                s.storage.id(),
-                s.storage.len(),
-                Bare(s.storage.device().as_str())
-            )?,
-            Arg::Param { slot, len, device } => {
-                write!(f, "slot={slot} len={len} device={}", Bare(device.as_str()))?
-            }
-            Arg::Var { name, min, max } => write!(f, "name={} min={min} max={max}", Quoted(name))?,
-            Arg::BoundVar { name, min, max, value } => {
-                write!(f, "name={} min={min} max={max} value={value}", Quoted(name))?
-            }
-            Arg::Slice(s) => write!(
-                f,
-                "axis={} start={} len={}",
-                s.axis,
-                Quoted(&s.start.text()),
-                Quoted(&s.len.text())
-            )?,
-            Arg::Iota { len } => write!(f, "len={len}")?,
-            Arg::Movement(m) => {
-                write!(f, "{} ", m.name())?;
-                match &**m {
-                    Movement::Reshape(d) | Movement::Expand(d) | Movement::Permute(d) => {
-                        list(f, d)?
-                    }
-                    Movement::Pad(p) | Movement::Shrink(p) => {
-                        list(f, p.iter().map(|(a, b)| format!("({a},{b})")))?
-                    }
-                    Movement::Flip(flags) => list(f, flags)?,
-                }
-            }
-            Arg::Reduce { fold, axes } if axes.is_empty() => write!(f, "fold={fold:?}")?,
-            Arg::Reduce { fold, axes } => {
-                write!(f, "fold={fold:?} axes=")?;
-                list(f, axes)?;
-            }
-            Arg::Gather { axis } | Arg::Cat { axis } => write!(f, "axis={axis}")?,
-            Arg::Scatter { combine, axis } => write!(f, "combine={combine:?} axis={axis}")?,
-            Arg::Leaf(id) => write!(f, "leaf={id}")?,
-            Arg::Gradient(g) => write!(f, "gradient={}", g.id())?,
-            Arg::Device(d) => write!(f, "device={}", Bare(d.as_str()))?,
-            Arg::Shards { devices, axis } => {
-                write!(f, "devices={}", Bare(devices.as_str()))?;
-                axis.map_or(Ok(()), |axis| write!(f, " axis={axis}"))?;
-            }
-            Arg::Kernel(k) => {
-                write!(f, "kernel={:016x} outputs=", k.ast.key())?;
-                list(
-                    f,
-                    k.outputs
-                        .iter()
-                        .map(|(dtype, shape)| format!("{dtype}{shape:?}").replace(", ", "x")),
-                )?;
-            }
-            Arg::Loop(l) => {
-                let Loop { body, count, reverse, carries, elements } = &**l;
-                write!(
-                    f,
-                    "body={:016x} count={count} reverse={reverse} carries={carries} \
-                     elements={elements}",
-                    body.key()
-                )?;
-            }
-            Arg::Output(i) => write!(f, "output={i}")?,
-            Arg::Source(s) => write!(
-                f,
-                "device={} entry={} text={}",
-                Bare(s.device.as_str()),
-                Bare(&s.entry),
-                Quoted(&s.text)
-            )?,
-            Arg::Global { slot, len } => write!(f, "slot={slot} len={len}")?,
-            Arg::Shared { id, len } => write!(f, "id={id} len={len}")?,
-            Arg::Acc(id) => write!(f, "acc={id}")?,
-            Arg::LoadHint(LoadHint { stage_at, prefetch_in }) => {
-                let fields = [("stage_at", stage_at), ("prefetch_in", prefetch_in)];
-                let mut given = fields.into_iter().filter_map(|(k, v)| Some((k, (*v)?)));
-                if let Some((key, id)) = given.next() {
-                    write!(f, "{key}={id}")?;
-                }
-                given.try_for_each(|(key, id)| write!(f, " {key}={id}"))?
-            }
-            Arg::Range { id, kind, lanes } => {
-                let lanes = if *lanes { " lanes" } else { "" };
-                write!(f, "id={id} kind={kind:?}{lanes}")?
-            }
-            Arg::Special { kind, dim, extent } => {
-                write!(f, "kind={kind:?} dim={dim} extent={extent}")?
-            }
-            Arg::Lanes(lanes) => {
-                f.write_str("lanes ")?;
-                list(f, lanes)?;
-            }
-            Arg::Wmma { core, lanes } => {
-                write!(f, "core={} lanes=", core.name)?;
-                list(f, lanes)?;
-            }
-            Arg::Shuffle(bits) => write!(f, "xor={bits}")?,
-        }
-        f.write_str("}")
-    }
-}
-
-fn list<T: Display>(f: &mut fmt::Formatter<'_>, items: impl IntoIterator<Item = T>) -> fmt::Result {
-    f.write_str("[")?;
-    for (i, x) in items.into_iter().enumerate() {
-        write!(f, "{}{x}", if i == 0 { "" } else { "," })?;
-    }
-    f.write_str("]")
-}
-
 /// True if the character may be part of a word of text IR.
 pub(super) fn word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.+-:/".contains(c)
 }
 
-/// A name in quotes; `parse` undoes the escapes.
-struct Quoted<'a>(&'a str);
+/// A name in quotes, with escapes.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -305,8 +181,8 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// A name as it stands where it is one word, else in quotes.
-struct Bare<'a>(&'a str);
+/// A name, in quotes unless it is one word.
+pub(super) struct Bare<'a>(pub(super) &'a str);
 
 impl Display for Bare<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -318,22 +194,23 @@ impl Display for Bare<'_> {
     }
 }
 
-/// The depth, and the number of bytes, to which a message prints a node.
+/// The depth to which a message prints a node.
 const BRIEF_DEPTH: usize = 3;
+/// The number of bytes to which a message prints a node.
 const BRIEF_BYTES: usize = 200;
 
-/// The node on one line, its operands to a small depth: `Add f32 (Mul f32 (…), 1.0)`.
+/// The node on one line, with its operands to a small depth: `Add f32 (Mul f32 (…), 1.0)`.
 impl fmt::Debug for UOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut brief = Brief(String::new());
-        // An error is the full text's end, and the ellipsis already says so.
+        // An error means that the text is full; the ellipsis shows it.
         let _ = write!(brief, "{} {}", self.op().name(), self.dtype())
             .and_then(|()| brief.rest(self, BRIEF_DEPTH));
         f.write_str(&brief.0)
     }
 }
 
-/// Text that ends in an ellipsis, and refuses more, where it would be too long.
+/// A text of bounded length. When it is full it ends in an ellipsis and returns an error.
 struct Brief(String);
 
 impl Write for Brief {
@@ -350,7 +227,7 @@ impl Write for Brief {
 }
 
 impl Brief {
-    /// Writes what follows op and dtype, recursing at most `depth` levels.
+    /// Writes operands and payload, recursing at most `depth` levels.
     fn rest(&mut self, u: &UOp, depth: usize) -> fmt::Result {
         if let Some(c) = u.as_const() {
             return write!(self, " {}", Literal(c, u.dtype()));

@@ -3,7 +3,7 @@
 
 use super::{Arg, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
-use crate::shape::{Movement, SymInt, checked_numel};
+use crate::shape::{Movement, SymInt};
 use smallvec::SmallVec;
 
 impl UOp {
@@ -27,7 +27,7 @@ impl UOp {
     pub fn arg(&self) -> &Arg {
         &self.node().arg
     }
-    /// A number that is unique in the process; smaller for older nodes.
+    /// The number of the node, unique in the process; older nodes have smaller ones.
     #[inline]
     pub fn id(&self) -> u64 {
         self.node().id
@@ -37,7 +37,7 @@ impl UOp {
     pub fn key(&self) -> u64 {
         self.node().key
     }
-    /// The same node with other operands; itself if they are the same.
+    /// The node with other operands; itself if they are the same.
     pub fn with_src(&self, src: impl Into<Src>) -> UOp {
         let src = src.into();
         if src == self.node().src {
@@ -46,7 +46,7 @@ impl UOp {
             UOp::new(self.op(), self.dtype(), src, self.arg().clone())
         }
     }
-    /// The same node with another payload.
+    /// The node with another payload.
     pub fn with_arg(&self, arg: Arg) -> UOp {
         UOp::new(self.op(), self.dtype(), self.node().src.clone(), arg)
     }
@@ -59,9 +59,9 @@ pub(super) fn unexpected(u: &UOp, op: Op) -> ! {
     panic!("expected a node of the op {op:?}, found {u:?}")
 }
 
-/// An operand beside a node: a node, or a number that takes the node's dtype.
+/// An operand of a binary op: a node, or a number that takes the dtype of the other operand.
 pub trait Like {
-    /// As a node of the dtype of `u`.
+    /// The operand as a node of the dtype of `u`.
     fn like(self, u: &UOp) -> UOp;
 }
 impl Like for UOp {
@@ -82,7 +82,7 @@ macro_rules! like {
 like!(i32, i64, usize, f32, f64, bool, Const);
 
 impl UOp {
-    /// A literal. Vectors of one repeated value are literals too.
+    /// A literal. A vector dtype repeats the value in every lane.
     pub fn constant(value: impl Into<Const>, dtype: DType) -> UOp {
         let value = value.into();
         let from = match value {
@@ -90,14 +90,21 @@ impl UOp {
             Const::Int(_) => DType::I64,
             Const::Float(_) => DType::F64,
         };
-        // An integer literal of an unsigned dtype is its bit pattern, so it passes through;
-        // everything else converts.
+        // An integer of an unsigned dtype is given by its bits, which a cast would change.
         let value = if from == DType::I64 && dtype.is_int() {
             value.normalize(dtype.scalar())
         } else {
             value.cast(from, dtype.scalar())
         };
+        UOp::literal(value, dtype)
+    }
+    /// A literal of a value that is in the normal form of the dtype.
+    pub(crate) fn literal(value: Const, dtype: DType) -> UOp {
         UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
+    }
+    /// The numbers `0, 1, … len-1` as a one-dimensional tensor.
+    pub(crate) fn iota(len: usize, dtype: DType) -> UOp {
+        UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
     }
     /// An integer of index arithmetic.
     pub fn int(value: i64) -> UOp {
@@ -136,7 +143,11 @@ impl UOp {
 
     /// An elementwise node of one operand.
     pub fn unary(&self, op: Op) -> UOp {
-        UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::None)
+        self.with_op(op, Arg::None)
+    }
+    /// A node of this operand and its dtype.
+    fn with_op(&self, op: Op, arg: Arg) -> UOp {
+        UOp::new(op, self.dtype(), [self.clone()].to_src(), arg)
     }
     /// An elementwise node of two operands; comparisons give bools.
     pub fn binary(&self, op: Op, other: impl Like) -> UOp {
@@ -157,23 +168,20 @@ impl UOp {
     pub fn fma(&self, y: &UOp, z: &UOp) -> UOp {
         UOp::new(Op::Fma, self.dtype(), [self.clone(), y.clone(), z.clone()].to_src(), Arg::None)
     }
-    /// Converted to a dtype; itself if it has it. The number of lanes stays.
+    /// The value converted to a dtype; the node itself if it has it. The number of lanes stays.
     pub fn cast(&self, dtype: DType) -> UOp {
-        let dtype = dtype.scalar().vec(self.dtype().lanes);
-        if dtype == self.dtype() {
-            self.clone()
-        } else {
-            UOp::new(Op::Cast, dtype, [self.clone()].to_src(), Arg::None)
-        }
+        self.converted(Op::Cast, dtype)
     }
-    /// The same bits as another dtype.
+    /// The bits reinterpreted as another dtype; the node itself if it has it.
     pub fn bitcast(&self, dtype: DType) -> UOp {
+        self.converted(Op::Bitcast, dtype)
+    }
+    fn converted(&self, op: Op, dtype: DType) -> UOp {
         let dtype = dtype.scalar().vec(self.dtype().lanes);
         if dtype == self.dtype() {
-            self.clone()
-        } else {
-            UOp::new(Op::Bitcast, dtype, [self.clone()].to_src(), Arg::None)
+            return self.clone();
         }
+        UOp::new(op, dtype, [self.clone()].to_src(), Arg::None)
     }
     /// `self < other`.
     pub fn lt(&self, other: impl Like) -> UOp {
@@ -191,13 +199,10 @@ impl UOp {
     pub fn differs(&self, other: impl Like) -> UOp {
         self.binary(Op::Ne, other)
     }
-    /// Bitwise, or for bools logical, negation.
+    /// Negation: bitwise, for bools logical.
     pub fn not(&self) -> UOp {
-        if self.dtype().is_bool() {
-            self.binary(Op::Xor, true)
-        } else {
-            self.binary(Op::Xor, -1i64)
-        }
+        let ones = if self.dtype().is_bool() { Const::Bool(true) } else { Const::Int(-1) };
+        self.binary(Op::Xor, ones)
     }
     /// Bitwise or logical and.
     pub fn and(&self, other: impl Like) -> UOp {
@@ -207,40 +212,24 @@ impl UOp {
     pub fn or(&self, other: impl Like) -> UOp {
         self.binary(Op::Or, other)
     }
-    /// A movement op, whose payload is known to fit.
+    /// A movement op. The movement fits the shape.
     pub fn moved(&self, m: Movement) -> UOp {
-        let op = match m {
-            Movement::Reshape(_) => Op::Reshape,
-            Movement::Expand(_) => Op::Expand,
-            Movement::Permute(_) => Op::Permute,
-            Movement::Pad(_) => Op::Pad,
-            Movement::Shrink(_) => Op::Shrink,
-            Movement::Flip(_) => Op::Flip,
-        };
-        UOp::new(op, self.dtype(), [self.clone()].to_src(), Arg::Movement(Box::new(m)))
+        self.with_op(Op::of_movement(&m), Arg::Movement(Box::new(m)))
     }
     /// The value on a device.
     pub fn copied(&self, device: &super::DeviceName) -> UOp {
-        UOp::new(Op::Copy, self.dtype(), [self.clone()].to_src(), Arg::Device(device.clone()))
+        self.with_op(Op::Copy, Arg::Device(device.clone()))
     }
     /// A copy of the value on a device, made after another value is computed.
     pub fn copied_after(&self, device: &super::DeviceName, after: &UOp) -> UOp {
-        UOp::new(
-            Op::Copy,
-            self.dtype(),
-            [self.clone(), after.clone()].to_src(),
-            Arg::Device(device.clone()),
-        )
+        let src = [self.clone(), after.clone()].to_src();
+        UOp::new(Op::Copy, self.dtype(), src, Arg::Device(device.clone()))
     }
     /// One value on several devices: sharded along an axis, or replicated.
     pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
         let parts = parts.into();
-        UOp::new(
-            Op::Shards,
-            parts[0].dtype(),
-            parts,
-            Arg::Shards { devices: devices.clone(), axis },
-        )
+        let arg = Arg::Shards { devices: devices.clone(), axis };
+        UOp::new(Op::Shards, parts[0].dtype(), parts, arg)
     }
     /// The elements `start..end` of an axis; the node itself if those are all.
     pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
@@ -252,14 +241,9 @@ impl UOp {
             |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
     }
-    /// An interval of an axis with symbolic start and length, which is known to fit.
+    /// An interval of an axis with symbolic start and length. It is within the axis.
     pub fn sliced(&self, axis: usize, start: SymInt, len: SymInt) -> UOp {
-        UOp::new(
-            Op::Slice,
-            self.dtype(),
-            [self.clone()].to_src(),
-            Arg::Slice(Box::new(Slice { axis, start, len })),
-        )
+        self.with_op(Op::Slice, Arg::Slice(Box::new(Slice { axis, start, len })))
     }
     /// A symbolic integer as a node of an integer dtype.
     pub fn from_symint(bound: &SymInt, dtype: DType) -> UOp {
@@ -282,16 +266,11 @@ impl UOp {
         if axes.is_empty() {
             return self.clone();
         }
-        UOp::new(Op::Reduce, self.dtype(), [self.clone()].to_src(), Arg::Reduce { fold, axes })
+        self.with_op(Op::Reduce, Arg::Reduce { fold, axes })
     }
     /// An inclusive scan along an axis of the tensor graph.
     pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
-        UOp::new(
-            Op::Scan,
-            self.dtype(),
-            [self.clone()].to_src(),
-            Arg::Reduce { fold, axes: smallvec::smallvec![axis] },
-        )
+        self.with_op(Op::Scan, Arg::Reduce { fold, axes: smallvec::smallvec![axis] })
     }
     /// Concatenates one or more tensors along an axis. Their shapes agree in all other axes.
     pub fn cat(parts: Src, axis: usize) -> UOp {
@@ -302,28 +281,20 @@ impl UOp {
     }
     /// Gathers the elements at indices along an axis. The shapes agree in all other axes.
     pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
-        UOp::new(
-            Op::Gather,
-            self.dtype(),
-            [self.clone(), index.clone()].to_src(),
-            Arg::Gather { axis },
-        )
+        let src = [self.clone(), index.clone()].to_src();
+        UOp::new(Op::Gather, self.dtype(), src, Arg::Gather { axis })
     }
     /// Combines values into this tensor at indices along an axis, in order. The shapes of index and
     /// value agree with it in all other axes.
     pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
-        UOp::new(
-            Op::Scatter,
-            self.dtype(),
-            [self.clone(), index.clone(), value.clone()].to_src(),
-            Arg::Scatter { combine, axis },
-        )
+        let src = [self.clone(), index.clone(), value.clone()].to_src();
+        UOp::new(Op::Scatter, self.dtype(), src, Arg::Scatter { combine, axis })
     }
 }
 
-/// Short arrays as operand lists.
+/// Conversion of arrays to operand lists.
 pub trait ToSrc {
-    /// As operands.
+    /// The nodes as operands.
     fn to_src(self) -> Src;
 }
 impl<const N: usize> ToSrc for [UOp; N] {
@@ -366,7 +337,7 @@ impl<R: Like> std::ops::Div<R> for UOp {
 }
 impl<R: Like> std::ops::Sub<R> for &UOp {
     type Output = UOp;
-    /// There is no subtraction in the IR: `x - y` is `x + y * -1`, which rounds and wraps the same.
+    /// The IR has no subtraction. `x - y` is `x + y * -1`, which rounds and wraps in the same way.
     fn sub(self, other: R) -> UOp {
         let other = other.like(self);
         self.binary(Op::Add, -&other)
@@ -381,68 +352,13 @@ impl<R: Like> std::ops::Sub<R> for UOp {
 impl std::ops::Neg for &UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
-        if self.dtype().is_float() {
-            self.binary(Op::Mul, -1.0)
-        } else {
-            self.binary(Op::Mul, -1i64)
-        }
+        let minus_one = if self.dtype().is_float() { Const::Float(-1.0) } else { Const::Int(-1) };
+        self.binary(Op::Mul, minus_one)
     }
 }
 impl std::ops::Neg for UOp {
     type Output = UOp;
     fn neg(self) -> UOp {
         -&self
-    }
-}
-
-/// Checks the operands of a `Cat`: one shape but for the axis, and no axis that ends at a variable.
-pub(crate) fn fit_cat(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
-    let first = src[0].shape();
-    if axis >= first.len() {
-        return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
-    }
-    let alike = |s: &UOp| {
-        s.shape().len() == first.len()
-            && (0..first.len()).all(|a| a == axis || s.shape()[a] == first[a])
-    };
-    match src.iter().find(|s| !alike(s) || !s.extents().is_empty()) {
-        Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
-        None => Ok(()),
-    }
-}
-
-/// Checks the operands of a `Gather` or `Scatter`: one shape but for the axis, and index and value
-/// of one shape.
-pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> std::result::Result<(), String> {
-    let (table, index) = (&src[0], &src[1]);
-    let rank = table.shape().len();
-    if axis >= rank {
-        return Err(format!("axis {axis} of a tensor of rank {rank}"));
-    }
-    let alike = |a: usize| {
-        a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a))
-    };
-    if index.shape().len() != rank || !(0..rank).all(alike) {
-        return Err(format!(
-            "an index of {:?} for {:?} along axis {axis}",
-            index.shape(),
-            table.shape()
-        ));
-    }
-    // The scheduler makes a gather, also that of a scatter's gradient, a sum over all places for
-    // each index.
-    let places: Vec<usize> = index.shape().iter().chain([&table.shape()[axis]]).copied().collect();
-    if checked_numel("gather", &places).is_err() {
-        let (n, count) = (table.shape()[axis], index.shape());
-        return Err(format!(
-            "an index of {count:?} into {n} elements has more pairs of both than an index can \
-             count"
-        ));
-    }
-    match src.get(2) {
-        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {
-            Err(format!("values of {:?} for an index of {:?}", value.shape(), index.shape()))
-        }
-        _ => Ok(()),
     }
 }

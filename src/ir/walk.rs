@@ -1,16 +1,16 @@
-//! Iterative traversals. Nothing here recurses, so depth is bounded by memory alone.
+//! Iterative walks and rebuilds of graphs, without recursion.
 
 use super::{Arg, Group, IdSet, Op, Src, UOp};
 use crate::shape::SymInt;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
 
 thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nodes that walks, rewrites and the scheduler have visited on this thread: what a graph costs, as
-/// a number that does not depend on the machine.
+/// The number of nodes that walks, rewrites and the scheduler have visited on this thread: a
+/// measure of cost that does not depend on the machine.
 #[cfg(feature = "testing")]
 pub fn visits() -> u64 {
     VISITS.get()
@@ -28,8 +28,7 @@ pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     toposort_until(roots, |_| false)
 }
 
-/// As [`toposort`], but does not look behind nodes where `stop` holds; those nodes themselves are
-/// listed.
+/// As [`toposort`], but does not visit the operands of nodes for which `stop` is true.
 pub fn toposort_until<'a>(
     roots: impl IntoIterator<Item = &'a UOp>,
     stop: impl Fn(&UOp) -> bool,
@@ -48,14 +47,14 @@ pub(crate) fn walk<'a>(
     walk_along(roots, |u| if stop(u) { &[] } else { u.src() }, f)
 }
 
-/// As [`walk`], but goes only to the operands that `along` names.
+/// As [`walk`], but visits only the operands that `along` returns.
 pub(crate) fn walk_along<'a>(
     roots: impl IntoIterator<Item = &'a UOp>,
     along: impl Fn(&'a UOp) -> &'a [UOp],
     mut f: impl FnMut(&'a UOp),
 ) {
     let mut seen = IdSet::default();
-    // (node, operands that are still to visit)
+    // Nodes, and their operands that are not visited yet.
     let mut stack: Vec<(&'a UOp, std::slice::Iter<'a, UOp>)> = Vec::with_capacity(32);
     let enter = |u: &'a UOp| (u, along(u).iter());
     let mut visits = 0;
@@ -79,6 +78,20 @@ pub(crate) fn walk_along<'a>(
     visit(visits);
 }
 
+/// The ids of the nodes that `is` selects, and of those that depend on one. Operands come first.
+pub(crate) fn dependents<'a>(
+    order: impl IntoIterator<Item = &'a UOp>,
+    is: impl Fn(&UOp) -> bool,
+) -> FxHashSet<u64> {
+    let mut set = FxHashSet::default();
+    for u in order {
+        if is(u) || u.src().iter().any(|s| set.contains(&s.id())) {
+            set.insert(u.id());
+        }
+    }
+    set
+}
+
 /// A number that no range among these nodes has.
 pub(crate) fn next_range(nodes: &[UOp]) -> u32 {
     nodes.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0)
@@ -90,11 +103,16 @@ impl UOp {
         toposort([self])
     }
 
-    /// The node under marks, which has its value.
+    /// The node under marks, which has the same value.
     pub fn unmarked(&self) -> &UOp {
+        self.under(|op| op.is(Group::Mark))
+    }
+
+    /// The node that the first operands lead to through ops of a kind.
+    pub(crate) fn under(&self, through: impl Fn(Op) -> bool) -> &UOp {
         let mut u = self;
-        while u.op().is(Group::Mark) {
-            u = &u.src()[0];
+        while through(u.op()) {
+            u = u.operand();
         }
         u
     }
@@ -126,13 +144,13 @@ pub fn rebuild_all(roots: &[UOp], f: impl FnMut(&UOp, &[UOp]) -> Option<UOp>) ->
     rebuild_along(roots, UOp::src, f)
 }
 
-/// As [`rebuild_all`], but visits only the operands that `along` names.
+/// As [`rebuild_all`], but visits only the operands that `along` returns.
 fn rebuild_along<'a>(
     roots: &'a [UOp],
     along: impl Fn(&'a UOp) -> &'a [UOp],
     mut f: impl FnMut(&UOp, &[UOp]) -> Option<UOp>,
 ) -> Vec<UOp> {
-    // Only nodes that change have an entry.
+    // The replacements of nodes that change.
     let mut changed: FxHashMap<u64, UOp> = FxHashMap::default();
     let now = |changed: &FxHashMap<u64, UOp>, u: &UOp| changed.get(&u.id()).unwrap_or(u).clone();
     walk_along(roots, along, |u| {
@@ -152,19 +170,18 @@ fn rebuild_along<'a>(
     roots.iter().map(|r| now(&changed, r)).collect()
 }
 
-/// Calls `f` on every node that values of these are made of: what only gradients follow is left
-/// out.
+/// Calls `f` on every node that the values of the roots depend on, without the operands of marks
+/// that only gradients follow.
 pub fn walk_values(roots: &[UOp], f: impl FnMut(&UOp)) {
     walk_along(roots, value_operands, f)
 }
 
-/// Graphs without the marks that are for gradients alone: what they compute, and nothing of how it
-/// came about. `exchange` may name a node that takes another's place; it is asked once about each,
-/// in topological order.
+/// Graphs without marks, which are for gradients alone. `exchange` may return a replacement of a
+/// node; it is called once for each, in topological order.
 pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
     rebuild_along(roots, value_operands, |u, src| {
         let new = exchange(u).or_else(|| u.op().is(Group::Mark).then(|| src[0].clone()));
-        // A body has marks of its own.
+        // The body of a loop has its own marks.
         match u.arg() {
             Arg::Loop(l) => {
                 let new = new.unwrap_or_else(|| u.with_src(src));
@@ -175,7 +192,7 @@ pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) ->
     })
 }
 
-/// The operands that the value of a node is made of: of a mark the first alone.
+/// The operands that the value of a node depends on: of a mark the first.
 fn value_operands(u: &UOp) -> &[UOp] {
     if u.op().is(Group::Mark) { &u.src()[..1] } else { u.src() }
 }
@@ -190,7 +207,7 @@ pub fn substitute_all(roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
     )
 }
 
-/// Graphs with other symbolic bounds in their slices.
+/// Graphs with the symbolic starts and lengths of their slices replaced.
 pub(crate) fn map_symints(roots: &[UOp], new: &dyn Fn(&SymInt) -> SymInt) -> Vec<UOp> {
     rebuild_all(roots, |u, src| {
         let part = u.as_slice()?.part;

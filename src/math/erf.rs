@@ -1,9 +1,9 @@
-//! `erf` as `1 - 2^-h(|x|)`, with neither a division nor a second path for small x.
+//! `erf` as `1 - 2^-h(|x|)`, without a division and without a second path for small x.
 //!
 //! h is `a` times a polynomial, and 2^-h is `s (1 - w q)` with s a power of two, |w| <= 1/2 and q a
 //! polynomial. The result is `(1 - s) + s w q`: for small x the first term is zero and the second
-//! keeps its relative precision, for large x the error of h counts by the size of 2^-h. So the
-//! polynomial in h, fitted with that weight, is short, and no result is above one.
+//! keeps its relative precision, for large x the error of h is weighted by 2^-h. Fitted with that
+//! weight the polynomial of h is short, and no result is above one.
 
 use super::exp::{EXP2, ROUND};
 use super::{Val, abs, at_most, copy_sign, horner};

@@ -1,8 +1,8 @@
 //! `exp` and `exp2`: the argument is split into an integer and a rest of at most one half, the rest
 //! goes through a polynomial of degree 6, and the integer becomes two powers of two.
 //!
-//! Two powers, because one cannot reach from 2^-150 to 2^128. Their product also overflows to
-//! infinity and rounds into the subnormals by itself, so that no result needs a select.
+//! Two powers, because one has no range from 2^-150 to 2^128. Their product also overflows to
+//! infinity and rounds to subnormals, so that no result needs a select.
 
 use super::{Val, at_least, at_most, horner};
 
@@ -30,7 +30,7 @@ pub(super) const EXP2: [f32; 6] =
 
 /// The natural exponential.
 pub fn exp<V: Val>(x: &V) -> V {
-    // Outside, the result is infinity or zero all the same, and the exponent would leave its field.
+    // Outside, the result is infinity or zero, and the exponent would overflow its field.
     let x = at_least(&at_most(x, 110.0), -110.0);
     let t = x.fma(&x.f32(LOG2_E), &x.f32(ROUND_TWICE));
     let n = t.sub(&x.f32(ROUND_TWICE));
@@ -43,7 +43,7 @@ pub fn exp2<V: Val>(x: &V) -> V {
     exp2_sum(x, None)
 }
 
-/// 2^(x + lo), where `lo` is small and does not count where x is out of range.
+/// 2^(x + lo), where `lo` is small and has no effect if x is out of range.
 pub(super) fn exp2_sum<V: Val>(x: &V, lo: Option<&V>) -> V {
     let x = at_least(&at_most(x, 160.0), -160.0);
     let t = x.add(&x.f32(ROUND_TWICE));

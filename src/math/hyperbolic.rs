@@ -39,8 +39,8 @@ pub fn tanh<V: Val>(x: &V) -> V {
     let a = at_most(&abs(x), 10.0); // From 9.02 on the result is 1.
     let t = a.fma(&x.f32(2.0 * LOG2_E), &x.f32(ROUND));
     let n = t.sub(&x.f32(ROUND));
-    // The low part of ln 2 is left out: where n is large enough to show it, the quotient is too
-    // small to.
+    // Without the low part of ln 2: where n is large enough for it to matter, the quotient is too
+    // small.
     let r = n.fma(&x.f32(-0.5 * LN2_HI), &a);
     let s = t.bitcast_u32().shl(&x.u32(23)).bitcast_f32();
     let sum = s.fma(&horner(&r, &EXP_TWICE).fma(&r, &one), &one);

@@ -1,15 +1,14 @@
-//! The transcendental functions of float32, built from primitive operations.
+//! The transcendental functions of float32, composed of primitive operations.
 //!
-//! Each function takes one lane of a kernel expression and returns another. The code is
-//! branch-free, has no table in memory and needs no float64 and no 64-bit integer, so that each
-//! backend can run it. It is generic over [`Val`]: over a plain number ([`Scalar`]) it computes,
-//! over an IR node it builds the kernel, and both give the same bits as long as a backend rounds
-//! each operation once, keeps subnormals, and neither reassociates nor contracts.
+//! The code has no branches and no tables in memory, and uses neither float64 nor 64-bit integers,
+//! so that each backend can run it. It is generic over [`Val`]: on numbers ([`Scalar`]) it computes,
+//! on IR nodes it builds a kernel expression. Both give the same bits if the backend rounds each
+//! operation once, keeps subnormals, and neither reassociates nor contracts.
 //!
-//! All coefficients come from `scripts/minimax.py`. The error is in units of the float32 spacing at
-//! the true value, subnormals included, and is the largest over all 2^32 inputs, or for pow over
-//! 2^27 pairs, as `examples/math_sweep.rs` finds it. The operations are distinct nodes without
-//! constants and bitcasts, as `tests/compiler/math.rs` counts them.
+//! `scripts/minimax.py` computes the coefficients. An error is in units of the float32 spacing at
+//! the true value, subnormals included: the largest over all 2^32 inputs, for pow over 2^27 pairs,
+//! measured by `examples/math_sweep.rs`. Operations are distinct nodes except constants and
+//! bitcasts, counted by `tests/compiler/math.rs`.
 //!
 //! | function | error, ulp | operations |
 //! |---|---|---|
@@ -49,7 +48,7 @@ pub use trig::{cos, sin, tan};
 /// Both sides of a select are evaluated. Integers wrap, and both operands of a binary operation
 /// have one dtype.
 pub trait Val: Clone {
-    /// A float32 constant; `self` only says in which kernel.
+    /// A float32 constant.
     fn f32(&self, v: f32) -> Self;
     /// An int32 constant.
     fn i32(&self, v: i32) -> Self;
@@ -79,17 +78,17 @@ pub trait Val: Clone {
     fn eq(&self, o: &Self) -> Self;
     /// `self != o`, a bool; true where either is NaN.
     fn ne(&self, o: &Self) -> Self;
-    /// Both, bit by bit for integers.
+    /// Logical and; bitwise for integers.
     fn and(&self, o: &Self) -> Self;
-    /// Either, bit by bit for integers.
+    /// Logical or; bitwise for integers.
     fn or(&self, o: &Self) -> Self;
-    /// One but not both, bit by bit for integers.
+    /// Logical exclusive or; bitwise for integers.
     fn xor(&self, o: &Self) -> Self;
-    /// The bits moved up by `o`, which is less than 32.
+    /// Left shift by `o`, which is less than 32.
     fn shl(&self, o: &Self) -> Self;
-    /// The bits moved down by `o`, which is less than 32; an int32 keeps its sign.
+    /// Right shift by `o`, which is less than 32; arithmetic for int32.
     fn shr(&self, o: &Self) -> Self;
-    /// `a` where the bool `self` holds, `b` elsewhere.
+    /// `a` where the bool `self` is true, else `b`.
     fn select(&self, a: &Self, b: &Self) -> Self;
 
     /// The same bits as a float32.
@@ -100,8 +99,7 @@ pub trait Val: Clone {
     fn bitcast_u32(&self) -> Self;
     /// The nearest float32 to an integer.
     fn to_f32(&self) -> Self;
-    /// The int32 next to a float32 in the direction of zero. The functions here only use it where
-    /// the value fits.
+    /// The float32 rounded towards zero to an int32, which holds it.
     fn to_i32(&self) -> Self;
 }
 

@@ -1,7 +1,5 @@
-//! `pow` and `rsqrt`.
-//!
-//! `x^y = 2^(y log2 x)`, and the product reaches 150, so that the logarithm must be right to eight
-//! bits more than a float32 holds: it is carried as an unevaluated sum of two floats.
+//! `pow` as `2^(y log2 x)`, and `rsqrt`. The product is up to 150, so that the logarithm needs eight
+//! bits more than a float32 has: it is an unevaluated sum of two floats.
 
 use super::exp::exp2_sum;
 use super::log::split;
@@ -34,8 +32,7 @@ pub fn pow<V: Val>(x: &V, y: &V) -> V {
     let a = abs(x);
     let finite = a.lt(&inf);
 
-    // Zero and infinity have an infinite logarithm, and from there on the products come out right
-    // by themselves.
+    // Zero and infinity have an infinite logarithm, with which the products are right.
     let (hi, lo) = log2_pair(&a);
     let hi = a.eq(&zero).select(&x.f32(f32::NEG_INFINITY), &finite.select(&hi, &a));
 

@@ -1,10 +1,9 @@
-//! Plain numbers as [`Val`]: the functions of this folder computed on the host, for tests and for
-//! folding constants.
+//! Plain numbers as [`Val`]: the functions of `math` computed on the host, for tests.
 
 use super::Val;
 
-/// A number of one of the dtypes that the functions use. An operation on the wrong dtype panics: it
-/// is a fault of the function.
+/// A number of one of the dtypes that the functions use. An operation on a wrong dtype panics: it is
+/// a bug of the function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A float32.
@@ -20,7 +19,7 @@ pub enum Scalar {
 use Scalar::{Bool, F32, I32, U32};
 
 impl Scalar {
-    /// The float32 that this is.
+    /// The value of a float32.
     #[inline(always)]
     pub fn as_f32(&self) -> f32 {
         match self {
@@ -30,10 +29,26 @@ impl Scalar {
     }
 }
 
-/// The panic of an operation that was given dtypes it does not take.
+/// Panics because of an operation on dtypes that it does not take.
 #[cold]
 fn mixed(op: &str, args: &[Scalar]) -> ! {
     panic!("{op} does not take {args:?}")
+}
+
+/// Declares operations by their results on each dtype that has them.
+macro_rules! operations {
+    ($($name:ident($($arg:ident),*) {
+        $($($dtype:ident($x:ident)),+ => $result:expr;)+
+    })*) => { $(
+        #[inline(always)]
+        fn $name(&self, $($arg: &Self),*) -> Self {
+            match (*self, $(*$arg),*) {
+                $(($($dtype($x),)+) => $result,)+
+                #[allow(unreachable_patterns)]
+                _ => mixed(stringify!($name), &[*self, $(*$arg),*]),
+            }
+        }
+    )* };
 }
 
 impl Val for Scalar {
@@ -49,173 +64,81 @@ impl Val for Scalar {
     fn u32(&self, v: u32) -> Self {
         U32(v)
     }
-
-    #[inline(always)]
-    fn add(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (F32(a), F32(b)) => F32(a + b),
-            (I32(a), I32(b)) => I32(a.wrapping_add(b)),
-            (U32(a), U32(b)) => U32(a.wrapping_add(b)),
-            _ => mixed("add", &[*self, *o]),
+    operations! {
+        add(o) {
+            F32(a), F32(b) => F32(a + b);
+            I32(a), I32(b) => I32(a.wrapping_add(b));
+            U32(a), U32(b) => U32(a.wrapping_add(b));
         }
-    }
-    #[inline(always)]
-    fn sub(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (F32(a), F32(b)) => F32(a - b),
-            (I32(a), I32(b)) => I32(a.wrapping_sub(b)),
-            (U32(a), U32(b)) => U32(a.wrapping_sub(b)),
-            _ => mixed("sub", &[*self, *o]),
+        sub(o) {
+            F32(a), F32(b) => F32(a - b);
+            I32(a), I32(b) => I32(a.wrapping_sub(b));
+            U32(a), U32(b) => U32(a.wrapping_sub(b));
         }
-    }
-    #[inline(always)]
-    fn mul(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (F32(a), F32(b)) => F32(a * b),
-            (I32(a), I32(b)) => I32(a.wrapping_mul(b)),
-            (U32(a), U32(b)) => U32(a.wrapping_mul(b)),
-            _ => mixed("mul", &[*self, *o]),
+        mul(o) {
+            F32(a), F32(b) => F32(a * b);
+            I32(a), I32(b) => I32(a.wrapping_mul(b));
+            U32(a), U32(b) => U32(a.wrapping_mul(b));
         }
-    }
-    #[inline(always)]
-    fn div(&self, o: &Self) -> Self {
-        F32(self.as_f32() / o.as_f32())
-    }
-    #[inline(always)]
-    fn fma(&self, b: &Self, c: &Self) -> Self {
-        F32(self.as_f32().mul_add(b.as_f32(), c.as_f32()))
-    }
-    #[inline(always)]
-    fn sqrt(&self) -> Self {
-        F32(self.as_f32().sqrt())
-    }
-    #[inline(always)]
-    fn neg(&self) -> Self {
-        F32(-self.as_f32())
-    }
-    #[inline(always)]
-    fn trunc(&self) -> Self {
-        F32(self.as_f32().trunc())
-    }
-
-    #[inline(always)]
-    fn lt(&self, o: &Self) -> Self {
-        Bool(match (*self, *o) {
-            (F32(a), F32(b)) => a < b,
-            (I32(a), I32(b)) => a < b,
-            (U32(a), U32(b)) => a < b,
-            _ => mixed("lt", &[*self, *o]),
-        })
-    }
-    #[inline(always)]
-    fn eq(&self, o: &Self) -> Self {
-        Bool(match (*self, *o) {
-            (F32(a), F32(b)) => a == b,
-            (I32(a), I32(b)) => a == b,
-            (U32(a), U32(b)) => a == b,
-            _ => mixed("eq", &[*self, *o]),
-        })
-    }
-    #[inline(always)]
-    fn ne(&self, o: &Self) -> Self {
-        Bool(match (*self, *o) {
-            (F32(a), F32(b)) => a != b,
-            (I32(a), I32(b)) => a != b,
-            (U32(a), U32(b)) => a != b,
-            _ => mixed("ne", &[*self, *o]),
-        })
-    }
-    #[inline(always)]
-    fn and(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (I32(a), I32(b)) => I32(a & b),
-            (U32(a), U32(b)) => U32(a & b),
-            (Bool(a), Bool(b)) => Bool(a & b),
-            _ => mixed("and", &[*self, *o]),
+        div(o) { F32(a), F32(b) => F32(a / b); }
+        fma(b, c) { F32(x), F32(y), F32(z) => F32(x.mul_add(y, z)); }
+        sqrt() { F32(v) => F32(v.sqrt()); }
+        neg() { F32(v) => F32(-v); }
+        trunc() { F32(v) => F32(v.trunc()); }
+        lt(o) {
+            F32(a), F32(b) => Bool(a < b);
+            I32(a), I32(b) => Bool(a < b);
+            U32(a), U32(b) => Bool(a < b);
         }
-    }
-    #[inline(always)]
-    fn or(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (I32(a), I32(b)) => I32(a | b),
-            (U32(a), U32(b)) => U32(a | b),
-            (Bool(a), Bool(b)) => Bool(a | b),
-            _ => mixed("or", &[*self, *o]),
+        eq(o) {
+            F32(a), F32(b) => Bool(a == b);
+            I32(a), I32(b) => Bool(a == b);
+            U32(a), U32(b) => Bool(a == b);
         }
-    }
-    #[inline(always)]
-    fn xor(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (I32(a), I32(b)) => I32(a ^ b),
-            (U32(a), U32(b)) => U32(a ^ b),
-            (Bool(a), Bool(b)) => Bool(a ^ b),
-            _ => mixed("xor", &[*self, *o]),
+        ne(o) {
+            F32(a), F32(b) => Bool(a != b);
+            I32(a), I32(b) => Bool(a != b);
+            U32(a), U32(b) => Bool(a != b);
         }
-    }
-    #[inline(always)]
-    fn shl(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (I32(a), I32(n)) => I32(a << n),
-            (U32(a), U32(n)) => U32(a << n),
-            _ => mixed("shl", &[*self, *o]),
+        and(o) {
+            I32(a), I32(b) => I32(a & b);
+            U32(a), U32(b) => U32(a & b);
+            Bool(a), Bool(b) => Bool(a & b);
         }
-    }
-    #[inline(always)]
-    fn shr(&self, o: &Self) -> Self {
-        match (*self, *o) {
-            (I32(a), I32(n)) => I32(a >> n),
-            (U32(a), U32(n)) => U32(a >> n),
-            _ => mixed("shr", &[*self, *o]),
+        or(o) {
+            I32(a), I32(b) => I32(a | b);
+            U32(a), U32(b) => U32(a | b);
+            Bool(a), Bool(b) => Bool(a | b);
         }
-    }
-    #[inline(always)]
-    fn select(&self, a: &Self, b: &Self) -> Self {
-        match (*self, *a, *b) {
-            (Bool(c), F32(a), F32(b)) => F32(if c { a } else { b }),
-            (Bool(c), I32(a), I32(b)) => I32(if c { a } else { b }),
-            (Bool(c), U32(a), U32(b)) => U32(if c { a } else { b }),
-            (Bool(c), Bool(a), Bool(b)) => Bool(if c { a } else { b }),
-            _ => mixed("select", &[*self, *a, *b]),
+        xor(o) {
+            I32(a), I32(b) => I32(a ^ b);
+            U32(a), U32(b) => U32(a ^ b);
+            Bool(a), Bool(b) => Bool(a ^ b);
         }
-    }
-
-    #[inline(always)]
-    fn bitcast_f32(&self) -> Self {
-        match *self {
-            F32(v) => F32(v),
-            I32(v) => F32(f32::from_bits(v.cast_unsigned())),
-            U32(v) => F32(f32::from_bits(v)),
-            Bool(_) => mixed("bitcast", &[*self]),
+        shl(o) { I32(a), I32(n) => I32(a << n); U32(a), U32(n) => U32(a << n); }
+        shr(o) { I32(a), I32(n) => I32(a >> n); U32(a), U32(n) => U32(a >> n); }
+        select(a, b) {
+            Bool(c), F32(x), F32(y) => F32(if c { x } else { y });
+            Bool(c), I32(x), I32(y) => I32(if c { x } else { y });
+            Bool(c), U32(x), U32(y) => U32(if c { x } else { y });
+            Bool(c), Bool(x), Bool(y) => Bool(if c { x } else { y });
         }
-    }
-    #[inline(always)]
-    fn bitcast_i32(&self) -> Self {
-        match *self {
-            F32(v) => I32(v.to_bits().cast_signed()),
-            I32(v) => I32(v),
-            U32(v) => I32(v.cast_signed()),
-            Bool(_) => mixed("bitcast", &[*self]),
+        bitcast_f32() {
+            F32(v) => F32(v);
+            I32(v) => F32(f32::from_bits(v.cast_unsigned()));
+            U32(v) => F32(f32::from_bits(v));
         }
-    }
-    #[inline(always)]
-    fn bitcast_u32(&self) -> Self {
-        match *self {
-            F32(v) => U32(v.to_bits()),
-            I32(v) => U32(v.cast_unsigned()),
-            U32(v) => U32(v),
-            Bool(_) => mixed("bitcast", &[*self]),
+        bitcast_i32() {
+            F32(v) => I32(v.to_bits().cast_signed());
+            I32(v) => I32(v);
+            U32(v) => I32(v.cast_signed());
         }
-    }
-    #[inline(always)]
-    fn to_f32(&self) -> Self {
-        match *self {
-            I32(v) => F32(v as f32),
-            U32(v) => F32(v as f32),
-            F32(_) | Bool(_) => mixed("to_f32", &[*self]),
+        bitcast_u32() {
+            F32(v) => U32(v.to_bits());
+            I32(v) => U32(v.cast_unsigned());
+            U32(v) => U32(v);
         }
-    }
-    #[inline(always)]
-    fn to_i32(&self) -> Self {
-        I32(self.as_f32() as i32)
+        to_f32() { I32(v) => F32(v as f32); U32(v) => F32(v as f32); }
+        to_i32() { F32(v) => I32(v as i32); }
     }
 }

@@ -62,7 +62,7 @@ pub fn tan<V: Val>(x: &V) -> V {
     finish(x, &odd.select(&cos, &sin).div(&odd.select(&sin, &cos)), &sign)
 }
 
-/// Whether |x| is closer to an odd multiple of pi/2, where sine and cosine change places.
+/// True if |x| is closest to an odd multiple of pi/2, where sine and cosine are exchanged.
 fn odd<V: Val>(r: &Reduced<V>) -> V {
     let q = &r.quadrant;
     q.and(&q.u32(1)).ne(&q.u32(0))

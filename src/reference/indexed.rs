@@ -1,4 +1,4 @@
-//! Reads and writes at indices, element by element in row-major order of the indices.
+//! Gather and scatter, element by element in row-major order of the index.
 
 use super::Value;
 use super::movement::{flat, step};
@@ -6,15 +6,14 @@ use crate::dtype::{Const, DType};
 use crate::ir::{Combine, eval};
 use crate::shape::Dims;
 
-/// The place that an element of an index names, if it is within an axis of `size`.
+/// The value of an element of an index, if it is within an axis of `size`.
 fn place(index: &Value, i: usize, size: usize) -> Option<usize> {
     let Const::Int(at) = index.data[i] else { panic!("an index of {}", index.dtype) };
-    // Unsigned integers of 64 bits are kept as their bits, and those that look negative are beyond
-    // every axis.
+    // A `u64` is stored as its bits; one that is negative as `i64` is out of range.
     usize::try_from(at).ok().filter(|at| *at < size)
 }
 
-/// The elements at places below `size` along an axis; 0 for a place outside.
+/// The elements at indices below `size` along an axis; 0 for an index out of range.
 pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Value {
     let mut at: Dims = index.shape.iter().map(|_| 0).collect();
     let zero = Const::Int(0).cast(DType::I64, x.dtype);
@@ -30,9 +29,8 @@ pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Valu
     Value { dtype: x.dtype, shape: index.shape.clone(), data }
 }
 
-/// The base with values combined into it at places along an axis. Of the axis of the index, `count`
-/// are there, and of that of the base `size`. Floats narrower than f32 are combined in f32 and
-/// rounded once.
+/// The base with values combined into it at indices along an axis. The runtime size of the axis is
+/// `count` in the index and `size` in the base. Each result is rounded once.
 pub(super) fn scatter(
     src: &[&Value],
     combine: Combine,
@@ -41,8 +39,7 @@ pub(super) fn scatter(
     count: usize,
 ) -> Value {
     let [base, index, value] = src else { panic!("a scatter of {} operands", src.len()) };
-    let wide =
-        if base.dtype.is_float() && base.dtype.bits() < 32 { DType::F32 } else { base.dtype };
+    let wide = base.dtype.computed_in();
     let mut data = base.data.clone();
     let mut at: Dims = index.shape.iter().map(|_| 0).collect();
     for i in 0..index.data.len() {

@@ -1,12 +1,12 @@
-//! The tensor graph computed the plain way, before any scheduling: the oracle that everything after
-//! it is tested against.
+//! The reference evaluator: the tensor graph computed op by op on the host, without scheduling. It
+//! is the oracle of all later stages.
 //!
-//! In come roots of a tensor graph and a way to read storage; out come values in row-major order.
-//! Nothing is fused, planned or fast. Movement ops are index loops of their own, so a mistake in
-//! the shape algebra cannot hide here; arithmetic is `ir::eval`, the one definition of it.
+//! Input: roots of a tensor graph and a function that reads storage. Output: values in row-major
+//! order. Movement ops are index loops that do not use the shape algebra, so that its mistakes
+//! show; arithmetic is `ir::eval`.
 //!
-//! **Invariant:** a reduce folds in row-major order of what it folds, one rounding per step, floats
-//! narrower than f32 in f32 with one more rounding at the end.
+//! **Invariant:** a reduction combines values in row-major order, with one rounding per step.
+//! Floats below 32 bits are computed in f32 and rounded once at the end.
 
 mod indexed;
 mod movement;
@@ -16,29 +16,29 @@ mod tests;
 
 use crate::dtype::{Const, DType, Element, read, write};
 use crate::ir::{Arg, Group, Loop, Op, StorageRef, UOp, eval, toposort};
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// A computed tensor: its elements in row-major order, each in normal form for the dtype.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Value {
-    /// The type of each element.
+    /// The dtype of the elements.
     pub dtype: DType,
-    /// Sizes per axis.
+    /// The size of each axis.
     pub shape: Dims,
-    /// The elements.
+    /// The elements in row-major order.
     pub data: Vec<Const>,
 }
 
 impl Value {
-    /// The value that these bytes of a one-dimensional buffer hold.
+    /// The one-dimensional value of these bytes of a buffer.
     pub fn from_bytes(bytes: &[u8], dtype: DType) -> Value {
         let data: Vec<Const> =
             bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
         Value { dtype, shape: Dims::from_slice(&[data.len()]), data }
     }
-    /// The elements as a buffer stores them.
+    /// The bytes of the elements in a buffer.
     pub fn to_bytes(&self) -> Vec<u8> {
         let size = self.dtype.itemsize();
         let mut bytes = vec![0; size * self.data.len()];
@@ -54,15 +54,14 @@ impl Value {
     }
 }
 
-/// The values of the roots. `read` gives the bytes of a storage.
+/// The values of the roots. `read` returns the bytes of a storage.
 pub fn evaluate(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>) -> Vec<Value> {
     evaluate_with_params(roots, read, &|slot| {
         panic!("input {slot} of an abstracted graph has no value here")
     })
 }
 
-/// As [`evaluate`], for graphs whose buffers may have become inputs: `param` gives the bytes of a
-/// slot.
+/// As [`evaluate`], for abstracted graphs: `param` returns the bytes of an input.
 pub fn evaluate_with_params(
     roots: &[UOp],
     read: &dyn Fn(&StorageRef) -> Vec<u8>,
@@ -74,7 +73,7 @@ pub fn evaluate_with_params(
         *uses.entry(u.id()).or_default() += 1;
     }
     let mut values: FxHashMap<u64, Value> = FxHashMap::default();
-    // Loops have several values, and are few.
+    // The values of loops, which have several outputs.
     let mut loops: FxHashMap<u64, Vec<Value>> = FxHashMap::default();
     for u in &order {
         let value = match u.arg() {
@@ -85,17 +84,16 @@ pub fn evaluate_with_params(
                 );
                 Value { dtype: u.dtype(), shape: Dims::new(), data: vec![] }
             }
-            Arg::Output(i) => loops
-                .get(&u.operand().id())
-                .expect("a kernel of the user's is not evaluated here")[*i]
-                .clone(),
+            Arg::Output(i) => {
+                loops.get(&u.operand().id()).expect("custom kernels are not evaluated")[*i].clone()
+            }
             Arg::Storage(s) => leaf(u, &read(s)),
             Arg::Param { slot, .. } => leaf(u, &param(*slot)),
             _ => node(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
         };
         debug_assert_eq!(&value.shape, u.shape(), "the shape of {u:?}");
         values.insert(u.id(), value);
-        // The last user frees its operand.
+        // The last user of an operand frees it.
         for s in u.src() {
             let left = uses.get_mut(&s.id()).expect("an operand has a user");
             *left -= 1;
@@ -107,7 +105,7 @@ pub fn evaluate_with_params(
     roots.iter().map(|r| values[&r.id()].clone()).collect()
 }
 
-/// The outputs of a loop, run by run.
+/// The outputs of a loop, iteration by iteration.
 fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
     let mut carries: Vec<Value> = src[..l.carries].iter().map(|v| (*v).clone()).collect();
     let mut outputs: Vec<Value> = l
@@ -153,71 +151,50 @@ fn leaf(u: &UOp, bytes: &[u8]) -> Value {
     value
 }
 
-/// One node from the values of its operands. Leaves that read memory are not among these nodes.
+/// Evaluates one node, which reads no memory, from the values of its operands.
 pub fn node(u: &UOp, src: &[&Value]) -> Value {
+    let scalar = |c: Const| Value { dtype: u.dtype(), shape: Dims::new(), data: vec![c] };
     match (u.op(), u.arg()) {
-        (Op::Const, Arg::Const(c)) => {
-            Value { dtype: u.dtype(), shape: Dims::new(), data: vec![*c] }
+        (Op::Const, Arg::Const(c)) => scalar(*c),
+        (Op::Var, Arg::BoundVar { value, .. }) => {
+            scalar(Const::Int(*value).cast(DType::I64, u.dtype()))
         }
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
-        (Op::Var, Arg::BoundVar { value, .. }) => Value {
-            dtype: u.dtype(),
-            shape: Dims::new(),
-            data: vec![Const::Int(*value).cast(DType::I64, u.dtype())],
-        },
-        // All of the greatest length, of which a reduce takes what is there.
+        // The slice of the upper bound of its length; reductions read the runtime size.
         (Op::Slice, Arg::Slice(part)) => {
-            let (start, len) = (part.start.now() as usize, part.len.max() as usize);
-            let range = |(axis, &n): (usize, &usize)| {
-                if axis == part.axis { (start, start + len) } else { (0, n) }
-            };
-            movement::shrink(
-                src[0],
-                &src[0].shape.iter().enumerate().map(range).collect::<Vec<_>>(),
-            )
+            let start = part.start.now() as usize;
+            let range = (start, start + part.len.max() as usize);
+            movement::narrow(src[0], |axis| (axis == part.axis).then_some(range))
+        }
+        (Op::Reduce, Arg::Reduce { fold, axes }) if u.operand().extents().is_empty() => {
+            reduce::reduce(src[0], *fold, axes)
         }
         (Op::Reduce, Arg::Reduce { fold, axes }) => {
-            let there = |axis: usize| {
-                u.operand().extent(axis).map_or(src[0].shape[axis], |e| e.now() as usize)
-            };
-            let ranges: Vec<(usize, usize)> = (0..src[0].shape.len())
-                .map(|a| (0, if axes.contains(&a) { there(a) } else { src[0].shape[a] }))
-                .collect();
-            match u.operand().extents().is_empty() {
-                true => reduce::reduce(src[0], *fold, axes),
-                false => reduce::reduce(&movement::shrink(src[0], &ranges), *fold, axes),
-            }
+            let range = |a: usize| axes.contains(&a).then(|| (0, runtime_size(u.operand(), a)));
+            reduce::reduce(&movement::narrow(src[0], range), *fold, axes)
         }
-        (Op::Gather | Op::Scatter, Arg::Gather { axis } | Arg::Scatter { axis, .. }) => {
-            let operands = u.src();
-            let there = |k: usize| {
-                operands[k].extent(*axis).map_or(src[k].shape[*axis], |e| e.now() as usize)
-            };
-            match u.arg() {
-                Arg::Scatter { combine, .. } => {
-                    indexed::scatter(src, *combine, *axis, there(0), there(1))
-                }
-                _ => indexed::gather(src[0], src[1], *axis, there(0)),
-            }
+        (Op::Gather, Arg::Gather { axis }) => {
+            indexed::gather(src[0], src[1], *axis, runtime_size(u.operand(), *axis))
+        }
+        (Op::Scatter, Arg::Scatter { combine, axis }) => {
+            let [size, count] = [0, 1].map(|k| runtime_size(&u.src()[k], *axis));
+            indexed::scatter(src, *combine, *axis, size, count)
         }
         (Op::Scan, Arg::Reduce { fold, axes }) => reduce::scan(src[0], *fold, axes[0]),
-        (Op::Cat, Arg::Cat { axis }) => movement::joined(src, *axis),
-        (Op::Contiguous | Op::Copy, _) => src[0].clone(),
-        (Op::Shards, Arg::Shards { axis, .. }) => {
-            axis.map_or_else(|| src[0].clone(), |axis| movement::joined(src, axis))
+        (Op::Cat, Arg::Cat { axis }) | (Op::Shards, Arg::Shards { axis: Some(axis), .. }) => {
+            movement::concatenated(src, *axis)
         }
+        (Op::Contiguous | Op::Copy | Op::Shards, _) => src[0].clone(),
         (op, _) if op.is(Group::Mark) => src[0].clone(),
-        (_, Arg::Movement(m)) => match &**m {
-            Movement::Reshape(shape) => movement::reshape(src[0], shape),
-            Movement::Expand(shape) => movement::expand(src[0], shape),
-            Movement::Permute(axes) => movement::permute(src[0], axes),
-            Movement::Pad(padding) => movement::pad(src[0], padding),
-            Movement::Shrink(ranges) => movement::shrink(src[0], ranges),
-            Movement::Flip(flags) => movement::flip(src[0], flags),
-        },
+        (_, Arg::Movement(m)) => movement::moved(src[0], m),
         (op, _) if op.is_alu() => elementwise(u, src),
-        (op, _) => panic!("{op:?} has no place in a tensor graph"),
+        (op, _) => panic!("{op:?} is not an op of the tensor graph"),
     }
+}
+
+/// The runtime size of an axis.
+fn runtime_size(u: &UOp, axis: usize) -> usize {
+    u.extent(axis).map_or(u.shape()[axis], |e| e.now() as usize)
 }
 
 fn iota(dtype: DType, len: usize) -> Value {
@@ -225,7 +202,7 @@ fn iota(dtype: DType, len: usize) -> Value {
     Value { dtype, shape: Dims::from_slice(&[len]), data }
 }
 
-/// Operands have one shape, and an operand of rank 0 goes with any.
+/// Evaluates an elementwise op. Operands have one shape or rank 0.
 fn elementwise(u: &UOp, src: &[&Value]) -> Value {
     let shape = src.iter().map(|s| &s.shape).find(|s| !s.is_empty()).cloned().unwrap_or_default();
     for s in src {

@@ -1,12 +1,11 @@
-//! The six movement ops as loops over the coordinates of the result, each saying where its element
-//! comes from.
+//! The six movement ops, as loops over the coordinates of the result.
 
 use super::Value;
 use crate::dtype::{Const, DType};
-use crate::shape::Dims;
+use crate::shape::{Dims, Movement};
 
-/// The result of `shape` whose element at each place is the input's element at the place that
-/// `from` gives, or zero where it gives none.
+/// The tensor of `shape` whose element at each index is the element of `x` at the index that `from`
+/// returns, or zero if it returns none.
 fn gather(x: &Value, shape: Dims, from: impl Fn(&[usize]) -> Option<Dims>) -> Value {
     let zero = Const::Int(0).cast(DType::I64, x.dtype);
     let numel: usize = shape.iter().product();
@@ -19,7 +18,7 @@ fn gather(x: &Value, shape: Dims, from: impl Fn(&[usize]) -> Option<Dims>) -> Va
     Value { dtype: x.dtype, shape, data }
 }
 
-/// The next coordinates in row-major order.
+/// Advances coordinates to the next ones in row-major order.
 pub(super) fn step(at: &mut [usize], shape: &[usize]) {
     for axis in (0..shape.len()).rev() {
         at[axis] += 1;
@@ -35,17 +34,34 @@ pub(super) fn flat(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |position, (i, size)| position * size + i)
 }
 
-pub(super) fn reshape(x: &Value, shape: &Dims) -> Value {
-    Value { dtype: x.dtype, shape: shape.clone(), data: x.data.clone() }
+/// The value after a movement op.
+pub(super) fn moved(x: &Value, m: &Movement) -> Value {
+    match m {
+        Movement::Reshape(shape) => {
+            Value { dtype: x.dtype, shape: shape.clone(), data: x.data.clone() }
+        }
+        Movement::Expand(shape) => expand(x, shape),
+        Movement::Permute(axes) => permute(x, axes),
+        Movement::Pad(padding) => pad(x, padding),
+        Movement::Shrink(ranges) => shrink(x, ranges),
+        Movement::Flip(flags) => flip(x, flags),
+    }
 }
 
-pub(super) fn expand(x: &Value, shape: &Dims) -> Value {
+/// The value with some axes cut to an interval.
+pub(super) fn narrow(x: &Value, range: impl Fn(usize) -> Option<(usize, usize)>) -> Value {
+    let ranges: Vec<(usize, usize)> =
+        x.shape.iter().enumerate().map(|(a, &n)| range(a).unwrap_or((0, n))).collect();
+    shrink(x, &ranges)
+}
+
+fn expand(x: &Value, shape: &Dims) -> Value {
     gather(x, shape.clone(), |at| {
         Some(at.iter().zip(&x.shape).map(|(&i, &size)| if size == 1 { 0 } else { i }).collect())
     })
 }
 
-pub(super) fn permute(x: &Value, axes: &Dims) -> Value {
+fn permute(x: &Value, axes: &Dims) -> Value {
     gather(x, axes.iter().map(|&a| x.shape[a]).collect(), |at| {
         let mut place = Dims::from_elem(0, at.len());
         for (i, &axis) in axes.iter().enumerate() {
@@ -55,7 +71,7 @@ pub(super) fn permute(x: &Value, axes: &Dims) -> Value {
     })
 }
 
-pub(super) fn pad(x: &Value, padding: &[(usize, usize)]) -> Value {
+fn pad(x: &Value, padding: &[(usize, usize)]) -> Value {
     let shape =
         x.shape.iter().zip(padding).map(|(size, (before, after))| before + size + after).collect();
     gather(x, shape, |at| {
@@ -65,12 +81,12 @@ pub(super) fn pad(x: &Value, padding: &[(usize, usize)]) -> Value {
     })
 }
 
-pub(super) fn shrink(x: &Value, ranges: &[(usize, usize)]) -> Value {
+fn shrink(x: &Value, ranges: &[(usize, usize)]) -> Value {
     let shape = ranges.iter().map(|(start, end)| end - start).collect();
     gather(x, shape, |at| Some(at.iter().zip(ranges).map(|(i, (start, _))| i + start).collect()))
 }
 
-pub(super) fn flip(x: &Value, flags: &[bool]) -> Value {
+fn flip(x: &Value, flags: &[bool]) -> Value {
     gather(x, x.shape.clone(), |at| {
         let mirrored =
             |axis: usize| if flags[axis] { x.shape[axis] - 1 - at[axis] } else { at[axis] };
@@ -78,8 +94,8 @@ pub(super) fn flip(x: &Value, flags: &[bool]) -> Value {
     })
 }
 
-/// Values one after the other along an axis.
-pub(super) fn joined(parts: &[&Value], axis: usize) -> Value {
+/// Concatenates values along an axis.
+pub(super) fn concatenated(parts: &[&Value], axis: usize) -> Value {
     let mut shape = parts[0].shape.clone();
     shape[axis] = parts.iter().map(|p| p.shape[axis]).sum();
     let rows: usize = shape[..axis].iter().product();

@@ -1,16 +1,14 @@
-//! Reduces and scans. A reduce is one pass over the input in row-major order, folding each element
-//! into its place.
+//! Reductions and scans, in row-major order of the input.
 
 use super::Value;
 use super::movement::{flat, step};
-use crate::dtype::DType;
 use crate::ir::{Fold, eval};
 use crate::shape::Dims;
 
-/// The fold over the axes, which stay with size one. Over no element it is the fold's identity.
-/// Floats narrower than f32 are folded in f32 and rounded once.
+/// The reduction over the axes, which remain with size one. Over no element it is the identity.
+/// Each result is rounded once.
 pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
-    let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
+    let wide = x.dtype.computed_in();
     let shape: Dims = x
         .shape
         .iter()
@@ -34,10 +32,9 @@ pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     Value { dtype: x.dtype, shape, data }
 }
 
-/// The fold of all elements up to each along an axis. Floats narrower than f32 are folded in f32,
-/// and each result is rounded once.
+/// The inclusive scan along an axis. Each result is rounded once.
 pub(super) fn scan(x: &Value, fold: Fold, axis: usize) -> Value {
-    let wide = if x.dtype.is_float() && x.dtype.bits() < 32 { DType::F32 } else { x.dtype };
+    let wide = x.dtype.computed_in();
     let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());
     let mut data = x.data.clone();
     for start in (0..data.len()).filter(|i| i / inner.max(1) % n.max(1) == 0) {

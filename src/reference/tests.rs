@@ -1,12 +1,13 @@
-//! The oracle against values worked out by hand.
+//! Tests of the reference evaluator against values computed by hand.
 
 use super::*;
 use crate::dtype::as_bytes;
 use crate::ir::{DeviceName, Fold, Storage, ToSrc};
+use crate::shape::Movement;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Storage that is nothing but a number and a length; the test's reader knows the bytes.
+/// Storage without memory; the reader of the test returns the bytes.
 struct Named(u64, usize, DeviceName);
 
 impl crate::ir::arg::sealed::Sealed for Named {}
@@ -35,19 +36,15 @@ fn run(u: &UOp) -> Value {
 }
 
 fn iota(len: usize) -> UOp {
-    UOp::new(Op::Iota, DType::I32, [].to_src(), Arg::Iota { len })
-}
-
-fn moved(u: &UOp, op: Op, m: Movement) -> UOp {
-    UOp::new(op, u.dtype(), [u.clone()].to_src(), Arg::Movement(Box::new(m)))
+    UOp::iota(len, DType::I32)
 }
 
 fn grid(rows: usize, cols: usize) -> UOp {
-    moved(&iota(rows * cols), Op::Reshape, Movement::reshape([rows, cols]))
+    iota(rows * cols).moved(Movement::reshape([rows, cols]))
 }
 
 fn reduce(u: &UOp, fold: Fold, axes: &[usize]) -> UOp {
-    UOp::new(Op::Reduce, u.dtype(), [u.clone()].to_src(), Arg::Reduce { fold, axes: axes.into() })
+    u.reduced(fold, axes.iter().copied())
 }
 
 /// Shape and elements of an i32 graph.
@@ -88,29 +85,17 @@ fn storage_is_read_through_the_reader() {
 #[test]
 fn movement_ops() {
     check(&grid(2, 3), &[2, 3], &[0, 1, 2, 3, 4, 5]);
-    check(&moved(&grid(2, 1), Op::Expand, Movement::expand([2, 3])), &[2, 3], &[0, 0, 0, 1, 1, 1]);
-    check(
-        &moved(&grid(2, 3), Op::Permute, Movement::permute([1, 0])),
-        &[3, 2],
-        &[0, 3, 1, 4, 2, 5],
-    );
-    check(
-        &moved(&grid(1, 2), Op::Pad, Movement::pad([(1, 0), (0, 1)])),
-        &[2, 3],
-        &[0, 0, 0, 0, 1, 0],
-    );
-    check(&moved(&grid(2, 3), Op::Shrink, Movement::shrink([(1, 2), (0, 2)])), &[1, 2], &[3, 4]);
-    check(
-        &moved(&grid(2, 3), Op::Flip, Movement::flip([false, true])),
-        &[2, 3],
-        &[2, 1, 0, 5, 4, 3],
-    );
+    check(&grid(2, 1).moved(Movement::expand([2, 3])), &[2, 3], &[0, 0, 0, 1, 1, 1]);
+    check(&grid(2, 3).moved(Movement::permute([1, 0])), &[3, 2], &[0, 3, 1, 4, 2, 5]);
+    check(&grid(1, 2).moved(Movement::pad([(1, 0), (0, 1)])), &[2, 3], &[0, 0, 0, 0, 1, 0]);
+    check(&grid(2, 3).moved(Movement::shrink([(1, 2), (0, 2)])), &[1, 2], &[3, 4]);
+    check(&grid(2, 3).moved(Movement::flip([false, true])), &[2, 3], &[2, 1, 0, 5, 4, 3]);
 }
 
 #[test]
 fn a_permutation_of_three_axes_goes_the_right_way() {
-    let x = moved(&iota(24), Op::Reshape, Movement::reshape([2, 3, 4]));
-    let value = run(&moved(&x, Op::Permute, Movement::permute([2, 0, 1])));
+    let x = iota(24).moved(Movement::reshape([2, 3, 4]));
+    let value = run(&x.moved(Movement::permute([2, 0, 1])));
     assert_eq!(value.shape.as_slice(), [4, 2, 3]);
     // Result [3, 1, 2] is input [1, 2, 3].
     assert_eq!(value.data[3 * 6 + 3 + 2], Const::Int(12 + 8 + 3));
@@ -135,8 +120,8 @@ fn a_reduce_of_nothing_is_the_identity() {
 #[test]
 fn half_sums_are_rounded_once() {
     // 2048 is where f16 can no longer count by ones; the sum is made in f32.
-    let ones = moved(&UOp::constant(1.0, DType::F16), Op::Reshape, Movement::reshape([1]));
-    let many = moved(&ones, Op::Expand, Movement::expand([3000]));
+    let ones = UOp::constant(1.0, DType::F16).moved(Movement::reshape([1]));
+    let many = ones.moved(Movement::expand([3000]));
     assert_eq!(run(&reduce(&many, Fold::Add, &[0])).data, [Const::Float(3000.0)]);
     assert_eq!(run(&reduce(&many.cast(DType::F32), Fold::Add, &[0])).data, [Const::Float(3000.0)]);
 }
@@ -153,7 +138,7 @@ fn elementwise_ops_and_rank_zero_operands() {
 }
 
 #[test]
-fn borders_pass_the_value_on() {
+fn stored_and_copied_values_are_equal() {
     let x = grid(2, 2);
     for (op, arg) in [
         (Op::Contiguous, Arg::None),
@@ -165,7 +150,7 @@ fn borders_pass_the_value_on() {
 }
 
 #[test]
-fn shards_are_put_together() {
+fn shards_are_concatenated() {
     let devices = DeviceName::new("CPU+CPU:1");
     let (a, b) = (grid(2, 1), grid(2, 2));
     check(&UOp::shards([a.clone(), b].to_src(), &devices, Some(1)), &[2, 3], &[0, 0, 1, 1, 2, 3]);

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// must not matter.
 pub struct Rules<C: 'static> {
     by_op: Vec<Vec<Entry<C>>>,
-    /// The bit under which nodes remember that this set does not change them; 0 if they do not.
+    /// The bit that marks nodes as fixpoints of this set; 0 if fixpoints are not cached.
     fixpoint_bit: u32,
 }
 
-/// A rule, with the set of operand ops that it needs, which rejects most nodes early.
+/// A rule, and the operand ops that it needs, which reject most nodes early.
 struct Entry<C: 'static> {
     needs: OpSet,
     rule: &'static Rule<C>,
@@ -32,9 +32,9 @@ impl<C> Rules<C> {
         Rules { by_op, fixpoint_bit: 0 }
     }
 
-    /// As [`new`](Rules::new), for rules that look at nothing but the node and what is under it,
-    /// and for a set that lives as long as the process. Nodes remember that they are a fixpoint of
-    /// it, so that simplifying what is simple takes no time.
+    /// As [`new`](Rules::new), for rules that depend only on the graph under the node, and for a set
+    /// that lives as long as the process. Nodes cache that they are fixpoints of it, so that
+    /// simplifying a simplified graph takes no time.
     pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         static SETS: AtomicU32 = AtomicU32::new(0);
         // Sets beyond the 32nd have no bit and are applied without the cache.
@@ -74,7 +74,7 @@ impl<C> Rules<C> {
         if root.is_fixpoint(self.fixpoint_bit) {
             return root.clone();
         }
-        // A node on operands that are done needs no walk.
+        // A node whose operands are fixpoints needs no walk.
         if self.fixpoint_bit == 0 || !root.src().iter().all(|s| s.is_fixpoint(self.fixpoint_bit)) {
             return one(root, cx);
         }
@@ -90,8 +90,7 @@ impl<C> Rules<C> {
     /// As [`fixpoint`](Rules::fixpoint), for several graphs that share nodes.
     pub fn fixpoint_all(&self, roots: &[UOp], cx: &mut C) -> Vec<UOp> {
         let mut memo = Memo { fixpoint_bit: self.fixpoint_bit, ..Memo::default() };
-        // Far more steps than any sound set takes: a loop of rules ends in a message instead of a
-        // hang.
+        // More steps than a terminating set takes, so that an endless set panics.
         let mut budget: usize = 1_000_000;
         let mut extended = false;
         let mut stack: Vec<Frame> = Vec::with_capacity(16);
@@ -126,14 +125,13 @@ impl<C> Rules<C> {
                 };
                 budget -= 1;
                 if budget == 0 && !extended {
-                    // A graph can be so large that a step or more for each node is right. Its size
-                    // is counted only here.
+                    // A large graph may need several steps per node. Its size is counted only here.
                     (budget, extended) = (toposort(roots).len().saturating_mul(64), true);
                 }
                 let info = &rule.info;
                 assert!(
                     budget > 0,
-                    "rules do not come to an end: last {} at {}:{} on {now:?}",
+                    "rules do not terminate: last {} at {}:{} on {now:?}",
                     info.name,
                     info.file,
                     info.line
@@ -147,7 +145,7 @@ impl<C> Rules<C> {
 
     /// Applies rules in one walk, operands first. Results of rules are not visited again.
     pub fn once(&self, root: &UOp, cx: &mut C) -> UOp {
-        // Only what changed is kept.
+        // The memo has only the nodes that changed.
         let mut memo = Memo::default();
         walk(
             [root],
@@ -169,7 +167,7 @@ struct Frame {
     node: UOp,
     /// The next operand.
     operand: usize,
-    /// The result of a rule; its result is that of the node.
+    /// The replacement by a rule, whose result is that of the node.
     becomes: Option<UOp>,
 }
 
@@ -179,7 +177,7 @@ impl Frame {
     }
 }
 
-/// The results of nodes.
+/// The results of the nodes that were visited.
 #[derive(Default)]
 struct Memo {
     /// Nodes whose result is known.

@@ -1,5 +1,5 @@
-//! Rewriting: rule tables (`rules!`), the engine that applies them, and a trace of
-//! what it did.
+//! Rewriting: rule tables ([`rules!`](crate::rules)), the engine that applies them, and traces of
+//! the rules that fired.
 
 mod engine;
 mod rules;

@@ -9,8 +9,8 @@
 //! `( )` operands in order, `[ ]` in either order, `(..)` any operands, `=x` the same node again,
 //! `#c` an integer or bool literal (bound as `i64`), `%c` any literal (bound as `Const`), a number
 //! for that integer literal, `n @ pattern` a name for a matched node, `{Group}(…)` any op of a
-//! group. The right side is Rust: a node, a number of the root's dtype, or an `Option` of one for
-//! "does not apply after all". `u` is the root.
+//! group. The right side is Rust: a node, a number of the root's dtype, or an `Option` of one, where
+//! none means that the rule does not apply. `u` is the root.
 
 use crate::dtype::Const;
 use crate::ir::{OpSet, UOp};
@@ -52,10 +52,10 @@ impl<T: IntoRewrite> IntoRewrite for Option<T> {
     }
 }
 
-/// The part of a rule that does not depend on its context: for traces and for the tests that every
-/// rule fires and is named once.
+/// The part of a rule that does not depend on its context: for traces, and for the tests that names
+/// are unique and that every rule fires.
 pub struct RuleInfo {
-    /// Unique in the crate.
+    /// The name, unique in the crate.
     pub name: &'static str,
     /// The file of the rule.
     pub file: &'static str,
@@ -65,7 +65,7 @@ pub struct RuleInfo {
 }
 
 impl RuleInfo {
-    /// For the macro.
+    /// The information of a rule; for the macro [`rules!`](crate::rules).
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> RuleInfo {
         RuleInfo { name, file, line, fired: AtomicU64::new(0) }
     }
@@ -78,15 +78,15 @@ impl RuleInfo {
     }
 }
 
-/// One rule.
+/// A rewrite rule.
 pub struct Rule<C> {
-    /// Name and place.
+    /// Name and source location.
     pub info: RuleInfo,
     /// The ops that its root may have.
     pub roots: OpSet,
-    /// Ops that must stand among the root's operands: a one-instruction early reject.
+    /// The ops that the root's operands must include, which reject most nodes with one instruction.
     pub needs: OpSet,
-    /// The matcher.
+    /// The matcher and the replacement.
     pub apply: fn(&UOp, &mut C) -> Option<UOp>,
 }
 

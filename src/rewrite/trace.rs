@@ -1,4 +1,4 @@
-//! A record of rewrites for people: which rule turned which node into which.
+//! Traces of rewrites: the rules that fired, and the nodes before and after.
 
 use crate::ir::UOp;
 use std::cell::RefCell;
@@ -6,7 +6,7 @@ use std::cell::RefCell;
 /// One rewrite.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The rule's name.
+    /// The name of the rule.
     pub rule: &'static str,
     /// The node before.
     pub before: UOp,
@@ -26,7 +26,7 @@ pub(super) fn record(rule: &'static str, before: &UOp, after: &UOp) {
     });
 }
 
-/// Runs `f` and returns every rewrite that happened in it on this thread.
+/// Runs `f` and returns its value, and its rewrites on this thread.
 pub fn traced<T>(f: impl FnOnce() -> T) -> (T, Vec<Step>) {
     let outer = TRACE.replace(Some(Vec::new()));
     let value = f();

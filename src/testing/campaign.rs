@@ -1,11 +1,13 @@
-//! Many seeds on several threads, in batches that share a start of the C compiler.
+//! Runs of many seeds on several threads, in batches that share a start of the C compiler.
 
 use super::bounds::Traced;
 use super::case::Case;
 use super::devices::lacks;
 use super::graph::random_case;
-use super::run::{Failure, Setup, Tally, check_all, setups};
+use super::run::{Failure, check_all};
+use super::setup::{Setup, setups};
 use super::shrink::{Report, shrink};
+use super::tally::Tally;
 use crate::compile;
 use crate::ir::toposort;
 use std::collections::BTreeMap;
@@ -13,40 +15,40 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Cases that are compiled together: past a hundred kernels the start of the compiler no longer
-/// counts.
+/// The number of cases that are compiled together. Past a hundred kernels the start of the compiler
+/// takes no significant time.
 const BATCH: u64 = 16;
 
-/// What to run.
+/// The options of a run of many seeds.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// The first seed.
     pub first: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub count: u64,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// No batch is begun after this.
+    /// The time after which no batch starts.
     pub deadline: Option<Instant>,
-    /// Failures of one kind that are made small; the others are only counted.
+    /// The number of failures of each kind that are shrunk; others are only counted.
     pub shrink_each: usize,
-    /// Time for making one small.
+    /// The time limit for shrinking a failure.
     pub shrink_time: Duration,
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What was covered.
+    /// The coverage.
     pub tally: Tally,
-    /// Failures made small.
+    /// The shrunk failures.
     pub reports: Vec<Report>,
-    /// How often each kind of failure was met, and the first seed and setup.
+    /// For each kind of failure the count, and the first seed and setup.
     pub kinds: BTreeMap<String, (usize, u64, String)>,
 }
 
 impl Campaign {
-    /// These seeds, on both cores of a small machine.
+    /// A run of these seeds on all cores.
     pub fn new(first: u64, count: u64) -> Campaign {
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
         Campaign {
@@ -59,7 +61,7 @@ impl Campaign {
         }
     }
 
-    /// Runs it.
+    /// Runs the seeds.
     pub fn run(&self) -> Found {
         let next = AtomicU64::new(0);
         let found = Mutex::new(Found::default());
@@ -102,7 +104,7 @@ impl Campaign {
         }
         let mut opts = BTreeMap::new();
         let results = check_all(&work, &mut opts);
-        // No graph comes twice.
+        // Random graphs do not repeat, so the cache has no use.
         if compile::programs() > 1000 {
             compile::clear_programs();
         }
@@ -122,7 +124,7 @@ impl Campaign {
                 let entry =
                     found.kinds.entry(kind).or_insert_with(|| (0, seeds[*i], w.2.to_string()));
                 entry.0 += 1;
-                // One setup of a case is enough to look at.
+                // One setup per case is shrunk.
                 if entry.0 <= self.shrink_each && !blamed.contains(i) {
                     blamed.push(*i);
                     wanted.push((*i, w.2.clone(), failure));

@@ -1,8 +1,6 @@
-//! A graph with the content of its inputs: what a generator makes, what runs, and what a failure
-//! prints.
+//! Cases: tensor graphs with the content of their inputs.
 //!
-//! As text it is the text IR of the outputs with a comment for each input, so it is also plain text
-//! IR:
+//! The text of a case is text IR of its outputs, with a comment for each input:
 //!
 //! ```text
 //! ; input 0: f32 0000803f00000040   ; [1.0, 2.0]
@@ -19,22 +17,22 @@ use crate::ir::{self, Arg, DeviceName, Op, Src, UOp, rebuild_all, substitute_all
 use crate::reference::Value;
 use rustc_hash::FxHashMap;
 
-/// The device of a case's inputs and outputs, whatever it will be run on.
+/// The name of the device under test in a case.
 pub const HERE: &str = "HERE";
-/// Another device, for copies.
+/// The name of another device, for copies.
 pub const THERE: &str = "THERE";
 
 /// A tensor graph over `Param`s, and the bytes of each.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What is asked for.
+    /// The outputs.
     pub outputs: Vec<UOp>,
     /// The content of each input, by slot.
     pub inputs: Vec<Vec<u8>>,
 }
 
 impl Case {
-    /// The outputs with the bounds of right answers.
+    /// The outputs with the bounds of correct results.
     pub fn expected(&self) -> Vec<Traced> {
         let order = toposort(&self.outputs);
         let mut values: FxHashMap<u64, Traced> = FxHashMap::default();
@@ -50,7 +48,7 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device, with another in the place of `THERE`.
+    /// The outputs over new buffers on a device; `there` replaces [`THERE`].
     pub fn place(&self, device: &DeviceName, there: &DeviceName) -> Result<Vec<UOp>> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
@@ -62,7 +60,6 @@ impl Case {
             }
         }
         let placed = substitute_all(&self.outputs, &map);
-        // Copies from the inputs up: each is replaced in what the ones under it have become.
         Ok(rebuild_all(&placed, |u, src| match u.arg() {
             Arg::Device(d) => {
                 let device = if d.as_str() == THERE { there } else { device };
@@ -72,12 +69,12 @@ impl Case {
         }))
     }
 
-    /// How many nodes it has.
+    /// The number of nodes.
     pub fn size(&self) -> usize {
         toposort(&self.outputs).len()
     }
 
-    /// As text that [`Case::parse`] reads.
+    /// The text of the case, which [`Case::parse`] parses.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for u in toposort(&self.outputs) {
@@ -99,7 +96,7 @@ impl Case {
         text + &ir::print(&UOp::sink(self.outputs.iter().cloned().collect::<Src>()))
     }
 
-    /// The case of a text.
+    /// Parses a case.
     pub fn parse(text: &str) -> Result<Case> {
         let sink = ir::parse(text)?;
         let mut inputs: Vec<Vec<u8>> = Vec::new();

@@ -1,5 +1,5 @@
-//! The devices that results are tested on: what `DEV` names, or else those of the host. One that is
-//! not there is left out, and that is said; one that `PICO_REQUIRE` names has to be there.
+//! The devices under test: the one that `DEV` names, or those of the host. An unavailable device is
+//! skipped with a message; if `PICO_REQUIRE` names it, that is a failure.
 
 use crate::device::Device;
 use crate::device::kind::{MemorySpace, compiles_slowly, kind_of, memory_space};
@@ -8,7 +8,7 @@ use crate::env;
 use crate::ir::DeviceName;
 use std::sync::{Mutex, OnceLock};
 
-/// Every device under test that is there.
+/// The available devices under test.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -19,12 +19,14 @@ pub fn devices() -> &'static [&'static str] {
     })
 }
 
-/// Is the device there? If not, it is said why, once, and where `PICO_REQUIRE` names it that is the
-/// end.
+/// True if the device is available. If not, prints the reason once.
+///
+/// # Panics
+/// The device is not available, and `PICO_REQUIRE` names it.
 pub fn there(device: &str) -> bool {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let Err(why) = Device::get(device) else { return true };
-    assert!(!is_required(device), "PICO_REQUIRE names {device}, and it is not there: {why}");
+    assert!(!is_required(device), "PICO_REQUIRE names {device}, which is not available: {why}");
     let mut said = SAID.lock().unwrap_or_else(|e| e.into_inner());
     if !said.iter().any(|d| d == device) {
         said.push(device.to_string());
@@ -33,7 +35,7 @@ pub fn there(device: &str) -> bool {
     false
 }
 
-/// Does `PICO_REQUIRE` name a device, or its kind?
+/// True if `PICO_REQUIRE` names the device or its kind.
 pub fn is_required(device: &str) -> bool {
     let required = env::var("PICO_REQUIRE").unwrap_or_default();
     required
@@ -42,13 +44,12 @@ pub fn is_required(device: &str) -> bool {
         .any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(kind(device)))
 }
 
-/// True if the device compiles so slowly that it gets a part of the work.
+/// True if the device compiles so slowly that it runs a part of the cases.
 pub fn is_slow(device: &str) -> bool {
     compiles_slowly(device)
 }
 
-/// Is there a dtype among these that the device does not compute in, as it says itself? What needs
-/// one is left out on it, and the test says how often.
+/// True if the device lacks one of the dtypes. Tests skip such cases and print how many.
 pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
     let Ok(device) = Device::get(device) else { return false };
     dtypes.into_iter().any(|d| device.target().lacks(d))
@@ -58,19 +59,17 @@ fn kind(device: &str) -> &'static str {
     kind_of(device).map_or("", |k| k.name)
 }
 
-/// Does the default device not compute in one of these dtypes? Then that is said, and a test of
-/// them is left out.
+/// True if the default device lacks one of the dtypes. Prints that the test is skipped.
 pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
     let device = Device::default_name();
     let spared = lacks(device.as_str(), dtypes.iter().copied());
     if spared {
-        eprintln!("left out on {device}, which does not compute in {dtypes:?}: {test}");
+        eprintln!("skipped on {device}, which lacks a dtype of {dtypes:?}: {test}");
     }
     spared
 }
 
-/// Another device, for copies: of the same kind where they share programs, the interpreter
-/// otherwise.
+/// Another device for copies: of the same kind if its memory is on the host, else the interpreter.
 pub(super) fn beside(device: &DeviceName) -> DeviceName {
     match memory_space(device) {
         Some(MemorySpace::Host) => DeviceName::new(&format!("{}:1", device.as_str())),
@@ -78,10 +77,10 @@ pub(super) fn beside(device: &DeviceName) -> DeviceName {
     }
 }
 
-/// How many random graphs are run: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
+/// The number of random graphs of a test: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
 pub fn graphs() -> u64 {
     let asked = env::var("PICO_GRAPHS").filter(|v| !v.is_empty());
     let asked =
-        asked.map(|v| v.parse().unwrap_or_else(|_| panic!("PICO_GRAPHS={v}: it takes a number")));
+        asked.map(|v| v.parse().unwrap_or_else(|_| panic!("PICO_GRAPHS={v}: expected a number")));
     asked.unwrap_or(if devices().iter().any(|d| is_slow(d)) { 200 } else { 2000 })
 }

@@ -1,22 +1,22 @@
-//! For tests: random tensor graphs, what they must compute, running them on devices, and making a
-//! failing one small.
+//! Random tests: tensor graphs from seeds, the bounds of their results, runs on devices, and
+//! shrinking of failing graphs.
 //!
-//! In comes a seed; out comes a [`Case`], a valid graph with the content of its inputs, or, through
-//! [`check`], what is wrong with the compiler. A case is evaluated node by node before any
-//! scheduling (`reference`), together with bounds on what any right compiler may answer
-//! ([`Traced`]): integers, bools and floats that follow exactly are compared bit by bit, the others
-//! must lie between the bounds.
+//! Input: a seed. Output: a [`Case`], which is a valid graph with the content of its inputs; and from
+//! [`check`] the failures of the compiler on it. The reference evaluator computes a case together
+//! with bounds on the results of a correct compiler ([`Traced`]): exact values are compared by bits,
+//! others must be within the bounds.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `rng` | the random numbers |
-//! | `bounds` | values with bounds, op by op |
-//! | `graph`, `graph/grow` | the generator: what there is to build on, and what is added to it |
-//! | `devices` | which devices are tested |
+//! | `rng` | the random number generator |
+//! | `bounds`, `fold_bounds`, `indexed` | values with bounds, op by op |
+//! | `graph`, `graph/grow` | the generator: operands, and the ops that it adds |
+//! | `devices` | the devices under test |
 //! | `case` | a graph with its inputs, as text and back |
-//! | `run` | schedules, optimises, compiles and runs a case, and compares |
+//! | `setup` | the device and the Opts of a run |
+//! | `run` | schedules, lowers, compiles and runs a case, and compares |
 //! | `shrink` | a smaller case that fails in the same way |
-//! | `campaign` | many seeds on several threads |
+//! | `campaign`, `tally` | many seeds on several threads, and their coverage |
 //!
 //! **Invariant:** the same seed gives the same case on every machine.
 
@@ -24,11 +24,14 @@ mod bounds;
 mod campaign;
 mod case;
 mod devices;
+mod fold_bounds;
 mod graph;
 mod indexed;
 mod rng;
 mod run;
+mod setup;
 mod shrink;
+mod tally;
 
 pub use bounds::{Bound, Traced, trace};
 pub use campaign::{Campaign, Found};
@@ -36,5 +39,7 @@ pub use case::Case;
 pub use devices::{devices, graphs, is_required, is_slow, is_spared, lacks, there};
 pub use graph::{makes, random_case};
 pub use rng::Rng;
-pub use run::{Choose, Failure, Setup, Tally, check, check_all, check_for, setups};
+pub use run::{Failure, check, check_all, check_for};
+pub use setup::{Choose, Setup, setups};
 pub use shrink::{Report, shrink};
+pub use tally::Tally;

@@ -1,17 +1,17 @@
-//! Runs cases: schedules, optimises, compiles and runs each in several setups, and compares with
-//! what is expected.
+//! Runs cases: schedules, lowers, compiles and runs each in its setup, and compares the outputs with
+//! the bounds of the reference evaluator.
 //!
-//! What the C compiler makes is also compared with the interpreter on the very same program, bit by
-//! bit. Many cases are run together, so that one start of the C compiler serves a hundred kernels.
+//! Compiled code is also compared with the interpreter on the same program, bit by bit. Many cases
+//! are compiled together, so that one start of the C compiler serves a hundred kernels.
 
 use super::bounds::{Bound, Traced};
 use super::case::Case;
-use super::devices::{beside, devices, is_slow};
+use super::devices::beside;
 use super::rng::Rng;
+use super::setup::{Choose, Setup};
 use crate::compile::{Compiled, compile_programs};
 use crate::device::interp::{Interp, Options};
-use crate::device::{Buffer, Device, Memory, Purpose, interp};
-use crate::dtype::Const;
+use crate::device::{Buffer, Device, Executable, Memory, Purpose, interp};
 use crate::error::Error;
 use crate::exec::{BufferArg, ExecItem, ScheduleItem, Scheduled};
 use crate::heuristic;
@@ -27,143 +27,29 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::str::FromStr;
 use std::sync::{Arc, Once};
 
-/// How the kernels of a case are optimised.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Choose {
-    /// By the heuristic.
-    Default,
-    /// Not at all.
-    Nothing,
-    /// By chance: up to six that apply, from this seed.
-    Random(u64),
-    /// These, kernel by kernel.
-    Given(Vec<Vec<Opt>>),
-}
-
-/// Where and how a case is run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
-    /// The device.
-    pub device: &'static str,
-    /// The optimisations.
-    pub choose: Choose,
-    /// May outputs take over the memory of inputs, as an assignment lets them?
-    pub in_place: bool,
-    /// Is the C compiler told to take less time over it?
-    pub quick: bool,
-}
-
-impl fmt::Display for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.device)?;
-        if self.in_place {
-            f.write_str("in place ")?;
-        }
-        if self.quick {
-            f.write_str("compiled quickly ")?;
-        }
-        match &self.choose {
-            Choose::Default => f.write_str("with the heuristic"),
-            Choose::Nothing => f.write_str("without optimisations"),
-            Choose::Random(seed) => write!(f, "with random optimisations of seed {seed}"),
-            Choose::Given(kernels) => {
-                f.write_str("with")?;
-                for (i, opts) in kernels.iter().enumerate() {
-                    let opts: Vec<String> = opts.iter().map(|o| o.to_string()).collect();
-                    write!(f, " kernel {i}: [{}]", opts.join(" "))?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl FromStr for Setup {
-    type Err = Error;
-    /// What `Display` prints, with whatever stands before the name of the device.
-    fn from_str(text: &str) -> Result<Setup, Error> {
-        let bad = || Error::Parse {
-            line: 1,
-            msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`"),
-        };
-        let named = |d: &&&str| text.split_whitespace().any(|w| w == **d);
-        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM"]
-            .iter()
-            .chain(devices())
-            .find(named)
-            .ok_or_else(bad)?;
-        let choose = if text.contains("with the heuristic") {
-            Choose::Default
-        } else if text.contains("without optimisations") {
-            Choose::Nothing
-        } else if let Some((_, seed)) = text.split_once("of seed ") {
-            Choose::Random(seed.trim().parse().map_err(|_| bad())?)
-        } else {
-            let kernels = text.split("kernel ").skip(1).map(|k| {
-                let list =
-                    k.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or_else(bad)?.0;
-                list.split_whitespace().map(str::parse).collect()
-            });
-            Choose::Given(kernels.collect::<Result<_, Error>>()?)
-        };
-        Ok(Setup {
-            device,
-            choose,
-            in_place: text.contains("in place"),
-            quick: text.contains("compiled quickly"),
-        })
-    }
-}
-
-/// The setups that every case is run in; a slow device gets one of them, by turns.
-pub fn setups(seed: u64) -> Vec<Setup> {
-    let mut list = Vec::new();
-    for &device in devices() {
-        // The C compiler takes most of the time, so where LLVM is it gets every fourth case, unless
-        // it is asked for.
-        if device == "CPU:CLANG" && devices().contains(&"CPU:LLVM") && seed % 8 > 1 {
-            continue;
-        }
-        let all = [Choose::Default, Choose::Nothing, Choose::Random(seed)];
-        let turn = (seed / 2 % 3) as usize;
-        for choose in if is_slow(device) { &all[turn..=turn] } else { &all[..] } {
-            let choose = choose.clone();
-            // Half of the random ones may write over their inputs.
-            let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
-            // What a C compiler makes of every fourth pair of cases is what users run; of the
-            // others it is made in less time.
-            let quick = !(seed / 2).is_multiple_of(4) && matches!(device, "CPU" | "CPU:CLANG");
-            list.push(Setup { device, choose, in_place, quick });
-        }
-    }
-    list
-}
-
-/// What went wrong.
+/// The failure of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The compiler panicked, or something returned an error.
+    /// A panic or an error.
     Broke(String),
-    /// An answer is not among the right ones: which output and element, and what was expected and
-    /// came.
+    /// An element is outside its bounds.
     Wrong {
         /// The output.
         output: usize,
         /// The element.
         element: usize,
-        /// What was expected and what came.
+        /// The expected and the computed value.
         what: String,
     },
-    /// The interpreter and the compiled code have different answers for the same programs.
+    /// The interpreter and the compiled code compute different bits from the same program.
     Differs {
         /// The output.
         output: usize,
         /// The element.
         element: usize,
-        /// The two answers.
+        /// Both values.
         what: String,
     },
 }
@@ -172,10 +58,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Broke(message) => f.write_str(message),
-            Failure::Wrong { output, element, what } => {
-                write!(f, "output {output}, element {element}: {what}")
-            }
-            Failure::Differs { output, element, what } => {
+            Failure::Wrong { output, element, what }
+            | Failure::Differs { output, element, what } => {
                 write!(f, "output {output}, element {element}: {what}")
             }
         }
@@ -183,18 +67,14 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Failures of one kind likely have one cause.
+    /// The kind of the failure. Failures of one kind likely have the same cause.
     pub fn kind(&self) -> String {
         match self {
-            // Numbers and nodes differ from case to case.
-            Failure::Broke(m) => m
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .filter(|c| !c.is_ascii_digit())
-                .take(60)
-                .collect(),
+            // Without digits, because numbers and nodes differ between cases.
+            Failure::Broke(m) => {
+                let first = m.lines().next().unwrap_or_default();
+                first.chars().filter(|c| !c.is_ascii_digit()).take(60).collect()
+            }
             Failure::Wrong { .. } => "wrong".into(),
             Failure::Differs { .. } => "differs".into(),
         }
@@ -214,7 +94,7 @@ thread_local! {
     static QUIET: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// Runs `f`; a panic becomes a failure and prints nothing.
+/// Runs `f` and returns a panic as a failure, without printing it.
 fn guarded<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -240,34 +120,33 @@ fn guarded<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
         .unwrap_or_else(|_| Err(Failure::Broke(CAUGHT.take().unwrap_or_else(|| "a panic".into()))))
 }
 
-/// A case that is ready to be compiled.
+/// A case that is scheduled and lowered.
 struct Prepared {
     scheduled: Scheduled,
-    /// The program of each item; nothing for a copy.
+    /// The Opts and the program of each item; none for a copy.
     programs: Vec<Option<(Vec<Opt>, Program)>>,
 }
 
-/// Checks that a case is a tensor graph without kernels of the user's, over parameters that have
-/// their bytes.
+/// Checks that a case is a tensor graph without custom kernels whose inputs have the right sizes.
 fn verified(case: &Case) -> Outcome<()> {
     let nodes = toposort(&case.outputs);
-    let broke = |why: String| Err(Failure::Broke(format!("not a case that can be run: {why}")));
+    let broke = |why: String| Err(Failure::Broke(format!("the case cannot be run: {why}")));
     if let Some(u) = nodes.iter().find(|u| {
         matches!(u.op(), Op::Kernel | Op::Loop | Op::Output | Op::Source | Op::Buffer | Op::Shards)
     }) {
-        return broke(format!("{:?} has no place in a case", u.op()));
+        return broke(format!("{:?} is not allowed in a case", u.op()));
     }
     for u in &nodes {
         let Arg::Param { slot, .. } = u.arg() else { continue };
         let bytes = u.numel().checked_mul(u.dtype().itemsize());
         if bytes.is_none() || case.inputs.get(*slot).map(Vec::len) != bytes {
-            return broke(format!("input {slot} has not the bytes of {u:?}"));
+            return broke(format!("the bytes of input {slot} are not those of {u:?}"));
         }
     }
     case.outputs.iter().try_for_each(|o| verify::tensor(o).or_else(broke))
 }
 
-/// The case on new buffers, as requests.
+/// The requests of a case on new buffers.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
     verified(case)?;
     let placed = case.place(device.name(), &beside(device.name()))?;
@@ -279,8 +158,7 @@ fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>
         })
         .collect();
     let request = |(i, node): (usize, &UOp)| {
-        // The executor sees to it that dtype and length agree; two outputs never want the same
-        // memory.
+        // The executor checks dtype and length. No two outputs share an input.
         let reuse = if setup.in_place { vec![inputs.get(i).cloned()] } else { vec![] };
         Request { node: node.clone(), device: device.name().clone(), reuse }
     };
@@ -296,7 +174,7 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
     read_outputs(case, &buffers)
 }
 
-/// The device whose programs an item runs: devices of one kind share theirs.
+/// The device for which an item is compiled: devices of one kind share programs.
 fn runs_on<'a>(item: &'a ScheduleItem, setup: &Setup) -> &'a str {
     match item {
         ScheduleItem::Kernel { device, .. } if device.as_str() == "INTERP" => "INTERP",
@@ -328,7 +206,7 @@ fn prepare_for(
     Ok(Prepared { scheduled, programs })
 }
 
-/// The optimisations of each kernel of a case in a setup.
+/// The Opts of each kernel of a case in a setup.
 pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
     guarded(|| {
         let device = Device::get(setup.device)?;
@@ -359,8 +237,8 @@ fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -
     })
 }
 
-/// Copies of a value that random optimisations make, at most: larger kernels say nothing more and
-/// take long to compile.
+/// The largest product of upcast and unrolled axes of random Opts. Larger kernels take long to
+/// compile and test nothing more.
 const MOST_COPIES: usize = 48;
 
 fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
@@ -394,7 +272,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
     k
 }
 
-/// The content of the outputs.
+/// Reads the outputs.
 fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> {
     let read = |(o, b): (&UOp, &Option<Buffer>)| {
         let bytes = b.as_ref().map_or(Ok(Vec::new()), |b| b.read())?;
@@ -415,7 +293,7 @@ fn read_outputs(case: &Case, outputs: &[Option<Buffer>]) -> Outcome<Vec<Value>> 
 fn run_compiled(
     case: &Case,
     p: &Prepared,
-    executables: &[Option<Arc<dyn crate::device::Executable>>],
+    executables: &[Option<Arc<dyn Executable>>],
 ) -> Outcome<Vec<Value>> {
     for ((item, program), executable) in p.scheduled.items.iter().zip(&p.programs).zip(executables)
     {
@@ -435,7 +313,7 @@ fn run_compiled(
     read_outputs(case, &p.scheduled.outputs)
 }
 
-/// The programs of another device, interpreted, on memory of their own.
+/// Interprets the programs of another device, on new buffers.
 fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Value>> {
     let again = scheduled(case, setup, &Device::get(setup.device)?)?;
     for (item, program) in again.items.iter().zip(&p.programs) {
@@ -459,12 +337,12 @@ fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Valu
 fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     let place = b.buffer.place();
     match place.memory {
-        // SAFETY: the buffers were made for this run, and it is the only one that has them.
+        // SAFETY: the buffers are new, and this run alone uses them.
         Memory::Host(h) => Ok(unsafe {
             interp::Memory::from_raw(h.ptr().wrapping_add(place.offset), h.len() - place.offset)
         }),
         Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
-            Err(Failure::Broke("a buffer without memory of the host".into()))
+            Err(Failure::Broke("a buffer is not in host memory".into()))
         }
     }
 }
@@ -488,7 +366,7 @@ fn compare(expected: &[Traced], got: &[Value]) -> Outcome<()> {
 fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) -> Outcome<()> {
     for (output, (c, i)) in compiled.iter().zip(interpreted).enumerate() {
         for (element, (a, b)) in c.data.iter().zip(&i.data).enumerate() {
-            // What follows from the bits of a NaN is nobody's promise.
+            // The bits of a NaN are not defined.
             if a != b && expected[output].bounds[element] != Bound::Unknown {
                 return Err(Failure::Differs {
                     output,
@@ -501,13 +379,13 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
     Ok(())
 }
 
-/// Does a program call functions that the target has and this crate does not define?
+/// True if a program calls math functions of the target.
 fn calls_functions(program: &Program, target: &Target) -> bool {
     program.uops.iter().any(|u| target.has(u.op(), u.dtype()))
 }
 
-/// Lowers a case for a target that need not be here, interprets the programs, compares, and returns
-/// them.
+/// Lowers a case for a target, interprets the programs, compares, and returns them. The device need
+/// not be available.
 pub fn check_for(
     case: &Case,
     expected: &[Traced],
@@ -528,170 +406,109 @@ pub fn check(case: &Case, expected: &[Traced], setup: &Setup) -> Outcome<()> {
     results.pop().expect("one in, one out")
 }
 
-/// Runs many cases, each in its setup, with one start of each device's compiler.
+/// Runs many cases, each in its setup, with one call of each device's compiler.
 pub fn check_all(
     work: &[(&Case, &[Traced], &Setup)],
     opts: &mut BTreeMap<&'static str, usize>,
 ) -> Vec<Outcome<()>> {
     let prepared: Vec<Outcome<Prepared>> =
         work.iter().map(|(case, _, setup)| guarded(|| prepare(case, setup))).collect();
-    for o in prepared
-        .iter()
-        .flatten()
-        .flat_map(|p| p.programs.iter().flatten())
-        .flat_map(|(opts, _)| opts)
-    {
+    let programs = prepared.iter().flatten().flat_map(|p| p.programs.iter().flatten());
+    for o in programs.flat_map(|(opts, _)| opts) {
         *opts.entry(o.op.name()).or_default() += 1;
     }
-    let mut by_device: BTreeMap<(&str, bool), Vec<(usize, usize)>> = BTreeMap::new();
-    for (w, p) in prepared.iter().enumerate() {
-        if let Ok(p) = p {
-            for i in (0..p.programs.len()).filter(|&i| p.programs[i].is_some()) {
-                by_device
-                    .entry((runs_on(&p.scheduled.items[i], work[w].2), work[w].2.quick))
-                    .or_default()
-                    .push((w, i));
-            }
-        }
-    }
-    let mut executables: BTreeMap<(usize, usize), Arc<dyn crate::device::Executable>> =
-        BTreeMap::new();
-    let mut refused: BTreeMap<usize, Failure> = BTreeMap::new();
-    for ((name, quick), places) in &by_device {
-        let purpose = if *quick { Purpose::Once } else { Purpose::Measure };
-        let program = |&(w, i): &(usize, usize)| match &prepared[w] {
-            Ok(p) => p.programs[i].as_ref().map(|p| &p.1).expect("only kernels are listed"),
-            Err(_) => unreachable!("only what was prepared is listed"),
-        };
-        let device = match Device::get(name) {
-            Ok(d) => d,
-            Err(e) => {
-                refused.extend(places.iter().map(|(w, _)| (*w, Failure::from(e.clone()))));
-                continue;
-            }
-        };
-        let programs: Vec<&Program> = places.iter().map(program).collect();
-        let compile = |programs: &[&Program]| -> Outcome<Vec<Arc<dyn crate::device::Executable>>> {
-            guarded(|| {
-                let kernels = compile_programs(&device, programs, purpose)?;
-                Ok(kernels.into_iter().map(|k| k.executable).collect())
-            })
-        };
-        match compile(&programs) {
-            Ok(list) => executables.extend(places.iter().copied().zip(list)),
-            // Whose fault it is shows one by one.
-            Err(_) => {
-                for (place, program) in places.iter().zip(programs) {
-                    match compile(&[program]) {
-                        Ok(list) => executables.extend(std::iter::once(*place).zip(list)),
-                        Err(e) => drop(refused.insert(place.0, e)),
-                    }
-                }
-            }
-        }
-    }
+    let built = Built::of(work, &prepared);
     let finish = |(w, p): (usize, Outcome<Prepared>)| -> Outcome<()> {
         let (case, expected, setup) = work[w];
         let p = p?;
-        if let Some(failure) = refused.get(&w) {
+        if let Some(failure) = built.refused.get(&w) {
             return Err(failure.clone());
         }
-        let own: Vec<_> =
-            (0..p.programs.len()).map(|i| executables.get(&(w, i)).cloned()).collect();
-        guarded(|| {
-            // What can be told without running machine code comes first: a wrong program may do
-            // anything.
-            let interpreted = if setup.device.starts_with("CPU") {
-                Some(run_interpreted(case, setup, &p)?)
-            } else {
-                None
-            };
-            if let Some(i) = &interpreted {
-                compare(expected, i)?;
-            }
-            if setup.device == "INTERP" && setup.choose == Choose::Default {
-                // The way that a user's tensors go, with its caches.
-                compare(expected, &realized(case, setup)?)?;
-            }
-            let got = run_compiled(case, &p, &own)?;
-            // The interpreter takes functions of doubles from the host, where other devices have
-            // their own.
-            let own = setup.device != "CPU"
-                && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
-            if let Some(i) = interpreted.as_ref().filter(|_| !own) {
-                compare_bits(expected, &got, i)?;
-            }
-            compare(expected, &got)
-        })
+        let executables: Vec<_> =
+            (0..p.programs.len()).map(|i| built.executables.get(&(w, i)).cloned()).collect();
+        guarded(|| check_prepared(case, expected, setup, &p, &executables))
     };
     prepared.into_iter().enumerate().map(finish).collect()
 }
 
-/// What a run of many cases has covered.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Cases.
-    pub cases: usize,
-    /// Cases whose outputs are all finite, and not all constant.
-    pub useful: usize,
-    /// Elements of outputs, and how many of them are compared bit by bit, by limits, and not.
-    pub elements: [usize; 3],
-    /// How often each op was there at each dtype (of its first operand).
-    pub covered: BTreeMap<(Op, crate::dtype::DType), usize>,
-    /// Nodes in all.
-    pub nodes: usize,
-    /// How often each optimisation was applied, by name.
-    pub opts: BTreeMap<&'static str, usize>,
-    /// Runs that were left out because the device does not compute in a dtype of the case, by
-    /// device.
-    pub left_out: BTreeMap<&'static str, usize>,
+/// The compiled programs of many cases.
+#[derive(Default)]
+struct Built {
+    /// By case and item.
+    executables: BTreeMap<(usize, usize), Arc<dyn Executable>>,
+    /// The failures of cases that did not compile.
+    refused: BTreeMap<usize, Failure>,
 }
 
-impl Tally {
-    /// Counts a case.
-    pub fn add(&mut self, case: &Case, expected: &[Traced]) {
-        self.cases += 1;
-        let finite = |t: &Traced| {
-            t.value.data.iter().all(|c| !matches!(c, Const::Float(v) if !v.is_finite()))
-                && !t.bounds.contains(&Bound::Unknown)
-        };
-        let varied = |t: &Traced| t.value.data.iter().any(|c| *c != t.value.data[0]);
-        self.useful += (expected.iter().all(finite) && expected.iter().any(varied)) as usize;
-        for b in expected.iter().flat_map(|t| &t.bounds) {
-            self.elements[match b {
-                Bound::Exact => 0,
-                Bound::Within(..) => 1,
-                Bound::Unknown => 2,
-            }] += 1;
-        }
-        for u in toposort(&case.outputs) {
-            self.nodes += 1;
-            // That of what is read, not of the indices.
-            let read = if u.op() == Op::Gather { u.src().first() } else { u.src().last() };
-            let dtype = read.map_or(u.dtype(), |s| s.dtype());
-            *self.covered.entry((u.op(), dtype)).or_default() += 1;
-        }
-    }
-    /// Adds what another run has counted.
-    pub fn join(&mut self, other: &Tally) {
-        self.cases += other.cases;
-        self.useful += other.useful;
-        self.nodes += other.nodes;
-        for (a, b) in self.elements.iter_mut().zip(other.elements) {
-            *a += b;
-        }
-        for (k, n) in &other.covered {
-            *self.covered.entry(*k).or_default() += n;
-        }
-        for (mine, others) in [(&mut self.opts, &other.opts), (&mut self.left_out, &other.left_out)]
-        {
-            for (k, n) in others {
-                *mine.entry(k).or_default() += n;
+impl Built {
+    fn of(work: &[(&Case, &[Traced], &Setup)], prepared: &[Outcome<Prepared>]) -> Built {
+        let mut by_device: BTreeMap<(&str, bool), Vec<Place<'_>>> = BTreeMap::new();
+        for (w, p) in prepared.iter().enumerate().filter_map(|(w, p)| Some((w, p.as_ref().ok()?))) {
+            let setup = work[w].2;
+            for (i, program) in p.programs.iter().enumerate() {
+                let Some((_, program)) = program else { continue };
+                let device = runs_on(&p.scheduled.items[i], setup);
+                by_device.entry((device, setup.quick)).or_default().push(((w, i), program));
             }
         }
+        let mut built = Built::default();
+        for ((name, quick), places) in &by_device {
+            let purpose = if *quick { Purpose::Once } else { Purpose::Measure };
+            match Device::get(name) {
+                Ok(device) => built.compile(&device, places, purpose),
+                Err(e) => {
+                    let refused = |((w, _), _): &Place<'_>| (*w, Failure::from(e.clone()));
+                    built.refused.extend(places.iter().map(refused));
+                }
+            }
+        }
+        built
     }
-    /// The share of cases whose outputs are finite and vary.
-    pub fn share(&self) -> f64 {
-        self.useful as f64 / self.cases.max(1) as f64
+
+    /// Compiles programs together; if that fails, one by one, to find the ones that fail.
+    fn compile(&mut self, device: &Device, places: &[Place<'_>], purpose: Purpose) {
+        let programs: Vec<&Program> = places.iter().map(|p| p.1).collect();
+        let kernels = guarded(|| Ok(compile_programs(device, &programs, purpose)?));
+        match kernels {
+            Ok(list) => {
+                let list = list.into_iter().map(|k| k.executable);
+                self.executables.extend(places.iter().map(|p| p.0).zip(list));
+            }
+            Err(_) if places.len() > 1 => {
+                places.chunks(1).for_each(|one| self.compile(device, one, purpose));
+            }
+            Err(e) => drop(self.refused.insert(places[0].0.0, e)),
+        }
     }
+}
+
+/// A program, with the number of its case and of its item.
+type Place<'a> = ((usize, usize), &'a Program);
+
+/// Runs a case whose programs are compiled, and compares its outputs.
+fn check_prepared(
+    case: &Case,
+    expected: &[Traced],
+    setup: &Setup,
+    p: &Prepared,
+    executables: &[Option<Arc<dyn Executable>>],
+) -> Outcome<()> {
+    // The interpreter first, because wrong machine code may do anything.
+    let on_cpu = setup.device.starts_with("CPU");
+    let interpreted = on_cpu.then(|| run_interpreted(case, setup, p)).transpose()?;
+    if let Some(i) = &interpreted {
+        compare(expected, i)?;
+    }
+    if setup.device == "INTERP" && setup.choose == Choose::Default {
+        // Also through the caches, as for users.
+        compare(expected, &realized(case, setup)?)?;
+    }
+    let got = run_compiled(case, p, executables)?;
+    // The interpreter calls functions of doubles of the host, where other devices have their own.
+    let own = setup.device != "CPU"
+        && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
+    if let Some(i) = interpreted.as_ref().filter(|_| !own) {
+        compare_bits(expected, &got, i)?;
+    }
+    compare(expected, &got)
 }

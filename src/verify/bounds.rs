@@ -1,20 +1,20 @@
-//! A proof that a program stays inside its buffers, from interval bounds and from the conditions
-//! that guard an access.
+//! A proof that a program stays inside its buffers, from interval bounds and from the masks and
+//! conditions of accesses.
 //!
-//! Index expressions are looked at as sums of multiples of terms. A condition `x < c` bounds such a
-//! sum, and an index that contains a multiple of the sum inherits the bound. All of it is exact: a
-//! node whose arithmetic could wrap is a term of its own, about which nothing but its dtype is
-//! known.
+//! An index is a sum of multiples of terms. A condition `x < c` bounds such a sum, and an index
+//! that contains a multiple of the sum inherits the bound. The proof is exact: a node whose
+//! arithmetic may wrap is a term of its own, of which only the dtype is known.
 
 use super::{Verdict, broken};
-use crate::dtype::{DType, Scalar};
+use crate::dtype::Scalar;
+use crate::ir::bounds::{fits, meet, plus, product};
 use crate::ir::typed::{If, Index, Range, Where};
-use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dtype_bounds};
-use rustc_hash::FxHashMap;
+use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dependents, toposort_until};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Shows for every load and store that its elements lie in its buffer, and that no 32-bit index
-/// arithmetic overflows. The error lists what could not be shown; lowering must guard those
-/// accesses or compute with wider integers.
+/// Proves for every load and store that its elements are in its buffer, and that no 32-bit index
+/// arithmetic overflows. The error lists the unproven nodes; lowering must mask those accesses or
+/// compute with wider integers.
 pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     if uops.iter().any(|u| matches!(u.arg(), Arg::Special { extent: 0, .. })) {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
         match u.op() {
             Op::Range | Op::If => open.push(u),
             Op::EndRange | Op::EndIf => drop(open.pop()),
-            // A loop that never runs touches nothing.
+            // A loop without iterations accesses nothing.
             Op::Load | Op::Store
                 if !open.iter().filter_map(|r| r.as_range()).any(|r| r.extent.vmax() <= 0) =>
             {
@@ -34,25 +34,24 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             _ => {}
         }
     }
-    let mut seen = rustc_hash::FxHashSet::default();
+    let mut seen = FxHashSet::default();
     for u in uops {
         let roots: &[UOp] = match (u.op(), u.src()) {
             (Op::Index, [_, index_and_mask @ ..]) => index_and_mask,
             (Op::Range | Op::If, src) => src,
             _ => &[],
         };
-        // The arithmetic of conditions may be on data, and that wraps as it should; so may that of
-        // an index before it is brought within bounds.
+        // Conditions may compute with data, which may wrap; so may an index before it is clamped.
         let of_data = |n: &UOp| matches!(n.op(), Op::Load | Op::DefineAcc | Op::Assign);
         for (i, root) in roots.iter().enumerate() {
-            let mut order = crate::ir::toposort_until([root], of_data);
-            let mut data = tainted(&order, of_data);
+            let mut order = toposort_until([root], of_data);
+            let mut data = dependents(&order, of_data);
             if u.op() == Op::Index && i == 0 {
                 let clamps = |n: &UOp| {
                     matches!(n.op(), Op::Max | Op::Min)
                         && n.src().iter().any(|s| s.op() == Op::Const)
                 };
-                order = crate::ir::toposort_until([root], |n| of_data(n) || clamps(n));
+                order = toposort_until([root], |n| of_data(n) || clamps(n));
                 data.clear();
             }
             for n in order
@@ -68,32 +67,21 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
 }
 
-/// Shows for every load and store of a kernel that is not optimised yet that its elements lie in
-/// its buffer wherever its own mask holds. Conditions around an access do not count, because
-/// optimisations may remove them.
+/// Proves for every load and store of a kernel without Opts that its elements are in its buffer
+/// wherever its own mask is true. Conditions around an access do not count, because Opts may remove
+/// them.
 pub fn kernel_in_bounds(root: &UOp) -> Result<(), String> {
     let order = root.toposort();
     let is_symbolic = |u: &&UOp| u.as_range().is_some_and(|r| r.extent.as_int().is_none());
     let symbolic: Vec<&UOp> = order.iter().filter(is_symbolic).collect();
     let mut wrong: Vec<String> = Vec::new();
     for (u, at) in order.iter().filter_map(|u| Some((u, u.as_access()?))) {
-        // An access whose index depends on a range is made inside its loop alone.
+        // An access is inside the loops of the ranges that its index depends on.
         let open: Vec<&UOp> =
             symbolic.iter().copied().filter(|r| at.place.index.uses_range(r.range_id())).collect();
         wrong.extend(access(u, &open).err());
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
-}
-
-/// The nodes that depend on some node of a sort.
-fn tainted(order: &[UOp], sort: impl Fn(&UOp) -> bool) -> rustc_hash::FxHashSet<u64> {
-    let mut set = rustc_hash::FxHashSet::default();
-    for n in order {
-        if sort(n) || n.src().iter().any(|s| set.contains(&s.id())) {
-            set.insert(n.id());
-        }
-    }
-    set
 }
 
 fn access(u: &UOp, open: &[&UOp]) -> Verdict {
@@ -107,8 +95,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
         if let Some(If { cond, .. }) = o.as_if() {
             facts.learn(cond, true);
         }
-        // In the body the counter is below the extent, which says more than its bounds where the
-        // extent is no literal.
+        // The counter is below the extent: tighter than its bounds if the extent is no literal.
         if let Some(Range { extent, .. }) = o.as_range()
             && extent.as_int().is_none()
         {
@@ -122,8 +109,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
         None => Ok(()),
         Some((lo, hi)) => {
             let rule = format!(
-                "an access lies inside its buffer (elements {lo} to {} of {len} were all that \
-                 could be shown)",
+                "an access is inside its buffer (proven are only elements {lo} to {} of {len})",
                 hi + lanes - 1
             );
             Err(broken(&rule, u))
@@ -142,14 +128,14 @@ pub fn shown_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
 /// The number of nested selects in an index that are split into cases.
 const CASES: u32 = 6;
 
-/// Nothing if the index is shown to be inside, else the bounds that were found.
+/// Proves an index; if that fails, returns the bounds that were found.
 fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Option<Bounds> {
     let (lo, hi) = facts.bounds(idx);
-    // Bounds that exclude each other mean that the access never happens.
+    // Contradicting bounds mean that the access never happens.
     if facts.impossible || lo > hi || (lo >= 0 && hi.saturating_add(lanes) <= len) {
         return None;
     }
-    let order = crate::ir::toposort_until([idx], |n| n.op() == Op::Load);
+    let order = toposort_until([idx], |n| n.op() == Op::Load);
     let mut choices = order.iter().rev().filter(|n| n.dtype().is_int()).filter_map(UOp::as_where);
     let Some(Where { node, cond, x, y }) = choices.next().filter(|_| cases > 0) else {
         return Some((lo, hi));
@@ -165,15 +151,11 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
     None
 }
 
-/// The bounds of an operation as if integers were unlimited; nothing for ops that cannot leave
-/// their dtype.
+/// The bounds of an operation on unlimited integers; none for ops that cannot overflow.
 fn exact(u: &UOp) -> Option<Bounds> {
     let (x, y) = u.as_binary()?;
     match u.op() {
-        Op::Add => {
-            let (x, y) = (x.bounds(), y.bounds());
-            Some((x.0.saturating_add(y.0), x.1.saturating_add(y.1)))
-        }
+        Op::Add => Some(plus(x.bounds(), y.bounds())),
         Op::Mul => Some(product(x.bounds(), y.bounds())),
         Op::Shl if y.bounds().0 >= 0 && y.bounds().1 < 63 => {
             Some(product(x.bounds(), (1 << y.bounds().0, 1 << y.bounds().1)))
@@ -183,19 +165,9 @@ fn exact(u: &UOp) -> Option<Bounds> {
     }
 }
 
-fn product((a, b): Bounds, (c, d): Bounds) -> Bounds {
-    let p = [a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)];
-    (p.into_iter().fold(i128::MAX, i128::min), p.into_iter().fold(i128::MIN, i128::max))
-}
-
-fn inside((lo, hi): Bounds, dtype: DType) -> bool {
-    let all = dtype_bounds(dtype);
-    lo >= all.0 && hi <= all.1
-}
-
 /// True if the node's result may differ from that of exact arithmetic.
 fn wraps(u: &UOp) -> bool {
-    u.dtype().is_int() && exact(u).is_some_and(|b| !inside(b, u.dtype()))
+    u.dtype().is_int() && exact(u).is_some_and(|b| !fits(b, u.dtype()))
 }
 
 /// A sum of multiples of terms, exact.
@@ -224,9 +196,7 @@ impl Sum {
                     stack.push((x, k.saturating_mul(1 << c.vmin())))
                 }
                 (Op::Cast, [x])
-                    if x.dtype().is_int()
-                        && u.dtype().is_int()
-                        && inside(x.bounds(), u.dtype()) =>
+                    if x.dtype().is_int() && u.dtype().is_int() && fits(x.bounds(), u.dtype()) =>
                 {
                     stack.push((x, k))
                 }
@@ -241,11 +211,11 @@ impl Sum {
             None => self.terms.push((t.clone(), k)),
         }
     }
-    /// Whether another sum has the same terms, in any order.
+    /// True if another sum has the same terms, in any order.
     fn is_same(&self, other: &Sum) -> bool {
         self.terms.len() == other.terms.len() && self.terms.iter().all(|t| other.terms.contains(t))
     }
-    /// This sum less a multiple of another.
+    /// This sum minus a multiple of another.
     fn less(&self, other: &Sum, q: i128) -> Sum {
         let mut out = self.clone();
         for (t, k) in &other.terms {
@@ -256,19 +226,19 @@ impl Sum {
     }
 }
 
-/// Facts that hold where an access is made.
+/// The facts that hold at an access.
 #[derive(Clone, Default)]
 struct Facts {
-    /// Sums without a constant, and their bounds.
+    /// Bounds of sums without a constant.
     sums: Vec<(Sum, Bounds)>,
-    /// Nodes that were compared with a literal, and terms of sums.
+    /// Bounds of nodes that are compared with a literal, and of terms of sums.
     nodes: FxHashMap<UOp, Bounds>,
     /// True if the access never happens.
     impossible: bool,
 }
 
 impl Facts {
-    /// Takes in that a condition is true, or false.
+    /// Adds the fact that a condition is true, or false.
     fn learn(&mut self, cond: &UOp, truth: bool) {
         let mut stack = vec![(cond.clone(), truth)];
         while let Some((c, truth)) = stack.pop() {
@@ -293,7 +263,7 @@ impl Facts {
         }
     }
 
-    /// Takes in bounds of `x - y`.
+    /// Adds bounds of `x - y`.
     fn bound(&mut self, x: &UOp, y: &UOp, (lo, hi): Bounds) {
         for (node, other, sign) in [(x, y, 1), (y, x, -1)] {
             if other.op() == Op::Const && node.op() != Op::Const {
@@ -317,8 +287,7 @@ impl Facts {
             self.impossible |= lo > 0 || hi < 0;
             return;
         }
-        // Both bounds of one sum belong to one fact: what is taken out of an index is taken out
-        // once.
+        // Both bounds of a sum are one fact, so that the sum is subtracted from an index once.
         match self.sums.iter_mut().find(|(s, _)| s.is_same(&sum)) {
             Some((_, known)) => {
                 *known = meet(*known, (lo, hi));
@@ -329,30 +298,26 @@ impl Facts {
     }
 
     fn of(&self, t: &UOp) -> Bounds {
-        let (lo, hi) = t.bounds();
-        self.nodes.get(t).map_or((lo, hi), |b| (b.0.max(lo), b.1.min(hi)))
+        self.nodes.get(t).map_or(t.bounds(), |b| meet(*b, t.bounds()))
     }
 
-    fn narrow(&mut self, t: &UOp, (lo, hi): Bounds) {
-        let (a, b) = self.of(t);
-        let new = (a.max(lo), b.min(hi));
+    fn narrow(&mut self, t: &UOp, bounds: Bounds) {
+        let known = self.of(t);
+        let new = meet(known, bounds);
         if new.0 > new.1 {
             self.impossible = true;
-        } else if new != (a, b) {
+        } else if new != known {
             self.nodes.insert(t.clone(), new);
         }
     }
 
     /// Bounds of a sum from those of its terms.
     fn sum(&self, s: &Sum) -> Bounds {
-        s.terms.iter().fold((s.constant, s.constant), |(lo, hi), (t, k)| {
-            let (a, b) = product(self.of(t), (*k, *k));
-            (lo.saturating_add(a), hi.saturating_add(b))
-        })
+        let term = |(t, k): &(UOp, i128)| product(self.of(t), (*k, *k));
+        s.terms.iter().map(term).fold((s.constant, s.constant), plus)
     }
 
-    /// What a bound of a sum says of each of its terms: the bound less the others' least and
-    /// greatest.
+    /// Bounds each term of a bounded sum: by the bound minus the bounds of the other terms.
     fn propagate(&mut self) {
         for _ in 0..3 {
             for i in 0..self.sums.len() {
@@ -377,8 +342,7 @@ impl Facts {
         self.nodes.iter().filter_map(|(n, b)| Some((n.clone(), stand_in(n, *b)?))).collect()
     }
 
-    /// A node that was compared may contain others that were: what is known of those bounds it as
-    /// well.
+    /// Bounds each compared node by the facts about the compared nodes inside it.
     fn tighten(&mut self) {
         for n in self.nodes.keys().filter(|n| !n.src().is_empty()).cloned().collect::<Vec<_>>() {
             let mut others = self.stand_ins();
@@ -388,8 +352,8 @@ impl Facts {
         }
     }
 
-    /// A sum less a multiple of what a fact bounds, and the bounds of that multiple; none if they
-    /// have no term in common.
+    /// A sum minus a multiple of a fact's sum, and the bounds of that multiple; none if they have
+    /// no term in common.
     fn without(&self, sum: &Sum, fact: usize) -> Option<(Sum, Bounds)> {
         let (fact, bounds) = &self.sums[fact];
         let (term, of_fact) = &fact.terms[0];
@@ -400,11 +364,11 @@ impl Facts {
         })
     }
 
-    /// Bounds of an expression where the facts hold.
+    /// Bounds of an expression under the facts.
     fn bounds(&mut self, u: &UOp) -> Bounds {
         self.propagate();
-        // Inside a term that is no sum, such as a quotient, what is bounded becomes a variable with
-        // those bounds, and the derived bounds say the rest.
+        // Inside a term that is no sum, such as a quotient, bounded nodes become variables with
+        // these bounds.
         let mut sum = Sum::default();
         sum.add(u, 1);
         self.tighten();
@@ -414,7 +378,7 @@ impl Facts {
                 let b = t.substitute(&stand_ins).bounds();
                 self.narrow(t, b);
             }
-            // A fact may be about a part of what is divided.
+            // A fact may be about a part of the dividend.
             if let (Op::IDiv | Op::CDiv, [x, c]) = (t.op(), t.src())
                 && c.op() == Op::Const
                 && c.vmin() > 0
@@ -433,8 +397,8 @@ impl Facts {
         let plain =
             if stand_ins.is_empty() { u.bounds() } else { u.substitute(&stand_ins).bounds() };
         let mut best = meet(meet(plain, u.bounds()), self.sum(&sum));
-        // Each fact in turn is the first that is taken out of the sum; then, as long as one helps,
-        // the one that leaves the least width.
+        // Subtracts each fact in turn from the sum, then greedily the facts that leave the
+        // narrowest interval.
         for first in 0..self.sums.len() {
             let Some((mut rest, mut taken)) = self.without(&sum, first) else { continue };
             loop {
@@ -456,19 +420,11 @@ fn ceil(x: i128, y: i128) -> i128 {
     -(x.max(-i128::MAX).wrapping_neg().div_euclid(y))
 }
 
-fn plus(a: Bounds, b: Bounds) -> Bounds {
-    (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
-}
-
-fn meet(a: Bounds, b: Bounds) -> Bounds {
-    (a.0.max(b.0), a.1.min(b.1))
-}
-
 fn width(b: Bounds) -> i128 {
     b.1.saturating_sub(b.0)
 }
 
-/// A variable that has the bounds of a node.
+/// A variable with the bounds of a node.
 fn stand_in(u: &UOp, (lo, hi): Bounds) -> Option<UOp> {
     let (min, max) = (i64::try_from(lo).ok()?, i64::try_from(hi).ok()?);
     let name = format!("node{}", u.id()).into();

@@ -1,17 +1,13 @@
-//! A kernel: a sink of stores, whose values are expressions over ranges, loads and reduces. It
-//! holds from the scheduler to the last pass before the list is made, so what those passes bring in
-//! (launch dimensions, local memory, accumulators, vectors) may stand here too.
+//! The verifier of kernels. A kernel is a sink of stores, whose values are expressions over ranges,
+//! loads and reductions. The rules hold from the scheduler to the last pass before `linearize`;
+//! nodes that these passes introduce (launch dimensions, shared memory, accumulators, vectors) are
+//! therefore allowed.
 
-use super::{
-    Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable,
-    wmma,
-};
+use super::{Verdict, broken, common, declared, rule};
 use crate::dtype::DType;
-use crate::ir::typed::Store;
+use crate::ir::typed::{Reduce, Scan, Store};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use rustc_hash::FxHashMap;
-
-const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
+use rustc_hash::FxHashSet;
 
 /// Checks a kernel.
 pub fn kernel(root: &UOp) -> Result<(), String> {
@@ -24,34 +20,27 @@ fn check(root: &UOp) -> Verdict {
         "the root of a kernel is a sink",
         root,
     )?;
-    rule(*root.arg() == Arg::None, "the sink of a kernel has no payload", root)?;
     for s in root.src() {
-        rule(
-            matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier),
-            "the sink of a kernel gathers stores",
-            s,
-        )?;
+        let effect = matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier);
+        rule(effect, "the operands of the sink of a kernel are stores", s)?;
     }
-    let mut ranges: FxHashMap<u32, UOp> = FxHashMap::default();
-    let mut slots: FxHashMap<usize, UOp> = FxHashMap::default();
-    let mut locals: FxHashMap<u32, UOp> = FxHashMap::default();
+    let mut numbers: FxHashSet<(Op, usize)> = FxHashSet::default();
     for u in root.toposort() {
         rule(u.op() != Op::Sink || u == *root, "only the root is a sink", &u)?;
+        declared(&u)?;
+        node(&u)?;
+        let number = match u.arg() {
+            Arg::Range { id, .. } | Arg::Shared { id, .. } => Some(*id as usize),
+            Arg::Global { slot, .. } => Some(*slot),
+            _ => None,
+        };
         rule(
-            u.op().takes(u.src().len()),
-            "an op takes as many operands as its line in the table has",
+            number.is_none_or(|n| numbers.insert((u.op(), n))),
+            "a number belongs to one range, one slot or one shared memory",
             &u,
         )?;
-        node(&u)?;
-        let first = match u.arg() {
-            Arg::Range { id, .. } => ranges.insert(*id, u.clone()).is_none(),
-            Arg::Global { slot, .. } => slots.insert(*slot, u.clone()).is_none(),
-            Arg::Shared { id, .. } => locals.insert(*id, u.clone()).is_none(),
-            _ => true,
-        };
-        rule(first, "a number belongs to one range, one slot or one local memory", &u)?;
     }
-    // Checked here, because a node does not know what closes its ranges.
+    // Not a rule of the scan itself, which does not know the store that closes its range.
     for Store { node: s, value, ranges, .. } in root.src().iter().filter_map(UOp::as_store) {
         let last = ranges.iter().rfind(|r| r.op() == Op::Range);
         let in_order = ranges.iter().filter_map(UOp::as_range).any(|r| r.kind == AxisKind::Ordered);
@@ -61,128 +50,62 @@ fn check(root: &UOp) -> Verdict {
     }
     for s in root.src() {
         if let Some(id) = s.ranges().iter().next() {
-            return Err(broken(
-                &format!(
-                    "every range is closed by a store or a reduce above its users (range {id} is \
-                     not)"
-                ),
-                s,
-            ));
+            let rule = format!(
+                "every range is closed by a store or a reduction above its users (range {id} is \
+                 not)"
+            );
+            return Err(broken(&rule, s));
         }
     }
     Ok(())
 }
 
 fn node(u: &UOp) -> Verdict {
-    let src = u.src();
     match u.op() {
-        Op::Const => literal(u),
-        Op::Var => variable(u),
         Op::Sink => Ok(()),
-        Op::DefineGlobal | Op::DefineShared => memory(u),
-        Op::Special => special(u),
-        Op::Range => {
-            rule(matches!(u.arg(), Arg::Range { .. }), "a range has a number and a kind", u)?;
-            rule(
-                INDICES.contains(&u.dtype()) && src[0].dtype() == u.dtype(),
-                "a range counts in the integer dtype of its extent",
-                u,
-            )
+        Op::Reduce => reduction(u, &u.expect_reduce()),
+        Op::Scan => scan(u, &u.expect_scan()),
+        Op::Barrier => rule(u.dtype() == DType::VOID, "a barrier has no value", u),
+        Op::EndRange => {
+            common(u)?;
+            rule(u.dtype() == DType::VOID, "the end of a loop has no value", u)
         }
-        Op::EndRange => rule(
-            src[0].op() == Op::Range && u.dtype() == DType::VOID,
-            "the end of a range names it",
-            u,
-        ),
-        Op::Index => index(u, INDICES),
         Op::Load => {
-            rule(src[0].op() == Op::Index, "a load is of an index", u)?;
-            rule(
-                u.dtype().scalar == src[0].dtype().scalar,
-                "a load has the dtype of its buffer",
-                u,
-            )?;
-            let alt = src.get(1).filter(|s| src[0].src().len() == 3 && s.dtype() != DType::VOID);
-            rule(
-                alt.is_none_or(|a| a.dtype() == u.dtype()),
-                "what a load gives where its index is not valid has its dtype",
-                u,
-            )
+            common(u)?;
+            let place = &u.src()[0];
+            let alt = u.src().get(1).filter(|s| place.src().len() == 3 && s.dtype() != DType::VOID);
+            let fits = alt.is_none_or(|a| a.dtype() == u.dtype());
+            rule(fits, "the alternative value of a masked load has its dtype", u)
         }
         Op::Store => {
-            rule(
-                src[0].op() == Op::Index && u.dtype() == DType::VOID,
-                "a store is to an index and has no value",
-                u,
-            )?;
-            rule(
-                src[1].dtype().scalar == src[0].dtype().scalar,
-                "a stored value has the dtype of its buffer",
-                u,
-            )?;
-            rule(
-                src[2..].iter().all(|r| r.op() == Op::Range || r.dtype() == DType::VOID),
-                "a store closes ranges",
-                u,
-            )
+            common(u)?;
+            rule(u.dtype() == DType::VOID, "a store has no value", u)?;
+            let closes = |r: &UOp| r.op() == Op::Range || r.dtype() == DType::VOID;
+            rule(u.src()[2..].iter().all(closes), "a store closes ranges", u)
         }
-        Op::Reduce => {
-            let Arg::Reduce { axes, .. } = u.arg() else {
-                return Err(broken("a reduce has a fold", u));
-            };
-            rule(axes.is_empty(), "a reduce of a kernel has ranges and no axes", u)?;
-            let fits = u.dtype().scalar == src[0].dtype().scalar
-                && src[0].dtype().lanes.is_multiple_of(u.dtype().lanes);
-            rule(fits && u.dtype() != DType::VOID, "a reduce keeps the dtype", u)?;
-            let fits = |r: &UOp| {
-                if r.op() == Op::Range {
-                    r.range_kind().is_reduce()
-                } else {
-                    r.dtype() == src[0].dtype()
-                }
-            };
-            rule(
-                src[1..].iter().all(fits),
-                "a reduce is over ranges of a reduce kind, and what else it folds at each step \
-                 has its dtype",
-                u,
-            )
-        }
-        Op::Scan => {
-            let Arg::Reduce { axes, .. } = u.arg() else {
-                return Err(broken("a scan has a fold", u));
-            };
-            let along =
-                matches!(src, [_, r] if r.op() == Op::Range && r.range_kind() == AxisKind::Ordered);
-            rule(axes.is_empty() && along, "a scan of a kernel is along one ordered range", u)?;
-            rule(
-                u.dtype() == src[0].dtype() && u.dtype() != DType::VOID,
-                "a scan keeps the dtype",
-                u,
-            )
-        }
-        Op::DefineAcc => {
-            rule(matches!(u.arg(), Arg::Acc(_)), "an accumulator has a number", u)?;
-            rule(
-                src[0].dtype() == u.dtype() && u.dtype() != DType::VOID,
-                "an accumulator has the dtype of its first value",
-                u,
-            )
-        }
-        Op::Assign => {
-            rule(src[0].op() == Op::DefineAcc, "an assignment is to an accumulator", u)?;
-            rule(
-                src.iter().all(|s| s.dtype() == u.dtype()),
-                "an assigned value has the dtype of its accumulator",
-                u,
-            )
-        }
-        Op::Barrier => rule(u.dtype() == DType::VOID, "a barrier has no value", u),
-        Op::Vectorize | Op::Gep => lanes(u),
-        Op::Wmma => wmma(u),
-        Op::Shuffle => shuffle(u),
-        Op::Detach => Err(broken("the op does not stand in a kernel", u)),
-        op if op.is_alu() => elementwise(u),
-        _ => Err(broken("the op does not stand in a kernel", u)),
+        _ => common(u),
     }
+}
+
+fn reduction(u: &UOp, r: &Reduce<'_>) -> Verdict {
+    rule(r.axes.is_empty(), "a reduction of a kernel has ranges and no axes", u)?;
+    let (dtype, body) = (u.dtype(), r.body.dtype());
+    let fits = dtype.scalar == body.scalar && body.lanes.is_multiple_of(dtype.lanes);
+    rule(fits && dtype != DType::VOID, "a reduction keeps the dtype", u)?;
+    let fits = |s: &UOp| match s.as_range() {
+        Some(range) => range.kind.is_reduce(),
+        None => s.dtype() == body,
+    };
+    rule(
+        r.ranges.iter().all(fits),
+        "a reduction is over ranges of a reduction kind, and further values have its dtype",
+        u,
+    )
+}
+
+fn scan(u: &UOp, s: &Scan<'_>) -> Verdict {
+    let along =
+        matches!(s.ranges, [r] if r.as_range().is_some_and(|r| r.kind == AxisKind::Ordered));
+    rule(s.axes.is_empty() && along, "a scan of a kernel is along one ordered range", u)?;
+    rule(u.dtype() == s.body.dtype() && u.dtype() != DType::VOID, "a scan keeps the dtype", u)
 }

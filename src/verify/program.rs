@@ -1,32 +1,27 @@
-//! The linear program: a list in which every operand stands before its user and loops and guarded
-//! regions nest.
+//! The verifier of linear programs: lists in which every operand precedes its users, and loops and
+//! conditional regions nest.
 //!
-//! [`structure`] is what running it needs, [`program`] what every renderer may rely on besides:
-//! nothing is left that lowering takes away.
+//! [`structure`] checks the rules that running a program requires, [`program`] also those that
+//! renderers rely on: lowering has removed every op and dtype that they do not know.
 
-use super::{
-    Verdict, broken, elementwise, index, lanes, literal, memory, rule, shuffle, special, variable,
-    wmma,
-};
+use super::{INDICES, Verdict, broken, common, declared, literal, rule};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::ir::{Arg, AxisKind, Op, SpecialKind, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
 
 /// Checks a linear program.
 pub fn program(uops: &[UOp]) -> Result<(), String> {
     linear(uops)?;
-    let unmarked = |u: &UOp| u.op() != Op::Load || *u.arg() == Arg::None;
+    let unhinted = |u: &UOp| u.op() != Op::Load || *u.arg() == Arg::None;
     uops.iter()
-        .try_for_each(|u| rule(unmarked(u), "a load stands where it is made", u))
+        .try_for_each(|u| rule(unhinted(u), "`prefetch` has removed the hints of loads", u))
         .map_err(|e| format!("program: {e}"))
 }
 
-/// Checks the result of `linearize`, in which loads still carry the marks of `prefetch`.
+/// Checks the result of `linearize`, in which loads still have hints for `prefetch`.
 pub fn linear(uops: &[UOp]) -> Result<(), String> {
     structure(uops)?;
-    // Literals need not be listed, so the dtypes of operands are looked at as well.
+    // Literals need not be listed, so `lowered` also checks the dtypes of operands.
     uops.iter().try_for_each(lowered).map_err(|e| format!("program: {e}"))
 }
 
@@ -35,12 +30,12 @@ fn lowered(u: &UOp) -> Verdict {
     let int = |d: DType| d.scalar == Scalar::Index;
     rule(
         !int(u.dtype()) && !u.src().iter().any(|s| int(s.dtype())),
-        "index arithmetic has been given a machine's integers",
+        "index arithmetic is lowered to machine integers before this stage",
         u,
     )?;
     rule(
         !matches!(u.op(), Op::IDiv | Op::Mod),
-        "floor division has been lowered to the machine's",
+        "floor division is lowered to machine division before this stage",
         u,
     )?;
     if u.op() == Op::Range {
@@ -49,42 +44,42 @@ fn lowered(u: &UOp) -> Verdict {
             kind,
             AxisKind::Upcast | AxisKind::Unroll | AxisKind::Global | AxisKind::Group
         );
-        rule(!left, "a loop is of a kind that stays a loop", u)?;
+        rule(!left, "a loop of a program is of a kind that lowering keeps", u)?;
     }
-    let narrow =
-        |d: DType| matches!(d.scalar, Scalar::F16 | Scalar::BF16 | Scalar::F8E4M3 | Scalar::F8E5M2);
     match u.op() {
-        Op::Cast if narrow(u.dtype()) || narrow(u.operand().dtype()) => {
-            let wide = if narrow(u.dtype()) { u.operand().dtype() } else { u.dtype() };
+        Op::Cast if u.dtype().is_narrow_float() || u.operand().dtype().is_narrow_float() => {
+            let is_from = !u.dtype().is_narrow_float();
+            let wide = if is_from { u.dtype() } else { u.operand().dtype() };
             rule(
                 wide.scalar == Scalar::F32,
-                "floats of 16 and 8 bits are converted to and from f32",
+                "floats of 16 and 8 bits are converted only to and from f32",
                 u,
             )
         }
         Op::DefineAcc | Op::Assign => {
             let kept = u.src().last().is_some_and(|value| value.op() == Op::Load);
-            rule(!narrow(u.dtype()) || kept, "floats of 16 and 8 bits are not accumulated", u)
+            let wide = !u.dtype().is_narrow_float();
+            rule(wide || kept, "floats of 16 and 8 bits are not accumulated", u)
         }
         Op::Load => {
             let staged = matches!(u.arg(), Arg::LoadHint(hint) if hint.stage_at.is_some());
-            rule(!staged, "staged loads read shared memory", u)
+            rule(!staged, "`stage` has replaced loads of tiles by loads of shared memory", u)
         }
         op if op.is_alu() && op != Op::Bitcast && op != Op::Cast => rule(
-            !narrow(u.dtype()) && !u.src().iter().any(|s| narrow(s.dtype())),
-            "floats of 16 and 8 bits are not computed with",
+            !u.dtype().is_narrow_float() && !u.src().iter().any(|s| s.dtype().is_narrow_float()),
+            "floats of 16 and 8 bits are computed in f32",
             u,
         ),
         _ => Ok(()),
     }
 }
 
-/// Where each value was defined: the open regions, outermost first, at its place.
+/// The regions of a program while it is checked.
 #[derive(Default)]
 struct Scope {
-    /// Regions open now.
+    /// The open regions, outermost first.
     open: Vec<UOp>,
-    /// For each listed node the innermost region around it.
+    /// The innermost region around each listed node.
     home: FxHashMap<u64, Option<u64>>,
 }
 
@@ -97,87 +92,80 @@ impl Scope {
             None => false,
         }
     }
+
+    /// Checks that the operands are listed, of the right kind, and in an open region.
+    fn operands(&self, u: &UOp) -> Verdict {
+        for s in u.src() {
+            if s.op() == Op::Const {
+                literal(s)?;
+            } else {
+                rule(self.home.contains_key(&s.id()), "operands are listed before their users", u)?;
+            }
+        }
+        for (i, s) in values(u).iter().enumerate() {
+            rule(takes(u, i, s), "an operand is of the kind that its user takes", u)?;
+            // The value of an assignment lives as long as its accumulator.
+            let place = s.as_assign().map_or(s, |a| a.acc);
+            rule(
+                s.op() == Op::Const || self.sees(place),
+                "a value is not used outside the region that it is defined in",
+                u,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Records the region of a node, which is listed once.
+    fn define(&mut self, u: &UOp) -> Verdict {
+        if u.op() == Op::Const && self.home.contains_key(&u.id()) {
+            return Ok(());
+        }
+        // A loop counter is defined in its own loop.
+        let region = if matches!(u.op(), Op::Range | Op::If) { Some(u) } else { self.open.last() };
+        let region = region.map(UOp::id);
+        // Several regions may have the same condition.
+        let again = matches!(u.op(), Op::If | Op::EndIf);
+        let first = self.home.insert(u.id(), region).is_none();
+        rule(first || again, "a node is listed once", u)
+    }
 }
 
-/// Checks what running needs: order, nesting, scopes, dtypes, numbers.
+/// Checks the rules that running requires: order, nesting, scopes, dtypes, numbers.
 pub(crate) fn structure(uops: &[UOp]) -> Verdict {
     check(uops).map_err(|e| format!("program: {e}"))
 }
 
 fn check(uops: &[UOp]) -> Verdict {
     let mut scope = Scope::default();
-    let (mut slots, mut numbers) = (Vec::new(), FxHashSet::default());
-    let mut dims = FxHashSet::default();
+    let mut numbers = FxHashSet::default();
     for u in uops {
-        rule(
-            u.op().takes(u.src().len()),
-            "an op takes as many operands as its line in the table has",
-            u,
-        )?;
-        for s in u.src() {
-            if s.op() == Op::Const {
-                literal(s)?;
-            } else {
-                rule(scope.home.contains_key(&s.id()), "operands stand before their users", u)?;
-            }
-        }
-        for (i, s) in values(u).iter().enumerate() {
-            rule(gives(s, u, i), "an operand has a value of the sort that its user takes", u)?;
-            // What an assignment left behind lives as long as its accumulator.
-            let place = s.as_assign().map_or(s, |a| a.acc);
+        declared(u)?;
+        scope.operands(u)?;
+        node(u)?;
+        scope.define(u)?;
+        if let Some(number) = number(u) {
             rule(
-                s.op() == Op::Const || scope.sees(place),
-                "a value is not used outside the region that it is defined in",
+                numbers.insert(number),
+                "a number belongs to one accumulator, one shared memory, one range or one launch \
+                 dimension",
                 u,
             )?;
         }
-        node(u)?;
         match u.op() {
-            Op::Const if scope.home.contains_key(&u.id()) => {}
-            _ => {
-                // A counter lives in its own loop.
-                let home =
-                    if matches!(u.op(), Op::Range | Op::If) { Some(u) } else { scope.open.last() }
-                        .map(|o| o.id());
-                // A condition may guard several regions.
-                let again = matches!(u.op(), Op::If | Op::EndIf);
-                rule(
-                    scope.home.insert(u.id(), home).is_none() || again,
-                    "a node is listed once",
-                    u,
-                )?;
-            }
-        }
-        let (kind, number) = match u.arg() {
-            Arg::Acc(id) if u.op() == Op::DefineAcc => (0, *id),
-            Arg::Shared { id, .. } => (1, *id),
-            Arg::Range { id, .. } => (2, *id),
-            _ => (3, 0),
-        };
-        rule(
-            kind == 3 || numbers.insert((kind, number)),
-            "a number belongs to one accumulator, one local memory or one range",
-            u,
-        )?;
-        match (u.op(), u.arg()) {
-            (Op::DefineGlobal, Arg::Global { slot, .. }) => slots.push((*slot, u)),
-            (Op::Special, Arg::Special { kind, dim, .. }) => {
-                rule(dims.insert((*kind, *dim)), "a launch dimension is read by one special", u)?;
-            }
-            (Op::Range | Op::If, _) => scope.open.push(u.clone()),
-            (Op::EndRange | Op::EndIf, _) => {
-                rule(
-                    scope.open.pop().as_ref() == Some(u.operand()),
-                    "the end of a region closes the innermost open one",
-                    u,
-                )?;
-            }
+            Op::Range | Op::If => scope.open.push(u.clone()),
+            Op::EndRange | Op::EndIf => rule(
+                scope.open.pop().as_ref() == Some(u.operand()),
+                "the end of a region closes the innermost open one",
+                u,
+            )?,
             _ => {}
         }
     }
     if let Some(open) = scope.open.last() {
         return Err(broken("every region is closed", open));
     }
+    let mut slots: Vec<(usize, &UOp)> =
+        uops.iter().filter_map(|u| Some((u.as_define_global()?.slot, u))).collect();
     slots.sort_by_key(|(slot, _)| *slot);
     for (i, (slot, u)) in slots.iter().enumerate() {
         rule(i == *slot, "slots are numbered from 0 without gaps, each once", u)?;
@@ -185,7 +173,17 @@ fn check(uops: &[UOp]) -> Verdict {
     Ok(())
 }
 
-/// The operands whose value an item reads. The others only order.
+/// The number of a node that no other node of its op may have.
+fn number(u: &UOp) -> Option<(Op, usize, usize)> {
+    match u.arg() {
+        Arg::Acc(id) if u.op() == Op::DefineAcc => Some((u.op(), 0, *id as usize)),
+        Arg::Shared { id, .. } | Arg::Range { id, .. } => Some((u.op(), 0, *id as usize)),
+        Arg::Special { kind, dim, .. } => Some((u.op(), *kind as usize, *dim as usize)),
+        _ => None,
+    }
+}
+
+/// The operands that a node reads. The others only order.
 fn values(u: &UOp) -> &[UOp] {
     let src = u.src();
     match u.op() {
@@ -198,109 +196,58 @@ fn values(u: &UOp) -> &[UOp] {
     }
 }
 
-/// True if an operand is of the kind that its user takes at that position: memory, an element of
-/// memory, a region or a value.
-fn gives(s: &UOp, user: &UOp, place: usize) -> bool {
-    match (user.op(), place) {
+/// True if a node takes operands of this kind at that position: memory, an element of memory, a
+/// region or a value.
+fn takes(user: &UOp, position: usize, s: &UOp) -> bool {
+    match (user.op(), position) {
         (Op::Index, 0) => matches!(s.op(), Op::DefineGlobal | Op::DefineShared),
         (Op::Load | Op::Store, 0) => s.op() == Op::Index,
         (Op::EndRange, _) => s.op() == Op::Range,
         (Op::EndIf, _) => s.op() == Op::If,
-        _ => {
-            let leaf = matches!(
-                s.op(),
-                Op::Const | Op::Var | Op::Special | Op::Range | Op::DefineAcc | Op::Assign
-            );
-            leaf || s.op().is_alu()
-                || matches!(s.op(), Op::Load | Op::Vectorize | Op::Gep | Op::Wmma | Op::Shuffle)
-        }
+        _ => match s.op() {
+            Op::Const | Op::Var | Op::Special | Op::Range | Op::DefineAcc | Op::Assign => true,
+            Op::Load | Op::Vectorize | Op::Gep | Op::Wmma | Op::Shuffle => true,
+            op => op.is_alu(),
+        },
     }
 }
 
+/// Checks one instruction. Its operands are of the kind that it takes.
 fn node(u: &UOp) -> Verdict {
     let src = u.src();
     let effect = matches!(u.op(), Op::Store | Op::Barrier | Op::EndRange | Op::If | Op::EndIf);
     rule(!effect || u.dtype() == DType::VOID, "an effect has no value", u)?;
     match u.op() {
-        Op::Const => literal(u),
-        Op::Var => {
-            variable(u)?;
-            rule(INDICES.contains(&u.dtype()), "a variable is an integer with bounds", u)
+        Op::Barrier => return Ok(()),
+        Op::If => {
+            return rule(src[0].dtype() == DType::BOOL, "the condition of an if is a bool", u);
         }
-        Op::DefineGlobal | Op::DefineShared => memory(u),
+        Op::EndIf => {
+            return rule(src[0].op() == Op::If, "the end of a conditional region names its if", u);
+        }
+        _ => common(u)?,
+    }
+    match u.op() {
+        Op::Var => rule(INDICES.contains(&u.dtype()), "a variable is an integer with bounds", u),
         Op::Special => {
-            special(u)?;
             rule(INDICES.contains(&u.dtype()), "a special is of an index dtype", u)?;
-            let one = !matches!(
-                u.arg(),
-                Arg::Special { kind: crate::ir::SpecialKind::Thread, dim: 1.., .. }
-            );
-            rule(one, "threads have one dimension", u)
+            let s = u.expect_special();
+            let fits = s.kind != SpecialKind::Thread || s.dim == 0;
+            rule(fits, "the grid of CPU threads has one dimension", u)
         }
-        Op::Range => {
-            rule(matches!(u.arg(), Arg::Range { .. }), "a range has a number and a kind", u)?;
-            rule(
-                INDICES.contains(&u.dtype()) && src[0].dtype() == u.dtype(),
-                "a range counts in the integer dtype of its extent",
-                u,
-            )
-        }
-        Op::EndRange => rule(src[0].op() == Op::Range, "the end of a loop names its range", u),
-        Op::If => rule(src[0].dtype() == DType::BOOL, "the condition of an if is a bool", u),
-        Op::EndIf => rule(src[0].op() == Op::If, "the end of a guarded region names its if", u),
-        Op::DefineAcc => {
-            rule(matches!(u.arg(), Arg::Acc(_)), "an accumulator has a number", u)?;
-            rule(
-                src[0].dtype() == u.dtype() && u.dtype() != DType::VOID,
-                "an accumulator has the dtype of its first value",
-                u,
-            )
-        }
-        Op::Assign => {
-            rule(src[0].op() == Op::DefineAcc, "an assignment is to an accumulator", u)?;
-            rule(
-                src.iter().all(|s| s.dtype() == u.dtype()),
-                "an assigned value has the dtype of its accumulator",
-                u,
-            )
-        }
-        Op::Index => index(u, INDICES),
         Op::Load => {
-            rule(src[0].op() == Op::Index, "a load is of an index", u)?;
-            rule(
-                u.dtype().scalar == src[0].dtype().scalar,
-                "a load has the dtype of its buffer",
-                u,
-            )?;
-            let gated = src[0].src().len() == 3;
             let alt = src.get(1).is_some_and(|a| a.dtype() == u.dtype());
-            rule(
-                !gated || alt,
-                "a gated load has a value of its dtype for where it is not valid",
-                u,
-            )
+            let masked = src[0].src().len() == 3;
+            rule(!masked || alt, "a masked load has an alternative value of its dtype", u)
         }
-        Op::Store => {
-            rule(src[0].op() == Op::Index, "a store is to an index", u)?;
-            rule(
-                src[0].src().len() == 2,
-                "a gated store stands in an if, not at a gated index",
-                u,
-            )?;
-            rule(
-                src[1].dtype().scalar == src[0].dtype().scalar,
-                "a stored value has the dtype of its buffer",
-                u,
-            )
-        }
-        Op::Barrier => Ok(()),
-        Op::Vectorize | Op::Gep => lanes(u),
-        Op::Shuffle => shuffle(u),
+        Op::Store => rule(
+            src[0].src().len() == 2,
+            "a masked store is inside an if, and its index has no mask",
+            u,
+        ),
         Op::Wmma => {
-            wmma(u)?;
-            rule(src.len() == 3, "the registers of a product by a tensor core are written out", u)
+            rule(src.len() == 3, "the registers of a tensor-core product are written out", u)
         }
-        op if op.is_alu() && op != Op::Detach => elementwise(u),
-        _ => Err(broken("the op does not stand in a program", u)),
+        _ => Ok(()),
     }
 }

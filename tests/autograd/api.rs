@@ -215,9 +215,8 @@ fn undifferentiable_calls_are_errors() {
         y.sum(..).try_gradient(&[&x]).unwrap_err().to_string()
     };
     assert!(
-        wrong(|_| vec![]).ends_with(
-            "call: 0 gradients for 1 inputs; there is to be one for each, in their order"
-        )
+        wrong(|_| vec![])
+            .ends_with("call: 0 gradients for 1 inputs; return one for each input, in order")
     );
     assert!(wrong(|g| vec![g.sum(..)]).ends_with(
         "call: the gradient of input 0 is f32 [], and the input f32 [2]; they must be the same"

@@ -39,7 +39,7 @@ fn is_exception(triple: [DType; 3]) -> bool {
     let has = |f: &dyn Fn(DType) -> bool| triple.iter().any(|t| f(*t));
     let mixed_64 = has(&|t| t == DType::U64)
         && has(&|t| t.is_signed_int() && t != DType::INDEX)
-        && has(&|t| t.is_float() && t.bits() < 32);
+        && has(&|t| t.is_narrow_float());
     let mixed_8 = [DType::F8E4M3, DType::F8E5M2, DType::BF16].iter().all(|e| triple.contains(e));
     mixed_64 || mixed_8
 }

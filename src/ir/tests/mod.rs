@@ -2,6 +2,6 @@
 
 mod parse;
 mod print;
-mod random;
+pub(super) mod random;
 mod rebuild;
 mod typed;

@@ -50,7 +50,7 @@ fn mistakes_are_named_with_their_line() {
     refused("%0 = Exp f32 1.0:f32 2.0:f32", 1, "the line should end");
     refused("%0 = Exp f32 1.0:f32 {len=1}", 1, "Exp carries no payload");
     refused("%0 = Range index 4:index", 1, "needs a payload such as {id=0 kind=Reduce}");
-    refused("%0 = Range index 4:index {id=0 kind=Outer}", 1, "kind is one of [Global, ");
+    refused("%0 = Range index 4:index {id=0 kind=Outer}", 1, "kind: expected one of [Global, ");
     refused("%0 = Range index 4:index {id=4000000000 kind=Loop}", 1, "above 65535");
     refused("%0 = Range index 4:index {kind=Loop id=0}", 1, "expected id=");
     refused("%0 = Range index 4:index {id=0 kind=Loop", 1, "expected '}'");
@@ -72,7 +72,7 @@ fn mistakes_are_named_with_their_line() {
     refused(
         "%0 = Iota i32 {len=6}\n%1 = Reduce i32 %0 {fold=Avg}",
         2,
-        "fold is one of [Add, Mul, Max, Min]",
+        "fold: expected one of [Add, Mul, Max, Min]",
     );
     refused("%0 = Gep f32 1.0:f32x4 {lanes [4]}", 1, "lane 4 of 4");
     refused("%0 = Var index {name=\"a}", 1, "quotes are not closed");
@@ -173,7 +173,7 @@ fn mutated_text_never_panics() {
         .collect();
     let mut accepted = 0;
     for seed in 0..3000 {
-        let rng = &mut Rng(seed ^ 0x5EED);
+        let rng = &mut Rng::new(seed ^ 0x5EED);
         let text =
             if rng.below(2) == 0 { print(&graph(rng)) } else { print_program(&nodes(rng, 12)) };
         for _ in 0..6 {

@@ -176,7 +176,7 @@ fn debug_is_one_bounded_line() {
 #[test]
 fn random_graphs_read_back_as_themselves() {
     for seed in 0..4000 {
-        let g = graph(&mut Rng(seed));
+        let g = graph(&mut Rng::new(seed));
         let text = print(&g);
         match parse(&text) {
             Ok(back) => {
@@ -190,7 +190,7 @@ fn random_graphs_read_back_as_themselves() {
 #[test]
 fn random_programs_read_back_as_themselves() {
     for seed in 0..2000 {
-        let rng = &mut Rng(seed);
+        let rng = &mut Rng::new(seed);
         let mut list = nodes(rng, 30);
         // Some lists are sound, the others have nodes missing, repeated and out of order.
         for _ in 0..(seed % 4) * 5 {

@@ -1,38 +1,79 @@
-//! Random graphs over every op and payload that text can hold. Operands have the number and the
-//! shapes that an op needs, but not always its dtypes: those are not the text's concern.
+//! Random graphs of every op and payload that text can hold. Number and shapes of operands fit the
+//! op; dtypes need not, because the parser does not check them.
 
 use crate::dtype::{Const, DType};
 use crate::ir::{
-    Arg, AxisKind, DeviceName, Fold, Gradient, LoadHint, Op, SpecialKind, Src, TensorCore, UOp,
+    Arg, AxisKind, Combine, Custom, DeviceName, Fold, Gradient, Group, LoadHint, Loop, Op, Slice,
+    Source, SpecialKind, Src, StorageRef, TensorCore, UOp, fit_payload,
 };
-use crate::shape::Movement;
+use crate::shape::{Movement, SymInt, Variable};
+pub use crate::testing::Rng;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// splitmix64.
-pub struct Rng(pub u64);
+/// Mostly small, sometimes any number.
+fn size(rng: &mut Rng) -> usize {
+    if rng.once_in(8) { rng.bits() as usize } else { rng.below(100) }
+}
 
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    /// Below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())].clone()
-    }
-    fn coin(&mut self) -> bool {
-        self.next() & 1 == 1
-    }
-    /// Mostly small, now and then as large as it gets.
-    fn size(&mut self) -> usize {
-        if self.below(8) == 0 { self.next() as usize } else { self.below(100) }
+/// A random field of a payload. Numbers are small where a payload must fit its operands.
+pub trait Random: Sized {
+    fn random(_: &mut Rng) -> Self {
+        unreachable!("text cannot hold the payload")
     }
 }
+
+macro_rules! random {
+    ($($type:ty: |$rng:ident| $value:expr;)*) => { $(
+        impl Random for $type {
+            fn random($rng: &mut Rng) -> $type {
+                $value
+            }
+        }
+    )* };
+}
+
+random! {
+    usize: |rng| if rng.once_in(2) { rng.below(4) } else { rng.below(40) };
+    u8: |rng| rng.bits() as u8;
+    u32: |rng| rng.below(200) as u32;
+    u64: |rng| rng.bits();
+    i64: |rng| size(rng) as i64;
+    bool: |rng| rng.once_in(2);
+    Arc<str>: |rng| name(rng).into();
+    DeviceName: |rng| DeviceName::new(&if rng.once_in(2) { "CUDA:1".into() } else { name(rng) });
+    Fold: |rng| rng.pick(&Fold::ALL);
+    Combine: |rng| rng.pick(&Combine::ALL);
+    AxisKind: |rng| rng.pick(&AxisKind::ALL);
+    SpecialKind: |rng| rng.pick(&SpecialKind::ALL);
+    Gradient: |rng| Gradient::unknown(rng.bits());
+    &'static TensorCore: |rng| &TensorCore::ALL[rng.below(TensorCore::ALL.len())];
+    [u32; 2]: |rng| [rng.bits() as u32, rng.bits() as u32];
+    SmallVec<[usize; 2]>: |rng| (0..3).filter(|_| rng.once_in(2)).collect();
+    SmallVec<[u16; 4]>: |rng| (0..rng.below(5)).map(|_| rng.below(4) as u16).collect();
+    LoadHint: |rng| LoadHint { stage_at: Random::random(rng), prefetch_in: Random::random(rng) };
+    Box<Slice>: |rng| {
+        let most = 1 + rng.below(4) as i64;
+        let value = 1 + rng.below(most as usize) as i64;
+        let n = Variable::new("n", 1, most).and_then(|n| n.bind(value)).expect("a bound value");
+        let len = if rng.once_in(2) { n.unbound() } else { n };
+        let start = SymInt::number(rng.below(3) as i64);
+        Box::new(Slice { axis: rng.below(3), start, len })
+    };
+}
+
+impl<T: Random> Random for Option<T> {
+    fn random(rng: &mut Rng) -> Option<T> {
+        rng.once_in(2).then(|| T::random(rng))
+    }
+}
+
+impl Random for Const {}
+impl Random for StorageRef {}
+impl Random for Box<Movement> {}
+impl Random for Arc<Custom> {}
+impl Random for Arc<Loop> {}
+impl Random for Arc<Source> {}
 
 fn dtype(rng: &mut Rng) -> DType {
     let scalar = match rng.below(8) {
@@ -57,15 +98,15 @@ pub fn literal(rng: &mut Rng) -> UOp {
         (0, true) => Const::Float(rng.pick(&[0.0, -0.0, 1.0, 0.1, -2.5, f64::NAN, 1e-30, 65504.0]))
             .normalize(t),
         (0, false) => Const::Int(rng.below(5) as i64 - 2).normalize(t),
-        _ => Const::from_bits(rng.next() >> rng.below(64), t),
+        _ => Const::from_bits(rng.bits() >> rng.below(64), t),
     };
-    UOp::new(Op::Const, t, Src::new(), Arg::Const(value))
+    UOp::literal(value, t)
 }
 
 fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
     let n = shape.len();
     match op {
-        Op::Reshape if rng.coin() => Movement::reshape([shape.iter().product()]),
+        Op::Reshape if rng.once_in(2) => Movement::reshape([shape.iter().product()]),
         Op::Reshape => Movement::reshape(
             shape.iter().flat_map(|&s| [1, s].into_iter().skip(rng.below(2))).collect::<Vec<_>>(),
         ),
@@ -89,118 +130,32 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
                 })
                 .collect::<Vec<_>>(),
         ),
-        _ => Movement::flip(shape.iter().map(|_| rng.coin()).collect::<Vec<_>>()),
+        _ => Movement::flip(shape.iter().map(|_| rng.once_in(2)).collect::<Vec<_>>()),
     }
 }
 
+/// A random payload that fits the operands, if one is found.
 fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
-    let device =
-        |rng: &mut Rng| DeviceName::new(&if rng.coin() { "CUDA:1".into() } else { name(rng) });
-    Some(match op {
-        Op::Param => Arg::Param { slot: rng.size(), len: rng.below(40), device: device(rng) },
-        Op::Var => {
-            let (a, b) = (rng.next() as i64, rng.size() as i64);
-            Arg::Var { name: name(rng).into(), min: a.min(b), max: a.max(b) }
-        }
-        Op::Slice => {
-            let axis = rng.below(src[0].shape().len().max(1));
-            let size = *src[0].shape().get(axis)? as i64;
-            let most = 1 + rng.below(size.max(1) as usize) as i64;
-            let n = crate::shape::Variable::new("n", 1, most)
-                .ok()?
-                .bind(1 + rng.below(most as usize) as i64)
-                .ok()?;
-            let len = if rng.coin() { n.unbound() } else { n };
-            let slice = crate::ir::Slice {
-                axis,
-                start: crate::shape::SymInt::number(
-                    rng.below((size - most).max(0) as usize + 1) as i64
-                ),
-                len,
-            };
-            slice.check(src[0].shape(), src[0].extents()).ok()?;
-            Arg::Slice(Box::new(slice))
-        }
-        Op::Iota => Arg::Iota { len: rng.below(40) },
-        _ if op.is(crate::ir::Group::Movement) => {
-            let m = movement(rng, op, src[0].shape());
-            m.apply_shape(src[0].shape()).ok()?;
-            crate::shape::moved_extents(&m, src[0].shape(), src[0].extents()).ok()?;
-            Arg::Movement(Box::new(m))
-        }
-        Op::Reduce => {
-            let rank = src[0].shape().len();
-            let axes = (0..rank).filter(|_| rng.coin()).collect();
-            Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
-        }
-        Op::Scan => {
-            let rank = src[0].shape().len();
-            let axes = if rank > 0 && rng.coin() {
-                smallvec::smallvec![rng.below(rank)]
-            } else {
-                Default::default()
-            };
-            Arg::Reduce { fold: rng.pick(&[Fold::Add, Fold::Mul, Fold::Max, Fold::Min]), axes }
-        }
-        Op::Cat => {
-            let axis = rng.below(src[0].shape().len().max(1));
-            crate::ir::fit_cat(axis, src).ok()?;
-            Arg::Cat { axis }
-        }
-        Op::Gather | Op::Scatter => {
-            let axis = rng.below(src[0].shape().len().max(1));
-            crate::ir::fit_along(axis, src).ok()?;
-            let combine = rng.pick(&crate::ir::Combine::ALL);
-            if op == Op::Gather { Arg::Gather { axis } } else { Arg::Scatter { combine, axis } }
-        }
-        Op::Contiguous if rng.coin() => Arg::Device(device(rng)),
-        Op::Load if rng.coin() => {
-            let ids = [rng.below(200) as u32, rng.below(200) as u32];
-            Arg::LoadHint(match rng.below(3) {
-                0 => LoadHint { stage_at: Some(ids[0]), prefetch_in: None },
-                1 => LoadHint { stage_at: None, prefetch_in: Some(ids[1]) },
-                _ => LoadHint { stage_at: Some(ids[0]), prefetch_in: Some(ids[1]) },
-            })
-        }
-        Op::Output => Arg::Output(rng.below(3)),
-        Op::Leaf => Arg::Leaf(rng.next()),
-        Op::Call => Arg::Gradient(Gradient::unknown(rng.next())),
-        Op::Copy => Arg::Device(device(rng)),
-        Op::Shards => {
-            let rank = src[0].shape().len();
-            Arg::Shards {
-                devices: device(rng),
-                axis: (rank > 0 && rng.coin()).then(|| rng.below(rank)),
+    if matches!(op, Op::Contiguous | Op::Load) && rng.once_in(2) {
+        return Some(Arg::None);
+    }
+    (0..10).find_map(|_| {
+        let arg = match op {
+            _ if op.is(Group::Movement) => {
+                Arg::Movement(Box::new(movement(rng, op, src[0].shape())))
             }
-        }
-        Op::DefineGlobal => Arg::Global { slot: rng.size(), len: rng.size() },
-        Op::DefineShared => Arg::Shared { id: rng.next() as u32, len: rng.size() },
-        Op::DefineAcc => Arg::Acc(rng.next() as u32),
-        Op::Range => {
-            let id = rng.below(200) as u32;
-            Arg::Range { id, kind: rng.pick(&AxisKind::ALL), lanes: rng.coin() }
-        }
-        Op::Special => Arg::Special {
-            kind: rng.pick(&[SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread]),
-            dim: rng.next() as u8,
-            extent: rng.size(),
-        },
-        Op::Gep => {
-            let of = src[0].dtype().lanes as usize;
-            Arg::Lanes(
-                (0..rng.below(5)).map(|_| rng.below(of) as u16).collect::<SmallVec<[u16; 4]>>(),
-            )
-        }
-        Op::Wmma => {
-            let cores: Vec<&'static TensorCore> = TensorCore::ALL.iter().collect();
-            Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }
-        }
-        Op::Shuffle => Arg::Shuffle(rng.size()),
-        _ => Arg::None,
+            _ => match Arg::random(op, rng) {
+                Arg::Var { name, min, max } if rng.once_in(2) => {
+                    Arg::BoundVar { name, min, max, value: (min + max) / 2 }
+                }
+                arg => arg,
+            },
+        };
+        fit_payload(op, src, &arg).ok().map(|()| arg)
     })
 }
 
-/// Nodes in the order in which they were made, operands first.
+/// Random nodes, operands first.
 pub fn nodes(rng: &mut Rng, count: usize) -> Vec<UOp> {
     let mut pool = vec![literal(rng)];
     while pool.len() < count {
@@ -217,7 +172,7 @@ pub fn nodes(rng: &mut Rng, count: usize) -> Vec<UOp> {
     pool
 }
 
-/// A graph that holds many of them.
+/// A random graph.
 pub fn graph(rng: &mut Rng) -> UOp {
     let count = 1 + rng.below(40);
     let pool = nodes(rng, count);

@@ -14,7 +14,7 @@ const SPECIAL: &[Op] =
 fn a_view_has_the_operands_of_its_node() {
     let mut seen = OpSet::NONE;
     for seed in 0..400 {
-        for u in nodes(&mut Rng(seed + 1), 40) {
+        for u in nodes(&mut Rng::new(seed + 1), 40) {
             for &op in Op::ALL.iter().filter(|op| **op != u.op()) {
                 assert_eq!(viewed(op, &u), None, "{op:?} of {u:?}");
             }

@@ -1,4 +1,4 @@
-//! What can be shown to stay inside its buffer, and what cannot.
+//! Tests of the bounds proof: accesses that are proven, and accesses that must not be.
 
 use super::*;
 use crate::verify::in_bounds;
@@ -6,7 +6,7 @@ use crate::verify::in_bounds;
 fn loops(id: u32, extent: i32) -> UOp {
     range(id, i32c(extent), AxisKind::Loop)
 }
-/// A store inside the loops that its index uses.
+/// The program of a store inside the loops that its index uses.
 fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
     let mut list = store(&index(buf, idx), &f32c(0.0), &[]).toposort();
     let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
@@ -16,7 +16,7 @@ fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
 fn get(buf: &UOp, idx: &UOp, valid: &UOp) -> Vec<UOp> {
     let alt = UOp::constant(0.0, buf.dtype());
     let mut list =
-        node(Op::Load, buf.dtype(), [gated(buf, idx, valid), alt].to_src(), Arg::None).toposort();
+        node(Op::Load, buf.dtype(), [masked(buf, idx, valid), alt].to_src(), Arg::None).toposort();
     let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
     list.extend(ends);
     list
@@ -30,7 +30,7 @@ fn plain_bounds() {
     refused(in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))), "elements 1 to 12 of 12");
     refused(
         in_bounds(&put(&x, &(&i + -1i32))),
-        "an access lies inside its buffer (elements -1 to 1 of 12",
+        "an access lies inside its buffer (proven are only elements -1 to 1 of 12",
     );
     in_bounds(&put(&x, &(&(&i * 4i32) + &j).binary(Op::CMod, 12i32))).unwrap();
     // Lanes count.
@@ -43,13 +43,13 @@ fn plain_bounds() {
     };
     in_bounds(&v(8)).unwrap();
     refused(in_bounds(&v(9)), "elements 9 to 12 of 12");
-    // A loop without trips touches nothing.
+    // A loop without iterations accesses nothing.
     in_bounds(&put(&global(0, 0, DType::F32), &loops(0, 0))).unwrap();
     refused(in_bounds(&put(&global(0, 0, DType::F32), &i32c(0))), "inside its buffer");
 }
 
 #[test]
-fn gates() {
+fn masks() {
     let x = global(0, 12, DType::F32);
     let (i, j) = (loops(0, 5), loops(1, 6));
     // A padded image: rows 1..4 and columns 1..5 are inside, and both conditions are needed.
@@ -102,15 +102,15 @@ fn gates() {
 }
 
 #[test]
-fn guarded_regions() {
+fn conditional_regions() {
     let x = global(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 8);
     let (c, at) = (l.lt(4i32), index(&x, &l));
-    let open = guard(&c);
+    let open = open_if(&c);
     let put = store(&at, &f32c(0.0), &[]);
     let head = [x.clone(), l.clone(), c, at.clone(), open.clone()];
     in_bounds(&[&head[..], &[put.clone(), end_if(&open)]].concat()).unwrap();
-    // After the region the guard no longer holds.
+    // After the region the condition no longer holds.
     refused(in_bounds(&[&head[..], &[end_if(&open), put]].concat()), "elements 0 to 7 of 4");
 }
 
@@ -130,7 +130,7 @@ fn data_as_index() {
     let id = load(&index(&ids, &i32c(0)));
     refused(in_bounds(&put(&x, &id)), "inside its buffer");
     in_bounds(&get(&x, &id, &id.ge(0i32).and(id.lt(10i32)))).unwrap();
-    // Doubled, it can wrap in 32 bits, also where the gate is open for the wrapped product.
+    // Doubled, it can wrap in 32 bits, also where the mask is true for the wrapped product.
     let twice = &id * 2i32;
     refused(
         in_bounds(&get(&x, &twice, &twice.ge(0i32).and(twice.lt(10i32)))),

@@ -1,4 +1,4 @@
-//! What may stand in a kernel, and what may not.
+//! Tests of the verifier of kernels: good kernels, and one that breaks each rule.
 
 use super::*;
 use crate::ir::Fold;
@@ -21,18 +21,18 @@ fn good() {
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Reduce));
     let sum = reduce(&load(&index(&x, &(&(&r * 3i64) + &k))), std::slice::from_ref(&k));
     kernel(&sink(store(&index(&out, &r), &sum, std::slice::from_ref(&r)))).unwrap();
-    // Padded, gated, converted, in lanes.
+    // Padded, masked, converted, in lanes.
     let valid = r.ge(1i64);
     let masked = node(
         Op::Load,
         DType::F32,
-        [gated(&x, &(&r + -1i64), &valid), f32c(0.0)].to_src(),
+        [masked(&x, &(&r + -1i64), &valid), f32c(0.0)].to_src(),
         Arg::None,
     );
     let value = masked.unary(Op::Exp).cast(DType::F16).cast(DType::F32);
     kernel(&sink(store(&index(&out, &r), &value, std::slice::from_ref(&r)))).unwrap();
-    // Through local memory, with lowered indices.
-    let tmp = local(0, 4, DType::F32);
+    // Through shared memory, with lowered indices.
+    let tmp = shared(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 4);
     let put = store(&index(&tmp, &l), &load(&index(&x, &l)), &[]);
     let barrier = node(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
@@ -50,7 +50,7 @@ fn scans() {
         node(Op::Scan, DType::F32, [load(&index(&x, &at)), along.clone()].to_src(), arg())
     };
     kernel(&sink(store(&index(&out, &at), &scan(&k), &[r.clone(), k.clone()]))).unwrap();
-    // Its accumulator starts anew where its loop does, so that no other may be inside.
+    // The accumulator is initialized before its loop, so that no other loop may be inside.
     refused(
         kernel(&sink(store(&index(&out, &at), &scan(&k), &[k.clone(), r.clone()]))),
         "the innermost",
@@ -70,7 +70,7 @@ fn ranges() {
     let at = index(&out, &r);
     refused(
         kernel(&sink(store(&at, &f32c(0.0), &[]))),
-        "every range is closed by a store or a reduce above its users (range 0 is not)",
+        "every range is closed by a store or a reduction above its users (range 0 is not)",
     );
     let twin = range(0, UOp::int(5), AxisKind::Loop);
     let both = load(&index(&x, &(&r + &twin)));
@@ -78,12 +78,12 @@ fn ranges() {
     let plain = reduce(&load(&index(&x, &r)), std::slice::from_ref(&r));
     refused(
         kernel(&sink(store(&index(&out, &UOp::int(0)), &plain, &[]))),
-        "a reduce is over ranges of a reduce kind",
+        "a reduction is over ranges of a reduction kind",
     );
     let constant = reduce(&f32c(1.0), &[UOp::int(3)]);
     refused(
         kernel(&sink(store(&at, &constant, std::slice::from_ref(&r)))),
-        "a reduce is over ranges of a reduce kind",
+        "a reduction is over ranges of a reduction kind",
     );
     let axes = node(
         Op::Reduce,
@@ -119,7 +119,7 @@ fn memory() {
         "a load has the dtype of its buffer",
     );
     let bare = node(Op::Load, DType::F32, [f32c(0.0)].to_src(), Arg::None);
-    refused(kernel(&sink(store(&at, &bare, &closed))), "a load is of an index");
+    refused(kernel(&sink(store(&at, &bare, &closed))), "a load reads an index");
     refused(
         kernel(&sink(store(&index(&out, &f32c(0.0)), &f32c(0.0), &[]))),
         "an index is an integer scalar",
@@ -129,16 +129,20 @@ fn memory() {
         "an index is an integer scalar",
     );
     refused(
-        kernel(&sink(store(&gated(&out, &r, &r), &f32c(0.0), &closed))),
-        "the condition of an index is a bool",
+        kernel(&sink(store(&masked(&out, &r, &r), &f32c(0.0), &closed))),
+        "the mask of an index is a bool",
     );
     refused(
         kernel(&sink(store(&index(&f32c(0.0), &r), &f32c(0.0), &closed))),
-        "an index is of global or local memory",
+        "an index is of global or shared memory",
     );
-    let alt =
-        node(Op::Load, DType::F32, [gated(&out, &r, &r.lt(2i64)), UOp::int(0)].to_src(), Arg::None);
-    refused(kernel(&sink(store(&at, &alt, &closed))), "where its index is not valid");
+    let alt = node(
+        Op::Load,
+        DType::F32,
+        [masked(&out, &r, &r.lt(2i64)), UOp::int(0)].to_src(),
+        Arg::None,
+    );
+    refused(kernel(&sink(store(&at, &alt, &closed))), "alternative value of a masked load");
     let twin = load(&index(&global(0, 5, DType::F32), &r));
     refused(kernel(&sink(store(&at, &twin, &closed))), "a number belongs to one range, one slot");
     refused(
@@ -161,11 +165,11 @@ fn ops() {
     for x in [param, contiguous, f32c(1.0).unary(Op::Detach)] {
         refused(
             kernel(&sink(store(&at, &x, std::slice::from_ref(&r)))),
-            "does not stand in a kernel",
+            "not allowed in this stage",
         );
     }
     refused(kernel(&f32c(0.0)), "the root of a kernel is a sink");
-    refused(kernel(&sink(f32c(0.0))), "gathers stores");
+    refused(kernel(&sink(f32c(0.0))), "sink of a kernel are stores");
     let mixed = node(Op::Add, DType::F32, [f32c(1.0), UOp::int(1)].to_src(), Arg::None);
     refused(kernel(&sink(store(&at, &mixed, &[r]))), "operands have one dtype");
 }

@@ -1,4 +1,4 @@
-//! Good graphs pass, and each rule refuses a graph that breaks it.
+//! Tests of the verifiers: good graphs pass, and each rule rejects a graph that breaks it.
 
 mod bounds;
 mod kernel;
@@ -8,7 +8,7 @@ mod tensor;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, ToSrc, UOp};
 
-/// Refused, and for this reason.
+/// Asserts that a verifier rejected the graph for this reason.
 #[track_caller]
 fn refused(verdict: Result<(), String>, reason: &str) {
     match verdict {
@@ -23,13 +23,13 @@ fn node(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
 fn global(slot: usize, len: usize, dtype: DType) -> UOp {
     node(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
 }
-fn local(id: u32, len: usize, dtype: DType) -> UOp {
+fn shared(id: u32, len: usize, dtype: DType) -> UOp {
     node(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
 }
 fn index(buf: &UOp, idx: &UOp) -> UOp {
     node(Op::Index, buf.dtype(), [buf.clone(), idx.clone()].to_src(), Arg::None)
 }
-fn gated(buf: &UOp, idx: &UOp, valid: &UOp) -> UOp {
+fn masked(buf: &UOp, idx: &UOp, valid: &UOp) -> UOp {
     node(Op::Index, buf.dtype(), [buf.clone(), idx.clone(), valid.clone()].to_src(), Arg::None)
 }
 fn load(index: &UOp) -> UOp {
@@ -55,7 +55,7 @@ fn f32c(v: f32) -> UOp {
 fn end(r: &UOp) -> UOp {
     node(Op::EndRange, DType::VOID, [r.clone()].to_src(), Arg::None)
 }
-fn guard(cond: &UOp) -> UOp {
+fn open_if(cond: &UOp) -> UOp {
     node(Op::If, DType::VOID, [cond.clone()].to_src(), Arg::None)
 }
 fn end_if(open: &UOp) -> UOp {

@@ -1,4 +1,4 @@
-//! What is a sound program, and what is none.
+//! Tests of the verifier of programs: good programs, and one that breaks each rule.
 
 use super::*;
 use crate::ir::LoadHint;
@@ -13,12 +13,12 @@ fn assign(acc: &UOp, value: &UOp) -> UOp {
 fn loops(id: u32) -> UOp {
     range(id, i32c(4), AxisKind::Loop)
 }
-/// The nodes under the last, in an order that the list method gives, for programs without regions.
+/// The nodes under the last one in topological order, for programs without regions.
 fn flat(u: &UOp) -> Vec<UOp> {
     u.toposort()
 }
 
-/// A sum: the parts, so that tests can take some out or exchange them.
+/// The program of a sum. Tests remove or exchange instructions.
 fn sum() -> Vec<UOp> {
     let (out, x) = (global(0, 1, DType::F32), global(1, 4, DType::F32));
     let (a, r) = (acc(0, &f32c(0.0)), range(0, i32c(4), AxisKind::Reduce));
@@ -35,11 +35,12 @@ fn sum() -> Vec<UOp> {
 fn good() {
     program(&sum()).unwrap();
     program(&[]).unwrap();
-    // Literals may be listed or not; a guarded store; a gated load; f16 that is only converted.
+    // Literals may be listed or not; a conditional store; a masked load; f16 that is only
+    // converted.
     let (x, y) = (global(0, 4, DType::F16), global(1, 4, DType::F32));
     let l = special(SpecialKind::Local, 0, 8);
     let (c, four) = (l.lt(4i32), i32c(4));
-    let from = gated(&x, &l, &c);
+    let from = masked(&x, &l, &c);
     let v = node(
         Op::Load,
         DType::F16,
@@ -48,7 +49,7 @@ fn good() {
     );
     let wide = v.cast(DType::F32);
     let at = index(&y, &l);
-    let open = guard(&c);
+    let open = open_if(&c);
     let list = vec![
         x,
         y,
@@ -70,7 +71,7 @@ fn good() {
 fn order_and_regions() {
     let mut p = sum();
     p.swap(4, 5);
-    refused(program(&p), "operands stand before their users");
+    refused(program(&p), "operands are listed before their users");
     let mut p = sum();
     p.remove(8);
     refused(program(&p), "every region is closed");
@@ -79,7 +80,7 @@ fn order_and_regions() {
     refused(program(&p), "a node is listed once");
     let (a, b) = (loops(0), loops(1));
     refused(program(&[a.clone(), b.clone(), end(&a), end(&b)]), "closes the innermost open one");
-    let open = guard(&UOp::truth(true));
+    let open = open_if(&UOp::truth(true));
     refused(
         program(&[a.clone(), open.clone(), end(&a), end_if(&open)]),
         "closes the innermost open one",
@@ -88,13 +89,13 @@ fn order_and_regions() {
         program(&[a.clone(), node(Op::EndRange, DType::I32, [a.clone()].to_src(), Arg::None)]),
         "an effect has no value",
     );
-    refused(program(&[end(&a)]), "operands stand before their users");
+    refused(program(&[end(&a)]), "operands are listed before their users");
     refused(program(&[a.clone(), end(&a), &a + 1i32]), "not used outside the region");
     refused(
         program(&[a.clone(), node(Op::EndIf, DType::VOID, [a.clone()].to_src(), Arg::None)]),
-        "of the sort that its user takes",
+        "of the kind that its user takes",
     );
-    refused(program(&[guard(&i32c(1))]), "the condition of an if is a bool");
+    refused(program(&[open_if(&i32c(1))]), "the condition of an if is a bool");
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn accumulators() {
     refused(program(&p), "not used outside the region");
     refused(
         program(&[assign(&acc(0, &f32c(0.0)), &f32c(1.0))]),
-        "operands stand before their users",
+        "operands are listed before their users",
     );
     let v = &f32c(1.0) + &f32c(2.0);
     refused(program(&[v.clone(), assign(&v, &f32c(1.0))]), "an assignment is to an accumulator");
@@ -125,7 +126,7 @@ fn accumulators() {
     refused(program(&[a, acc(0, &f32c(1.0))]), "a number belongs to one accumulator");
     refused(
         program(&[node(Op::DefineAcc, DType::F64, [f32c(0.0)].to_src(), Arg::Acc(0))]),
-        "the dtype of its first value",
+        "the dtype of its initial value",
     );
 }
 
@@ -137,15 +138,18 @@ fn numbers() {
         "slots are numbered from 0",
     );
     refused(
-        program(&[local(0, 4, DType::F32), local(0, 5, DType::F32)]),
-        "a number belongs to one accumulator, one local memory",
+        program(&[shared(0, 4, DType::F32), shared(0, 5, DType::F32)]),
+        "a number belongs to one accumulator, one shared memory",
     );
     let (a, b) = (loops(0), range(0, i32c(5), AxisKind::Loop));
     refused(program(&[a.clone(), end(&a), b.clone(), end(&b)]), "one range");
     let specials = [special(SpecialKind::Local, 0, 4), special(SpecialKind::Local, 0, 5)];
-    refused(program(&specials), "a launch dimension is read by one special");
+    refused(program(&specials), "or one launch dimension");
     refused(program(&[special(SpecialKind::Group, 3, 4)]), "dimension 0 to 2");
-    refused(program(&[special(SpecialKind::Thread, 1, 4)]), "threads have one dimension");
+    refused(
+        program(&[special(SpecialKind::Thread, 1, 4)]),
+        "the grid of CPU threads has one dimension",
+    );
 }
 
 #[test]
@@ -154,9 +158,9 @@ fn memory_and_lanes() {
     let at = index(&x, &i32c(0));
     let c = special(SpecialKind::Local, 0, 4);
     let valid = c.lt(2i32);
-    let gate = gated(&x, &c, &valid);
-    refused(program(&flat(&store(&gate, &f32c(0.0), &[]))), "a gated store stands in an if");
-    refused(program(&flat(&load(&gate))), "a gated load has a value of its dtype");
+    let place = masked(&x, &c, &valid);
+    refused(program(&flat(&store(&place, &f32c(0.0), &[]))), "a masked store is inside an if");
+    refused(program(&flat(&load(&place))), "a masked load has an alternative value of its dtype");
     refused(
         program(&flat(&store(&at, &i32c(0), &[]))),
         "a stored value has the dtype of its buffer",
@@ -165,7 +169,7 @@ fn memory_and_lanes() {
         program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))),
         "a load has the dtype of its buffer",
     );
-    refused(program(&flat(&store(&at, &at, &[]))), "of the sort that its user takes");
+    refused(program(&flat(&store(&at, &at, &[]))), "of the kind that its user takes");
     refused(
         program(&flat(&index(&x, &UOp::constant(0, DType::U8)))),
         "an index is an integer scalar",
@@ -179,50 +183,50 @@ fn memory_and_lanes() {
         node(Op::Gep, dtype, [v.clone()].to_src(), Arg::Lanes([i].as_slice().into()))
     };
     program(&flat(&pick(DType::F32, 3))).unwrap();
-    refused(program(&flat(&pick(DType::F32, 4))), "picked lanes are lanes of the vector");
-    refused(program(&flat(&pick(DType::I32, 0))), "picked lanes have the dtype");
+    refused(program(&flat(&pick(DType::F32, 4))), "selected lanes are lanes of the vector");
+    refused(program(&flat(&pick(DType::I32, 0))), "selected lanes have the dtype");
     let other = |dtype, arg| node(Op::Shuffle, dtype, [v.clone()].to_src(), arg);
     program(&flat(&other(v.dtype(), Arg::Shuffle(16)))).unwrap();
     refused(program(&flat(&other(v.dtype(), Arg::Shuffle(0)))), "another thread of the same warp");
     refused(program(&flat(&other(v.dtype(), Arg::Shuffle(64)))), "another thread of the same warp");
     refused(program(&flat(&other(DType::F32, Arg::Shuffle(1)))), "a shuffle keeps the dtype");
-    refused(program(&flat(&other(v.dtype(), Arg::None))), "which thread it reads from");
+    refused(program(&flat(&other(v.dtype(), Arg::None))), "payload that the table of ops declares");
     let short = node(Op::Vectorize, DType::F32.vec(4), [f32c(0.0)].to_src(), Arg::None);
-    refused(program(&flat(&short)), "as many operands as lanes");
+    refused(program(&flat(&short)), "one operand per lane");
     let mixed = node(Op::Vectorize, DType::F32.vec(2), [f32c(0.0), i32c(0)].to_src(), Arg::None);
     refused(program(&flat(&mixed)), "scalars of its dtype");
     let uneven = node(Op::Add, DType::F32.vec(4), [v.clone(), f32c(0.0)].to_src(), Arg::None);
-    refused(program(&flat(&uneven)), "as many lanes as the result");
+    refused(program(&flat(&uneven)), "the number of lanes of the result");
 }
 
 #[test]
-fn what_lowering_takes_away() {
+fn lowering_removes_ops_and_dtypes() {
     let l = special(SpecialKind::Group, 0, 9);
     refused(program(&flat(&(&l / 2i32))), "floor division");
     refused(program(&flat(&(&l % 2i32))), "floor division");
     program(&flat(&l.binary(Op::CDiv, 2i32))).unwrap();
     let r = range(0, UOp::int(4), AxisKind::Loop);
-    refused(program(&[r.clone(), end(&r)]), "given a machine's integers");
+    refused(program(&[r.clone(), end(&r)]), "lowered to machine integers");
     for kind in [AxisKind::Upcast, AxisKind::Unroll, AxisKind::Global, AxisKind::Group] {
         let r = range(0, i32c(4), kind);
-        refused(program(&[r.clone(), end(&r)]), "a kind that stays a loop");
+        refused(program(&[r.clone(), end(&r)]), "a kind that lowering keeps");
     }
     let x = global(0, 4, DType::F16);
     let h = load(&index(&x, &i32c(0)));
-    refused(program(&flat(&(&h + &h))), "floats of 16 and 8 bits are not computed with");
-    refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are not computed with");
+    refused(program(&flat(&(&h + &h))), "floats of 16 and 8 bits are computed in f32");
+    refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are computed in f32");
     refused(program(&flat(&h.cast(DType::F64))), "to and from f32");
     refused(program(&flat(&i32c(1).cast(DType::BF16))), "to and from f32");
     refused(program(&flat(&acc(0, &UOp::constant(0.0, DType::F16)))), "not accumulated");
-    // What was loaded may be kept.
+    // A loaded value may be accumulated.
     program(&flat(&acc(0, &h))).unwrap();
     let hinted = |hint: LoadHint| h.with_arg(Arg::LoadHint(hint));
     let staged = hinted(LoadHint { stage_at: Some(0), ..LoadHint::default() });
-    refused(program(&flat(&staged)), "staged loads read shared memory");
+    refused(program(&flat(&staged)), "has replaced loads of tiles");
     let prefetched = flat(&hinted(LoadHint { prefetch_in: Some(0), ..LoadHint::default() }));
-    refused(program(&prefetched), "stands where it is made");
+    refused(program(&prefetched), "removed the hints of loads");
     // The pass behind `linearize` removes the mark.
     crate::verify::linear(&prefetched).unwrap();
-    refused(program(&[UOp::sink([].to_src())]), "does not stand in a program");
-    refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "does not stand in a program");
+    refused(program(&[UOp::sink([].to_src())]), "not allowed in this stage");
+    refused(program(&flat(&f32c(1.0).unary(Op::Detach))), "not allowed in this stage");
 }

@@ -1,4 +1,4 @@
-//! What may stand in a tensor graph, and what may not.
+//! Tests of the verifier of tensor graphs: good graphs, and one that breaks each rule.
 
 use super::*;
 use crate::dtype::Const;
@@ -13,12 +13,7 @@ fn moved(x: &UOp, op: Op, m: Movement) -> UOp {
     node(op, x.dtype(), [x.clone()].to_src(), Arg::Movement(Box::new(m)))
 }
 fn reduce(x: &UOp, axes: &[usize]) -> UOp {
-    node(
-        Op::Reduce,
-        x.dtype(),
-        [x.clone()].to_src(),
-        Arg::Reduce { fold: Fold::Add, axes: axes.into() },
-    )
+    x.reduced(Fold::Add, axes.iter().copied())
 }
 fn raw(op: Op, dtype: DType, src: &[&UOp]) -> UOp {
     node(op, dtype, src.iter().map(|s| (*s).clone()).collect::<Src>(), Arg::None)
@@ -60,12 +55,12 @@ fn dtypes() {
         tensor(&raw(Op::Add, DType::F64, &[&f, &f])),
         "the result has the dtype of the operands",
     );
-    refused(tensor(&raw(Op::Lt, DType::F32, &[&f, &f])), "a comparison gives a bool");
+    refused(tensor(&raw(Op::Lt, DType::F32, &[&f, &f])), "the result of a comparison is a bool");
     refused(
         tensor(&raw(Op::Where, DType::F32, &[&i, &f, &f])),
         "the condition of a where is a bool",
     );
-    refused(tensor(&raw(Op::Where, DType::F32, &[&b, &f, &d])), "both sides of a where");
+    refused(tensor(&raw(Op::Where, DType::F32, &[&b, &f, &d])), "both values of a where");
     refused(
         tensor(&raw(Op::Shl, DType::I32, &[&i, &i.cast(DType::U8)])),
         "operands have one dtype",
@@ -76,7 +71,7 @@ fn dtypes() {
     refused(tensor(&raw(Op::Bitcast, DType::F64, &[&f])), "a bitcast keeps the width");
     refused(tensor(&raw(Op::Contiguous, DType::F64, &[&f])), "keeps the dtype");
     refused(tensor(&f.cast(DType::VOID)), "computes on values");
-    refused(tensor(&param(0, 4, DType::INDEX)), "a param has a slot");
+    refused(tensor(&param(0, 4, DType::INDEX)), "the dtype of one element");
     refused(
         tensor(&node(Op::Const, DType::U8, Src::new(), Arg::Const(Const::Int(300)))),
         "a literal is a value of its dtype",
@@ -89,7 +84,7 @@ fn dtypes() {
             Src::new(),
             Arg::Var { name: "n".into(), min: 3, max: 2 },
         )),
-        "integer with bounds",
+        "min=3 is above max=2",
     );
 }
 
@@ -101,7 +96,7 @@ fn variables() {
         let arg = Arg::Var { name: "n".into(), min, max };
         refused(tensor(&node(Op::Var, DType::I64, Src::new(), arg)), "integer with bounds");
         let arg = Arg::BoundVar { name: "n".into(), min, max, value: 1 };
-        refused(tensor(&node(Op::Var, DType::I64, Src::new(), arg)), "within its bounds");
+        refused(tensor(&node(Op::Var, DType::I64, Src::new(), arg)), "integer with bounds");
     }
     tensor(&node(
         Op::Var,
@@ -117,7 +112,7 @@ fn variables() {
             Src::new(),
             Arg::BoundVar { name: "n".into(), min: 0, max: 3, value: 4 },
         )),
-        "within",
+        "value=4 is outside 0..=3",
     );
 }
 
@@ -127,53 +122,53 @@ fn shapes() {
     refused(tensor(&(&x + &y)), "operands have one shape");
     refused(
         tensor(&moved(&x, Op::Reshape, Movement::reshape([5]))),
-        "a movement applies to its operand's shape (reshape: [4] has 4",
+        "the payload fits the operands (reshape: [4] has 4",
     );
-    refused(
-        tensor(&moved(&x, Op::Expand, Movement::reshape([4]))),
-        "a movement op has its movement",
-    );
-    refused(tensor(&raw(Op::Flip, DType::F32, &[&x])), "a movement op has its movement");
-    refused(tensor(&reduce(&x, &[1])), "axes of its operand");
+    refused(tensor(&moved(&x, Op::Expand, Movement::reshape([4]))), "expected expand, not reshape");
+    refused(tensor(&raw(Op::Flip, DType::F32, &[&x])), "payload that the table of ops declares");
+    refused(tensor(&reduce(&x, &[1])), "axes of a tensor of rank 1");
     let square = moved(&x, Op::Reshape, Movement::reshape([2, 2]));
-    refused(tensor(&reduce(&square, &[1, 0])), "ascend");
-    refused(tensor(&reduce(&square, &[0, 0])), "ascend");
-    refused(tensor(&raw(Op::Reduce, DType::F32, &[&x])), "a fold and axes");
-    refused(tensor(&raw(Op::Scan, DType::F32, &[&x])), "a fold and an axis");
-    refused(tensor(&x.scanned(Fold::Add, 7)), "one of its operand");
-    refused(tensor(&raw(Op::Cat, DType::F32, &[&x, &x])), "a cat has an axis");
+    refused(tensor(&reduce(&square, &[1, 0])), "not ascending axes");
+    refused(tensor(&reduce(&square, &[0, 0])), "not ascending axes");
+    refused(tensor(&raw(Op::Reduce, DType::F32, &[&x])), "payload that the table of ops declares");
+    refused(tensor(&raw(Op::Scan, DType::F32, &[&x])), "payload that the table of ops declares");
+    refused(tensor(&x.scanned(Fold::Add, 7)), "axes of a tensor of rank 1");
+    refused(tensor(&raw(Op::Cat, DType::F32, &[&x, &x])), "payload that the table of ops declares");
     refused(tensor(&UOp::cat([x.clone(), x.cast(DType::F16)].to_src(), 0)), "have its dtype");
 }
 
 #[test]
 fn ops() {
     let x = param(0, 4, DType::F32);
-    refused(tensor(&global(0, 4, DType::F32)), "does not stand in a tensor graph");
-    refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "does not stand in a tensor graph");
+    refused(tensor(&global(0, 4, DType::F32)), "not allowed in a tensor graph");
+    refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "not allowed in a tensor graph");
     refused(tensor(&f32c(1.0).splat(4)), "no vectors");
-    refused(tensor(&raw(Op::Copy, DType::F32, &[&x])), "a copy names its device");
+    refused(tensor(&raw(Op::Copy, DType::F32, &[&x])), "payload that the table of ops declares");
     let two = DeviceName::new("CPU+CPU:1");
     tensor(&UOp::shards([x.clone(), param(1, 3, DType::F32)].to_src(), &two, Some(0))).unwrap();
     refused(
         tensor(&UOp::shards([x.clone(), param(1, 3, DType::F32)].to_src(), &two, None)),
-        "differ along their axis alone",
+        "differ in their axis alone",
     );
     refused(tensor(&UOp::shards([x.clone()].to_src(), &two, None)), "a device for each part");
     refused(
         tensor(&UOp::shards([x.clone(), param(1, 4, DType::I32)].to_src(), &two, None)),
         "one dtype",
     );
-    refused(tensor(&UOp::shards([x.clone(), x.clone()].to_src(), &two, Some(1))), "one of theirs");
-    refused(tensor(&raw(Op::Shards, DType::F32, &[&x])), "shards have devices");
-    refused(tensor(&raw(Op::Kernel, DType::VOID, &[&x])), "a kernel of the user's");
+    refused(
+        tensor(&UOp::shards([x.clone(), x.clone()].to_src(), &two, Some(1))),
+        "axis 1 of a tensor of rank 1",
+    );
+    refused(tensor(&raw(Op::Shards, DType::F32, &[&x])), "payload that the table of ops declares");
+    refused(tensor(&raw(Op::Kernel, DType::VOID, &[&x])), "payload that the table of ops declares");
     refused(
         tensor(&node(Op::Output, DType::F32, [x.clone()].to_src(), Arg::Output(0))),
-        "an output has a kernel",
+        "an output is of a kernel or a loop",
     );
     let sink = UOp::sink([x].to_src());
     refused(tensor(&UOp::sink([sink].to_src())), "only the root is a sink");
     refused(
         tensor(&UOp::sink([node(Op::Barrier, DType::VOID, Src::new(), Arg::None)].to_src())),
-        "does not stand",
+        "not allowed",
     );
 }

@@ -1,0 +1,143 @@
+//! Agreement of a node's payload with its op and operands, which parser and verifiers check.
+
+use super::doc::sample;
+use super::{Arg, LoadHint, Op, UOp};
+use crate::shape::{Movement, checked_numel, moved_extents};
+
+/// The result of a check; the error says what does not agree.
+type Fit = Result<(), String>;
+
+/// The greatest number of a range: more than any kernel has. A set of ranges takes a bit for each
+/// number up to the greatest.
+const MAX_RANGE: u32 = 65_535;
+
+impl Arg {
+    /// True if nodes of the op may lack the payload that others of the op have.
+    pub(super) fn is_optional(op: Op) -> bool {
+        matches!(op, Op::Contiguous | Op::Load)
+    }
+    /// True if nodes of the op have payloads of this variant.
+    pub(crate) fn suits(&self, op: Op) -> bool {
+        match self {
+            Arg::None => Arg::is_optional(op) || sample(op).is_empty(),
+            arg => arg.ops().contains(&op),
+        }
+    }
+}
+
+impl Op {
+    /// The op of a movement.
+    pub(super) fn of_movement(m: &Movement) -> Op {
+        match m {
+            Movement::Reshape(_) => Op::Reshape,
+            Movement::Expand(_) => Op::Expand,
+            Movement::Permute(_) => Op::Permute,
+            Movement::Pad(_) => Op::Pad,
+            Movement::Shrink(_) => Op::Shrink,
+            Movement::Flip(_) => Op::Flip,
+        }
+    }
+}
+
+/// Checks that a payload is one of the op, and that it fits the operands, whose number is right.
+pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
+    let rank = || src[0].shape().len();
+    match arg {
+        arg if !arg.suits(op) => match sample(op) {
+            "" => Err(format!("{op:?} carries no payload, not {arg:?}")),
+            sample => Err(format!("{op:?} needs a payload such as {sample}, not {arg:?}")),
+        },
+        Arg::Var { min, max, .. } | Arg::BoundVar { min, max, .. } if min > max => {
+            Err(format!("min={min} is above max={max}"))
+        }
+        Arg::BoundVar { min, max, value, .. } if !(min..=max).contains(&value) => {
+            Err(format!("value={value} is outside {min}..={max}"))
+        }
+        Arg::Slice(s) => s.check(src[0].shape(), src[0].extents()).map_err(|e| e.to_string()),
+        Arg::Movement(m) if Op::of_movement(m) != op => {
+            Err(format!("expected {}, not {}", op.name().to_lowercase(), m.name()))
+        }
+        Arg::Movement(m) => m
+            .apply_shape(src[0].shape())
+            .and_then(|_| moved_extents(m, src[0].shape(), src[0].extents()))
+            .map_or_else(|e| Err(e.to_string()), |_| Ok(())),
+        Arg::Reduce { axes, .. } if axes.is_empty() => Ok(()),
+        Arg::Reduce { axes, .. } if op == Op::Scan && axes.len() > 1 => {
+            Err(format!("a scan is along one axis, not along {axes:?}"))
+        }
+        Arg::Reduce { axes, .. }
+            if axes.iter().any(|a| *a >= rank()) || axes.windows(2).any(|w| w[0] >= w[1]) =>
+        {
+            Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {}", rank()))
+        }
+        Arg::Cat { axis } => fit_cat(*axis, src),
+        Arg::Gather { axis } | Arg::Scatter { axis, .. } => fit_along(*axis, src),
+        Arg::Shards { axis: Some(axis), .. } if *axis >= rank() => {
+            Err(format!("axis {axis} of a tensor of rank {}", rank()))
+        }
+        Arg::Range { id, .. } if *id > MAX_RANGE => {
+            Err(format!("range number {id} is above {MAX_RANGE}"))
+        }
+        Arg::Lanes(lanes) => match lanes.iter().find(|l| **l >= src[0].dtype().lanes) {
+            Some(lane) => Err(format!("lane {lane} of {}", src[0].dtype().lanes)),
+            None => Ok(()),
+        },
+        Arg::LoadHint(LoadHint { stage_at: None, prefetch_in: None }) => {
+            Err("a hint names a loop in stage_at or prefetch_in".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the operands of a `Cat`: their shapes differ in the axis alone, and no size is symbolic.
+fn fit_cat(axis: usize, src: &[UOp]) -> Fit {
+    let first = src[0].shape();
+    if axis >= first.len() {
+        return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
+    }
+    match src.iter().find(|s| !s.is_part_like(first, Some(axis)) || !s.extents().is_empty()) {
+        Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
+        None => Ok(()),
+    }
+}
+
+impl UOp {
+    /// True if the shape is `shape` in all axes but `axis`.
+    pub(crate) fn is_part_like(&self, shape: &[usize], axis: Option<usize>) -> bool {
+        let own = self.shape();
+        own.len() == shape.len() && (0..own.len()).all(|a| Some(a) == axis || own[a] == shape[a])
+    }
+}
+
+/// Checks the operands of a `Gather` or `Scatter`: the shapes of table and index differ in the axis
+/// alone, and index and value have the same shape.
+pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> Fit {
+    let (table, index) = (&src[0], &src[1]);
+    let rank = table.shape().len();
+    if axis >= rank {
+        return Err(format!("axis {axis} of a tensor of rank {rank}"));
+    }
+    let alike = |a: usize| {
+        a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a))
+    };
+    if index.shape().len() != rank || !(0..rank).all(alike) {
+        let (index, table) = (index.shape(), table.shape());
+        return Err(format!("an index of {index:?} for {table:?} along axis {axis}"));
+    }
+    // The scheduler rewrites a gather, also that of a scatter's gradient, as a sum over the axis
+    // for each index.
+    let pairs: Vec<usize> = index.shape().iter().chain([&table.shape()[axis]]).copied().collect();
+    if checked_numel("gather", &pairs).is_err() {
+        let (n, count) = (table.shape()[axis], index.shape());
+        return Err(format!(
+            "an index of {count:?} into {n} elements has more pairs of both than an index can \
+             count"
+        ));
+    }
+    match src.get(2) {
+        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {
+            Err(format!("values of {:?} for an index of {:?}", value.shape(), index.shape()))
+        }
+        _ => Ok(()),
+    }
+}
