@@ -1,9 +1,9 @@
-//! The table of `docs/ir.md`, generated from the table of ops, and sample payloads.
+//! The table of `docs/ir.md`, which is generated from the table of ops, and sample payloads.
 
 use super::Op;
 
-/// Every op with its operands, payload, groups and meaning, as a Markdown table. A test holds
-/// `docs/ir.md` to it.
+/// The Markdown table of ops with operands, payload, groups and meaning. A test compares
+/// `docs/ir.md` with it.
 #[cfg(feature = "testing")]
 pub fn doc_table() -> String {
     let mut out =
@@ -22,8 +22,7 @@ pub fn doc_table() -> String {
     out
 }
 
-/// A payload of the op, for messages and the document; empty where it carries none.
-/// `Contiguous` and `Load` may have none.
+/// A sample payload of an op, for messages and the document; empty for ops without payload.
 pub(super) fn sample(op: Op) -> &'static str {
     match op {
         Op::Const => "1.0",

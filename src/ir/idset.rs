@@ -1,18 +1,17 @@
-//! A set of node ids. Nodes made one after the other have neighbouring ids, so a word of bits holds
-//! 64 of them: the set of a graph of a hundred thousand nodes fits in the cache beside the
-//! processor, where a hash set of ids would not.
+//! A set of node ids as words of 64 bits. Consecutive nodes have adjacent ids, so that the set of a
+//! graph of a hundred thousand nodes fits in the L1 cache, which a hash set of ids does not.
 
-/// Node ids.
+/// A set of node ids.
 #[derive(Default)]
 pub(crate) struct IdSet {
-    /// The number of a block of 64 ids, plus one, and a bit for each id of it; 0 in a free slot.
-    /// The number of slots is a power of two.
+    /// The number of a block of 64 ids plus one, and a bit for each of its ids; zeros in a free
+    /// slot. The number of slots is a power of two.
     slots: Vec<(u64, u64)>,
     blocks: usize,
 }
 
 impl IdSet {
-    /// The slot of a block, or the free one where it would be. At least half the slots are free.
+    /// The slot of a block, or the free slot for it. At least half of the slots are free.
     #[inline]
     fn slot(&self, block: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -55,15 +54,20 @@ impl IdSet {
     }
 }
 
-#[test]
-fn holds_what_a_hash_set_holds() {
-    let (mut set, mut model) = (IdSet::default(), std::collections::HashSet::new());
-    let mut x = 1u64;
-    for i in 0..20_000u64 {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let id = if i % 3 == 0 { x >> (40 + i % 20) } else { i };
-        assert_eq!(set.has(id), model.contains(&id));
-        assert_eq!(set.insert(id), model.insert(id));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_the_members_of_a_hash_set() {
+        let (mut set, mut model) = (IdSet::default(), std::collections::HashSet::new());
+        let mut x = 1u64;
+        for i in 0..20_000u64 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let id = if i % 3 == 0 { x >> (40 + i % 20) } else { i };
+            assert_eq!(set.has(id), model.contains(&id));
+            assert_eq!(set.insert(id), model.insert(id));
+        }
+        assert!((0..30_000).all(|id| set.has(id) == model.contains(&id)));
     }
-    assert!((0..30_000).all(|id| set.has(id) == model.contains(&id)));
 }

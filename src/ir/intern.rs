@@ -1,10 +1,10 @@
-//! The node, its handle, and the table of all nodes. Nodes are immutable and hash-consed: equal
-//! nodes are the same node, so `==` compares pointers. The table does not hold them: a graph that
-//! nobody holds is freed, without recursion however deep it is.
+//! Nodes, handles, and the table of all nodes. Nodes are immutable and hash-consed: equal nodes are
+//! the same node, and `==` compares pointers. The table does not own nodes: a graph is freed with
+//! its last handle, without recursion.
 //!
-//! A handle counts like an `Arc`. It is not one because the compiler makes and drops hundreds of
-//! thousands of nodes a second: here a lookup takes no second count, an entry of the table is two
-//! words, and memory of a node that went is kept for the next one.
+//! Handles are reference-counted. They are no `Arc`s because the compiler creates and drops
+//! hundreds of thousands of nodes per second: without a weak count lookups are cheaper, an entry of
+//! the table is two words, and the memory of freed nodes is reused.
 
 use super::{Arg, LoadHint, Op};
 use crate::dtype::DType;
@@ -18,28 +18,28 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
-/// Operands of a node. Three fit inline, which is the most an ALU op has.
+/// The operands of a node. Three are stored inline, the most of an elementwise op.
 pub type Src = SmallVec<[UOp; 3]>;
 
-/// The node behind a handle. The field order keeps what a walk reads in one cache line.
+/// A node. The order of the fields keeps those that walks read in one cache line.
 #[repr(C)]
 pub(super) struct Node {
-    /// The number of handles. It goes from 1 to 0 only under the lock of the node's shard of the
-    /// table, so a node found in the table is alive.
+    /// The number of handles. It becomes 0 only under the lock of the node's shard of the table, so
+    /// that a node in the table is alive.
     handles: AtomicU64,
     pub(super) op: Op,
     pub(super) dtype: DType,
-    /// Unique for the life of the process; creation order.
+    /// The number of the node, in order of creation; unique for the life of the process.
     pub(super) id: u64,
     pub(super) src: Src,
-    /// Structural: made from op, dtype, payload and the operands' own, so it is the same in every
-    /// process.
+    /// The structural key: a hash of op, dtype, payload and the keys of the operands. It is the
+    /// same in every process.
     pub(super) key: u64,
     pub(super) arg: Arg,
     pub(super) facts: super::derive::Facts,
 }
 
-/// A handle on an interned node: eight bytes, cheap to clone, equal exactly when the structure is.
+/// A handle of an interned node: eight bytes, cheap to clone. Handles of equal nodes are equal.
 pub struct UOp(NonNull<Node>);
 
 const fn shared<T: Send + Sync>() {}
@@ -63,8 +63,8 @@ static TABLE: LazyLock<Vec<Mutex<HashTable<Entry>>>> =
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 fn shard(key: u64) -> MutexGuard<'static, HashTable<Entry>> {
-    // The lock is held over no user code, so a poisoned one still guards a sound table. The top
-    // seven bits are left to the table, which tells the entries of a group apart by them.
+    // No user code runs under the lock, so that the table of a poisoned one is intact. The top
+    // seven bits of the key are for the table, which distinguishes the entries of a group by them.
     TABLE[(key >> 48) as usize % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -73,9 +73,8 @@ fn mix(h: u64, v: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ (x >> 32)
 }
 
-/// Hashes a payload. The keys order operands, so the numbers of the payloads of kernels are fixed
-/// here, whatever the order of the variants; and marking a range as lanes changes no key, so that
-/// it reorders no sum.
+/// Hashes a payload. Keys determine the order of operands. Therefore the numbers of the variants of
+/// kernels are fixed here, and the mark of vector lanes of a range is not part of its key.
 fn hash_arg(arg: &Arg, hasher: &mut FxHasher) {
     let mut tagged = |tag: isize, fields: &dyn Fn(&mut FxHasher)| {
         hasher.write_isize(tag);
@@ -112,7 +111,7 @@ fn structural_key(op: Op, dtype: DType, src: &[UOp], arg: &Arg) -> u64 {
 }
 
 impl UOp {
-    /// The node with these parts: the one that exists, or a new one.
+    /// The node with these parts, which is created if it does not exist.
     pub fn new(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
         let src = src.into();
         debug_assert!(op.takes(src.len()), "{op:?} does not take {} operands", src.len());
@@ -128,7 +127,7 @@ impl UOp {
         });
         if let Some(e) = found {
             let node = e.node;
-            // SAFETY: as above. Others hold it too, so the count is not 0.
+            // SAFETY: as above. The node is in the table, so that the count is not 0.
             unsafe { node.as_ref() }.handles.fetch_add(1, Ordering::Relaxed);
             return UOp(node);
         }
@@ -153,10 +152,10 @@ impl UOp {
         unsafe { self.0.as_ref() }
     }
 
-    /// True if only this handle holds the graph under it. `handles` is the number of the caller's
-    /// handles on the root. Handles in cached views do not count.
+    /// True if the graph has no users besides the caller, who has `handles` handles of the root.
+    /// Handles in cached views do not count.
     pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
-        // Each node with its parents, all of which have been seen to be held alone.
+        // Nodes, and the number of their users that have been visited.
         let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
         let mut seen: Vec<&UOp> = Vec::new();
         while let Some((u, parents)) = stack.pop() {
@@ -170,13 +169,12 @@ impl UOp {
         true
     }
 
-    /// The number of handles on the node in all threads, those of its users included.
+    /// The number of handles of the node in all threads, including those of its users.
     pub(crate) fn handles(&self) -> u64 {
         self.node().handles.load(Ordering::Acquire)
     }
 
-    /// The nodes that this node has handles on: its operands, and what it knows that it is a view
-    /// of.
+    /// The nodes of which this node has handles: its operands, and the base of its cached view.
     pub(crate) fn held(&self) -> impl Iterator<Item = &UOp> {
         self.src().iter().chain(self.node().facts.view_of())
     }
@@ -192,7 +190,7 @@ impl UOp {
         let handles = &self.node().handles;
         let mut n = handles.load(Ordering::Relaxed);
         while n > 1 {
-            // What was done through this handle happens before the node is freed.
+            // Accesses through this handle happen before the node is freed.
             match handles.compare_exchange_weak(n, n - 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return false,
                 Err(now) => n = now,
@@ -225,7 +223,7 @@ thread_local! {
     static WAITING: RefCell<Option<Vec<NonNull<Node>>>> = const { RefCell::new(None) };
 }
 
-/// Ends a walk of [`free`], also where the user's code panics.
+/// Ends a walk of [`free`], also if user code panics.
 struct Walk;
 
 impl Drop for Walk {
@@ -234,8 +232,8 @@ impl Drop for Walk {
     }
 }
 
-/// Gives up what was the last handle on a node a moment ago, and frees the node if it still is.
-/// Nodes that only this node held are freed in the same loop instead of by nested drops.
+/// Drops a handle that was the last one when it was checked, and frees the node if it still is.
+/// Operands without other handles are freed in the same loop and not by nested drops.
 fn free(last: NonNull<Node>) {
     let under_way = WAITING.try_with(|w| {
         let mut waiting = w.borrow_mut();
@@ -264,11 +262,10 @@ fn free(last: NonNull<Node>) {
             continue;
         };
         {
-            // SAFETY: the handle has not been given up.
+            // SAFETY: the handle is not dropped yet.
             let n = unsafe { node.as_ref() };
             let mut table = shard(n.key);
-            // A new handle comes from the table, which is locked, or from another handle, which
-            // counts.
+            // New handles come from the table, which is locked, or from other handles, which count.
             if n.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
                 continue;
             }
@@ -276,8 +273,8 @@ fn free(last: NonNull<Node>) {
                 e.remove();
             }
         }
-        // SAFETY: no handle is left and the table has none to give, so nobody else knows the node;
-        // it was allocated by `allocated`.
+        // SAFETY: there is no handle, and the node is not in the table, so that nothing else refers
+        // to it; it was allocated by `allocated`.
         let Node { src, mut facts, arg, .. } = unsafe { taken(node) };
         for u in src.into_iter().chain(facts.take_view()) {
             let u = ManuallyDrop::new(u);
@@ -289,10 +286,10 @@ fn free(last: NonNull<Node>) {
     }
 }
 
-/// Memory of nodes that went, for those that come: at most this many on each thread.
+/// The largest number of freed nodes whose memory a thread keeps for new ones.
 const KEPT: usize = 1 << 14;
 
-/// The boxes are what is kept, so they are not taken apart.
+/// The memory of freed nodes.
 type Kept = Vec<Box<MaybeUninit<Node>>>;
 
 thread_local! {
@@ -306,16 +303,16 @@ fn allocated(node: Node) -> NonNull<Node> {
     NonNull::from(Box::leak(place)).cast()
 }
 
-/// The node by value; its memory is given back.
+/// Moves a node out of its memory, which is kept for another one.
 ///
 /// # Safety
-/// The pointer is from [`allocated`], and nobody uses it after this.
+/// The pointer is from [`allocated`], and is not used afterwards.
 unsafe fn taken(node: NonNull<Node>) -> Node {
-    // SAFETY: it is a leaked box with a node in it, and ours alone. The node is read out once; the
-    // box goes on without it.
+    // SAFETY: it is a leaked box with a node, and the caller is its only user. The node is moved
+    // out once, and the box has the type of uninitialized memory.
     let (node, place) =
         unsafe { (node.read(), Box::from_raw(node.cast::<MaybeUninit<Node>>().as_ptr())) };
-    // A thread that is going away keeps nothing.
+    // A thread that is being destroyed has no list.
     let _ = MEMORY.try_with(|m| {
         let mut kept = m.borrow_mut();
         if kept.len() < KEPT {

@@ -1,4 +1,4 @@
-//! Constructors of the ops of kernels and linear programs, and views of groups of ops.
+//! Constructors of the ops of kernels and linear programs, and typed views of groups of ops.
 
 use super::{Arg, AxisKind, Fold, Group, Like, Op, SpecialKind, Src, ToSrc, UOp};
 use crate::dtype::DType;
@@ -17,12 +17,8 @@ impl UOp {
     /// A loop axis of `extent` iterations.
     pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
-        UOp::new(
-            Op::Range,
-            extent.dtype(),
-            [extent].to_src(),
-            Arg::Range { id, kind, lanes: false },
-        )
+        let arg = Arg::Range { id, kind, lanes: false };
+        UOp::new(Op::Range, extent.dtype(), [extent].to_src(), arg)
     }
     /// A coordinate of the launch grid.
     pub fn special(kind: SpecialKind, dim: u8, extent: usize, dtype: DType) -> UOp {
@@ -70,11 +66,11 @@ impl UOp {
     pub fn assign(&self, value: &UOp) -> UOp {
         UOp::new(Op::Assign, self.dtype(), [self.clone(), value.clone()].to_src(), Arg::None)
     }
-    /// The end of the loop of this range.
+    /// Ends the loop of this range.
     pub fn end_range(&self) -> UOp {
         UOp::new(Op::EndRange, DType::VOID, [self.clone()].to_src(), Arg::None)
     }
-    /// A barrier of the workgroup after these nodes.
+    /// A barrier of the workgroup, after these nodes.
     pub fn barrier(before: impl Into<Src>) -> UOp {
         UOp::new(Op::Barrier, DType::VOID, before, Arg::None)
     }
@@ -87,17 +83,17 @@ impl UOp {
         let lanes = lanes.into();
         UOp::new(Op::Vectorize, lanes[0].dtype().vec(lanes.len() as u16), lanes, Arg::None)
     }
-    /// One value in every lane.
+    /// A vector with this value in every lane.
     pub fn splat(&self, lanes: u16) -> UOp {
         if lanes == 1 {
             return self.clone();
         }
         match self.as_const() {
-            Some(c) => UOp::new(Op::Const, self.dtype().vec(lanes), Src::new(), Arg::Const(c)),
+            Some(c) => UOp::literal(c, self.dtype().vec(lanes)),
             None => UOp::vectorize(smallvec::smallvec![self.clone(); lanes as usize] as Src),
         }
     }
-    /// One lane of a vector; a scalar is its own lane.
+    /// A lane of a vector; a scalar is its own lane.
     pub fn lane(&self, i: u16) -> UOp {
         if self.dtype().lanes == 1 {
             return self.clone();
@@ -105,12 +101,10 @@ impl UOp {
         match self.op() {
             Op::Const => UOp::new(Op::Const, self.dtype().scalar(), Src::new(), self.arg().clone()),
             Op::Vectorize => self.src()[i as usize].clone(),
-            _ => UOp::new(
-                Op::Gep,
-                self.dtype().scalar(),
-                [self.clone()].to_src(),
-                Arg::Lanes(smallvec::smallvec![i]),
-            ),
+            _ => {
+                let arg = Arg::Lanes(smallvec::smallvec![i]);
+                UOp::new(Op::Gep, self.dtype().scalar(), [self.clone()].to_src(), arg)
+            }
         }
     }
     /// The number of a range.
@@ -118,14 +112,13 @@ impl UOp {
     pub fn range_id(&self) -> u32 {
         self.expect_range().id
     }
-    /// Returns true for a range that becomes vector lanes.
+    /// True for a range that becomes vector lanes.
     pub fn is_lanes(&self) -> bool {
         matches!(self.arg(), Arg::Range { lanes: true, .. })
     }
-    /// Returns the range with `lanes` as its mark of vector lanes.
+    /// The range with or without the mark of vector lanes.
     pub fn with_lanes(&self, lanes: bool) -> UOp {
-        let arg = Arg::Range { id: self.range_id(), kind: self.range_kind(), lanes };
-        UOp::new(Op::Range, self.dtype(), self.src().iter().cloned().collect::<Src>(), arg)
+        self.with_arg(Arg::Range { id: self.range_id(), kind: self.range_kind(), lanes })
     }
     /// The kind of a range.
     #[track_caller]
@@ -152,16 +145,8 @@ pub struct Access<'a> {
     pub lanes: u16,
 }
 
-/// Views of groups of ops.
+/// Typed views of groups of ops.
 impl UOp {
-    /// The operand of a [`Unary`](Group::Unary) op, a cast or a bitcast.
-    #[inline]
-    pub fn as_unary(&self) -> Option<&UOp> {
-        match (self.op(), self.src()) {
-            (op, [x]) if op.is(Group::Unary) || matches!(op, Op::Cast | Op::Bitcast) => Some(x),
-            _ => None,
-        }
-    }
     /// The operands of a [`Binary`](Group::Binary) op.
     #[inline]
     pub fn as_binary(&self) -> Option<(&UOp, &UOp)> {

@@ -1,12 +1,12 @@
-//! Which values may be computed twice. A float sum or product adds up in an order that the
-//! optimizer chooses for each kernel, so two kernels can round it differently; every other op gives
-//! the same bits everywhere. Code that compares a value with itself (an element with the maximum
-//! over it) and code that decides by it more than once (the masks of a gradient) reads such a value
-//! from one buffer: [`UOp::materialized`] says which.
+//! Reproducibility of values. The optimizer chooses the order of a float sum or product for each
+//! kernel, so that two kernels can round it differently; every other op gives the same bits
+//! everywhere. A value that is compared with itself (an element with the maximum over it), or that
+//! decides more than once (the masks of a gradient), must be read from one buffer;
+//! [`UOp::materialized`] inserts it.
 
-use super::{Arg, Fold, Group, Op, ToSrc, UOp};
+use super::{Arg, Fold, Group, Op, Src, UOp};
 
-/// The reproducibility of the bits of a value.
+/// The reproducibility of a value's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rounding {
     /// The same in every kernel and every plan.
@@ -25,7 +25,7 @@ pub(super) fn make_rounding(u: &UOp) -> Rounding {
         (Op::Contiguous | Op::Copy | Op::Kernel | Op::Loop, _) => {
             under(u.src()).min(Rounding::SameInPlan)
         }
-        (op, _) if op.is(Group::Mark) => u.src()[0].rounding(),
+        (op, _) if op.is(Group::Mark) => u.operand().rounding(),
         (Op::Reduce, Arg::Reduce { fold: Fold::Add | Fold::Mul, .. }) if u.dtype().is_float() => {
             Rounding::Differs
         }
@@ -35,28 +35,29 @@ pub(super) fn make_rounding(u: &UOp) -> Rounding {
 
 impl UOp {
     /// The node to store so that all kernels of a plan read the same bits of this one; none if they
-    /// do anyway. It lies under movement and simple elementwise ops, so that windows of a value
-    /// store the value and not the windows.
+    /// do anyway. It is under movement and simple elementwise ops, so that of windows their base is
+    /// stored.
     pub fn to_materialize(&self) -> Option<UOp> {
         self.path_to_materialize().map(|path| path[path.len() - 1].0.clone())
     }
 
-    /// This value, computed from one stored value wherever two kernels could round it differently.
+    /// The value, computed from a stored node if two kernels could round it differently.
     ///
     /// `max(windows(sum(x)))` becomes `max(windows(contiguous(sum(x))))`.
     pub fn materialized(&self) -> UOp {
         let Some(mut path) = self.path_to_materialize() else { return self.clone() };
         let Some((base, _)) = path.pop() else { return self.clone() };
-        let mut value = UOp::new(Op::Contiguous, base.dtype(), [base].to_src(), Arg::None);
+        let mut value = base.unary(Op::Contiguous);
         while let Some((user, operand)) = path.pop() {
-            let mut src = user.src().iter().cloned().collect::<super::Src>();
+            let mut src: Src = user.src().iter().cloned().collect();
             src[operand] = value;
             value = user.with_src(src);
         }
         value
     }
 
-    /// The nodes from here to the one to store, each with the operand that comes next.
+    /// The path to the node to store: nodes, and the positions of the next ones among their
+    /// operands.
     fn path_to_materialize(&self) -> Option<Vec<(UOp, usize)>> {
         if self.rounding() != Rounding::Differs {
             return None;
@@ -79,7 +80,7 @@ impl UOp {
             }
             while u.op().is(Group::Movement) {
                 path.push((u.clone(), 0));
-                u = u.src()[0].clone();
+                u = u.operand().clone();
             }
         }
         path.push((u, 0));
@@ -87,7 +88,7 @@ impl UOp {
     }
 }
 
-/// The one operand of a cheap elementwise op that can be rounded differently.
+/// The only operand of a cheap elementwise op that kernels can round differently.
 fn only_rounded(u: &UOp) -> Option<usize> {
     let cheap =
         matches!(u.op(), Op::Add | Op::Mul | Op::Max | Op::Min | Op::Where | Op::Cast | Op::Detach)

@@ -1,5 +1,5 @@
-//! The table of ops. Arity, groups, names, typed views and documentation of an op are derived from
-//! its row.
+//! The table of ops, from which names, arities, groups, costs, typed views and documentation of ops
+//! are derived.
 
 use crate::dtype::DType;
 
@@ -40,9 +40,9 @@ impl OpSet {
 /// `as_name` and `expect_name` of `UOp` return the typed view. The fields in braces are read from
 /// the payload, which the pattern takes apart.
 ///
-/// The numbers are those of [`Op::cost`], [`Op::reuse_cost`] and [`Op::ulp`]. The two costs differ:
-/// the scheduler weighs an op against memory traffic, the opt REUSE against shared memory of one
-/// kernel. Both were tuned on their own, and one number for both would change kernels.
+/// The numbers are those of [`Op::cost`], [`Op::reuse_cost`] and [`Op::ulp`]. There are two costs,
+/// because the scheduler compares an op with memory traffic and the opt REUSE with shared memory of
+/// a kernel. They were tuned separately; one number for both would change kernels.
 macro_rules! ops {
     ($(
         $(#[doc = $doc:literal])*
@@ -75,7 +75,7 @@ macro_rules! ops {
                         $(|| { let _ = stringify!($rest); true })?),*
                 }
             }
-            /// Names of the operands, for documents and messages.
+            /// The names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
                 match self {
                     $(Op::$name => &[
@@ -241,8 +241,7 @@ macro_rules! typed {
     (@node $arg:expr, $view:ident) => { $arg.node };
 }
 
-/// Splits an optional operand from those after it. It has a value; an operand without one belongs
-/// to the operands after it, which only order.
+/// Splits an optional operand from the others, which only order and have no value.
 #[inline]
 fn optional(operands: &[super::UOp]) -> (Option<&super::UOp>, &[super::UOp]) {
     match operands {
@@ -251,7 +250,7 @@ fn optional(operands: &[super::UOp]) -> (Option<&super::UOp>, &[super::UOp]) {
     }
 }
 
-/// Groups of ops that rules and passes treat alike.
+/// Groups of ops that rules and passes treat in the same way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Group {
@@ -291,7 +290,7 @@ impl Group {
         SETS[self as usize]
     }
 
-    /// Collects the members from the table, at compile time: rules test membership on every node.
+    /// Collects the members from the table at compile time, because rules test membership often.
     const fn gather(self) -> OpSet {
         let (mut set, mut i) = (OpSet::NONE, 0);
         while i < Op::ALL.len() {
@@ -401,7 +400,7 @@ ops! {
         with Arg::Leaf(number) => { number: u64 = *number } [Mark];
     /// The value; its gradient is stored in row-major order.
     ContiguousBackward(x) as_contiguous_backward expect_contiguous_backward [Mark];
-    /// A realized value, beside the graph that computed it, which gradients follow.
+    /// A realized value, and the graph that computed it, which gradients follow.
     Computed(x, origin)     as_computed expect_computed      [Mark];
     /// The rectified value `x` of `origin`, which gradients follow. The VJP reads `x` only, so that
     /// `origin` need not be stored for the backward pass.

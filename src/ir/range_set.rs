@@ -1,4 +1,4 @@
-//! Sets of ranges by number, one bit each.
+//! Sets of ranges: a bit for the number of each.
 
 use smallvec::SmallVec;
 

@@ -1,14 +1,13 @@
-//! Tensor cores as data: a small product of matrices that the threads of a warp compute together,
-//! and which thread holds which element in which register.
+//! Tensor cores as data: the matrix product that the threads of a warp compute together, and the
+//! thread and register of each element.
 
 use crate::dtype::Scalar;
 
-/// One coordinate of the element that a thread holds in a register: a sum over the parts of the
-/// thread's number and over the bits of the register's.
+/// A coordinate of the element in a register of a thread, as a linear function of the parts of the
+/// thread's number and of the bits of the register's number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinate {
-    /// The increment per step of each part of the thread's number; the parts are
-    /// [`TensorCore::lanes`].
+    /// The increment per part of the thread's number; the parts are [`TensorCore::lanes`].
     pub lanes: [i64; 2],
     /// The increment per bit of the register's number, lowest first.
     pub registers: &'static [i64],
@@ -23,7 +22,7 @@ impl Coordinate {
             .map(|(bit, step)| (register >> bit & 1) as i64 * step)
             .sum()
     }
-    /// The strides and counts of registers along the coordinate.
+    /// The stride and the number of registers along the coordinate.
     pub fn run(&self) -> (i64, usize) {
         let steps = || self.registers.iter().copied().filter(|s| *s != 0);
         (steps().min().unwrap_or(1), 1 << steps().count())
@@ -51,16 +50,15 @@ impl Fragment {
     }
 }
 
-/// `C += A·B`, where A has m × k elements and B k × n, by all threads of a warp.
+/// `C += A·B` by all threads of a warp, where A has m × k elements and B k × n.
 ///
-/// Along k only the pairs of A and B matter, so that the columns of A and the rows of B may be
-/// numbered in any order that is the same for both. Here it is the one in which a thread
-/// holds neighbours: four of 16 bits are then one load.
+/// The columns of A and the rows of B may be numbered in any order that is the same for both. The
+/// order here is the one in which a thread holds adjacent elements: four of 16 bits are one load.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TensorCore {
     /// The name in text and in messages.
     pub name: &'static str,
-    /// m, n and k.
+    /// The sizes m, n and k.
     pub dims: [usize; 3],
     /// The dtype of A and B in memory.
     pub input: Scalar,
@@ -77,10 +75,9 @@ pub struct TensorCore {
     pub c: Fragment,
     /// The instruction of CUDA's assembler, without its operands.
     pub instruction: &'static str,
-    /// The number of instructions along k; each takes the next of equal parts of the registers of A
-    /// and B.
+    /// The number of instructions along k, which read equal parts of the registers of A and B.
     pub steps: usize,
-    /// True if A and B are rounded to fewer bits than their dtype has.
+    /// True if A and B are rounded to fewer bits than those of their dtype.
     pub rounds: bool,
 }
 
@@ -88,11 +85,11 @@ const fn at(lanes: [i64; 2], registers: &'static [i64]) -> Coordinate {
     Coordinate { lanes, registers }
 }
 
-/// C of the instructions with 16 rows and 8 columns.
+/// The fragment of C of the instructions with 16 rows and 8 columns.
 const SUM: Fragment = Fragment { row: at([0, 1], &[0, 8]), column: at([2, 0], &[1, 0]) };
 
 impl TensorCore {
-    /// Products of f16, added up in f32.
+    /// f16 products, accumulated in f32.
     pub const F16: TensorCore = TensorCore {
         name: "m16n8k16_f16_f32",
         dims: [16, 8, 16],
@@ -106,7 +103,7 @@ impl TensorCore {
         steps: 1,
         rounds: false,
     };
-    /// The same twice, so that a thread holds eight neighbours along k.
+    /// Two steps of f16 products, so that a thread holds eight adjacent elements along k.
     pub const F16_LONG: TensorCore = TensorCore {
         name: "m16n8k32_f16_f32",
         dims: [16, 8, 32],
@@ -115,21 +112,21 @@ impl TensorCore {
         steps: 2,
         ..TensorCore::F16
     };
-    /// Products of bf16, added up in f32.
+    /// bf16 products, accumulated in f32.
     pub const BF16: TensorCore = TensorCore {
         name: "m16n8k16_bf16_f32",
         input: Scalar::BF16,
         instruction: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
         ..TensorCore::F16
     };
-    /// The same twice.
+    /// Two steps of bf16 products.
     pub const BF16_LONG: TensorCore = TensorCore {
         name: "m16n8k32_bf16_f32",
         input: Scalar::BF16,
         instruction: TensorCore::BF16.instruction,
         ..TensorCore::F16_LONG
     };
-    /// Products of f32 that are rounded to 11 digits before, added up in f32.
+    /// Products of f32 rounded to 11 binary digits, accumulated in f32.
     pub const TF32: TensorCore = TensorCore {
         name: "m16n8k8_tf32_f32",
         dims: [16, 8, 8],
@@ -140,7 +137,7 @@ impl TensorCore {
         rounds: true,
         ..TensorCore::F16
     };
-    /// All that are declared.
+    /// All tensor cores.
     pub const ALL: &'static [TensorCore] = &[
         TensorCore::F16,
         TensorCore::F16_LONG,
@@ -149,11 +146,11 @@ impl TensorCore {
         TensorCore::TF32,
     ];
 
-    /// The one of a name.
+    /// The tensor core of a name.
     pub fn from_name(name: &str) -> Option<&'static TensorCore> {
         TensorCore::ALL.iter().find(|c| c.name == name)
     }
-    /// Threads of a warp.
+    /// The number of threads of a warp.
     pub const fn threads(&self) -> usize {
         self.lanes[0] * self.lanes[1]
     }

@@ -305,50 +305,39 @@ impl<const N: usize> ToSrc for [UOp; N] {
     }
 }
 
+/// Declares operators of nodes, by value and by reference.
 macro_rules! operators {
-    ($($trait:ident $method:ident $op:ident),*) => { $(
+    ($($trait:ident $method:ident |$x:ident, $y:ident| $result:expr;)*) => { $(
         impl<R: Like> std::ops::$trait<R> for &UOp {
             type Output = UOp;
-            fn $method(self, other: R) -> UOp { self.binary(Op::$op, other) }
+            fn $method(self, $y: R) -> UOp {
+                let $x = self;
+                $result
+            }
         }
         impl<R: Like> std::ops::$trait<R> for UOp {
             type Output = UOp;
-            fn $method(self, other: R) -> UOp { self.binary(Op::$op, other) }
+            fn $method(self, other: R) -> UOp {
+                (&self).$method(other)
+            }
         }
     )* };
 }
-operators!(
-    Add add Add, Mul mul Mul, Rem rem Mod, Shl shl Shl, Shr shr Shr,
-    BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor
-);
+operators! {
+    Add add |x, y| x.binary(Op::Add, y);
+    Mul mul |x, y| x.binary(Op::Mul, y);
+    Rem rem |x, y| x.binary(Op::Mod, y);
+    Shl shl |x, y| x.binary(Op::Shl, y);
+    Shr shr |x, y| x.binary(Op::Shr, y);
+    BitAnd bitand |x, y| x.binary(Op::And, y);
+    BitOr bitor |x, y| x.binary(Op::Or, y);
+    BitXor bitxor |x, y| x.binary(Op::Xor, y);
+    // Float division for floats, floor division for integers.
+    Div div |x, y| x.binary(if x.dtype().is_float() { Op::Div } else { Op::IDiv }, y);
+    // The IR has no subtraction. `x + y * -1` rounds and wraps in the same way.
+    Sub sub |x, y| x.binary(Op::Add, -y.like(x));
+}
 
-impl<R: Like> std::ops::Div<R> for &UOp {
-    type Output = UOp;
-    /// Float division for floats, floor division for integers.
-    fn div(self, other: R) -> UOp {
-        self.binary(if self.dtype().is_float() { Op::Div } else { Op::IDiv }, other)
-    }
-}
-impl<R: Like> std::ops::Div<R> for UOp {
-    type Output = UOp;
-    fn div(self, other: R) -> UOp {
-        &self / other
-    }
-}
-impl<R: Like> std::ops::Sub<R> for &UOp {
-    type Output = UOp;
-    /// The IR has no subtraction. `x - y` is `x + y * -1`, which rounds and wraps in the same way.
-    fn sub(self, other: R) -> UOp {
-        let other = other.like(self);
-        self.binary(Op::Add, -&other)
-    }
-}
-impl<R: Like> std::ops::Sub<R> for UOp {
-    type Output = UOp;
-    fn sub(self, other: R) -> UOp {
-        &self - other
-    }
-}
 impl std::ops::Neg for &UOp {
     type Output = UOp;
     fn neg(self) -> UOp {

@@ -1,27 +1,26 @@
-//! Two views into one.
+//! Composition of two views.
 //!
-//! The upper view maps its indices to flat positions in the shape of the lower one, which takes
-//! each position apart into coordinates again. One view can say both steps when every coordinate is
-//! an affine function of the upper index, and when the part of the upper index that the lower mask
-//! leaves open is a box. Both are decided exactly for a given grouping of the lower
-//! axes: the coordinates of the first open position and of its neighbour along each upper axis fix
-//! the only affine candidate, and the candidate holds if its extremes stay inside each axis, since
-//! positions and in-range coordinates are one to one. A reshape is the case of a contiguous upper
-//! view.
+//! The upper view maps indices to flat positions in the shape of the lower one, which splits each
+//! position into coordinates. The composition is a view if every coordinate is an affine function
+//! of the upper index, and if the upper indices that the lower mask does not hide are a box. Both
+//! are decided exactly for a grouping of the lower axes: the coordinates of the first open position
+//! and of the next one along each upper axis determine the only affine candidate, which is right if
+//! its extremes are inside each axis, because positions and in-range coordinates correspond one to
+//! one. A reshape is the case of a contiguous upper view.
 //!
-//! Grouping matters: neighbours in memory joined into one long axis let positions carry from one
-//! into the other, while axes left apart keep a mask on one of them a mask on one axis. So a few
-//! groupings are tried, the finest first.
+//! The grouping matters: adjacent axes that are merged let positions carry from one into the other,
+//! while separate axes keep a mask of one of them a mask of one axis. Therefore several groupings
+//! are tried, the finest first.
 
 use super::{Ranges, Strides, View};
 use smallvec::SmallVec;
 
-/// An axis of the lower view, or several that act as one.
+/// An axis of the lower view, or several merged ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub(super) size: i128,
     pub(super) stride: i128,
-    /// The open range, `lo..hi`.
+    /// The range `lo..hi` that the mask does not hide.
     pub(super) lo: i128,
     pub(super) hi: i128,
 }
@@ -35,19 +34,18 @@ impl Axis {
 /// The rule by which adjacent axes are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Join {
-    /// None: each axis stands for itself.
+    /// No axes are merged.
     Apart,
-    /// Those that follow each other in memory and hide nothing.
+    /// Axes that are adjacent in memory and not masked.
     Open,
-    /// All whose union is still one stride and one open range.
+    /// Axes whose union has one stride and one open range.
     Masked,
 }
 
-/// The axes of a view in row-major order without those of size 1, and the offset that goes with
-/// their strides.
+/// The axes of a view in row-major order, without those of size 1.
 pub(super) type Axes = SmallVec<[Axis; 4]>;
 
-/// The axes of `view`, joined as `join` says. The view must map something.
+/// The axes of a view, merged by a rule, and the offset for their strides. The view maps an index.
 pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
     let mut axes = Axes::new();
     let mut offset = view.offset() as i128;
@@ -63,8 +61,8 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
         };
         let follows = last.stride == stride * size && next.is_open();
         if join == Join::Masked && last.hi - last.lo == 1 {
-            // One index of the left axis is open, so the join is the right axis, moved there. The
-            // left stride is 0 by canon.
+            // One index of the left axis is open, so the union is the right axis at that index. The
+            // left stride is 0, because views are canonical.
             let start = last.lo * size;
             offset -= start * stride;
             *last = Axis { size: last.size * size, stride, lo: start + lo, hi: start + hi };
@@ -77,7 +75,7 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
     (axes, offset)
 }
 
-/// One view that maps as `upper` and then `lower`, where there is one and it is found.
+/// The view that maps as `upper` and then `lower`, if one is found.
 pub(super) fn compose(lower: &View, upper: &View) -> Option<View> {
     if lower.is_nothing() || upper.is_nothing() {
         return Some(View::nothing(upper.shape().into()));
@@ -119,7 +117,7 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
         .fold(upper.offset() as i128, |sum, (&(lo, _), &s)| sum + lo * s as i128);
     let origin = unravel(axes, first);
 
-    // How far one step along each upper axis moves along each lower axis.
+    // The change of each lower coordinate per step along each upper axis.
     let steps: SmallVec<[SmallVec<[i128; 4]>; 4]> = open
         .iter()
         .zip(strides)
@@ -143,7 +141,7 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
         }
     }
 
-    // As affine functions of the upper index itself, coordinates start at the one of index zero.
+    // The coordinates of upper index zero.
     let zero: SmallVec<[i128; 4]> = (0..axes.len())
         .map(|d| origin[d] - open.iter().zip(&steps).map(|(&(lo, _), s)| lo * s[d]).sum::<i128>())
         .collect();
@@ -161,10 +159,10 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     View::canonical(upper.shape().into(), strides?, offset, mask)
 }
 
-/// Narrows the box `open` (inclusive ranges) to the indices whose `Σ slope·index` lies in `lo..hi`.
-/// `Some(false)` when none does, `None` when those that do are not seen to be a box.
+/// Narrows the box `open` (inclusive ranges) to the indices for which `Σ slope·index` is in
+/// `lo..hi`. `Some(false)` if there are none, `None` if they are not recognized as a box.
 fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i128) -> Option<bool> {
-    // Count each index from the end where its term is least, so that terms are non-negative.
+    // Indices count from the end at which their term is least, so that terms are not negative.
     let mut terms: SmallVec<[usize; 4]> = SmallVec::new();
     let mut reach = 0;
     for (k, &s) in slope.iter().enumerate() {
@@ -177,8 +175,7 @@ fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i12
             reach += s.abs() * (last - first);
         }
     }
-    // Coarse terms decide before fine ones can: it is the order in which a long axis is cut into
-    // digits.
+    // Coarse terms first: the order in which a long axis is split into digits.
     terms.sort_by_key(|&k| -slope[k].abs());
     for k in terms {
         if lo <= 0 && reach < hi {
@@ -186,8 +183,7 @@ fn restrict(open: &mut [(i128, i128)], slope: &[i128], mut lo: i128, mut hi: i12
         }
         let (step, steps) = (slope[k].abs(), open[k].1 - open[k].0);
         reach -= step * steps;
-        // With the rest anywhere in 0..=reach: indices where all of it fits, and indices where some
-        // of it may.
+        // The indices for which the sum fits for all rests in 0..=reach, and for some rest.
         let all = (ceil_div(lo, step).max(0), (hi - 1 - reach).div_euclid(step).min(steps));
         let some = (ceil_div(lo - reach, step).max(0), (hi - 1).div_euclid(step).min(steps));
         if some.0 > some.1 {

@@ -1,20 +1,20 @@
-//! The maps of this module as index expressions.
+//! Index expressions of views and movement ops.
 //!
-//! In come expressions for the index of an element after movement ops, out come expressions for the
-//! index before them and for whether there is such an element. Expressions are of whatever type the
-//! caller has: the IR plugs in through [`IndexExpr`].
+//! Input: expressions of the index of an element after movement ops. Output: expressions of the
+//! index before them, and the mask under which the element exists. The type of expressions is
+//! generic ([`IndexExpr`]).
 //!
-//! Sums are kept as terms with known bounds until they must become an expression, so that a
-//! division or remainder is only made for the terms that need one: `(i·6 + j) / 3` becomes `i·2 +
-//! j/3`, and `(i·3 + j) % 6` with `j < 3` becomes `(i%2)·3 + j`. What is divided is non-negative
-//! wherever the result is valid, so a target that truncates divides it as one that floors.
+//! Sums are lists of terms with bounds until they become expressions, so that only the terms that
+//! need it are divided: `(i·6 + j) / 3` becomes `i·2 + j/3`, and `(i·3 + j) % 6` with `j < 3`
+//! becomes `(i%2)·3 + j`. Dividends are not negative where the mask is true, so that truncating and
+//! floor division agree.
 
 use super::compose::{Join, axes_of};
 use super::{Movement, ShapeTracker, gcd};
 use smallvec::SmallVec;
 
-/// An integer or boolean expression over indices. `i64` is one, for when the indices are known; a
-/// boolean is then 0 or 1.
+/// An integer or boolean expression of indices. `i64` is one for known indices, with booleans 0 and
+/// 1.
 pub trait IndexExpr: Clone {
     /// A constant.
     fn int(value: i64) -> Self;
@@ -24,19 +24,19 @@ pub trait IndexExpr: Clone {
     fn mul(&self, factor: i64) -> Self;
     /// An integer divided by a positive constant, rounded down.
     fn div(&self, divisor: i64) -> Self;
-    /// What [`IndexExpr::div`] leaves: from 0 up to the divisor.
+    /// The remainder of [`IndexExpr::div`], from 0 up to the divisor.
     fn modulo(&self, divisor: i64) -> Self;
-    /// Whether an integer is at least a constant.
+    /// True if an integer is at least a constant.
     fn ge(&self, bound: i64) -> Self;
-    /// Whether an integer is below a constant.
+    /// True if an integer is below a constant.
     fn lt(&self, bound: i64) -> Self;
-    /// Whether both booleans hold.
+    /// The conjunction of two booleans.
     fn and(&self, other: &Self) -> Self;
-    /// The boolean that holds.
+    /// The boolean true.
     fn truth() -> Self;
 }
 
-// An index may be anything where it is not valid, so these wrap.
+// These wrap, because an index under a false mask may have any value.
 impl IndexExpr for i64 {
     fn int(value: i64) -> Self {
         value
@@ -67,10 +67,10 @@ impl IndexExpr for i64 {
     }
 }
 
-/// An expression times a stride, with the bounds of the expression wherever the index is valid.
+/// An expression times a stride, with bounds of the expression where the mask is true.
 #[derive(Clone)]
 struct Term<E> {
-    /// Terms with the same name have the same expression.
+    /// The number of the expression: terms with the same number have the same one.
     name: usize,
     expr: E,
     stride: i128,
@@ -85,7 +85,7 @@ struct Sum<E> {
     terms: SmallVec<[Term<E>; 4]>,
 }
 
-/// Gives out names for terms.
+/// The generator of the numbers of expressions.
 #[derive(Default)]
 struct Names(usize);
 
@@ -102,7 +102,7 @@ impl<E: IndexExpr> Sum<E> {
         Sum { constant, terms }
     }
 
-    /// Adds `expr` with these inclusive bounds; one that can only be one value is a constant.
+    /// Adds an expression with inclusive bounds; one of a single value becomes a constant.
     fn push(&mut self, name: usize, expr: E, stride: i128, (least, most): (i128, i128)) {
         if least == most {
             self.constant += stride * least;
@@ -129,8 +129,8 @@ impl<E: IndexExpr> Sum<E> {
         })
     }
 
-    /// The expression of the sum. A constant beyond an `i64` can only stand where the index is not
-    /// valid, so it may wrap.
+    /// The expression of the sum. A constant outside `i64` is only possible under a false mask, so
+    /// it may wrap.
     fn build(&self) -> E {
         let mut sum: Option<E> = None;
         for t in self.terms.iter().filter(|t| t.stride != 0) {
@@ -147,8 +147,7 @@ impl<E: IndexExpr> Sum<E> {
         }
     }
 
-    /// Splits off the multiples of `divisor`: the sum is `divisor·quotient + rest`, and `rest` is
-    /// never negative.
+    /// Splits the sum into `divisor·quotient + rest`, where `rest` is not negative.
     fn split(&self, divisor: i128) -> (Sum<E>, Sum<E>) {
         let (mut quotient, mut rest) = (Sum::constant(0), Sum::constant(self.constant));
         for t in &self.terms {
@@ -164,8 +163,8 @@ impl<E: IndexExpr> Sum<E> {
         (quotient, rest)
     }
 
-    /// A part `divisor/n` of the divisor, with its multiples and the rest, such that the rest stays
-    /// below the part: then the rest never carries into the multiples.
+    /// A divisor of `divisor`, its multiples in the sum and the rest, such that the rest is below
+    /// it and does not carry into the multiples.
     fn split_part(&self, divisor: i128) -> Option<(i128, Sum<E>, Sum<E>)> {
         let parts = self.terms.iter().map(|t| gcd(divisor, t.stride).abs());
         parts.filter(|&part| part > 1).find_map(|part| {
@@ -205,16 +204,14 @@ impl<E: IndexExpr> Sum<E> {
         result
     }
 
-    /// The coordinates of this position in a row-major array of these sizes, none of which is zero.
-    /// Where the position is inside the array the first coordinate needs no remainder, and outside
-    /// of it no coordinate means anything.
+    /// The coordinates of this position in a row-major array of these nonzero sizes. The first one
+    /// needs no remainder, because the position is in the array where the mask is true.
     fn digits(&self, sizes: &[i128], names: &mut Names) -> SmallVec<[Sum<E>; 4]> {
         let mut digits: SmallVec<[Sum<E>; 4]> = SmallVec::new();
         let mut step: i128 = sizes.iter().product();
         for (i, &size) in sizes.iter().enumerate() {
             step /= size;
-            // The remainder first, where one is needed: it drops coarse terms, and the division
-            // then meets only fine ones.
+            // The remainder first, because it removes coarse terms from the division.
             let within = if i == 0 { self.clone() } else { self.modulo(step * size, names) };
             digits.push(if step == 1 { within } else { within.div(step, names) });
         }
@@ -222,10 +219,10 @@ impl<E: IndexExpr> Sum<E> {
     }
 }
 
-/// The conjunction so far; `None` holds.
-struct Valid<E>(Option<E>);
+/// A mask while it is built; none is true.
+struct Mask<E>(Option<E>);
 
-impl<E: IndexExpr> Valid<E> {
+impl<E: IndexExpr> Mask<E> {
     fn require(&mut self, condition: E) {
         self.0 = Some(match self.0.take() {
             None => condition,
@@ -239,8 +236,8 @@ impl<E: IndexExpr> Valid<E> {
 }
 
 impl ShapeTracker {
-    /// The flat index in the base of the element at `index`, and whether there is one. Where there
-    /// is none the flat index may be out of range.
+    /// The flat index in the base of the element at `index`, and the mask. Where the mask is false
+    /// the flat index may be out of range.
     ///
     /// ```
     /// use picograd::compiler::shape::{Movement, ShapeTracker};
@@ -251,31 +248,26 @@ impl ShapeTracker {
     /// ```
     ///
     /// # Panics
-    /// Where `index` has another rank than the shape.
+    /// The rank of `index` is not that of the shape.
     pub fn expr<E: IndexExpr>(&self, index: &[E]) -> (E, E) {
-        assert_eq!(
-            index.len(),
-            self.shape().len(),
-            "an index of rank {} for {:?}",
-            index.len(),
-            self.shape()
-        );
+        let (given, shape) = (index.len(), self.shape());
+        assert_eq!(given, shape.len(), "an index of rank {given} for {shape:?}");
         let mut names = Names::default();
-        let mut valid = Valid(None);
+        let mut mask = Mask(None);
         let mut flat = Sum::constant(0);
         for (depth, view) in self.views().iter().rev().enumerate() {
             if view.is_nothing() {
-                // Where there are no elements any answer will do, and this one loads nothing.
+                // Without elements the mask is false.
                 return (E::int(0), E::int(0).lt(0));
             }
             if depth == 0 {
                 flat = Sum::constant(view.offset() as i128);
                 for (axis, &(lo, hi)) in view.open().iter().enumerate() {
                     if lo > 0 {
-                        valid.require(index[axis].ge(lo as i64));
+                        mask.require(index[axis].ge(lo as i64));
                     }
                     if hi < view.shape()[axis] {
-                        valid.require(index[axis].lt(hi as i64));
+                        mask.require(index[axis].lt(hi as i64));
                     }
                     let stride = view.strides()[axis] as i128;
                     if stride != 0 {
@@ -295,22 +287,22 @@ impl ShapeTracker {
             flat = Sum::constant(offset);
             for (axis, coord) in axes.iter().zip(&coords) {
                 if axis.lo > 0 {
-                    valid.require(coord.build().ge(axis.lo as i64));
+                    mask.require(coord.build().ge(axis.lo as i64));
                 }
                 if axis.hi < axis.size {
-                    valid.require(coord.build().lt(axis.hi as i64));
+                    mask.require(coord.build().lt(axis.hi as i64));
                 }
                 if axis.stride != 0 {
                     flat.add_scaled(coord, axis.stride);
                 }
             }
         }
-        (flat.build(), valid.build())
+        (flat.build(), mask.build())
     }
 }
 
-/// The index before `movement` of the element at `out_index` after it, and whether there is one.
-/// Where there is none the index may be out of range. `movement` must apply to `in_shape`.
+/// The index before `movement` of the element at `out_index` after it, and the mask. Where the mask
+/// is false the index may be out of range. `movement` must apply to `in_shape`.
 ///
 /// ```
 /// use picograd::shape::{Movement, movement_index};
@@ -320,7 +312,7 @@ impl ShapeTracker {
 /// ```
 ///
 /// # Panics
-/// Where `out_index` has another rank than the result of the op.
+/// The rank of `out_index` is not that of the result of the op.
 pub fn movement_index<E: IndexExpr>(
     movement: &Movement,
     in_shape: &[usize],
@@ -330,13 +322,9 @@ pub fn movement_index<E: IndexExpr>(
         Movement::Reshape(new) => new.len(),
         _ => in_shape.len(),
     };
-    assert_eq!(
-        out_index.len(),
-        rank,
-        "{movement} of {in_shape:?}: an index of rank {}",
-        out_index.len()
-    );
-    let mut valid = Valid(None);
+    let given = out_index.len();
+    assert_eq!(given, rank, "{movement} of {in_shape:?}: an index of rank {given}");
+    let mut mask = Mask(None);
     let in_index = match movement {
         Movement::Reshape(new) => reshape_index(in_shape, new, out_index),
         Movement::Expand(_) => {
@@ -354,10 +342,10 @@ pub fn movement_index<E: IndexExpr>(
             let mut in_index = SmallVec::with_capacity(rank);
             for (axis, (&(before, after), i)) in padding.iter().zip(out_index).enumerate() {
                 if before > 0 {
-                    valid.require(i.ge(before as i64));
+                    mask.require(i.ge(before as i64));
                 }
                 if after > 0 {
-                    valid.require(i.lt((before + in_shape[axis]) as i64));
+                    mask.require(i.lt((before + in_shape[axis]) as i64));
                 }
                 in_index.push(shifted(i, -(before as i64)));
             }
@@ -378,15 +366,15 @@ pub fn movement_index<E: IndexExpr>(
                 .collect()
         }
     };
-    (in_index, valid.build())
+    (in_index, mask.build())
 }
 
 fn shifted<E: IndexExpr>(index: &E, by: i64) -> E {
     if by == 0 { index.clone() } else { index.add(&E::int(by)) }
 }
 
-/// The index of a reshape: axes are matched up in the shortest groups of equal size, and only
-/// groups of more than one axis on either side are flattened and taken apart.
+/// The index of a reshape: axes are matched in the shortest groups of equal size, and only groups
+/// of several axes are flattened and split.
 fn reshape_index<E: IndexExpr>(
     in_shape: &[usize],
     out_shape: &[usize],

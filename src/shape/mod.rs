@@ -1,8 +1,7 @@
 //! Shapes, and the movement ops that change them.
 //!
-//! Input: a shape and a chain of [`Movement`]s. Output: a [`ShapeTracker`], which decides questions
-//! about memory without a graph (whether a view is a slice of its base, whether two views overlap),
-//! and index expressions, which the scheduler puts into kernels.
+//! Input: a shape and a chain of [`Movement`]s. Output: a [`ShapeTracker`], which tells whether a
+//! view is a slice of its base and whether two views overlap, and index expressions for kernels.
 //!
 //! | file | contents |
 //! |---|---|
@@ -52,17 +51,17 @@ pub use view::View;
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 
-/// Sizes per axis, or a list of axes.
+/// Sizes of axes, or a list of axes.
 pub type Dims = SmallVec<[usize; 4]>;
-/// Steps per axis, in elements.
+/// Strides of axes, in elements.
 pub type Strides = SmallVec<[isize; 4]>;
-/// A pair per axis: `(start, end)` of a shrink or a mask, `(before, after)` of a pad.
+/// Pairs of axes: `(start, end)` of a shrink or a mask, `(before, after)` of a pad.
 pub type Ranges = SmallVec<[(usize, usize); 4]>;
-/// A yes or no per axis.
+/// Flags of axes.
 pub type Flags = SmallVec<[bool; 8]>;
 
-/// The number of elements of `shape`, or an error of `op` where sizes are beyond what an index can
-/// hold. Axes of size zero do not excuse the others: strides are products of those.
+/// The number of elements of `shape`, or an error of `op` if an index cannot count them. Axes of
+/// size zero are ignored in this check, because strides are products of the others.
 pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
     let nonzero = shape.iter().filter(|&&s| s != 0).try_fold(1usize, |n, &s| n.checked_mul(s));
     match nonzero {

@@ -1,23 +1,22 @@
-//! The six movement ops as data. A shape goes in, the shape after the op comes out, and whatever a
-//! user can get wrong about the op is an [`Error`] from here: no other file of this module
-//! validates.
+//! The six movement ops as data, their effect on shapes, and the validation of their arguments: no
+//! other file of this module returns errors about movements.
 
 use super::{Dims, Flags, Ranges, checked_numel};
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// An op that moves elements without computing on them.
+/// An op that changes indices, not elements.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Movement {
-    /// The same elements in row-major order under another shape.
+    /// The same elements in row-major order, in another shape.
     Reshape(Dims),
-    /// Axes of size 1 repeated to the given sizes; the other axes keep theirs.
+    /// Axes of size 1 repeated to the given sizes; the other axes keep their size.
     Expand(Dims),
     /// Axis `i` of the result is axis `p[i]` of the input.
     Permute(Dims),
     /// `(before, after)` zeros added to each axis.
     Pad(Ranges),
-    /// `start..end` of each axis kept.
+    /// The interval `start..end` of each axis.
     Shrink(Ranges),
     /// The axes marked `true` reversed.
     Flip(Flags),
@@ -54,7 +53,7 @@ impl Movement {
         Movement::Flip(flags.into_iter().collect())
     }
 
-    /// The name of the op, as in errors and prints.
+    /// The name of the op in messages and text IR.
     pub fn name(&self) -> &'static str {
         match self {
             Movement::Reshape(_) => "reshape",
@@ -66,7 +65,7 @@ impl Movement {
         }
     }
 
-    /// The shape after the op, or why the op does not apply to `shape`.
+    /// The shape after the op, or an error if the op does not apply to `shape`.
     ///
     /// ```
     /// use picograd::compiler::shape::Movement;
@@ -77,87 +76,79 @@ impl Movement {
     /// ```
     pub fn apply_shape(&self, shape: &[usize]) -> Result<Dims> {
         let op = self.name();
-        let wrong = |msg: String| Err(Error::Shape { op, msg });
-        let outside = |msg: String| Err(Error::Index { op, msg });
-        let rank = |given: usize| {
-            if given == shape.len() {
-                return Ok(());
-            }
-            let msg = format!("{given} axes given for {shape:?}, which has {}", shape.len());
-            Err(Error::Shape { op, msg })
-        };
-        // The input is checked too: a caller may bring a shape that no tracker has seen.
+        // Of the operand too, because a caller may give any shape.
         let numel = checked_numel(op, shape)?;
-        match self {
-            Movement::Reshape(new) => {
-                let after = checked_numel(op, new)?;
-                if after != numel {
-                    return wrong(format!(
-                        "{shape:?} has {numel} elements and {new:?} has {after}"
-                    ));
-                }
-                Ok(new.clone())
-            }
-            Movement::Expand(new) => {
-                rank(new.len())?;
-                if let Some(axis) = (0..shape.len()).find(|&i| shape[i] != 1 && shape[i] != new[i])
-                {
-                    return wrong(format!(
-                        "{shape:?} to {new:?}: axis {axis} has size {}, and only an axis of size \
-                         1 expands",
-                        shape[axis]
-                    ));
-                }
-                checked_numel(op, new)?;
-                Ok(new.clone())
-            }
-            Movement::Permute(axes) => {
-                rank(axes.len())?;
-                for (i, &axis) in axes.iter().enumerate() {
-                    if axis >= shape.len() {
-                        return outside(format!("axis {axis} of {axes:?} is outside {shape:?}"));
-                    }
-                    if axes[..i].contains(&axis) {
-                        return wrong(format!(
-                            "axis {axis} comes twice in {axes:?}, for {shape:?}"
-                        ));
-                    }
-                }
-                Ok(axes.iter().map(|&a| shape[a]).collect())
-            }
-            Movement::Pad(padding) => {
-                rank(padding.len())?;
-                let mut new = Dims::with_capacity(shape.len());
-                for (&size, &(before, after)) in shape.iter().zip(padding) {
-                    match size.checked_add(before).and_then(|s| s.checked_add(after)) {
-                        Some(padded) => new.push(padded),
-                        None => {
-                            return wrong(format!(
-                                "{padding:?} around {shape:?} is more than an index can count"
-                            ));
-                        }
-                    }
-                }
-                checked_numel(op, &new)?;
-                Ok(new)
-            }
-            Movement::Shrink(ranges) => {
-                rank(ranges.len())?;
-                for (axis, (&size, &(start, end))) in shape.iter().zip(ranges).enumerate() {
-                    if start > end || end > size {
-                        return outside(format!(
-                            "{start}..{end} is not within axis {axis} of {shape:?}"
-                        ));
-                    }
-                }
-                Ok(ranges.iter().map(|&(start, end)| end - start).collect())
-            }
-            Movement::Flip(flags) => {
-                rank(flags.len())?;
-                Ok(Dims::from_slice(shape))
-            }
+        let axes = match self {
+            Movement::Reshape(_) => shape.len(),
+            Movement::Expand(d) | Movement::Permute(d) => d.len(),
+            Movement::Pad(r) | Movement::Shrink(r) => r.len(),
+            Movement::Flip(flags) => flags.len(),
+        };
+        if axes != shape.len() {
+            let msg = format!("{axes} axes given for {shape:?}, which has {}", shape.len());
+            return Err(Error::Shape { op, msg });
+        }
+        let new = match self {
+            Movement::Reshape(new) => new.clone(),
+            Movement::Expand(new) => expanded(new, shape)?,
+            Movement::Permute(axes) => permuted(axes, shape)?,
+            Movement::Pad(padding) => padded(padding, shape)?,
+            Movement::Shrink(ranges) => shrunk(ranges, shape)?,
+            Movement::Flip(_) => Dims::from_slice(shape),
+        };
+        let after = checked_numel(op, &new)?;
+        if matches!(self, Movement::Reshape(_)) && after != numel {
+            let msg = format!("{shape:?} has {numel} elements and {new:?} has {after}");
+            return Err(Error::Shape { op, msg });
+        }
+        Ok(new)
+    }
+}
+
+fn expanded(new: &Dims, shape: &[usize]) -> Result<Dims> {
+    if let Some(axis) = (0..shape.len()).find(|&i| shape[i] != 1 && shape[i] != new[i]) {
+        let msg = format!(
+            "{shape:?} to {new:?}: axis {axis} has size {}, and only an axis of size 1 expands",
+            shape[axis]
+        );
+        return Err(Error::Shape { op: "expand", msg });
+    }
+    Ok(new.clone())
+}
+
+fn permuted(axes: &Dims, shape: &[usize]) -> Result<Dims> {
+    for (i, &axis) in axes.iter().enumerate() {
+        if axis >= shape.len() {
+            let msg = format!("axis {axis} of {axes:?} is outside {shape:?}");
+            return Err(Error::Index { op: "permute", msg });
+        }
+        if axes[..i].contains(&axis) {
+            let msg = format!("axis {axis} comes twice in {axes:?}, for {shape:?}");
+            return Err(Error::Shape { op: "permute", msg });
         }
     }
+    Ok(axes.iter().map(|&a| shape[a]).collect())
+}
+
+fn padded(padding: &Ranges, shape: &[usize]) -> Result<Dims> {
+    let axis = |(&size, &(before, after)): (&usize, &(usize, usize))| {
+        size.checked_add(before)?.checked_add(after)
+    };
+    let new: Option<Dims> = shape.iter().zip(padding).map(axis).collect();
+    new.ok_or_else(|| Error::Shape {
+        op: "pad",
+        msg: format!("{padding:?} around {shape:?} is more than an index can count"),
+    })
+}
+
+fn shrunk(ranges: &Ranges, shape: &[usize]) -> Result<Dims> {
+    for (axis, (&size, &(start, end))) in shape.iter().zip(ranges).enumerate() {
+        if start > end || end > size {
+            let msg = format!("{start}..{end} is not within axis {axis} of {shape:?}");
+            return Err(Error::Index { op: "shrink", msg });
+        }
+    }
+    Ok(ranges.iter().map(|&(start, end)| end - start).collect())
 }
 
 impl fmt::Display for Movement {

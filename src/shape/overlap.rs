@@ -1,19 +1,18 @@
-//! Which elements of the base a tracker touches, and whether two trackers share one.
+//! The elements of the base that a tracker accesses, and whether two trackers have one in common.
 //!
-//! For one view the touched elements are `low + Σ step·i` over a box, so two views share an element
-//! when a bounded sum of steps meets a target. That search goes coarse step first and is cut by
-//! bounds, by divisibility, and as soon as what is left reaches every multiple of its divisor;
-//! strides as tensors have them leave it a handful of nodes. A stack of several views is enumerated
-//! while it is small.
+//! The elements of one view are `low + Σ step·i` over a box, so that two views overlap if a bounded
+//! sum of steps can be a target. The search tries the coarsest steps first and is pruned by bounds,
+//! by divisibility, and where the remaining steps reach every multiple of their divisor. The
+//! strides of tensors give a few search nodes. Small stacks of several views are enumerated.
 
 use super::tracker::unravel;
 use super::{ShapeTracker, View, gcd};
 use smallvec::SmallVec;
 
-/// The most elements of a stack of several views that are looked at one by one.
+/// The largest number of elements of a stack of several views that are enumerated.
 const ENUMERATE: usize = 1 << 12;
-/// The most nodes that one question may search: 16 for each element of the largest stack that is
-/// enumerated, where tensors' strides take about one per axis.
+/// The largest number of search nodes: 16 for each element of the largest enumerated stack. The
+/// strides of tensors take about one per axis.
 const SEARCH: usize = 16 * ENUMERATE;
 
 /// The elements `low + Σ step·i`, `0 <= i <= count`, with positive steps.
@@ -39,7 +38,7 @@ impl Touched {
         Touched { low, high, terms }
     }
 
-    /// True if both access a common element; `None` when the search is cut off.
+    /// True if both access a common element; none if the search is cut off.
     fn meets(&self, other: &Touched) -> Option<bool> {
         // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one
         // sign.
@@ -48,15 +47,15 @@ impl Touched {
     }
 }
 
-/// One step of a bounded sum, and what it and the finer steps after it can make together.
+/// A step of a bounded sum, and facts about the sums of it and the finer steps.
 struct Term {
     step: i128,
     count: i128,
-    /// The greatest sum from here on.
+    /// The greatest sum of this and the finer steps.
     reach: i128,
-    /// The divisor of every sum from here on.
+    /// The common divisor of these sums.
     divisor: i128,
-    /// Whether every multiple of the divisor up to `reach` is a sum.
+    /// True if every multiple of the divisor up to `reach` is a sum.
     gapless: bool,
 }
 
@@ -67,8 +66,8 @@ impl Sums {
     fn new(mut terms: SmallVec<[(i128, i128); 8]>) -> Sums {
         terms.sort_unstable();
         let mut sums: SmallVec<[Term; 8]> = SmallVec::new();
-        // Equal steps are one longer run, which is what makes two views of one base cheap to
-        // compare.
+        // Equal steps become one with a larger count, which makes the comparison of two views of
+        // one base cheap.
         terms.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             kept.1 += if same { next.1 } else { 0 };
@@ -96,7 +95,7 @@ impl Sums {
     }
 }
 
-/// Whether `target` is a sum of the terms, or `None` when the budget of nodes is spent.
+/// True if `target` is a sum of the terms; none if the budget of search nodes is used up.
 fn search(terms: &[Term], target: i128, budget: &mut usize) -> Option<bool> {
     let Some((term, finer)) = terms.split_first() else {
         return Some(target == 0);
@@ -124,15 +123,13 @@ fn search(terms: &[Term], target: i128, budget: &mut usize) -> Option<bool> {
 }
 
 impl View {
-    /// The lowest and highest element of the array below that positions `first..=last` of this view
-    /// may touch: all of them lie between the two, and for the positions of a whole view both are
-    /// touched.
+    /// Bounds of the elements of the array below that positions `first..=last` of this view access.
+    /// They are exact for all positions of the view.
     fn extent_of(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         if self.is_nothing() {
             return None;
         }
-        // Both ends share their leading coordinates; after the first that differs, anything may
-        // stand.
+        // Both ends share leading coordinates; after the first different one, any are possible.
         let (from, to) = (unravel(self.shape(), first), unravel(self.shape(), last));
         let (mut low, mut high) = (self.offset() as i128, self.offset() as i128);
         let mut shared = true;
@@ -154,10 +151,8 @@ impl View {
 }
 
 impl ShapeTracker {
-    /// The lowest and highest element of the base that is touched, or `None` when none is.
-    ///
-    /// Exact for one view, and for a stack of several with up to a few thousand elements; beyond
-    /// that, bounds around what is touched.
+    /// The lowest and highest element of the base that is accessed; none if there is none. Exact
+    /// for one view and for small stacks of several; else bounds of the accessed elements.
     pub fn extent(&self) -> Option<(usize, usize)> {
         if self.views().len() > 1 && self.numel() <= ENUMERATE {
             return self.touched().fold(None, |found, at| match found {
@@ -168,7 +163,7 @@ impl ShapeTracker {
         self.bounds()
     }
 
-    /// Bounds around the touched elements, passed down from view to view.
+    /// Bounds of the accessed elements, computed from view to view.
     pub(super) fn bounds(&self) -> Option<(usize, usize)> {
         let last = self.numel().checked_sub(1)?;
         self.views()
@@ -177,17 +172,15 @@ impl ShapeTracker {
             .try_fold((0, last), |(first, last), view| view.extent_of(first, last))
     }
 
-    /// The touched elements in order of the index, repeats included.
+    /// The accessed elements in order of the index, with repetitions.
     fn touched(&self) -> impl Iterator<Item = usize> {
         (0..self.numel()).filter_map(|i| self.index_of(&unravel(self.shape(), i)))
     }
 
-    /// Whether some element of the base is touched by this tracker and by `other`, a tracker over
-    /// the same base.
+    /// True if this tracker and `other`, over the same base, may access a common element.
     ///
-    /// `false` is always right. `true` is exact for two single views, unless their strides are so
-    /// odd that the search is cut off, and for stacks of several views with up to a few thousand
-    /// elements; otherwise it means "perhaps".
+    /// `false` is exact. `true` is exact for two single views, unless the search is cut off, and
+    /// for small stacks of several views.
     ///
     /// ```
     /// use picograd::compiler::shape::{Movement, ShapeTracker};
@@ -218,7 +211,7 @@ impl ShapeTracker {
         }
     }
 
-    /// Whether a stack of several views shares an element with one view.
+    /// True if a stack of several views may access an element of one view.
     fn meets_view(&self, view: &View) -> bool {
         let Touched { low, terms, .. } = Touched::of(view);
         let sums = Sums::new(terms);

@@ -1,8 +1,7 @@
-//! A stack of views over a base array: what a chain of movement ops does, in as few views as can
-//! say it.
+//! Shape trackers: the effect of a chain of movement ops as a stack of views over a base array.
 //!
-//! **Invariant:** no two neighbouring views of the stack compose (as far as `compose` can see), and
-//! a tracker that maps nothing is one view.
+//! **Invariant:** `compose` merges no two adjacent views of the stack, and a tracker that maps no
+//! index is one view.
 
 use super::compose::compose;
 use super::{Dims, Movement, Strides, View, checked_numel};
@@ -33,14 +32,13 @@ impl ShapeTracker {
     /// The whole of a base of this shape.
     ///
     /// # Panics
-    /// Where the sizes are beyond what an index can hold: see [`ShapeTracker::try_new`].
+    /// An index cannot count the elements: see [`ShapeTracker::try_new`].
     #[track_caller]
     pub fn new(shape: &[usize]) -> ShapeTracker {
         Self::try_new(shape).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The whole of a base of this shape, or an error where the sizes are beyond what an index can
-    /// hold.
+    /// The whole of a base of this shape, or an error if an index cannot count the elements.
     pub fn try_new(shape: &[usize]) -> Result<ShapeTracker> {
         Ok(ShapeTracker {
             base: checked_numel("shape", shape)?,
@@ -52,7 +50,7 @@ impl ShapeTracker {
         &self.views[self.views.len() - 1]
     }
 
-    /// The one view that says all, where there is one.
+    /// The only view, if the stack has one.
     pub(super) fn single(&self) -> Option<&View> {
         match self.views.as_slice() {
             [view] => Some(view),
@@ -60,12 +58,12 @@ impl ShapeTracker {
         }
     }
 
-    /// Sizes per axis.
+    /// The size of each axis.
     pub fn shape(&self) -> &[usize] {
         self.top().shape()
     }
 
-    /// The number of elements, hidden ones included.
+    /// The number of elements, including masked ones.
     pub fn numel(&self) -> usize {
         self.top().numel()
     }
@@ -75,12 +73,12 @@ impl ShapeTracker {
         self.base
     }
 
-    /// The stack, from the base up.
+    /// The views, from the base up.
     pub fn views(&self) -> &[View] {
         &self.views
     }
 
-    /// The tracker after one more op, or an error where the op does not apply to the shape.
+    /// The tracker after a movement op, or an error if the op does not apply to the shape.
     pub fn apply(&self, movement: &Movement) -> Result<ShapeTracker> {
         let shape = movement.apply_shape(self.shape())?;
         let mut views = self.views.clone();
@@ -88,18 +86,17 @@ impl ShapeTracker {
             Some(view) => *views.last_mut().expect("a tracker has a view") = view,
             None => {
                 let fresh = View::contiguous(self.shape()).moved(movement, shape);
-                // Its offset is within the elements of the result, and those were counted by
-                // `apply_shape`.
+                // Its offset is within the elements of the result, which `apply_shape` has counted.
                 views.push(fresh.expect("any op on a contiguous view is one view"));
             }
         }
         Ok(ShapeTracker { base: self.base, views }.simplify())
     }
 
-    /// `upper`, a tracker over the elements of this one, seen as a tracker over this one's base.
+    /// The composition with `upper`, a tracker over the elements of this one.
     ///
     /// # Panics
-    /// Where the base of `upper` has another number of elements than this tracker.
+    /// The number of elements of the base of `upper` is not that of this tracker.
     #[track_caller]
     pub fn then(&self, upper: &ShapeTracker) -> ShapeTracker {
         let (below, above) = (self.numel(), upper.base);
@@ -112,8 +109,7 @@ impl ShapeTracker {
         result
     }
 
-    /// The same map in fewer views, where the top ones compose. Every method here returns trackers
-    /// that are simplified already.
+    /// Merges the top views that compose. The other methods return simplified trackers.
     pub fn simplify(mut self) -> ShapeTracker {
         while let [.., lower, upper] = self.views.as_slice() {
             let Some(one) = compose(lower, upper) else {
@@ -130,19 +126,18 @@ impl ShapeTracker {
         self.numel() == self.base && self.single().is_some_and(View::is_contiguous)
     }
 
-    /// The range of the base that this is, in order, without gaps and with nothing hidden: then a
-    /// buffer can be shared and not copied. A stack of several views is taken not to be one; a
-    /// tracker without elements is `0..0`.
+    /// The range of the base that has the elements in order, without gaps or masks, so that a
+    /// buffer can be shared; `0..0` without elements. None for a stack of several views.
     pub fn contiguous_slice(&self) -> Option<Range<usize>> {
         let view = self.single().filter(|v| v.is_dense())?;
         let start = view.offset() as usize;
         Some(start..start + view.numel())
     }
 
-    /// Where `index` lies in the base, or `None` where it is hidden.
+    /// The position of `index` in the base; none if it is masked.
     ///
     /// # Panics
-    /// Where `index` is not an index of the shape.
+    /// `index` is not an index of the shape.
     pub fn index_of(&self, index: &[usize]) -> Option<usize> {
         let mut position = self.top().index_of(index)? as usize;
         for view in self.views.iter().rev().skip(1) {
@@ -151,8 +146,8 @@ impl ShapeTracker {
         Some(position)
     }
 
-    /// The stride of each axis in the base, where one view says all. They hold for the elements
-    /// that no mask hides.
+    /// The stride of each axis in the base, for the elements that are not masked; none for a stack
+    /// of several views.
     pub fn real_strides(&self) -> Option<Strides> {
         self.single().map(|view| view.strides().into())
     }

@@ -1,10 +1,9 @@
-//! Sizes and places with names. A [`Variable`] is a name with the least and the greatest value that
-//! it may have; bound to a value it is a [`SymInt`], which may be added to, subtracted from and
-//! multiplied. What is compiled knows the bounds and the name alone, so that one program serves all
-//! values.
+//! Symbolic dimensions. A [`Variable`] has a name and bounds; bound to a value it is a [`SymInt`],
+//! which supports addition, subtraction and multiplication. Programs depend on names and bounds
+//! only, so that one program serves all values.
 //!
-//! A bound is a sum of variables, each times a number, and a number: in this form equal bounds are
-//! equal, and their least and greatest values are exact.
+//! A `SymInt` is a sum of multiples of variables and a constant, so that equal sums compare equal,
+//! and their bounds are exact.
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
@@ -13,14 +12,14 @@ use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
-/// The greatest value that a variable may have: kernels read them as `i32`.
+/// The largest value of a variable: kernels read it as `i32`.
 const MOST: i64 = i32::MAX as i64;
 
-/// The greatest partial sum of a size or place. Kernels multiply places by strides in 64 bits, and
-/// no memory holds that number of elements.
+/// The largest partial sum of a size or an index. Kernels multiply indices by strides in 64 bits,
+/// and no memory has that number of elements.
 const MOST_SUM: i128 = 1 << 47;
 
-/// A named integer with bounds, as a size or an index; its value is bound at run time.
+/// A size or an index with a name and bounds, which is bound to a value at run time.
 ///
 /// ```
 /// use picograd::Variable;
@@ -37,11 +36,11 @@ pub struct Variable {
 }
 
 thread_local! {
-    /// Values that this thread has read as numbers.
+    /// The counter of [`value_reads`].
     static VALUE_READS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of values of variables that this thread has read.
+/// The number of times that this thread has read the value of a `SymInt`.
 pub(crate) fn value_reads() -> u64 {
     VALUE_READS.get()
 }
@@ -51,8 +50,8 @@ fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
 }
 
 impl Variable {
-    /// A variable between `min` and `max`, both included. Its name is letters, digits and `_`, and
-    /// begins with no digit; sizes and places are not negative.
+    /// A variable between `min` and `max`, both included. Its name has letters, digits and `_`, and
+    /// does not begin with a digit; sizes and indices are not negative.
     pub fn new(name: &str, min: i64, max: i64) -> Result<Variable> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty()
@@ -75,7 +74,7 @@ impl Variable {
         }
         Ok(Variable { name: name.into(), min, max })
     }
-    /// The variable with a value. One outside its bounds is an error.
+    /// The variable with a value, or an error if the value is outside its bounds.
     pub fn bind(&self, value: i64) -> Result<SymInt> {
         if !(self.min..=self.max).contains(&value) {
             return wrong(
@@ -93,7 +92,7 @@ impl Variable {
             wrapped: false,
         })
     }
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +104,7 @@ impl Variable {
     pub fn max(&self) -> i64 {
         self.max
     }
-    /// The name as nodes hold it.
+    /// The name as payload of nodes.
     pub(crate) fn shared_name(&self) -> Arc<str> {
         self.name.clone()
     }
@@ -117,18 +116,18 @@ impl fmt::Debug for Variable {
     }
 }
 
-/// A variable of a sum.
+/// A multiple of a variable in a sum.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Term {
     pub(crate) variable: Variable,
-    /// Its value; none in a graph that is planned for all values.
+    /// The value; none in a graph that is planned for all values.
     pub(crate) value: Option<i64>,
     /// The coefficient; not zero.
     pub(crate) times: i64,
 }
 
-/// A symbolic dimension or index: a bound [`Variable`], or a linear expression of some. One set of
-/// kernels serves all values.
+/// A size or an index that may change from run to run: a bound [`Variable`], or a sum of multiples
+/// of variables.
 ///
 /// ```
 /// use picograd::Variable;
@@ -140,19 +139,19 @@ pub(crate) struct Term {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SymInt {
-    /// In the order of their names.
+    /// The multiples of variables, in the order of names.
     terms: SmallVec<[Term; 1]>,
     plus: i64,
-    /// An operation on it has left `i64`: numbers in it are modulo 2^64.
+    /// True if an operation overflowed `i64`: numbers are modulo 2^64.
     wrapped: bool,
 }
 
 impl SymInt {
-    /// A number.
+    /// The constant of a number.
     pub(crate) fn number(plus: i64) -> SymInt {
         SymInt { terms: SmallVec::new(), plus, wrapped: false }
     }
-    /// A sum, from terms in any order.
+    /// The sum of terms in any order.
     fn sum(terms: impl IntoIterator<Item = Term>, plus: i64, mut wrapped: bool) -> SymInt {
         let mut all: SmallVec<[Term; 1]> = SmallVec::new();
         for t in terms {
@@ -178,11 +177,11 @@ impl SymInt {
     pub(crate) fn plus(&self) -> i64 {
         self.plus
     }
-    /// The number, where no variable is in it.
+    /// The value, if no variable is in the sum.
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.plus)
     }
-    /// The same with other values: those that a function has for names.
+    /// The sum with the values that a function returns for names.
     pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> SymInt {
         SymInt::sum(
             self.terms
@@ -192,7 +191,7 @@ impl SymInt {
             self.wrapped,
         )
     }
-    /// The same without values: what is planned for all of them.
+    /// The sum without values, for plans of all values.
     pub(crate) fn unbound(&self) -> SymInt {
         SymInt::sum(
             self.terms.iter().map(|t| Term { value: None, ..t.clone() }),
@@ -200,13 +199,14 @@ impl SymInt {
             self.wrapped,
         )
     }
-    /// A term is less than 2^95, and a list of terms has less than 2^32.
+    /// The sum of the terms for values of the variables. It does not overflow: a term is less than
+    /// 2^95, and there are less than 2^32.
     fn total(&self, of: impl Fn(&Term) -> i64) -> i128 {
         self.terms
             .iter()
             .fold(self.plus.into(), |sum, t| sum + i128::from(t.times) * i128::from(of(t)))
     }
-    /// The least and the greatest value. One of 64 bits where the sum can leave them.
+    /// The bounds; those of `i64` if the sum can overflow.
     fn range(&self) -> (i64, i64) {
         let least = self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max });
         let greatest = self.total(|t| if t.times > 0 { t.variable.max } else { t.variable.min });
@@ -215,44 +215,44 @@ impl SymInt {
             _ => (i64::MIN, i64::MAX),
         }
     }
-    /// Refuses what cannot be a size or a place: a sum of which a part, in any order, may be
-    /// greater than 2^47 or less than -2^47.
+    /// Checks that the sum can be a size or an index: no partial sum, in any order, is outside
+    /// ±2^47.
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         let reach = |t: &Term| i128::from(t.times).abs() * i128::from(t.variable.max);
         let reach = self.terms.iter().fold(i128::from(self.plus).abs(), |sum, t| sum + reach(t));
         if self.wrapped || reach > MOST_SUM {
             let msg = format!(
-                "{self} is no size or place: a part of the sum can be greater than 2^47; use \
+                "{self} is no size or index: a partial sum can be greater than 2^47; use \
                  smaller factors and bounds"
             );
             return wrong(op, msg);
         }
         Ok(())
     }
-    /// The value now. A sum that leaves 64 bits wraps, as sums of `i64` tensors do, and is refused
-    /// as a size or a place. Without a value, as in a graph that was planned for all values, it is
-    /// the greatest. Inside a captured function that is an error of the [`Jit`](crate::Jit): it
-    /// would be the value of one call for all.
+    /// The value in this run. A sum that overflows 64 bits wraps, as sums of `i64` tensors do, and
+    /// is not accepted as a size or an index. In a graph that is planned for all values it is the
+    /// upper bound. Inside a captured function reading it is an error of the [`Jit`](crate::Jit),
+    /// because the value would be the same in every replay.
     pub fn value(&self) -> i64 {
         if !self.terms.is_empty() {
             VALUE_READS.set(VALUE_READS.get() + 1);
         }
         self.now()
     }
-    /// The same, for what makes no number of it that a graph would keep.
+    /// As [`value`](Self::value), for uses that do not end up in a graph; the read is not counted.
     pub(crate) fn now(&self) -> i64 {
         self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
             as i64
     }
-    /// The least value that it can have; `i64::MIN` for a sum that can leave 64 bits.
+    /// The lower bound; `i64::MIN` for a sum that can overflow.
     pub fn min(&self) -> i64 {
         self.range().0
     }
-    /// The greatest value that it can have; `i64::MAX` for a sum that can leave 64 bits.
+    /// The upper bound; `i64::MAX` for a sum that can overflow.
     pub fn max(&self) -> i64 {
         self.range().1
     }
-    /// In text IR: `2*n[1..1024]=37 + 1`.
+    /// The sum in text IR: `2*n[1..1024]=37 + 1`.
     pub(crate) fn text(&self) -> String {
         let term = |t: &Term| {
             let times = if t.times == 1 { String::new() } else { format!("{}*", t.times) };
@@ -294,7 +294,7 @@ impl SymInt {
     }
 }
 
-/// The expression and its value, as in `n+1=38`.
+/// The sum and its value, as in `n+1=38`.
 impl fmt::Display for SymInt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, t) in self.terms.iter().enumerate() {
@@ -323,7 +323,7 @@ impl fmt::Debug for SymInt {
     }
 }
 
-/// The result of an operation, and in `wrapped` whether it left `i64`.
+/// The result of an operation; sets `wrapped` if it overflowed.
 fn noted((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
     *wrapped |= left;
     result
@@ -380,12 +380,11 @@ macro_rules! operators {
 }
 operators!(SymInt, &SymInt);
 
-/// How many steps of each axis are there: of an axis that a variable is the size of, the sum that
-/// it is; none for a whole axis. Empty where all are whole.
+/// The symbolic size of each axis; none for an axis of constant size. Empty if all sizes are
+/// constant.
 pub type Extents = Box<[Option<SymInt>]>;
 
-/// The extents after a movement op on a shape with some, or why it cannot be done without knowing
-/// the values.
+/// The symbolic sizes after a movement op, or an error if the op depends on their values.
 pub fn moved_extents(
     m: &super::Movement,
     shape: &[usize],
@@ -400,8 +399,8 @@ pub fn moved_extents(
         wrong(
             m.name(),
             format!(
-                "axis {axis}, whose size is {size}, cannot be {what}: its layout is that of the \
-                 greatest size, {}",
+                "axis {axis} of symbolic size {size} cannot be {what}: its layout is that of the \
+                 upper bound, {}",
                 shape[axis]
             ),
         )

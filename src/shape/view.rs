@@ -1,13 +1,13 @@
-//! One strided, masked view of a flat array.
+//! Strided, masked views of a flat array.
 //!
-//! A view maps a multi-index of its shape to `offset + Σ index·stride`, or to nothing where the
-//! index is outside the mask (there the value is zero). Every movement op but reshape stays within
-//! one view; reshape does where strides and mask allow.
+//! A view maps an index of its shape to `offset + Σ index·stride`, or to no element where it is
+//! masked (the value is zero there). The result of every movement op but reshape is one view, that
+//! of reshape if strides and mask allow it.
 //!
-//! **Invariant:** a view is canonical, so equal maps over equal shapes mostly compare equal. An
-//! axis with one valid index has stride 0; a mask that hides nothing is absent; a view that hides
-//! everything has an empty range on each axis, and no strides or offset; so has, without a mask, a
-//! view with no elements. Wherever the mask is open the mapped index is inside the array below.
+//! **Invariant:** views are canonical, so that most equal maps compare equal. An axis with one
+//! unmasked index has stride 0; a mask that hides nothing is absent; a view that maps no index has
+//! strides and offset 0, and an empty range for each axis unless it has no elements. Unmasked
+//! indices are mapped inside the array below.
 
 use super::compose::compose;
 use super::{Dims, Movement, Ranges, Strides, checked_numel};
@@ -23,7 +23,7 @@ pub struct View {
     mask: Option<Ranges>,
 }
 
-/// The row-major strides of `shape`: 0 on axes of size 1, and everywhere when there are no
+/// The row-major strides of `shape`: 0 for axes of size 1, and for all axes if there are no
 /// elements.
 fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
@@ -44,20 +44,20 @@ impl View {
     /// The view of a whole array in row-major order.
     ///
     /// # Panics
-    /// Where the sizes are beyond what an index can hold; `checked_numel` asks first.
+    /// An index cannot count the elements; [`checked_numel`] checks it.
     pub fn contiguous(shape: &[usize]) -> View {
         checked_numel("view", shape).unwrap_or_else(|e| panic!("{e}"));
         View { shape: Dims::from_slice(shape), strides: row_major(shape), offset: 0, mask: None }
     }
 
-    /// The view of `shape` that maps no index: all of it is hidden, or there is none of it.
+    /// The view of `shape` that maps no index.
     pub(super) fn nothing(shape: Dims) -> View {
         let mask = (!shape.contains(&0)).then(|| Ranges::from_elem((0, 0), shape.len()));
         View { strides: Strides::from_elem(0, shape.len()), shape, offset: 0, mask }
     }
 
-    /// The canonical view with these parts, or `None` where its offset would not fit. `mask` has a
-    /// range per axis.
+    /// The canonical view with these parts; none if its offset overflows. `mask` has a range for
+    /// each axis.
     pub(super) fn canonical(
         shape: Dims,
         mut strides: Strides,
@@ -77,50 +77,51 @@ impl View {
         Some(View { shape, strides, offset, mask: hides.then_some(mask) })
     }
 
-    /// Sizes per axis.
+    /// The size of each axis.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Steps per axis, in elements of the array below.
+    /// The stride of each axis, in elements of the array below.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// Where index zero lies; outside the array below it, perhaps, when a mask hides index zero.
+    /// The position of index zero. It may be outside the array below if index zero is masked.
     pub fn offset(&self) -> isize {
         self.offset
     }
 
-    /// The `(start, end)` per axis outside which elements are zero, or `None` where nothing is
-    /// hidden.
+    /// The range `(start, end)` of each axis outside of which elements are zero; none without a
+    /// mask.
     pub fn mask(&self) -> Option<&[(usize, usize)]> {
         self.mask.as_deref()
     }
 
-    /// The number of elements, hidden ones included.
+    /// The number of elements, including masked ones.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// True if no index maps to an element: the view is empty, or masks all its elements.
     pub fn is_nothing(&self) -> bool {
-        // On rank 0 an absent range hides everything: a mask is only there when it hides something.
+        // A mask of rank 0 has no ranges and hides everything, because it would be absent
+        // otherwise.
         let hidden = |mask: &Ranges| mask.iter().all(|&(lo, hi)| lo >= hi);
         self.shape.contains(&0) || self.mask.as_ref().is_some_and(hidden)
     }
 
-    /// True if elements lie in row-major order without gaps, from the start of the array below.
+    /// True if the elements are contiguous in row-major order from the start of the array below.
     pub fn is_contiguous(&self) -> bool {
         self.offset == 0 && self.is_dense()
     }
 
-    /// True if elements lie in row-major order without gaps, from the offset on.
+    /// True if the elements are contiguous in row-major order from the offset.
     pub(super) fn is_dense(&self) -> bool {
         self.mask.is_none() && self.strides == row_major(&self.shape)
     }
 
-    /// The open range of each axis, whether or not there is a mask.
+    /// The unmasked range of each axis.
     pub(super) fn open(&self) -> Ranges {
         match &self.mask {
             Some(mask) => mask.clone(),
@@ -128,10 +129,10 @@ impl View {
         }
     }
 
-    /// Where `index` lies in the array below, or `None` where the mask hides it.
+    /// The position of `index` in the array below; none if it is masked.
     ///
     /// # Panics
-    /// Where `index` is not an index of the shape.
+    /// `index` is not an index of the shape.
     pub fn index_of(&self, index: &[usize]) -> Option<isize> {
         let inside =
             index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
@@ -144,19 +145,18 @@ impl View {
         {
             return None;
         }
-        // The sum is in range, so wrapping on the way there does no harm.
+        // The sum is in range, so partial sums may wrap.
         let step = |sum: isize, (&i, &stride): (&usize, &isize)| {
             sum.wrapping_add(stride.wrapping_mul(i as isize))
         };
         Some(index.iter().zip(&self.strides).fold(self.offset, step))
     }
 
-    /// The view after `movement`, `Ok(None)` where one view cannot say it, or an error where the op
-    /// does not apply.
+    /// The view after `movement`; none if the result is not one view; or an error if the op does
+    /// not apply.
     ///
-    /// `None` comes from a reshape that merges axes which do not follow each other in memory, or
-    /// cuts a mask into something other than a box; and from any op whose offset would not fit an
-    /// `isize`.
+    /// The result is not one view for a reshape that merges axes that are not adjacent in memory or
+    /// splits a mask into other than a box, and for an offset that overflows `isize`.
     ///
     /// ```
     /// use picograd::compiler::shape::{Movement, View};
@@ -170,7 +170,7 @@ impl View {
         Ok(self.moved(movement, shape))
     }
 
-    /// [`View::apply`] for an op already found valid, with its resulting shape.
+    /// The view after a valid movement with its resulting shape; none if it is not one view.
     pub(super) fn moved(&self, movement: &Movement, shape: Dims) -> Option<View> {
         if self.is_nothing() || shape.contains(&0) {
             return Some(View::nothing(shape));
@@ -181,7 +181,7 @@ impl View {
         match movement {
             Movement::Reshape(_) => return compose(self, &View::contiguous(&shape)),
             Movement::Expand(new) => {
-                // An axis of size 1 has stride 0 already, and is open, for the view is not nothing.
+                // An axis of size 1 has stride 0 and is not masked, because the view maps an index.
                 for (axis, &size) in new.iter().enumerate() {
                     if size != self.shape[axis] {
                         mask[axis] = (0, size);

@@ -1,8 +1,8 @@
-//! Identities that hold exactly for every dtype that the pattern admits: integers wrap, floats keep
+//! Identities of elementwise ops, exact for every dtype that matches: integers wrap, floats keep
 //! NaN, infinities and the sign of zero.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Op, UOp, eval};
+use crate::ir::{Group, Op, UOp, bounds, dtype_bounds, eval};
 use crate::rewrite::rules;
 
 rules! {
@@ -83,7 +83,7 @@ fn is_float(c: Const, v: f64) -> bool {
     matches!(c, Const::Float(f) if f.to_bits() == v.to_bits())
 }
 
-/// All bits set, as this dtype's literal holds them.
+/// The value of this dtype with all bits set.
 fn ones(u: &UOp) -> i64 {
     let d = u.dtype();
     if d.is_bool() {
@@ -96,28 +96,24 @@ fn ones(u: &UOp) -> i64 {
 }
 
 fn lanes(u: &UOp) -> &[u16] {
-    match u.arg() {
-        crate::ir::Arg::Lanes(l) => l,
-        _ => &[],
-    }
+    u.as_gep().map_or(&[], |g| g.lanes)
 }
 
-/// Literals are values of the result dtype; an integer bit pattern passes as it is.
+/// Evaluates an op of literals.
 fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
     let from = if u.op() == Op::Where { u.dtype() } else { u.operand().dtype() };
-    // Transcendental results differ between devices in the last place; folding them would make a
-    // literal differ from a computed value.
-    if u.op().is(crate::ir::Group::Transcendental) {
+    // Transcendental functions differ between devices in the last place, so that a literal would
+    // differ from a computed value.
+    if u.op().is(Group::Transcendental) {
         return None;
     }
     let value = eval::alu(u.op(), u.dtype(), from, x);
-    // A literal keeps no NaN payload, so bits that are read as a NaN, and the bits of one, stay
-    // computed.
+    // Literals keep no NaN payload, so that bitcasts from and to NaN are not folded.
     let is_nan = |c: Const| matches!(c, Const::Float(v) if v.is_nan());
     if u.op() == Op::Bitcast && (is_nan(value) || is_nan(x[0])) {
         return None;
     }
-    Some(UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(value)))
+    Some(UOp::literal(value, u.dtype()))
 }
 
 fn bound(u: &UOp) -> Option<UOp> {
@@ -128,32 +124,21 @@ fn bound(u: &UOp) -> Option<UOp> {
 fn same_const(u: &UOp) -> Option<UOp> {
     let first = u.src().first()?;
     let c = first.as_const()?;
-    u.src()
-        .iter()
-        .all(|s| s == first)
-        .then(|| UOp::new(Op::Const, u.dtype(), crate::ir::Src::new(), crate::ir::Arg::Const(c)))
+    u.src().iter().all(|s| s == first).then(|| UOp::literal(c, u.dtype()))
 }
 
-/// Is casting x to y's dtype and then to u's the same as casting it at once, and of use? Integers
-/// wrap where floats saturate, so that an integer that goes by way of a float must fit in the end
-/// too. Narrow floats go by way of f32 on every device, so such a pair of casts stays as it is,
-/// unless it is there and back.
+/// True if casting `x` to the dtype of `y` and then to that of `u` equals one cast. Integers wrap
+/// where floats saturate, so that an integer cast to a float must fit the final integer too. Floats
+/// below 32 bits are converted through f32 on every device: lowering writes both casts, which are
+/// merged only if they cancel.
 fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
-    let narrow = |d: DType| d.is_float() && d.bits() < 32;
-    if y.dtype().scalar() == DType::F32
-        && (narrow(x.dtype()) || narrow(u.dtype()))
-        && x.dtype() != u.dtype()
-    {
+    let (from, through, to) = (x.dtype(), y.dtype(), u.dtype());
+    let is_narrow = from.is_narrow_float() || to.is_narrow_float();
+    if through.scalar() == DType::F32 && is_narrow && from != to {
         return false;
     }
-    let saturates = x.dtype().is_int() && y.dtype().is_float() && u.dtype().is_int();
-    // Floats under 32 bits are converted by way of f32: lowering writes that out, and it must not
-    // be taken back.
-    let small = |d: DType| d.is_float() && d.bits() < 32;
-    let by_way = y.dtype().scalar() == DType::F32
-        && x.dtype() != u.dtype()
-        && (small(x.dtype()) || small(u.dtype()));
-    lossless(x.dtype(), y.dtype()) && (!saturates || lossless(x.dtype(), u.dtype())) && !by_way
+    let saturates = from.is_int() && through.is_float() && to.is_int();
+    lossless(from, through) && (!saturates || lossless(from, to))
 }
 
 /// True if `to` can represent every value of `from`.
@@ -165,11 +150,7 @@ pub fn lossless(from: DType, to: DType) -> bool {
     }
     let (fi, ti) = (from.is_int(), to.is_int());
     match (fi, ti) {
-        (true, true) => {
-            let ((a, b), (c, d)) =
-                (crate::ir::dtype_bounds(from.scalar()), crate::ir::dtype_bounds(to.scalar()));
-            c <= a && b <= d
-        }
+        (true, true) => bounds::fits(dtype_bounds(from.scalar()), to.scalar()),
         (true, false) if to.is_float() => {
             let digits = from.bits() - from.is_signed_int() as u32;
             digits

@@ -1,7 +1,7 @@
-//! Index arithmetic: integers of the dtype `index`, evaluated in 64 bits. Sums are kept in one
-//! canonical form, and division, remainder and comparison by literals are taken apart along it.
-//! Reordering a sum is exact even where it wraps; the rules that need the sum's true value
-//! ask [`Linear::fits`] first, so every rule here is exact for wrapping integers too.
+//! Rules of index arithmetic: integers of the dtype `index`, evaluated in 64 bits. Sums have one
+//! canonical form, by which division, remainder and comparison by literals are split. Reordering a
+//! sum is exact even if it wraps; rules that need its true value check [`Linear::fits`], so that
+//! every rule is exact for wrapping integers.
 
 use super::linear::{Linear, gcd, rank};
 use crate::dtype::DType;
@@ -67,7 +67,7 @@ fn negates(x: &UOp, c: i64) -> bool {
     c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
 }
 
-/// True if the sum is certainly in the form of [`collect`]. Most are, and this test makes no node.
+/// True if the sum is in the form of [`collect`]. Most are, and the test creates no node.
 fn collected(u: &UOp) -> bool {
     let (mut sum, mut after) = (u, None);
     loop {
@@ -99,7 +99,7 @@ fn collected(u: &UOp) -> bool {
     }
 }
 
-/// A sum in canonical form, with `(x//c)*c + x%c` put together again.
+/// A sum in canonical form, with `(x//c)*c + x%c` replaced by `x`.
 fn collect(u: &UOp) -> Option<UOp> {
     let mut l = Linear::of(u)?;
     let mut again = true;
@@ -110,7 +110,7 @@ fn collect(u: &UOp) -> Option<UOp> {
             let (Op::Mod, [x, c]) = (t.op(), t.src()) else { continue };
             let Some(c) = c.as_int().filter(|c| *c > 0) else { continue };
             let Some(kc) = k.checked_mul(c) else { continue };
-            // x//c may be a sum; each of its terms must be there with the right coefficient.
+            // x//c may be a sum; each of its terms must occur with the right coefficient.
             let Some(q) = quotient(x, c) else { continue };
             if q.terms.is_empty()
                 || !q
@@ -139,7 +139,7 @@ struct Quotient {
 
 /// `x // c` with the multiples of `c` taken out.
 fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
-    // Whole multiples leave the division, and so do whole multiples in the literal.
+    // Multiples of `c` leave the division, also those in the literal.
     let (mut whole, mut rest) = x.split(c);
     whole.constant = rest.constant.div_euclid(c);
     rest.constant = rest.constant.rem_euclid(c);
@@ -162,7 +162,7 @@ fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
     Some(Quotient { whole, left: Some(left) })
 }
 
-/// `x // c` with the multiples of `c` taken out; `None` where that changes nothing.
+/// `x // c` with the multiples of `c` taken out; none if that changes nothing.
 fn divide(x: &UOp, c: i64) -> Option<UOp> {
     let Quotient { whole, left } = take_out(&Linear::of(x)?, c)?;
     let nothing = whole.terms.is_empty() && whole.constant == 0;
@@ -174,15 +174,15 @@ fn divide(x: &UOp, c: i64) -> Option<UOp> {
     }
 }
 
-/// The sum that `x // c` is after simplification, for an `x` that is simple. Only the division
-/// itself is looked at, so the work is bounded however deep divisions are nested in `x`.
+/// The sum to which `x // c` simplifies, for a simplified `x`. Operands are not simplified, so that
+/// the work does not depend on the depth of nested divisions.
 fn quotient(x: &UOp, c: i64) -> Option<Linear> {
-    let (mut sum, mut x, mut c) = (Linear::of(&UOp::int(0))?, Linear::of(x)?, c);
+    let (mut sum, mut x, mut c) = (Linear::from(0), Linear::of(x)?, c);
     loop {
         let Quotient { whole, left } = take_out(&x, c)?;
         sum.add_scaled(&whole, 1)?;
         let Some((y, d)) = left else { break };
-        // (z // a) // d is z // (a·d), which may come apart further.
+        // (z // a) // d is z // (a·d), which may be split further.
         let nested = match y.terms.as_slice() {
             [(t, 1)] if y.constant == 0 => {
                 t.as_idiv().and_then(|d| Some((d.x, d.y.as_int().filter(|a| *a > 0)?)))
@@ -191,7 +191,7 @@ fn quotient(x: &UOp, c: i64) -> Option<Linear> {
         };
         match nested {
             Some((z, a)) => (x, c) = (Linear::of(z)?, d.checked_mul(a)?),
-            // A smaller divisor may divide what the larger one did not.
+            // A smaller divisor may divide more terms.
             None if d < c => (x, c) = (y, d),
             None => {
                 sum.add_term(&(&y.build() / d), 1)?;
@@ -228,8 +228,8 @@ fn remainder(x: &UOp, c: i64) -> Option<UOp> {
     changed.then(|| &rest.build() % c)
 }
 
-/// `x` as `whole·c + rest`, where every coefficient gives up its multiples of `c`, and `rest // c`,
-/// if that is the same everywhere.
+/// `x` as `whole·c + rest` with coefficients of the rest reduced modulo `c`, and `rest // c`, if it
+/// is constant.
 fn residues(x: &Linear, c: i64) -> Option<(Linear, Linear, i64)> {
     let (whole, rest) = near_zero(x, c, false)?;
     if let Some(q) = constant_quotient(&rest, c) {
@@ -247,10 +247,7 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
         Some((k.checked_sub(r)? / c, r))
     };
     let (whole_constant, rest_constant) = cut(x.constant)?;
-    let (mut whole, mut rest) = (
-        Linear { terms: vec![], constant: whole_constant },
-        Linear { terms: vec![], constant: rest_constant },
-    );
+    let (mut whole, mut rest) = (Linear::from(whole_constant), Linear::from(rest_constant));
     for (t, k) in &x.terms {
         let (q, r) = cut(*k)?;
         whole.terms.push((t.clone(), q));
@@ -261,9 +258,9 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
     (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
 }
 
-/// `x % c < b`, where `x` is between -c and c apart from multiples of `c`, and past `b` if it is
-/// negative: then it is itself from 0 to `b`. As two clauses of a conjunction; negated, it would be
-/// worse than it was.
+/// `x % c < b` as the clauses `x >= 0` and `x < b`, where `x` without multiples of `c` is between
+/// -c and c, and negative values give remainders of at least `b`. Only for conjunctions: the
+/// negation would be larger than the comparison.
 pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
     let (Op::Lt, [rest, b]) = (clause.op(), clause.src()) else { return None };
     let (Op::Mod, [x, c]) = (rest.op(), rest.src()) else { return None };
@@ -277,7 +274,7 @@ pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
     Some([super::simplify(&t.lt(0i64).not()), super::simplify(&t.lt(b))])
 }
 
-/// `l // c` where it is the same everywhere within the bounds.
+/// `l // c`, if it is constant within the bounds.
 fn constant_quotient(l: &Linear, c: i64) -> Option<i64> {
     let (lo, hi) = l.bounds();
     let q = lo.div_euclid(c as i128);
@@ -310,7 +307,7 @@ fn difference(x: &UOp, y: &UOp) -> Option<UOp> {
     l.fits().then(|| l.build().lt(0i64))
 }
 
-/// `x < c` with the literal moved over and a common factor taken out.
+/// `x < c` with the literals on the right and a common factor divided out.
 fn less(x: &UOp, c: i64) -> Option<UOp> {
     let mut l = Linear::of(x).filter(Linear::fits)?;
     let c = c.checked_sub(l.constant)?;
@@ -318,7 +315,7 @@ fn less(x: &UOp, c: i64) -> Option<UOp> {
     if l.terms.is_empty() {
         return Some(UOp::truth(0 < c));
     }
-    // One sign for "how it is written": the first coefficient is positive.
+    // In canonical form the first coefficient is positive.
     let negative = l.terms[0].1 < 0;
     if negative {
         for (_, k) in &mut l.terms {
@@ -341,7 +338,7 @@ fn less(x: &UOp, c: i64) -> Option<UOp> {
         if y.terms.is_empty() || lo < 0 || hi >= g as i128 {
             continue;
         }
-        // g·y + r < g·q + s: decided by y alone unless r may lie on both sides of s.
+        // g·y + r < g·q + s depends on y alone, unless r may be on both sides of s.
         let (q, s) = (c.div_euclid(g), c.rem_euclid(g) as i128);
         if lo >= s {
             return Some(y.build().lt(q));
@@ -353,7 +350,7 @@ fn less(x: &UOp, c: i64) -> Option<UOp> {
     Some(l.build().lt(c))
 }
 
-/// `x == c` with the literal moved over and a common factor taken out.
+/// `x == c` with the literals on the right and a common factor divided out.
 fn equal(x: &UOp, c: i64) -> Option<UOp> {
     let mut l = Linear::of(x)?;
     let c = c.checked_sub(l.constant)?;
@@ -361,8 +358,8 @@ fn equal(x: &UOp, c: i64) -> Option<UOp> {
     if l.terms.is_empty() {
         return Some(UOp::truth(c == 0));
     }
-    // A sum that wraps can be a multiple of nothing that its coefficients are multiples of; only
-    // the sign may go then.
+    // A sum that wraps need not be a multiple of a common factor of its coefficients; then only the
+    // sign is divided out.
     let mut g = if l.fits() { l.terms.iter().fold(0, |g, (_, k)| gcd(g, *k)) } else { 1 };
     if c % g != 0 {
         return Some(UOp::truth(false));

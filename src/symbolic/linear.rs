@@ -1,7 +1,8 @@
-//! Sums of multiples: the canonical form of index arithmetic. `4*(a+b) + a` and `a*5 + b*4` are one
-//! node after [`Linear`] has seen them. All arithmetic is checked; where it would overflow there is
-//! no form and the expression stays as it is.
+//! Linear forms: the canonical form of sums of index arithmetic, in which `4*(a+b) + a` and `a*5 +
+//! b*4` are the same node. Arithmetic is checked; an expression whose form would overflow has none.
 
+use crate::dtype::DType;
+use crate::ir::bounds::{fits, plus, product};
 use crate::ir::{Op, UOp};
 use smallvec::SmallVec;
 
@@ -9,14 +10,14 @@ use smallvec::SmallVec;
 /// coefficient zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
-    /// Terms with their coefficients.
+    /// The terms with their coefficients.
     pub terms: Vec<(UOp, i64)>,
-    /// The rest.
+    /// The constant.
     pub constant: i64,
 }
 
-/// The order of operands: by the ranges they depend on, outermost first, then by structure;
-/// literals last.
+/// The canonical order of operands: by the ranges that they depend on, outermost first, then by
+/// structure; literals last.
 pub fn rank(u: &UOp) -> (bool, u32, Op, u64) {
     (u.op() == Op::Const, u.ranges().iter().next().unwrap_or(u32::MAX), u.op(), u.key())
 }
@@ -24,7 +25,7 @@ pub fn rank(u: &UOp) -> (bool, u32, Op, u64) {
 impl Linear {
     /// The form of an expression of index dtype.
     pub fn of(u: &UOp) -> Option<Linear> {
-        let mut out = Linear { terms: Vec::new(), constant: 0 };
+        let mut out = Linear::from(0);
         let mut stack: SmallVec<[(&UOp, i64); 8]> = smallvec::smallvec![(u, 1i64)];
         while let Some((u, k)) = stack.pop() {
             match (u.op(), u.src()) {
@@ -63,10 +64,10 @@ impl Linear {
         Some(())
     }
 
-    /// Drops zeros and sorts.
+    /// Removes terms with coefficient zero and sorts.
     pub fn normalize(&mut self) {
         self.terms.retain(|(_, c)| *c != 0);
-        // A list of ranks costs more than the ranks of a few terms taken twice.
+        // For few terms a list of ranks costs more than computing ranks twice.
         match self.terms.len() {
             0 | 1 => {}
             2..=4 => self.terms.sort_by_key(|(t, _)| rank(t)),
@@ -79,7 +80,7 @@ impl Linear {
         self.terms.iter().find(|(t, _)| t == term).map_or(0, |(_, c)| *c)
     }
 
-    /// As an expression.
+    /// The form as an expression.
     pub fn build(&self) -> UOp {
         let mut sum: Option<UOp> = None;
         for (t, c) in &self.terms {
@@ -96,31 +97,22 @@ impl Linear {
         }
     }
 
-    /// Bounds of the whole.
+    /// Bounds of the sum.
     pub fn bounds(&self) -> (i128, i128) {
-        self.terms.iter().fold(
-            (self.constant as i128, self.constant as i128),
-            |(lo, hi), (t, c)| {
-                let (a, b) =
-                    (t.vmin().saturating_mul(*c as i128), t.vmax().saturating_mul(*c as i128));
-                (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
-            },
-        )
+        let constant = (self.constant as i128, self.constant as i128);
+        let term = |(t, c): &(UOp, i64)| product(t.bounds(), (*c as i128, *c as i128));
+        self.terms.iter().map(term).fold(constant, plus)
     }
 
-    /// Is the sum's true value in 64 bits, whatever the terms are? Where it is not, the expression
-    /// may wrap and its value not be the sum.
+    /// True if the sum fits 64 bits for all values of the terms. Otherwise the expression may wrap.
     pub fn fits(&self) -> bool {
-        let (lo, hi) = self.bounds();
-        lo >= i64::MIN as i128 && hi <= i64::MAX as i128
+        fits(self.bounds(), DType::INDEX)
     }
 
-    /// The terms whose coefficient `g` divides, divided by it, and the rest with the constant.
+    /// The terms with coefficients that are multiples of `g`, divided by it, and the rest with the
+    /// constant.
     pub fn split(&self, g: i64) -> (Linear, Linear) {
-        let (mut quotient, mut rest) = (
-            Linear { terms: vec![], constant: 0 },
-            Linear { terms: vec![], constant: self.constant },
-        );
+        let (mut quotient, mut rest) = (Linear::from(0), Linear::from(self.constant));
         for (t, c) in &self.terms {
             if c % g == 0 {
                 quotient.terms.push((t.clone(), c / g))
@@ -132,7 +124,13 @@ impl Linear {
     }
 }
 
-/// Greatest common divisor of magnitudes.
+impl From<i64> for Linear {
+    fn from(constant: i64) -> Linear {
+        Linear { terms: Vec::new(), constant }
+    }
+}
+
+/// The greatest common divisor of magnitudes.
 pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

@@ -1,6 +1,6 @@
-//! Simplification of masks, which are conjunctions of comparisons, and under masks. A clause that
-//! follows from the others is removed, a contradiction makes the mask false, and an index that is
-//! used only where a mask is true is simplified with the bounds that the mask implies.
+//! Simplification of masks, which are conjunctions of comparisons, and of indices under masks.
+//! Clauses that follow from others are removed, contradictions are false, and an index under a mask
+//! is simplified with the bounds that the mask implies.
 
 use crate::dtype::DType;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp};
@@ -52,7 +52,7 @@ pub fn clauses(u: &UOp) -> Vec<UOp> {
     out
 }
 
-/// A clause as a bound of an expression: `(expr, is_upper, literal)` for `expr < literal` and
+/// A clause as a bound of an expression: `(expr, is_upper, literal)` of `expr < literal` or
 /// `expr >= literal`.
 pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
     match (u.op(), u.src()) {
@@ -144,7 +144,7 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
             continue;
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
-        // The space avoids a clash with names that users give.
+        // The space avoids a clash with names of variables.
         let name: Arc<str> = format!("valid {i}").into();
         // A sum has been flattened into the index, so one of its terms is replaced by the sum minus
         // the other terms. The variable counts from the sum's minimum, which keeps remainders of
@@ -152,12 +152,8 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
         let sum = x.op() == Op::Add;
         let Some(span) = max.checked_sub(min) else { continue };
         let (least, greatest) = if sum { (0, span) } else { (min, max) };
-        let stand_in = UOp::new(
-            Op::Var,
-            DType::INDEX,
-            crate::ir::Src::new(),
-            Arg::Var { name, min: least, max: greatest },
-        );
+        let arg = Arg::Var { name, min: least, max: greatest };
+        let stand_in = UOp::new(Op::Var, DType::INDEX, Src::new(), arg);
         let (term, value, again) = if sum {
             let Some((term, value)) = solve(&x, &(&stand_in + min)) else { continue };
             (term, value, &x - min)
@@ -172,7 +168,7 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
         let back = FxHashMap::from_iter([(stand_in, again)]);
         let tried = super::simplify(&index.substitute(&there));
         let tried = super::simplify(&tried.substitute(&back));
-        // Expressing an index by a sum may also make it more expensive.
+        // Expressing an index by a sum may make it more expensive.
         if x.op() != Op::Add || weight(&tried.toposort()) < weight(&order) {
             index = tried;
         }

@@ -1,4 +1,4 @@
-//! Simplification by exact rules, one topic per file. There are no fast-math rules.
+//! Simplification by exact rules, a file per topic. There are no fast-math rules.
 
 mod identities;
 mod index;
@@ -21,7 +21,7 @@ pub fn tables() -> [&'static [Rule<()>]; 3] {
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));
 
-/// All exact rules.
+/// The exact rules as one set.
 #[cfg(feature = "testing")]
 pub fn rules() -> &'static Rules<()> {
     &RULES

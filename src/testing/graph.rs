@@ -1,6 +1,5 @@
-//! The generator. Nodes are added one at a time and evaluated at once, so a node whose values would
-//! be of no use (not finite, too large to stay finite, or known only vaguely) is refused or tamed
-//! before anything is built on it.
+//! The generator of random graphs. Each node is evaluated when it is added, so that a node whose
+//! values are useless (not finite, too large, or with wide bounds) is rejected or tamed.
 
 mod grow;
 
@@ -8,17 +7,17 @@ use super::bounds::{Bound, Traced, epsilon, trace};
 use super::case::{Case, param};
 use super::rng::Rng;
 use crate::dtype::{Const, DType, Scalar, write};
-use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp};
+use crate::ir::{Fold, Group, Op, UOp};
 use crate::reference::Value;
-use crate::shape::{Dims, Movement};
+use crate::shape::{Dims, Movement, Ranges};
 
-/// Elements of a tensor, at most.
+/// The largest number of elements of a tensor.
 const MOST: usize = 2000;
-/// Elements of a long row.
+/// The number of elements of a long row.
 const LONG: usize = 1 << 15;
-/// Elements of most tensors.
+/// The largest number of elements of most tensors.
 const USUAL: usize = 200;
-/// Axes, at most.
+/// The largest number of axes.
 const RANK: usize = 4;
 
 const FLOATS: [DType; 6] =
@@ -43,7 +42,7 @@ const UNARY: [Op; 14] = [
     Op::Detach,
 ];
 
-/// A node with its values.
+/// A node with its values and bounds.
 #[derive(Clone)]
 struct Made {
     uop: UOp,
@@ -63,21 +62,21 @@ struct Builder {
     rng: Rng,
     pool: Vec<Made>,
     inputs: Vec<Vec<u8>>,
-    /// Are infinities, NaN and values at the limits wanted?
+    /// True if inputs have infinities, NaN and extreme values.
     special: bool,
-    /// Elements of a tensor, at most.
+    /// The largest number of elements of a tensor.
     most: usize,
-    /// Sizes that occur again and again, so that shapes meet.
+    /// The sizes of most axes, so that shapes agree.
     sizes: Vec<usize>,
-    /// Dtypes of this graph, so that operands meet.
+    /// The dtypes of most tensors, so that operands agree.
     dtypes: Vec<DType>,
 }
 
-/// The case of a seed: 3 to 40 ops.
+/// The random case of a seed, of 3 to 40 ops.
 pub fn random_case(seed: u64) -> Case {
     let mut rng = Rng::new(seed ^ 0x7069_636f_6772_6164);
     let special = rng.once_in(25);
-    // Rows so long that the scheduler splits them, now and then: they take their time.
+    // A few cases have rows so long that the scheduler splits them. They are slow.
     let long = rng.once_in(250);
     let sizes = (0..4).map(|_| size(&mut rng)).collect();
     let mut dtypes = vec![if rng.once_in(2) { DType::F32 } else { rng.pick(&FLOATS) }];
@@ -121,11 +120,19 @@ fn size(rng: &mut Rng) -> usize {
     }
 }
 
+/// A shape with axis `i` and the next one merged.
+fn merged(shape: &Dims, i: usize) -> Dims {
+    let mut s = shape.clone();
+    let n = s.remove(i + 1);
+    s[i] *= n;
+    s
+}
+
 fn numel(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// The greatest magnitude that a value may have without spoiling what is built on it.
+/// The largest magnitude of values on which more ops are built.
 fn limit(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F8E4M3 => 64.0,
@@ -163,7 +170,7 @@ impl Builder {
         shape
     }
 
-    /// Evaluates a node; nothing if its values are of no use.
+    /// Evaluates a node; none if its values are useless.
     fn evaluate(&self, uop: UOp, src: &[&Made]) -> Option<Made> {
         let operands: Vec<&Traced> = src.iter().map(|m| &m.traced).collect();
         let made = Made { traced: trace(&uop, &operands), uop };
@@ -191,7 +198,7 @@ impl Builder {
     }
 
     fn any(&mut self) -> Made {
-        // What was made last is used more often, so graphs are deep.
+        // New nodes are used more often, so that graphs are deep.
         let n = self.pool.len();
         let i =
             if self.rng.once_in(2) { n - 1 - self.rng.below(n.min(4)) } else { self.rng.below(n) };
@@ -203,7 +210,7 @@ impl Builder {
         if list.is_empty() { None } else { Some(self.pool[self.rng.pick(&list)].clone()) }
     }
 
-    /// An input with random content under a shape.
+    /// An input of a shape with random content.
     fn leaf(&mut self, dtype: DType, shape: &Dims) -> Made {
         let rng = &mut self.rng;
         let style = rng.below(4);
@@ -230,7 +237,7 @@ impl Builder {
     }
 
     fn constant(&self, c: Const, dtype: DType) -> Made {
-        let uop = UOp::new(Op::Const, dtype, Src::new(), Arg::Const(c));
+        let uop = UOp::literal(c, dtype);
         Made { traced: trace(&uop, &[]), uop }
     }
 
@@ -238,7 +245,7 @@ impl Builder {
         self.constant(Const::Float(v).cast(DType::F64, dtype), dtype)
     }
 
-    /// A movement that fits, evaluated.
+    /// The value after a movement op, if the movement fits.
     fn moved(&self, x: &Made, m: Movement) -> Option<Made> {
         let shape = m.apply_shape(x.shape()).ok()?;
         if numel(&shape) > self.most {
@@ -263,17 +270,11 @@ impl Builder {
     }
 
     fn reduce(&self, x: &Made, fold: Fold, axes: &[usize]) -> Option<Made> {
-        let uop = UOp::new(
-            Op::Reduce,
-            x.dtype(),
-            [x.uop.clone()].to_src(),
-            Arg::Reduce { fold, axes: axes.into() },
-        );
-        self.evaluate(uop, &[x])
+        self.evaluate(x.uop.reduced(fold, axes.iter().copied()), &[x])
     }
 
-    /// A tensor of this shape from another one, by whichever movements do it; the shape may be
-    /// larger or smaller in every axis.
+    /// A tensor of a shape from another one by random movements. The shape may be larger or smaller
+    /// in every axis.
     fn conform(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
         if x.shape() == shape {
             return Some(x.clone());
@@ -281,72 +282,60 @@ impl Builder {
         if numel(x.shape()) == numel(shape) && self.rng.once_in(2) {
             return self.moved(x, Movement::Reshape(shape.clone()));
         }
-        let mut x = x.clone();
         if shape.is_empty() {
             let n = numel(x.shape());
-            x = self.moved(&x, Movement::reshape([n]))?;
+            let x = self.moved(x, Movement::reshape([n]))?;
             let i = self.rng.below(n.max(1));
-            x = self.moved(&x, Movement::shrink([(i, i + 1)]))?;
+            let x = self.moved(&x, Movement::shrink([(i, i + 1)]))?;
             return self.moved(&x, Movement::Reshape(Dims::new()));
         }
-        while x.shape().len() > shape.len() {
-            // Two axes become one.
-            let i = self.rng.below(x.shape().len() - 1);
-            let mut s = x.shape().clone();
-            let n = s.remove(i + 1);
-            s[i] *= n;
-            x = self.moved(&x, Movement::Reshape(s))?;
-        }
-        if x.shape().len() < shape.len() {
-            let mut s = x.shape().clone();
-            while s.len() < shape.len() {
-                // New axes go where they let the sizes agree, else in front.
-                let at = (0..s.len())
-                    .find(|&i| s[i] != 1 && s[i] != shape[i + shape.len() - s.len()])
-                    .map_or(0, |_| self.rng.below(s.len() + 1));
-                s.insert(at, 1);
-            }
-            x = self.moved(&x, Movement::Reshape(s))?;
-        }
-        let cut: crate::shape::Ranges = x
-            .shape()
-            .iter()
-            .zip(shape)
-            .map(|(&have, &want)| {
+        let x = self.with_rank(x, shape)?;
+        let have = |x: &Made| x.shape().clone().into_iter().zip(shape.clone());
+        let cut: Ranges = have(&x)
+            .map(|(have, want)| {
                 if have <= want || have == 1 {
-                    (0, have)
-                } else {
-                    let start = self.rng.below(have - want + 1);
-                    (start, start + want)
+                    return (0, have);
                 }
+                let start = self.rng.below(have - want + 1);
+                (start, start + want)
             })
             .collect();
-        if cut.iter().zip(x.shape()).any(|(c, n)| *c != (0, *n)) {
-            x = self.moved(&x, Movement::Shrink(cut))?;
-        }
-        let grown: Dims = x
-            .shape()
-            .iter()
-            .zip(shape)
-            .map(|(&have, &want)| if have == 1 { want } else { have })
-            .collect();
-        x = self.moved(&x, Movement::Expand(grown))?;
-        let around: crate::shape::Ranges = x
-            .shape()
-            .iter()
-            .zip(shape)
-            .map(|(&have, &want)| {
+        let is_cut = cut.iter().zip(x.shape()).any(|(c, n)| *c != (0, *n));
+        let x = if is_cut { self.moved(&x, Movement::Shrink(cut))? } else { x };
+        let grown = have(&x).map(|(have, want)| if have == 1 { want } else { have });
+        let x = self.moved(&x, Movement::expand(grown))?;
+        let around: Ranges = have(&x)
+            .map(|(have, want)| {
                 let before = self.rng.below(want - have + 1);
                 (before, want - have - before)
             })
             .collect();
-        if around.iter().any(|a| *a != (0, 0)) {
-            x = self.moved(&x, Movement::Pad(around))?;
-        }
-        Some(x)
+        let is_padded = around.iter().any(|a| *a != (0, 0));
+        if is_padded { self.moved(&x, Movement::Pad(around)) } else { Some(x) }
     }
 
-    /// An operand for an op with `x`: of its dtype, and of its shape or a literal.
+    /// A tensor with the number of axes of a shape, which is not zero: axes are merged or inserted.
+    fn with_rank(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
+        let mut x = x.clone();
+        while x.shape().len() > shape.len() {
+            let i = self.rng.below(x.shape().len() - 1);
+            x = self.moved(&x, Movement::Reshape(merged(x.shape(), i)))?;
+        }
+        if x.shape().len() == shape.len() {
+            return Some(x);
+        }
+        let mut s = x.shape().clone();
+        while s.len() < shape.len() {
+            // At a random position if the sizes differ from those of the shape, else in front.
+            let at = (0..s.len())
+                .find(|&i| s[i] != 1 && s[i] != shape[i + shape.len() - s.len()])
+                .map_or(0, |_| self.rng.below(s.len() + 1));
+            s.insert(at, 1);
+        }
+        self.moved(&x, Movement::Reshape(s))
+    }
+
+    /// A second operand for `x`: of its dtype, and of its shape or a literal.
     fn partner(&mut self, x: &Made) -> Option<Made> {
         let (dtype, shape) = (x.dtype(), x.shape().clone());
         match self.rng.below(8) {
@@ -361,7 +350,7 @@ impl Builder {
         }
     }
 
-    /// The value brought into ±`most` in one of several ways.
+    /// The value limited to ±`most` by one of several ops.
     fn tame(&mut self, x: &Made, most: f64) -> Option<Made> {
         let largest = x
             .traced
@@ -387,7 +376,7 @@ impl Builder {
         }
     }
 
-    /// A float that is safe to divide by or take the logarithm of: at least a quarter.
+    /// A float of at least 1/4, which is safe as a divisor and for logarithms.
     fn positive(&mut self, x: &Made) -> Option<Made> {
         let quarter = self.number(0.25, x.dtype());
         match self.rng.below(3) {
@@ -405,7 +394,7 @@ impl Builder {
         }
     }
 
-    /// What is asked for: what nothing else uses, and now and then something from the middle.
+    /// The outputs: nodes without users, and sometimes others.
     fn outputs(&mut self) -> Vec<UOp> {
         let used: Vec<UOp> = crate::ir::toposort(self.pool.iter().map(|m| &m.uop))
             .iter()
@@ -414,7 +403,7 @@ impl Builder {
         let varied = |m: &Made| m.traced.value.data.iter().any(|c| *c != m.traced.value.data[0]);
         let mut ends: Vec<Made> =
             self.pool.iter().filter(|m| !used.contains(&m.uop)).cloned().collect();
-        // The last ones are the largest. Constant ones are seldom worth a look.
+        // The last nodes have the largest graphs. Constant outputs test little.
         ends.reverse();
         let fine: Vec<Made> = ends.iter().filter(|m| varied(m)).cloned().collect();
         if !fine.is_empty() && !self.rng.once_in(20) {
@@ -434,7 +423,7 @@ impl Builder {
     }
 }
 
-/// A value for an input: small numbers on a grid, small numbers off it, or whatever the bits say.
+/// A random value of an input: a small number on a grid, a small number, or random bits.
 fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
     if dtype.is_bool() {
         return Const::Bool(rng.once_in(2));
@@ -458,7 +447,7 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
             return Const::Float(rng.pick(&odd)).cast(DType::F64, dtype);
         }
         let v = match style {
-            // Multiples of an eighth: sums and products of a few are exact.
+            // Multiples of 1/8, of which sums and products are often exact.
             0 | 1 => (rng.below(33) as f64 - 16.0) / 8.0,
             2 => rng.unit() * 4.0 - 2.0,
             _ => rng.below(9) as f64 - 4.0,
@@ -482,7 +471,7 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
     Const::Int(v).normalize(dtype)
 }
 
-/// Is the op one that the generator can make? For the test that counts what was covered.
+/// True if the generator makes the op, for the test of its coverage.
 pub fn makes(op: Op) -> bool {
     op.is_alu() && !matches!(op, Op::CDiv | Op::CMod)
         || op.is(Group::Movement)

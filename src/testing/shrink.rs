@@ -1,26 +1,26 @@
-//! Makes a failing case small: as long as some smaller case fails in the same way, it takes that
-//! one.
+//! Shrinking: replaces a failing case by smaller ones as long as they fail in the same way.
 
 use super::bounds::Traced;
 use super::case::Case;
-use super::run::{Choose, Failure, Setup, check, chosen};
-use crate::dtype::Const;
-use crate::ir::{Arg, Op, Src, ToSrc, UOp, rebuild_all, substitute_all, toposort};
+use super::run::{Failure, check, chosen};
+use super::setup::{Choose, Setup};
+use crate::dtype::{Const, DType};
+use crate::ir::{Arg, Op, UOp, rebuild_all, substitute_all, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A failure with all that is needed to see it again.
+/// A failure, and how to reproduce it.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed that it came from.
+    /// The seed of the original case.
     pub seed: u64,
     /// The smallest case found.
     pub case: Case,
-    /// How it is run.
+    /// The setup of the run.
     pub setup: Setup,
-    /// What happens.
+    /// The failure of the smallest case.
     pub failure: Failure,
 }
 
@@ -34,9 +34,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// Does the case fail in the same way?
+/// The failure of a case, if it is of a kind.
 fn fails(case: &Case, setup: &Setup, kind: &str) -> Option<Failure> {
-    // A smaller case may be one that the reference refuses, as a reduce over axes that are gone.
+    // The reference evaluator panics on some invalid cases, such as reductions over missing axes.
     let expected =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.expected())).ok()?;
     fails_with(case, &expected, setup, kind)
@@ -46,7 +46,7 @@ fn fails_with(case: &Case, expected: &[Traced], setup: &Setup, kind: &str) -> Op
     check(case, expected, setup).err().filter(|f| f.kind() == kind)
 }
 
-/// The smallest case found within the time.
+/// Shrinks a failing case within a time limit.
 pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: Duration) -> Report {
     let (start, kind) = (Instant::now(), failure.kind());
     let mut best =
@@ -71,7 +71,7 @@ pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: D
     best
 }
 
-/// Writes the optimisations out and leaves away those that the failure does not need.
+/// Replaces the policy by its Opts, and removes those that the failure does not need.
 fn fewer_opts(best: &mut Report, kind: &str) {
     let Ok(mut given) = chosen(&best.case, &best.setup) else { return };
     let with =
@@ -98,7 +98,7 @@ fn fewer_opts(best: &mut Report, kind: &str) {
     }
 }
 
-/// Inputs that nobody reads are left out, and the others numbered anew.
+/// The case without unused inputs, the others renumbered.
 fn renumbered(case: &Case) -> Case {
     let mut inputs = Vec::new();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -111,7 +111,7 @@ fn renumbered(case: &Case) -> Case {
     Case { outputs: substitute_all(&case.outputs, &map), inputs }
 }
 
-/// Smaller cases, the smallest first where that can be told.
+/// Smaller cases, the smallest first as far as known.
 fn candidates(case: &Case) -> Vec<Case> {
     let with = |outputs: Vec<UOp>| Case { outputs, inputs: case.inputs.clone() };
     let mut list = Vec::new();
@@ -131,7 +131,7 @@ fn candidates(case: &Case) -> Vec<Case> {
             list.push(with(outputs));
         }
     }
-    // A node exchanged for something that needs less: late nodes first, since that drops the most.
+    // A node replaced by a simpler one; late nodes first, because that removes most.
     let order = toposort(&case.outputs);
     for u in order.iter().rev() {
         for new in simpler(u) {
@@ -170,13 +170,12 @@ fn candidates(case: &Case) -> Vec<Case> {
     list
 }
 
-/// Elements of all nodes together, movement ops counting once more.
+/// The size of a case: elements, nodes and operands.
 fn weight(case: &Case) -> usize {
     toposort(&case.outputs).iter().map(|u| u.numel() + 1 + u.src().len()).sum()
 }
 
-/// What may stand for a node: an operand of its shape and dtype (or brought to it), a literal, an
-/// input of zeros is not needed then.
+/// Replacements of a node: an operand converted to its shape and dtype, or a literal.
 fn simpler(u: &UOp) -> Vec<UOp> {
     let mut list = Vec::new();
     for s in u.src() {
@@ -185,33 +184,18 @@ fn simpler(u: &UOp) -> Vec<UOp> {
         } else if s.shape() == u.shape() && u.op() != Op::Cast {
             list.push(s.cast(u.dtype()));
         } else if s.dtype() == u.dtype() && s.numel() == u.numel() && u.op() != Op::Reshape {
-            list.push(UOp::new(
-                Op::Reshape,
-                u.dtype(),
-                [s.clone()].to_src(),
-                Arg::Movement(Box::new(Movement::Reshape(u.shape().clone()))),
-            ));
+            list.push(s.moved(Movement::Reshape(u.shape().clone())));
         }
     }
-    if !matches!(u.op(), Op::Const | Op::Param) && u.dtype() != crate::dtype::DType::VOID {
-        let one = Const::Int(1).cast(crate::dtype::DType::I64, u.dtype());
-        let literal = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(one));
+    if !matches!(u.op(), Op::Const | Op::Param) && u.dtype() != DType::VOID {
+        let one = Const::Int(1).cast(DType::I64, u.dtype());
+        let literal = UOp::literal(one, u.dtype());
         if u.shape().is_empty() {
             list.push(literal);
         } else if !is_spread_literal(u) && u.op() != Op::Reshape {
             let ones: Dims = u.shape().iter().map(|_| 1).collect();
-            let r = UOp::new(
-                Op::Reshape,
-                u.dtype(),
-                [literal].to_src(),
-                Arg::Movement(Box::new(Movement::Reshape(ones))),
-            );
-            list.push(UOp::new(
-                Op::Expand,
-                u.dtype(),
-                [r].to_src(),
-                Arg::Movement(Box::new(Movement::Expand(u.shape().clone()))),
-            ));
+            let literal = literal.moved(Movement::Reshape(ones));
+            list.push(literal.moved(Movement::Expand(u.shape().clone())));
         }
     }
     list
@@ -223,7 +207,7 @@ fn is_spread_literal(u: &UOp) -> bool {
     under.is_some_and(|r| r.x.op() == Op::Const)
 }
 
-/// The case with every axis of one size made another, if the graph still fits together.
+/// The case with every axis of one size resized, if the graph is still valid.
 fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
     let mut inputs = case.inputs.clone();
     let order = toposort(&case.outputs);
@@ -237,7 +221,7 @@ fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
     fits.then_some(Case { outputs, inputs })
 }
 
-/// A node over resized operands; none if it does not fit them.
+/// A node with resized operands; none if it is not valid.
 fn resized_node(
     u: &UOp,
     src: &[UOp],

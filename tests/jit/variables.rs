@@ -448,7 +448,7 @@ fn invalid_requests_are_errors() {
     refused(part.try_add(x.i(..&five + 0).i((.., ..3))), &["do not broadcast"]);
     refused(
         part.try_reshape([-1]),
-        &["reshape: axis 0, whose size is n=5, cannot be merged or split"],
+        &["reshape: axis 0 of symbolic size n=5 cannot be merged or split"],
     );
     refused(part.try_reshape([5, 2, 3]), &["max_shape() has: [8, 6]"]);
     refused(part.try_flip([0]), &["reversed"]);

@@ -1,4 +1,4 @@
-//! Tests of the text form, and the random graphs that they share.
+//! Tests of the text form, the typed views and rebuilds, on random graphs.
 
 mod parse;
 mod print;

@@ -1,12 +1,11 @@
-//! Text back to nodes: what is printed parses to the same graph, and what is wrong has a line
-//! number.
+//! Tests of the parser: printed graphs parse to the same graph, and errors have a line number.
 
 use super::random::{Rng, graph, nodes};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{Op, UOp, parse, parse_program, print, print_program};
 
-/// The text must be refused on the line with a message that has these words.
+/// Asserts that the parser rejects the line with a message that has these words.
 #[track_caller]
 fn refused(text: &str, at: usize, words: &str) {
     match parse(text) {
@@ -147,8 +146,8 @@ fn every_sample_payload_is_one() {
     }
 }
 
-/// Whatever the text says: no panic, and what is accepted reads back as itself and has its derived
-/// facts.
+/// Asserts that the parser does not panic, and that an accepted graph has its derived facts and can
+/// be printed and parsed.
 fn accepts_or_refuses(text: &str) -> bool {
     let graph = parse(text);
     let accepted = graph.is_ok();
@@ -192,7 +191,7 @@ fn mutated_text_never_panics() {
             accepted += accepts_or_refuses(&chars.into_iter().collect::<String>()) as usize;
         }
     }
-    // Mutations that are all refused early would test little.
+    // Mutations that are all rejected would test little.
     assert!((100..17_000).contains(&accepted), "{accepted} of 18000 texts were accepted");
 }
 

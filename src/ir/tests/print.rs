@@ -1,10 +1,10 @@
-//! Nodes as text: graphs, parts of graphs, programs, and lists that are none.
+//! Tests of the printer: graphs, parts of graphs, programs, and invalid programs.
 
 use super::random::{Rng, graph, nodes};
 use crate::dtype::{Const, DType};
 use crate::ir::{
-    Arg, AxisKind, DeviceName, Fold, Op, Src, Storage, StorageRef, ToSrc, UOp, parse,
-    parse_program, print, print_part, print_program,
+    Arg, AxisKind, DeviceName, Fold, Op, Src, Storage, StorageRef, UOp, parse, parse_program,
+    print, print_part, print_program,
 };
 use crate::shape::Movement;
 use std::sync::Arc;
@@ -20,19 +20,8 @@ fn param(slot: usize, len: usize) -> UOp {
 
 #[test]
 fn a_graph_prints_one_node_per_line() {
-    let x = UOp::new(
-        Op::Reshape,
-        DType::F32,
-        [param(0, 6)].to_src(),
-        Arg::Movement(Box::new(Movement::reshape([2, 3]))),
-    );
-    let y = (&x + 0.1f32) * &x;
-    let r = UOp::new(
-        Op::Reduce,
-        DType::F32,
-        [y].to_src(),
-        Arg::Reduce { fold: Fold::Add, axes: [0, 1].into_iter().collect() },
-    );
+    let x = param(0, 6).moved(Movement::reshape([2, 3]));
+    let r = ((&x + 0.1f32) * &x).reduced(Fold::Add, [0, 1]);
     let expected = "\
 %0 = Param f32 {slot=0 len=6 device=CPU}
 %1 = Reshape f32 %0 {reshape [2,3]}
@@ -62,12 +51,7 @@ fn literals_print_in_the_fewest_digits_of_their_dtype() {
 fn every_float_of_16_bits_reads_back() {
     for bits in 0..=u16::MAX {
         for dtype in [DType::F16, DType::BF16] {
-            let u = UOp::new(
-                Op::Const,
-                dtype,
-                Src::new(),
-                Arg::Const(Const::from_bits(bits as u64, dtype)),
-            );
+            let u = UOp::literal(Const::from_bits(bits as u64, dtype), dtype);
             assert_eq!(parse(&print(&u)), Ok(u));
         }
     }
@@ -101,17 +85,11 @@ fn a_buffer_prints_but_does_not_parse() {
 
 #[test]
 fn a_program_keeps_its_order_and_indents_its_loops() {
-    let out = UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot: 0, len: 4 });
+    let out = UOp::define_global(0, 4, DType::F32);
     let i = UOp::range(4usize, 0, AxisKind::Loop);
-    let at = UOp::new(Op::Index, DType::F32, [out.clone(), i.clone()].to_src(), Arg::None);
-    let store = UOp::new(
-        Op::Store,
-        DType::VOID,
-        [at.clone(), UOp::constant(1.0, DType::F32)].to_src(),
-        Arg::None,
-    );
-    let end = UOp::new(Op::EndRange, DType::VOID, [i.clone()].to_src(), Arg::None);
-    let list = [UOp::int(4), i.clone(), out.clone(), at.clone(), store, end];
+    let at = out.at(&i);
+    let store = at.store(1.0, &[]);
+    let list = [UOp::int(4), i.clone(), out.clone(), at.clone(), store, i.end_range()];
     let expected = "\
 %0 = Const index 4
 %1 = Range index 4:index {id=0 kind=Loop}
@@ -122,8 +100,7 @@ fn a_program_keeps_its_order_and_indents_its_loops() {
 ";
     assert_eq!(print_program(&list), expected);
     assert_eq!(parse_program(expected).unwrap(), list);
-    // A broken program prints too: operands that come late or not at all, and nodes that come
-    // twice.
+    // Invalid programs are printed too: with late or missing operands, and repeated nodes.
     let list = [at.clone(), out.clone(), at];
     let expected = "\
 ~%0 = DefineGlobal f32 {slot=0 len=4}

@@ -1,4 +1,4 @@
-//! What a user can get wrong, and sizes at the edge of what an index can hold.
+//! Tests of errors, and of sizes near the largest that an index can count.
 
 use super::super::{View, checked_numel};
 use super::*;

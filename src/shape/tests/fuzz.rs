@@ -1,5 +1,5 @@
-//! Thousands of random chains: everything a tracker says is compared with an array of indices that
-//! was moved element by element.
+//! Tests on thousands of random chains: trackers against arrays of indices that are moved element by
+//! element.
 
 use super::super::{IndexExpr, ShapeTracker, movement_index};
 use super::*;
@@ -20,8 +20,7 @@ impl IndexExpr for Value {
     }
     fn div(&self, divisor: i64) -> Self {
         assert!(divisor > 1, "a division by {divisor} was made");
-        // Truncating on purpose: what is divided is promised to be non-negative wherever it
-        // matters.
+        // Truncating, because dividends are not negative where the mask is true.
         Value(self.0 / divisor)
     }
     fn modulo(&self, divisor: i64) -> Self {
@@ -35,7 +34,7 @@ impl IndexExpr for Value {
         Value((self.0 < bound) as i64)
     }
     fn and(&self, other: &Self) -> Self {
-        assert!(self.0 & !1 == 0 && other.0 & !1 == 0, "`and` of what is no boolean");
+        assert!(self.0 & !1 == 0 && other.0 & !1 == 0, "`and` of no booleans");
         Value(self.0 & other.0)
     }
     fn truth() -> Self {

@@ -1,5 +1,4 @@
-//! Chains that must stay few views, the share of random ones that do, and how little arithmetic
-//! index expressions take.
+//! Tests of the number of views of chains, and of the arithmetic in index expressions.
 
 use super::super::{IndexExpr, movement_index};
 use super::*;
@@ -75,8 +74,8 @@ fn classic_chains_are_one_view() {
     check(&[], &[reshape([1, 1]), expand([2, 3]), reshape([6]), shrink([(5, 6)]), reshape([])], 1);
 }
 
-/// The windows of a pool or convolution over the last axis: repeat the axis, cut it to rows one
-/// element longer than the axis, and the cut walks along.
+/// The windows of a pool or convolution over the last axis: the axis is repeated and cut into rows
+/// that are one element longer.
 fn windows(size: usize, kernel: usize) -> Vec<Movement> {
     let out = size - kernel + 1;
     vec![
@@ -110,7 +109,7 @@ fn later_ops_merge_what_an_earlier_one_could_not() {
     // A cut within one row of the transpose is a matter of strides.
     check(&[4, 6], &[&flat[..], &[shrink([(4, 8)])]].concat(), 1);
     check(&[4, 6], &[&flat[..], &[shrink([(5, 6)])]].concat(), 1);
-    // Padding is in the way of a reshape until it is cut off.
+    // Padding prevents a merge until it is removed.
     let padded = [pad([(0, 0), (1, 1)]), reshape([32])];
     check(&[4, 6], &padded, 2);
     check(&[4, 6], &[&padded[..], &[reshape([4, 8]), shrink([(0, 4), (1, 7)])]].concat(), 1);
@@ -118,8 +117,7 @@ fn later_ops_merge_what_an_earlier_one_could_not() {
     check(&[4, 6], &[&padded[..], &[shrink([(7, 9)])]].concat(), 1);
 }
 
-/// Whether some view says the same as an array: its open part is a box, and its indices are affine
-/// there.
+/// True if a view can represent the array: the unmasked part is a box with affine indices.
 fn is_one_view(brute: &Brute) -> bool {
     let open: Vec<Dims> = (0..brute.data.len())
         .filter(|&i| brute.data[i].is_some())
@@ -174,8 +172,7 @@ fn most_random_chains_stay_at_one_view() {
         "of {chains} chains of six ops {possible} can be one view and {one} are; {views} views, \
          at most {longest}"
     );
-    // Measured: 7978 of 7997. What is missed hides a corner with a mask, or is one view only as a
-    // whole stack of three.
+    // Measured: 7978 of 7997. The others mask a corner, or merge only as a stack of three.
     assert!(one * 100 >= possible * 99, "only {one} of {possible} chains that can be one view are");
     assert!(one * 100 >= chains * 75, "only {one} of {chains} chains are one view");
 }

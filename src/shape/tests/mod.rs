@@ -1,6 +1,6 @@
-//! Tests of shapes: random chains against brute force (`fuzz`), chains that must stay few views
-//! (`merging`), and what a user can get wrong (`errors`). Here is what they share: a generator with
-//! fixed seeds, and arrays of base indices moved element by element.
+//! Tests of shapes: random chains against brute force (`fuzz`), the number of views of chains
+//! (`merging`), and errors (`errors`). Shared here: random chains, and arrays of base indices that are
+//! moved element by element.
 
 mod errors;
 mod fuzz;
@@ -8,35 +8,9 @@ mod merging;
 
 use super::tracker::unravel;
 use super::{Dims, Movement, ShapeTracker};
+use crate::testing::Rng;
 
-/// Splitmix64: small, and good enough to pick shapes.
-pub(super) struct Rng(u64);
-
-impl Rng {
-    pub(super) fn new(seed: u64) -> Rng {
-        Rng(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 up to, and without, `n`.
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// True once in `n` times.
-    pub(super) fn once_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
-/// Arrays past this many elements are not made: brute force is the slow part of the tests.
+/// The largest number of elements of an array, because brute force is slow.
 const LARGEST: usize = 160;
 
 /// A random shape, seldom with an axis of size 0.
@@ -165,7 +139,7 @@ impl Brute {
         Brute { shape, data }
     }
 
-    /// The range of the base that this is in order, if it is one.
+    /// The range of the base that has these elements in order, if there is one.
     pub(super) fn slice(&self) -> Option<std::ops::Range<usize>> {
         let Some(first) = self.data.first() else {
             return Some(0..0);
@@ -185,7 +159,7 @@ impl Brute {
     }
 }
 
-/// A random chain: its base shape and its ops, with the tracker and the array they lead to.
+/// A random chain: its base shape and its ops, and the resulting tracker and array.
 pub(super) struct Chain {
     pub(super) base: Dims,
     pub(super) ops: Vec<Movement>,
@@ -210,7 +184,7 @@ impl Chain {
         chain
     }
 
-    /// How to see the chain again.
+    /// The chain as text.
     pub(super) fn story(&self) -> String {
         let ops: Vec<String> = self.ops.iter().map(|op| op.to_string()).collect();
         format!("{:?} -> {} -> {}", self.base, ops.join(" -> "), self.tracker)

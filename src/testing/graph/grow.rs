@@ -1,14 +1,25 @@
-//! How a graph grows: one op, or a few that belong together, each on operands that are there and
-//! fit it.
+//! The ops that the generator adds: single ones, and patterns of several.
 
-use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, numel, size};
+use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, merged, numel, size};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Combine, DeviceName, Fold, Op, Src, ToSrc, UOp};
-use crate::shape::{Dims, Movement};
+use crate::ir::{Combine, DeviceName, Fold, Op, UOp};
+use crate::shape::{Dims, Movement, Ranges};
 use crate::testing::case::{HERE, THERE};
 
+/// The binary ops of a dtype; some are listed twice to be picked more often.
+fn binary_ops(dtype: DType) -> &'static [Op] {
+    use Op::*;
+    if dtype.is_float() {
+        &[Add, Add, Mul, Mul, Div, Mod, Max, Min, Pow, Lt, Eq, Ne]
+    } else if dtype.is_bool() {
+        &[Add, Mul, Max, Min, And, Or, Xor, Lt, Eq, Ne]
+    } else {
+        &[Add, Mul, IDiv, Mod, Max, Min, Pow, Pow, Shl, Shl, Shr, Shr, And, Or, Xor, Lt, Eq, Ne]
+    }
+}
+
 impl Builder {
-    /// Adds one op, or a few that belong together. Whatever turns out unhealthy is dropped.
+    /// Adds an op or a pattern of several. Useless results are dropped.
     pub(super) fn grow(&mut self) {
         for _ in 0..6 {
             let made = match self.rng.below(36) {
@@ -65,69 +76,11 @@ impl Builder {
 
     fn grow_binary(&mut self) -> Option<Made> {
         let x = self.any();
-        let mut y = self.partner(&x)?;
+        let y = self.partner(&x)?;
         let dtype = x.dtype();
-        let ops: &[Op] = if dtype.is_float() {
-            &[
-                Op::Add,
-                Op::Add,
-                Op::Mul,
-                Op::Mul,
-                Op::Div,
-                Op::Mod,
-                Op::Max,
-                Op::Min,
-                Op::Pow,
-                Op::Lt,
-                Op::Eq,
-                Op::Ne,
-            ]
-        } else if dtype.is_bool() {
-            &[Op::Add, Op::Mul, Op::Max, Op::Min, Op::And, Op::Or, Op::Xor, Op::Lt, Op::Eq, Op::Ne]
-        } else {
-            &[
-                Op::Add,
-                Op::Mul,
-                Op::IDiv,
-                Op::Mod,
-                Op::Max,
-                Op::Min,
-                Op::Pow,
-                Op::Pow,
-                Op::Shl,
-                Op::Shl,
-                Op::Shr,
-                Op::Shr,
-                Op::And,
-                Op::Or,
-                Op::Xor,
-                Op::Lt,
-                Op::Eq,
-                Op::Ne,
-            ]
-        };
-        let op = self.rng.pick(ops);
-        let mut x = x;
-        if dtype.is_float() && !self.special {
-            match op {
-                Op::Div | Op::Mod => {
-                    y = self.positive(&y)?;
-                    if self.rng.once_in(2) {
-                        y = self.binary(Op::Mul, &y, &self.number(-1.0, dtype))?;
-                    }
-                }
-                Op::Pow => {
-                    x = self.tame(&x, 4.0)?;
-                    x = self.positive(&x)?;
-                    y = self.tame(&y, 3.0)?;
-                }
-                Op::Mul => {
-                    x = self.tame(&x, 32.0)?;
-                    y = self.tame(&y, 32.0)?;
-                }
-                _ => {}
-            }
-        }
+        let op = self.rng.pick(binary_ops(dtype));
+        let (x, mut y) =
+            if dtype.is_float() && !self.special { self.tame_operands(op, x, y)? } else { (x, y) };
         if matches!(op, Op::Shl | Op::Shr) && !self.rng.once_in(4) {
             let mask = Const::Int(self.rng.below(dtype.bits() as usize) as i64);
             y = self.binary(Op::And, &y, &self.constant(mask, dtype))?;
@@ -147,7 +100,25 @@ impl Builder {
         }
     }
 
-    /// The remainder toward zero: that of the sizes, with the sign of the number.
+    /// Float operands for which the result of a binary op is finite.
+    fn tame_operands(&mut self, op: Op, x: Made, y: Made) -> Option<(Made, Made)> {
+        Some(match op {
+            Op::Div | Op::Mod => {
+                let y = self.positive(&y)?;
+                let negate = self.rng.once_in(2);
+                let minus = self.number(-1.0, y.dtype());
+                (x, if negate { self.binary(Op::Mul, &y, &minus)? } else { y })
+            }
+            Op::Pow => {
+                let x = self.tame(&x, 4.0)?;
+                (self.positive(&x)?, self.tame(&y, 3.0)?)
+            }
+            Op::Mul => (self.tame(&x, 32.0)?, self.tame(&y, 32.0)?),
+            _ => (x, y),
+        })
+    }
+
+    /// The remainder of truncating division: that of the magnitudes, with the sign of the dividend.
     fn fmod(&mut self, x: &Made, y: &Made) -> Option<Made> {
         let minus = self.number(-1.0, x.dtype());
         let size = |made: &mut Self, t: &Made| {
@@ -182,13 +153,7 @@ impl Builder {
         let y = self.partner(&x)?;
         let c = self.condition(&x.shape().clone())?;
         let (x, y) = if self.rng.once_in(2) { (x, y) } else { (y, x) };
-        let uop = UOp::new(
-            Op::Where,
-            x.dtype(),
-            [c.uop.clone(), x.uop.clone(), y.uop.clone()].to_src(),
-            Arg::None,
-        );
-        self.evaluate(uop, &[&c, &x, &y])
+        self.evaluate(c.uop.select(&x.uop, &y.uop), &[&c, &x, &y])
     }
 
     fn grow_scan(&mut self) -> Option<Made> {
@@ -197,7 +162,7 @@ impl Builder {
         self.evaluate(x.uop.scanned(fold, axis), &[&x])
     }
 
-    /// A few tensors along an axis, now and then so many that they are put together in groups.
+    /// Tensors concatenated along an axis, sometimes many, which are concatenated in groups.
     fn grow_cat(&mut self) -> Option<Made> {
         let x = self.some(|m| !m.shape().is_empty())?;
         let axis = self.rng.below(x.shape().len());
@@ -227,7 +192,7 @@ impl Builder {
         let x = self.any();
         let to = if self.rng.once_in(2) { self.rng.pick(DType::ALL) } else { self.dtype() };
         let x = if x.dtype().is_int() && to.is_float() && !self.special {
-            // Large integers would be out of every float's comfortable range.
+            // Large integers give large floats.
             let small = self.constant(Const::Int(17), x.dtype());
             self.binary(Op::Mod, &x, &small)?
         } else {
@@ -248,24 +213,16 @@ impl Builder {
         }
         let to = self.rng.pick(&to);
         let bits = self.evaluate(x.uop.bitcast(to), &[&x]);
-        // Bits of floats are large integers, bits of integers seldom good floats: a pattern is
-        // forced where need be.
+        // The bits of integers are seldom useful floats: then the bits of 1.0 are set in them.
         match bits {
             Some(b) => Some(b),
             None if x.dtype().is_int() && to.is_float() => {
                 let one = self.number(1.0, to);
                 let Const::Float(v) = one.traced.value.data[0] else { return None };
                 let bits = Const::Float(v).to_bits(to) as i64;
-                let low = self.binary(
-                    Op::And,
-                    &x,
-                    &self.constant(Const::Int(3).normalize(x.dtype()), x.dtype()),
-                )?;
-                let set = self.binary(
-                    Op::Or,
-                    &low,
-                    &self.constant(Const::Int(bits).normalize(x.dtype()), x.dtype()),
-                )?;
+                let int = |v: i64| self.constant(Const::Int(v).normalize(x.dtype()), x.dtype());
+                let low = self.binary(Op::And, &x, &int(3))?;
+                let set = self.binary(Op::Or, &low, &int(bits))?;
                 self.evaluate(set.uop.bitcast(to), &[&set])
             }
             None => None,
@@ -323,15 +280,14 @@ impl Builder {
         self.moved(&x, m)
     }
 
-    /// Another shape of as many elements: axes joined, split, and ones put in or taken out.
+    /// Another shape of the same number of elements: axes merged, split, and ones inserted or
+    /// removed.
     fn reshaped(&mut self, shape: &Dims) -> Dims {
         let mut s = shape.clone();
         for _ in 0..1 + self.rng.below(3) {
             match self.rng.below(4) {
                 0 if s.len() > 1 => {
-                    let i = self.rng.below(s.len() - 1);
-                    let n = s.remove(i + 1);
-                    s[i] *= n;
+                    s = merged(&s, self.rng.below(s.len() - 1));
                 }
                 1 if !s.is_empty() && s.len() < RANK => {
                     let i = self.rng.below(s.len());
@@ -362,7 +318,7 @@ impl Builder {
         axes
     }
 
-    /// A read or a write at indices, some of which are outside or come twice.
+    /// A gather or a scatter. Some indices are out of range or repeat.
     fn grow_indexed(&mut self) -> Option<Made> {
         let x = self.some(|m| !m.shape().is_empty())?;
         let axis = self.rng.below(x.shape().len());
@@ -374,7 +330,7 @@ impl Builder {
         let wide = self.rng.pick(&[DType::I32, DType::I32, DType::I64]);
         let whole = if index.dtype().is_float() { self.tame(&index, 100.0)? } else { index };
         let whole = self.cast(&whole, wide)?;
-        // From one before the first place to one after the last.
+        // From one before the first index to one after the last.
         let places =
             self.binary(Op::Mod, &whole, &self.constant(Const::Int(n as i64 + 2), wide))?;
         let places = self.binary(Op::Add, &places, &self.constant(Const::Int(-1), wide))?;
@@ -384,7 +340,7 @@ impl Builder {
         let value = self.any();
         let value = self.conform(&value, &shape)?;
         let value = self.cast(&value, x.dtype())?;
-        // The places repeat, which `SetDistinct` does not allow.
+        // Indices repeat, which `SetDistinct` does not allow.
         let combine = Some(self.rng.pick(&Combine::ALL))
             .filter(|c| *c != Combine::SetDistinct)
             .unwrap_or(Combine::Set);
@@ -407,7 +363,7 @@ impl Builder {
         let axes = self.axes(x.shape().len());
         let fold = self.rng.pick(&FOLDS);
         let x = if fold == Fold::Mul && x.dtype().is_float() && !self.special {
-            // Near one, so that products of many stay in range.
+            // Near one, so that products stay finite.
             let near = self.tame(&x, 1.0)?;
             let near = self.binary(Op::Mul, &near, &self.number(0.25, x.dtype()))?;
             self.binary(Op::Add, &near, &self.number(1.0, x.dtype()))?
@@ -423,7 +379,7 @@ impl Builder {
         Some(r)
     }
 
-    /// A reduce broadcast back over its own axis and used there: softmax, layernorm and their like.
+    /// A reduction that is expanded and combined with its operand, as in softmax and layernorm.
     fn grow_row(&mut self) -> Option<Made> {
         let x = self.any();
         if x.shape().is_empty() || numel(x.shape()) == 0 {
@@ -454,7 +410,7 @@ impl Builder {
         Some(y)
     }
 
-    /// A matrix product by movement, multiplication and sum.
+    /// A matrix product of movement, multiplication and sum.
     fn grow_product(&mut self) -> Option<Made> {
         let a =
             self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
@@ -484,7 +440,7 @@ impl Builder {
         self.moved(&sum, Movement::reshape([rows, columns]))
     }
 
-    /// Overlapping windows of an axis, as convolution and pooling read them.
+    /// Overlapping windows of an axis, as in convolution and pooling.
     fn grow_windows(&mut self) -> Option<Made> {
         let x = self.some(|m| {
             (1..=3).contains(&m.shape().len())
@@ -494,14 +450,13 @@ impl Builder {
         let rank = x.shape().len();
         let n = x.shape()[rank - 1];
         let k = 2 + self.rng.below((n - 1).min(4));
-        // Repeated k times and cut so that each repetition starts one later: row i of width n + 1
-        // begins at i.
+        // The axis is repeated and cut into rows of n + 1 elements, so that row i begins at i.
         let lead: Dims = x.shape()[..rank - 1].into();
         let with = |tail: &[usize]| -> Dims { lead.iter().chain(tail).copied().collect() };
         let y = self.moved(&x, Movement::Reshape(with(&[1, n])))?;
         let y = self.moved(&y, Movement::Expand(with(&[k + 1, n])))?;
         let y = self.moved(&y, Movement::Reshape(with(&[(k + 1) * n])))?;
-        let whole = |tail: &[(usize, usize)]| -> crate::shape::Ranges {
+        let whole = |tail: &[(usize, usize)]| -> Ranges {
             lead.iter().map(|&s| (0, s)).chain(tail.iter().copied()).collect()
         };
         let y = self.moved(&y, Movement::Shrink(whole(&[(0, k * (n + 1))])))?;
@@ -521,13 +476,8 @@ impl Builder {
                 if dtype.is_bool() {
                     return None;
                 }
-                let uop = UOp::new(
-                    Op::Iota,
-                    dtype,
-                    Src::new(),
-                    Arg::Iota { len: numel(&shape).min(if dtype.is_float() { 60 } else { MOST }) },
-                );
-                let iota = self.evaluate(uop, &[])?;
+                let len = numel(&shape).min(if dtype.is_float() { 60 } else { MOST });
+                let iota = self.evaluate(UOp::iota(len, dtype), &[])?;
                 if numel(&shape) == numel(iota.shape()) {
                     self.moved(&iota, Movement::Reshape(shape))
                 } else {
@@ -549,24 +499,14 @@ impl Builder {
         }
     }
 
-    /// A value that is stored, or goes to another device and back.
+    /// A value that is stored, or copied to another device and back.
     fn grow_border(&mut self) -> Option<Made> {
         let x = self.any();
         if !self.rng.once_in(3) {
-            let uop = UOp::new(Op::Contiguous, x.dtype(), [x.uop.clone()].to_src(), Arg::None);
-            return self.evaluate(uop, &[&x]);
+            return self.unary(Op::Contiguous, &x);
         }
-        let copy = |b: &Builder, x: &Made, to: &str| {
-            b.evaluate(
-                UOp::new(
-                    Op::Copy,
-                    x.dtype(),
-                    [x.uop.clone()].to_src(),
-                    Arg::Device(DeviceName::new(to)),
-                ),
-                &[x],
-            )
-        };
+        let copy =
+            |b: &Builder, x: &Made, to: &str| b.evaluate(x.uop.copied(&DeviceName::new(to)), &[x]);
         let mut y = copy(self, &x, THERE)?;
         if self.rng.once_in(2) && !x.dtype().is_bool() {
             let c = self.literal(x.dtype());

@@ -8,8 +8,9 @@ fn loops(id: u32, extent: i32) -> UOp {
 }
 /// The program of a store inside the loops that its index uses.
 fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
-    let mut list = store(&index(buf, idx), &f32c(0.0), &[]).toposort();
-    let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
+    let mut list = buf.at(idx).store(&f32c(0.0), &[]).toposort();
+    let ends: Vec<UOp> =
+        list.iter().rev().filter(|u| u.op() == Op::Range).map(UOp::end_range).collect();
     list.extend(ends);
     list
 }
@@ -17,40 +18,41 @@ fn get(buf: &UOp, idx: &UOp, valid: &UOp) -> Vec<UOp> {
     let alt = UOp::constant(0.0, buf.dtype());
     let mut list =
         node(Op::Load, buf.dtype(), [masked(buf, idx, valid), alt].to_src(), Arg::None).toposort();
-    let ends: Vec<UOp> = list.iter().rev().filter(|u| u.op() == Op::Range).map(end).collect();
+    let ends: Vec<UOp> =
+        list.iter().rev().filter(|u| u.op() == Op::Range).map(UOp::end_range).collect();
     list.extend(ends);
     list
 }
 
 #[test]
 fn plain_bounds() {
-    let x = global(0, 12, DType::F32);
+    let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 3), loops(1, 4));
     in_bounds(&put(&x, &(&(&i * 4i32) + &j))).unwrap();
     refused(in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))), "elements 1 to 12 of 12");
     refused(
         in_bounds(&put(&x, &(&i + -1i32))),
-        "an access lies inside its buffer (proven are only elements -1 to 1 of 12",
+        "an access is inside its buffer (proven are only elements -1 to 1 of 12",
     );
     in_bounds(&put(&x, &(&(&i * 4i32) + &j).binary(Op::CMod, 12i32))).unwrap();
     // Lanes count.
     let v = |at: i32| {
         vec![
             x.clone(),
-            index(&x, &i32c(at)),
-            node(Op::Load, DType::F32.vec(4), [index(&x, &i32c(at))].to_src(), Arg::None),
+            x.at(&i32c(at)),
+            node(Op::Load, DType::F32.vec(4), [x.at(&i32c(at))].to_src(), Arg::None),
         ]
     };
     in_bounds(&v(8)).unwrap();
     refused(in_bounds(&v(9)), "elements 9 to 12 of 12");
     // A loop without iterations accesses nothing.
-    in_bounds(&put(&global(0, 0, DType::F32), &loops(0, 0))).unwrap();
-    refused(in_bounds(&put(&global(0, 0, DType::F32), &i32c(0))), "inside its buffer");
+    in_bounds(&put(&UOp::define_global(0, 0, DType::F32), &loops(0, 0))).unwrap();
+    refused(in_bounds(&put(&UOp::define_global(0, 0, DType::F32), &i32c(0))), "inside its buffer");
 }
 
 #[test]
 fn masks() {
-    let x = global(0, 12, DType::F32);
+    let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 5), loops(1, 6));
     // A padded image: rows 1..4 and columns 1..5 are inside, and both conditions are needed.
     let at = &(&(&i * 4i32) + &j) + -5i32;
@@ -103,11 +105,11 @@ fn masks() {
 
 #[test]
 fn conditional_regions() {
-    let x = global(0, 4, DType::F32);
+    let x = UOp::define_global(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 8);
-    let (c, at) = (l.lt(4i32), index(&x, &l));
+    let (c, at) = (l.lt(4i32), x.at(&l));
     let open = open_if(&c);
-    let put = store(&at, &f32c(0.0), &[]);
+    let put = at.store(&f32c(0.0), &[]);
     let head = [x.clone(), l.clone(), c, at.clone(), open.clone()];
     in_bounds(&[&head[..], &[put.clone(), end_if(&open)]].concat()).unwrap();
     // After the region the condition no longer holds.
@@ -116,7 +118,7 @@ fn conditional_regions() {
 
 #[test]
 fn selects() {
-    let x = global(0, 4, DType::F32);
+    let x = UOp::define_global(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 8);
     in_bounds(&put(&x, &l.lt(4i32).select(&l, &i32c(0)))).unwrap();
     in_bounds(&put(&x, &(l.lt(4i32).select(&l, &(&l + -4i32))))).unwrap();
@@ -126,8 +128,8 @@ fn selects() {
 
 #[test]
 fn data_as_index() {
-    let (x, ids) = (global(0, 10, DType::F32), global(1, 4, DType::I32));
-    let id = load(&index(&ids, &i32c(0)));
+    let (x, ids) = (UOp::define_global(0, 10, DType::F32), UOp::define_global(1, 4, DType::I32));
+    let id = ids.at(&i32c(0)).load();
     refused(in_bounds(&put(&x, &id)), "inside its buffer");
     in_bounds(&get(&x, &id, &id.ge(0i32).and(id.lt(10i32)))).unwrap();
     // Doubled, it can wrap in 32 bits, also where the mask is true for the wrapped product.
@@ -141,7 +143,7 @@ fn data_as_index() {
     let wide = &id.cast(DType::I64) * 2i64;
     in_bounds(&get(&x, &wide, &wide.ge(0i64).and(wide.lt(10i64)))).unwrap();
     // A bound on a product that may have wrapped says nothing of its factor.
-    let long = load(&index(&global(2, 1, DType::I64), &i32c(0)));
+    let long = UOp::define_global(2, 1, DType::I64).at(&i32c(0)).load();
     let product = &long * 4i64;
     let closed = product.ge(0i64).and(product.lt(40i64));
     refused(in_bounds(&get(&x, &long, &closed)), "inside its buffer");
@@ -149,20 +151,20 @@ fn data_as_index() {
 
 #[test]
 fn overflow() {
-    let x = global(0, usize::MAX / 2, DType::F32);
+    let x = UOp::define_global(0, usize::MAX / 2, DType::F32);
     let r = loops(0, 70_000);
     refused(in_bounds(&put(&x, &(&r * 70_000i32))), "32-bit index arithmetic can overflow");
     in_bounds(&put(&x, &(&r * 30_000i32))).unwrap();
     let long = range(0, UOp::constant(70_000, DType::I64), AxisKind::Loop);
     in_bounds(&put(&x, &(&long * 70_000i64))).unwrap();
     // Arithmetic on data in a condition may wrap.
-    let v = load(&index(&global(1, 1, DType::I32), &i32c(0)));
+    let v = UOp::define_global(1, 1, DType::I32).at(&i32c(0)).load();
     in_bounds(&get(&x, &r, &(&v + 1i32).lt(5i32))).unwrap();
 }
 
 #[test]
 fn quotients() {
-    let x = global(0, 2, DType::F32);
+    let x = UOp::define_global(0, 2, DType::F32);
     let (a, b) = (loops(0, 2), loops(1, 2));
     // 4a + 2b + 1 is below 6 where 2a + b is below 3.
     let at = (&(&a * 4i32) + &(&b * 2i32) + 1i32).binary(Op::IDiv, i32c(3));
@@ -172,7 +174,7 @@ fn quotients() {
 
 #[test]
 fn symbolic_extents() {
-    let x = global(0, 9, DType::F32);
+    let x = UOp::define_global(0, 9, DType::F32);
     let n = node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 1, max: 9 });
     let r = range(0, n.clone(), AxisKind::Loop);
     in_bounds(&put(&x, &r)).unwrap();

@@ -17,10 +17,10 @@ fn sink(x: UOp) -> UOp {
 
 #[test]
 fn good() {
-    let (out, x) = (global(0, 4, DType::F32), global(1, 12, DType::F32));
+    let (out, x) = (UOp::define_global(0, 4, DType::F32), UOp::define_global(1, 12, DType::F32));
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Reduce));
-    let sum = reduce(&load(&index(&x, &(&(&r * 3i64) + &k))), std::slice::from_ref(&k));
-    kernel(&sink(store(&index(&out, &r), &sum, std::slice::from_ref(&r)))).unwrap();
+    let sum = reduce(&x.at(&(&(&r * 3i64) + &k)).load(), std::slice::from_ref(&k));
+    kernel(&sink(out.at(&r).store(&sum, std::slice::from_ref(&r)))).unwrap();
     // Padded, masked, converted, in lanes.
     let valid = r.ge(1i64);
     let masked = node(
@@ -30,59 +30,55 @@ fn good() {
         Arg::None,
     );
     let value = masked.unary(Op::Exp).cast(DType::F16).cast(DType::F32);
-    kernel(&sink(store(&index(&out, &r), &value, std::slice::from_ref(&r)))).unwrap();
+    kernel(&sink(out.at(&r).store(&value, std::slice::from_ref(&r)))).unwrap();
     // Through shared memory, with lowered indices.
-    let tmp = shared(0, 4, DType::F32);
+    let tmp = UOp::define_shared(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 4);
-    let put = store(&index(&tmp, &l), &load(&index(&x, &l)), &[]);
+    let put = tmp.at(&l).store(&x.at(&l).load(), &[]);
     let barrier = node(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-    let get = node(Op::Load, DType::F32, [index(&tmp, &i32c(0)), barrier].to_src(), Arg::None);
-    kernel(&sink(store(&index(&out, &l), &get, &[]))).unwrap();
+    let get = node(Op::Load, DType::F32, [tmp.at(&i32c(0)), barrier].to_src(), Arg::None);
+    kernel(&sink(out.at(&l).store(&get, &[]))).unwrap();
 }
 
 #[test]
 fn scans() {
-    let (out, x) = (global(0, 12, DType::F32), global(1, 12, DType::F32));
+    let (out, x) = (UOp::define_global(0, 12, DType::F32), UOp::define_global(1, 12, DType::F32));
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Ordered));
     let at = &(&r * 3i64) + &k;
     let arg = || Arg::Reduce { fold: Fold::Add, axes: Default::default() };
-    let scan = |along: &UOp| {
-        node(Op::Scan, DType::F32, [load(&index(&x, &at)), along.clone()].to_src(), arg())
-    };
-    kernel(&sink(store(&index(&out, &at), &scan(&k), &[r.clone(), k.clone()]))).unwrap();
+    let scan =
+        |along: &UOp| node(Op::Scan, DType::F32, [x.at(&at).load(), along.clone()].to_src(), arg());
+    kernel(&sink(out.at(&at).store(&scan(&k), &[r.clone(), k.clone()]))).unwrap();
     // The accumulator is initialized before its loop, so that no other loop may be inside.
+    refused(kernel(&sink(out.at(&at).store(&scan(&k), &[k.clone(), r.clone()]))), "the innermost");
     refused(
-        kernel(&sink(store(&index(&out, &at), &scan(&k), &[k.clone(), r.clone()]))),
-        "the innermost",
-    );
-    refused(
-        kernel(&sink(store(&index(&out, &at), &scan(&r), &[k.clone(), r.clone()]))),
+        kernel(&sink(out.at(&at).store(&scan(&r), &[k.clone(), r.clone()]))),
         "along one ordered range",
     );
-    let bare = node(Op::Scan, DType::F32, [load(&index(&x, &at))].to_src(), arg());
-    refused(kernel(&sink(store(&index(&out, &at), &bare, &[r, k]))), "along one ordered range");
+    let bare = node(Op::Scan, DType::F32, [x.at(&at).load()].to_src(), arg());
+    refused(kernel(&sink(out.at(&at).store(&bare, &[r, k]))), "along one ordered range");
 }
 
 #[test]
 fn ranges() {
-    let (out, x) = (global(0, 4, DType::F32), global(1, 12, DType::F32));
+    let (out, x) = (UOp::define_global(0, 4, DType::F32), UOp::define_global(1, 12, DType::F32));
     let r = loops(4);
-    let at = index(&out, &r);
+    let at = out.at(&r);
     refused(
-        kernel(&sink(store(&at, &f32c(0.0), &[]))),
+        kernel(&sink(at.store(&f32c(0.0), &[]))),
         "every range is closed by a store or a reduction above its users (range 0 is not)",
     );
     let twin = range(0, UOp::int(5), AxisKind::Loop);
-    let both = load(&index(&x, &(&r + &twin)));
-    refused(kernel(&sink(store(&at, &both, &[r.clone(), twin]))), "a number belongs to one range");
-    let plain = reduce(&load(&index(&x, &r)), std::slice::from_ref(&r));
+    let both = x.at(&(&r + &twin)).load();
+    refused(kernel(&sink(at.store(&both, &[r.clone(), twin]))), "a number belongs to one range");
+    let plain = reduce(&x.at(&r).load(), std::slice::from_ref(&r));
     refused(
-        kernel(&sink(store(&index(&out, &UOp::int(0)), &plain, &[]))),
+        kernel(&sink(out.at(&UOp::int(0)).store(&plain, &[]))),
         "a reduction is over ranges of a reduction kind",
     );
     let constant = reduce(&f32c(1.0), &[UOp::int(3)]);
     refused(
-        kernel(&sink(store(&at, &constant, std::slice::from_ref(&r)))),
+        kernel(&sink(at.store(&constant, std::slice::from_ref(&r)))),
         "a reduction is over ranges of a reduction kind",
     );
     let axes = node(
@@ -91,49 +87,49 @@ fn ranges() {
         [f32c(1.0)].to_src(),
         Arg::Reduce { fold: Fold::Max, axes: [0].as_slice().into() },
     );
-    refused(kernel(&sink(store(&at, &axes, std::slice::from_ref(&r)))), "ranges and no axes");
+    refused(kernel(&sink(at.store(&axes, std::slice::from_ref(&r)))), "ranges and no axes");
     refused(
-        kernel(&sink(store(&at, &f32c(0.0), &[r.clone(), UOp::int(1)]))),
+        kernel(&sink(at.store(&f32c(0.0), &[r.clone(), UOp::int(1)]))),
         "a store closes ranges",
     );
     let float = range(1, f32c(3.0), AxisKind::Loop);
     refused(
-        kernel(&sink(store(&at, &f32c(0.0), &[r, float]))),
+        kernel(&sink(at.store(&f32c(0.0), &[r, float]))),
         "a range counts in the integer dtype",
     );
 }
 
 #[test]
 fn memory() {
-    let out = global(0, 4, DType::F32);
+    let out = UOp::define_global(0, 4, DType::F32);
     let r = loops(4);
     let closed = [r.clone()];
-    let at = index(&out, &r);
+    let at = out.at(&r);
     refused(
-        kernel(&sink(store(&at, &UOp::constant(1, DType::I32), &closed))),
+        kernel(&sink(at.store(&UOp::constant(1, DType::I32), &closed))),
         "a stored value has the dtype of its buffer",
     );
     let wide = node(Op::Load, DType::F64, [at.clone()].to_src(), Arg::None);
     refused(
-        kernel(&sink(store(&at, &wide.cast(DType::F32), &closed))),
+        kernel(&sink(at.store(&wide.cast(DType::F32), &closed))),
         "a load has the dtype of its buffer",
     );
     let bare = node(Op::Load, DType::F32, [f32c(0.0)].to_src(), Arg::None);
-    refused(kernel(&sink(store(&at, &bare, &closed))), "a load reads an index");
+    refused(kernel(&sink(at.store(&bare, &closed))), "a load reads an index");
     refused(
-        kernel(&sink(store(&index(&out, &f32c(0.0)), &f32c(0.0), &[]))),
+        kernel(&sink(out.at(&f32c(0.0)).store(&f32c(0.0), &[]))),
         "an index is an integer scalar",
     );
     refused(
-        kernel(&sink(store(&index(&out, &UOp::int(0).splat(4)), &f32c(0.0), &[]))),
+        kernel(&sink(out.at(&UOp::int(0).splat(4)).store(&f32c(0.0), &[]))),
         "an index is an integer scalar",
     );
     refused(
-        kernel(&sink(store(&masked(&out, &r, &r), &f32c(0.0), &closed))),
+        kernel(&sink(masked(&out, &r, &r).store(&f32c(0.0), &closed))),
         "the mask of an index is a bool",
     );
     refused(
-        kernel(&sink(store(&index(&f32c(0.0), &r), &f32c(0.0), &closed))),
+        kernel(&sink(f32c(0.0).at(&r).store(&f32c(0.0), &closed))),
         "an index is of global or shared memory",
     );
     let alt = node(
@@ -142,19 +138,21 @@ fn memory() {
         [masked(&out, &r, &r.lt(2i64)), UOp::int(0)].to_src(),
         Arg::None,
     );
-    refused(kernel(&sink(store(&at, &alt, &closed))), "alternative value of a masked load");
-    let twin = load(&index(&global(0, 5, DType::F32), &r));
-    refused(kernel(&sink(store(&at, &twin, &closed))), "a number belongs to one range, one slot");
+    refused(kernel(&sink(at.store(&alt, &closed))), "alternative value of a masked load");
+    let twin = UOp::define_global(0, 5, DType::F32).at(&r).load();
+    refused(kernel(&sink(at.store(&twin, &closed))), "a number belongs to one range, one slot");
     refused(
-        kernel(&sink(store(&index(&global(0, 4, DType::F32.vec(4)), &r), &f32c(0.0), &closed))),
+        kernel(&sink(
+            UOp::define_global(0, 4, DType::F32.vec(4)).at(&r).store(&f32c(0.0), &closed),
+        )),
         "the dtype of one element",
     );
 }
 
 #[test]
 fn ops() {
-    let (out, r) = (global(0, 4, DType::F32), loops(4));
-    let at = index(&out, &r);
+    let (out, r) = (UOp::define_global(0, 4, DType::F32), loops(4));
+    let at = out.at(&r);
     let param = node(
         Op::Param,
         DType::F32,
@@ -163,13 +161,10 @@ fn ops() {
     );
     let contiguous = node(Op::Contiguous, DType::F32, [f32c(1.0)].to_src(), Arg::None);
     for x in [param, contiguous, f32c(1.0).unary(Op::Detach)] {
-        refused(
-            kernel(&sink(store(&at, &x, std::slice::from_ref(&r)))),
-            "not allowed in this stage",
-        );
+        refused(kernel(&sink(at.store(&x, std::slice::from_ref(&r)))), "not allowed in this stage");
     }
     refused(kernel(&f32c(0.0)), "the root of a kernel is a sink");
     refused(kernel(&sink(f32c(0.0))), "sink of a kernel are stores");
     let mixed = node(Op::Add, DType::F32, [f32c(1.0), UOp::int(1)].to_src(), Arg::None);
-    refused(kernel(&sink(store(&at, &mixed, &[r]))), "operands have one dtype");
+    refused(kernel(&sink(at.store(&mixed, &[r]))), "operands have one dtype");
 }

@@ -20,25 +20,8 @@ fn refused(verdict: Result<(), String>, reason: &str) {
 fn node(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
     UOp::new(op, dtype, src, arg)
 }
-fn global(slot: usize, len: usize, dtype: DType) -> UOp {
-    node(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
-}
-fn shared(id: u32, len: usize, dtype: DType) -> UOp {
-    node(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
-}
-fn index(buf: &UOp, idx: &UOp) -> UOp {
-    node(Op::Index, buf.dtype(), [buf.clone(), idx.clone()].to_src(), Arg::None)
-}
-fn masked(buf: &UOp, idx: &UOp, valid: &UOp) -> UOp {
-    node(Op::Index, buf.dtype(), [buf.clone(), idx.clone(), valid.clone()].to_src(), Arg::None)
-}
-fn load(index: &UOp) -> UOp {
-    node(Op::Load, index.dtype(), [index.clone()].to_src(), Arg::None)
-}
-fn store(index: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
-    let src: Src =
-        [index.clone(), value.clone()].into_iter().chain(ranges.iter().cloned()).collect();
-    node(Op::Store, DType::VOID, src, Arg::None)
+fn masked(buf: &UOp, idx: &UOp, mask: &UOp) -> UOp {
+    node(Op::Index, buf.dtype(), [buf.clone(), idx.clone(), mask.clone()].to_src(), Arg::None)
 }
 fn range(id: u32, extent: UOp, kind: AxisKind) -> UOp {
     node(Op::Range, extent.dtype(), [extent].to_src(), Arg::Range { id, kind, lanes: false })
@@ -51,9 +34,6 @@ fn i32c(v: i32) -> UOp {
 }
 fn f32c(v: f32) -> UOp {
     UOp::constant(v, DType::F32)
-}
-fn end(r: &UOp) -> UOp {
-    node(Op::EndRange, DType::VOID, [r.clone()].to_src(), Arg::None)
 }
 fn open_if(cond: &UOp) -> UOp {
     node(Op::If, DType::VOID, [cond.clone()].to_src(), Arg::None)

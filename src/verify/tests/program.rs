@@ -20,15 +20,15 @@ fn flat(u: &UOp) -> Vec<UOp> {
 
 /// The program of a sum. Tests remove or exchange instructions.
 fn sum() -> Vec<UOp> {
-    let (out, x) = (global(0, 1, DType::F32), global(1, 4, DType::F32));
+    let (out, x) = (UOp::define_global(0, 1, DType::F32), UOp::define_global(1, 4, DType::F32));
     let (a, r) = (acc(0, &f32c(0.0)), range(0, i32c(4), AxisKind::Reduce));
-    let at = index(&x, &r);
-    let v = load(&at);
+    let at = x.at(&r);
+    let v = at.load();
     let add = &a + &v;
     let set = assign(&a, &add);
-    let to = index(&out, &i32c(0));
-    let put = store(&to, &set, &[]);
-    vec![out, x, a, r.clone(), at, v, add, set, end(&r), to, put]
+    let to = out.at(&i32c(0));
+    let put = to.store(&set, &[]);
+    vec![out, x, a, r.clone(), at, v, add, set, r.end_range(), to, put]
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn good() {
     program(&[]).unwrap();
     // Literals may be listed or not; a conditional store; a masked load; f16 that is only
     // converted.
-    let (x, y) = (global(0, 4, DType::F16), global(1, 4, DType::F32));
+    let (x, y) = (UOp::define_global(0, 4, DType::F16), UOp::define_global(1, 4, DType::F32));
     let l = special(SpecialKind::Local, 0, 8);
     let (c, four) = (l.lt(4i32), i32c(4));
     let from = masked(&x, &l, &c);
@@ -48,7 +48,7 @@ fn good() {
         Arg::None,
     );
     let wide = v.cast(DType::F32);
-    let at = index(&y, &l);
+    let at = y.at(&l);
     let open = open_if(&c);
     let list = vec![
         x,
@@ -61,7 +61,7 @@ fn good() {
         wide.clone(),
         at.clone(),
         open.clone(),
-        store(&at, &wide, &[]),
+        at.store(&wide, &[]),
         end_if(&open),
     ];
     program(&list).unwrap();
@@ -79,18 +79,21 @@ fn order_and_regions() {
     p.push(p[0].clone());
     refused(program(&p), "a node is listed once");
     let (a, b) = (loops(0), loops(1));
-    refused(program(&[a.clone(), b.clone(), end(&a), end(&b)]), "closes the innermost open one");
+    refused(
+        program(&[a.clone(), b.clone(), a.end_range(), b.end_range()]),
+        "closes the innermost open one",
+    );
     let open = open_if(&UOp::truth(true));
     refused(
-        program(&[a.clone(), open.clone(), end(&a), end_if(&open)]),
+        program(&[a.clone(), open.clone(), a.end_range(), end_if(&open)]),
         "closes the innermost open one",
     );
     refused(
         program(&[a.clone(), node(Op::EndRange, DType::I32, [a.clone()].to_src(), Arg::None)]),
         "an effect has no value",
     );
-    refused(program(&[end(&a)]), "operands are listed before their users");
-    refused(program(&[a.clone(), end(&a), &a + 1i32]), "not used outside the region");
+    refused(program(&[a.end_range()]), "operands are listed before their users");
+    refused(program(&[a.clone(), a.end_range(), &a + 1i32]), "not used outside the region");
     refused(
         program(&[a.clone(), node(Op::EndIf, DType::VOID, [a.clone()].to_src(), Arg::None)]),
         "of the kind that its user takes",
@@ -103,7 +106,7 @@ fn accumulators() {
     // A sum that is read after the loop without the accumulator.
     let mut p = sum();
     let add = p[6].clone();
-    p[10] = store(&p[9], &add, &[]);
+    p[10] = p[9].store(&add, &[]);
     refused(program(&p), "not used outside the region");
     // An accumulator that was defined inside the loop is gone after it.
     let mut p = sum();
@@ -132,17 +135,17 @@ fn accumulators() {
 
 #[test]
 fn numbers() {
-    refused(program(&[global(1, 4, DType::F32)]), "slots are numbered from 0");
+    refused(program(&[UOp::define_global(1, 4, DType::F32)]), "slots are numbered from 0");
     refused(
-        program(&[global(0, 4, DType::F32), global(0, 5, DType::F32)]),
+        program(&[UOp::define_global(0, 4, DType::F32), UOp::define_global(0, 5, DType::F32)]),
         "slots are numbered from 0",
     );
     refused(
-        program(&[shared(0, 4, DType::F32), shared(0, 5, DType::F32)]),
+        program(&[UOp::define_shared(0, 4, DType::F32), UOp::define_shared(0, 5, DType::F32)]),
         "a number belongs to one accumulator, one shared memory",
     );
     let (a, b) = (loops(0), range(0, i32c(5), AxisKind::Loop));
-    refused(program(&[a.clone(), end(&a), b.clone(), end(&b)]), "one range");
+    refused(program(&[a.clone(), a.end_range(), b.clone(), b.end_range()]), "one range");
     let specials = [special(SpecialKind::Local, 0, 4), special(SpecialKind::Local, 0, 5)];
     refused(program(&specials), "or one launch dimension");
     refused(program(&[special(SpecialKind::Group, 3, 4)]), "dimension 0 to 2");
@@ -154,26 +157,20 @@ fn numbers() {
 
 #[test]
 fn memory_and_lanes() {
-    let x = global(0, 4, DType::F32);
-    let at = index(&x, &i32c(0));
+    let x = UOp::define_global(0, 4, DType::F32);
+    let at = x.at(&i32c(0));
     let c = special(SpecialKind::Local, 0, 4);
     let valid = c.lt(2i32);
     let place = masked(&x, &c, &valid);
-    refused(program(&flat(&store(&place, &f32c(0.0), &[]))), "a masked store is inside an if");
-    refused(program(&flat(&load(&place))), "a masked load has an alternative value of its dtype");
-    refused(
-        program(&flat(&store(&at, &i32c(0), &[]))),
-        "a stored value has the dtype of its buffer",
-    );
+    refused(program(&flat(&place.store(&f32c(0.0), &[]))), "a masked store is inside an if");
+    refused(program(&flat(&place.load())), "a masked load has an alternative value of its dtype");
+    refused(program(&flat(&at.store(&i32c(0), &[]))), "a stored value has the dtype of its buffer");
     refused(
         program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))),
         "a load has the dtype of its buffer",
     );
-    refused(program(&flat(&store(&at, &at, &[]))), "of the kind that its user takes");
-    refused(
-        program(&flat(&index(&x, &UOp::constant(0, DType::U8)))),
-        "an index is an integer scalar",
-    );
+    refused(program(&flat(&at.store(&at, &[]))), "of the kind that its user takes");
+    refused(program(&flat(&x.at(&UOp::constant(0, DType::U8)))), "an index is an integer scalar");
     refused(
         program(&flat(&node(Op::Index, DType::F64, [x.clone(), i32c(0)].to_src(), Arg::None))),
         "the dtype of its buffer",
@@ -206,13 +203,13 @@ fn lowering_removes_ops_and_dtypes() {
     refused(program(&flat(&(&l % 2i32))), "floor division");
     program(&flat(&l.binary(Op::CDiv, 2i32))).unwrap();
     let r = range(0, UOp::int(4), AxisKind::Loop);
-    refused(program(&[r.clone(), end(&r)]), "lowered to machine integers");
+    refused(program(&[r.clone(), r.end_range()]), "lowered to machine integers");
     for kind in [AxisKind::Upcast, AxisKind::Unroll, AxisKind::Global, AxisKind::Group] {
         let r = range(0, i32c(4), kind);
-        refused(program(&[r.clone(), end(&r)]), "a kind that lowering keeps");
+        refused(program(&[r.clone(), r.end_range()]), "a kind that lowering keeps");
     }
-    let x = global(0, 4, DType::F16);
-    let h = load(&index(&x, &i32c(0)));
+    let x = UOp::define_global(0, 4, DType::F16);
+    let h = x.at(&i32c(0)).load();
     refused(program(&flat(&(&h + &h))), "floats of 16 and 8 bits are computed in f32");
     refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are computed in f32");
     refused(program(&flat(&h.cast(DType::F64))), "to and from f32");

@@ -140,7 +140,7 @@ fn shapes() {
 #[test]
 fn ops() {
     let x = param(0, 4, DType::F32);
-    refused(tensor(&global(0, 4, DType::F32)), "not allowed in a tensor graph");
+    refused(tensor(&UOp::define_global(0, 4, DType::F32)), "not allowed in a tensor graph");
     refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "not allowed in a tensor graph");
     refused(tensor(&f32c(1.0).splat(4)), "no vectors");
     refused(tensor(&raw(Op::Copy, DType::F32, &[&x])), "payload that the table of ops declares");
