@@ -6,7 +6,7 @@
 
 use super::{Operand, Tensor};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Op;
 use std::cell::Cell;
 
@@ -167,11 +167,11 @@ pub(super) fn narrow_all(inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
 pub(super) fn reject(op: &str, instead: &str) -> Result<()> {
     match active(1) {
         Some(dtype) => {
-            let msg = format!(
+            refuse!(
+                Gradient,
                 "{op} is not safe under autocast to {dtype}: its gradient leaves the range; use \
                  {instead}, or no_autocast"
-            );
-            Err(Error::Gradient(msg))
+            )
         }
         None => Ok(()),
     }

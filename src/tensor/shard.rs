@@ -5,7 +5,7 @@ use super::broadcast::has_data;
 use super::{Tensor, resolve_axis};
 use crate::device::registry::canonical;
 use crate::device::{Buffer, disk};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp};
 use crate::schedule::{Layout, even, layout};
 
@@ -158,15 +158,16 @@ impl Tensor {
 /// Canonical device names, without duplicates.
 fn canonical_names(devices: &[impl AsRef<str>]) -> Result<Vec<DeviceName>> {
     if devices.is_empty() {
-        return Err(Error::Device("shard: expected one device or more, got none".into()));
+        return refuse!(Device, "shard: expected one device or more, got none");
     }
     let names: Vec<DeviceName> =
         devices.iter().map(|d| canonical(d.as_ref())).collect::<Result<_>>()?;
     match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-        Some((i, name)) => Err(Error::Device(format!(
+        Some((i, name)) => refuse!(
+            Device,
             "shard: {:?} is the device {name}, which is listed twice",
             devices[i].as_ref()
-        ))),
+        ),
         None => Ok(names),
     }
 }

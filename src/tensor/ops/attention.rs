@@ -25,6 +25,9 @@ impl Attention {
     pub fn new() -> Attention {
         Attention::default()
     }
+}
+
+setters! { Attention;
     /// Mask, broadcast to `[…, queries, keys]`: bools are true for visible keys, floats are added
     /// to the scores.
     ///
@@ -36,9 +39,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn mask(self, mask: &Tensor) -> Attention {
-        Attention { mask: Some(mask.clone()), ..self }
-    }
+    mask(mask: &Tensor) mask = Some(mask.clone());
     /// Causal mask: a query sees the keys up to its own position.
     ///
     /// ```
@@ -48,9 +49,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn causal(self) -> Attention {
-        Attention { causal: true, ..self }
-    }
+    causal() causal = true;
     /// Scale of the scores, in place of 1/√size.
     ///
     /// ```
@@ -60,23 +59,17 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [2.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn scale(self, scale: f64) -> Attention {
-        Attention { scale: Some(scale), ..self }
-    }
+    scale(scale: f64) scale = Some(scale);
     /// Grouped-query attention: each head of keys and values serves several heads of queries, along
     /// axis -3.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
     /// let (q, kv) = (Tensor::zeros([8, 5, 4]), Tensor::zeros([2, 5, 4]));
-    /// assert_eq!(
-    ///     q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(),
-    ///     [8, 5, 4]
-    /// );
+    /// let y = q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped());
+    /// assert_eq!(y.shape(), [8, 5, 4]);
     /// ```
-    pub fn grouped(self) -> Attention {
-        Attention { grouped: true, ..self }
-    }
+    grouped() grouped = true;
     /// Dropout probability of the attention weights, as in [`Tensor::dropout`].
     ///
     /// ```
@@ -86,9 +79,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [0.0; 3]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn dropout(self, p: f64) -> Attention {
-        Attention { dropout: p, ..self }
-    }
+    dropout(p: f64) dropout = p;
 }
 
 impl Tensor {
@@ -161,7 +152,7 @@ impl Tensor {
             }
             // Only a mask can leave a query without visible keys.
             let weights = if options.mask.is_some() {
-                scores.masked_softmax(OP)?
+                scores.masked_softmax()?
             } else {
                 scores.try_softmax(-1)?
             };

@@ -14,6 +14,12 @@ pub(in crate::tensor) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tenso
     x.try_alu(Op::Fma, &[y, z])
 }
 
+/// Polynomial Σ c·t^k with one rounding per term.
+fn polynomial(t: &Tensor, coefficients: &[f64]) -> Result<Tensor> {
+    let (last, rest) = coefficients.split_last().expect("a polynomial");
+    rest.iter().rev().try_fold(t.literal(*last), |p, &c| fma(&p, t, &t.literal(c)))
+}
+
 /// Splits a constant into a value of the dtype, rounded toward zero, and the remainder. Both have
 /// one sign, so that products with zeros and infinities add up correctly.
 fn split(c: f64, dtype: DType) -> (f64, f64) {
@@ -143,9 +149,7 @@ pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
         if x.dtype() == DType::F64 { (4.0, &MILLS_F64) } else { (3.0, &MILLS_F32) };
     let over = &a + k;
     let t = (&a - k).try_div(&over)?;
-    let (last, rest) = coefficients.split_last().expect("a polynomial");
-    let p = rest.iter().rev().try_fold(x.literal(*last), |p, &c| fma(&p, &t, &x.literal(c)))?;
-    let ratio = p.try_div(over)?;
+    let ratio = polynomial(&t, coefficients)?.try_div(over)?;
     // In this order no product is subnormal before the result is.
     let far =
         below.try_where_(x.try_mul(&e)?.try_mul(&ratio)?, x.try_mul(1.0 - e.try_mul(&ratio)?)?)?;
@@ -161,7 +165,6 @@ pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
             scale / f64::from(2 * n + 1)
         })
         .collect();
-    let (last, rest) = series.split_last().expect("a polynomial");
-    let p = rest.iter().rev().try_fold(x.literal(*last), |p, &c| fma(&p, &half, &x.literal(c)))?;
+    let p = polynomial(&half, &series)?;
     small.try_where_(near.try_mul(fma(&near, &p, &x.literal(0.5))?)?, far)
 }

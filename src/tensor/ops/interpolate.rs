@@ -5,7 +5,7 @@ use super::gather::select_at;
 use super::resample;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::{Sizes, Tensor};
 
 /// Mode of [`Tensor::interpolate`].
@@ -78,8 +78,7 @@ fn resize_axis(
         return at(&first);
     }
     let share = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
-    let share =
-        share.movement(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
+    let share = share.shaped((0..rank).map(|a| if a == axis { size } else { 1 }))?;
     let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
     // With weight 0 the other element is not read, because it may be infinite.
     let both = a.try_mul(1.0 - &share)?.try_add(b.try_mul(&share)?)?;
@@ -95,14 +94,10 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::Interpolate};
         /// let x = Tensor::new([[[1.0f32, 2.0, 4.0]]]);
-        /// assert_eq!(
-        ///     x.interpolate(6, Interpolate::Nearest, false).to_vec::<f32>()?,
-        ///     [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]
-        /// );
-        /// assert_eq!(
-        ///     x.interpolate(5, Interpolate::Linear, true).to_vec::<f32>()?,
-        ///     [1.0, 1.5, 2.0, 3.0, 4.0]
-        /// );
+        /// let y = x.interpolate(6, Interpolate::Nearest, false);
+        /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
+        /// let z = x.interpolate(5, Interpolate::Linear, true);
+        /// assert_eq!(z.to_vec::<f32>()?, [1.0, 1.5, 2.0, 3.0, 4.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn interpolate | try_interpolate(

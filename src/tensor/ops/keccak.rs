@@ -6,7 +6,7 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 /// Function of [`Tensor::keccak`].
@@ -138,7 +138,7 @@ impl Tensor {
             loop {
                 let length = bytes.numel();
                 let chunks = length.div_ceil(CHUNK).max(1);
-                let full = bytes.movement(Movement::pad([(0, chunks * CHUNK - length)]))?;
+                let full = bytes.padded([(0, chunks * CHUNK - length)])?;
                 let blocks = full
                     .try_reshape([chunks * CHUNK / BLOCK, BLOCK])?
                     .try_keccak(Keccak::Shake128)?;
@@ -195,8 +195,7 @@ impl Tensor {
                 .try_cast(DType::U64)?
                 .try_lshift(&place)?
                 .try_sum(-1)?;
-            let lanes =
-                lanes.movement(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
+            let lanes = lanes.padded([(0, 0), (0, 0), (0, 25 - block / 8)])?.contiguous();
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
                 let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
@@ -205,9 +204,7 @@ impl Tensor {
             let out =
                 state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
             let shape: Dims = lead.iter().copied().chain([digest]).collect();
-            out.try_reshape([messages, 200])?
-                .slice_axis(1, 0, digest)?
-                .movement(Movement::Reshape(shape))
+            out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?.shaped(shape)
         }
     }
 }

@@ -28,8 +28,8 @@ pub(in crate::tensor) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Re
     like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }
 
-pub(in crate::tensor) fn sum(op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {
-    x.reduce_axes(op, Fold::Add, &keepdim(axis))
+pub(in crate::tensor) fn sum(x: &Tensor, axis: isize) -> Result<Tensor> {
+    x.reduce_axes(Fold::Add, keepdim(axis))
 }
 
 /// Number of graphs at which the cache is cleared.
@@ -80,20 +80,20 @@ pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Ten
     let columns = iota(k.min(m.saturating_sub(1)));
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[&both], &[&columns], |carry, j| {
         let (x, j) = (&carry[0], &j[0]);
-        let column = sum(op, &iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
+        let column = sum(&iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
-        let rest = sum(op, &below.square(), -2)?;
+        let rest = sum(&below.square(), -2)?;
         // A column that is zero already is not reflected and keeps the sign of its diagonal, as in
         // LAPACK. NaN is not zero, and propagates.
         let some = rest.try_ne(0)?;
-        let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
+        let head = sum(&row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;
         let v = row.try_eq(j)?.try_where_(&top, below)?;
         let scale =
             some.try_where_(2.0 / some.try_where_(top.square().try_add(&rest)?, 1.0)?, 0.0)?;
         let v = v.contiguous();
-        let down = sum(op, &v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
+        let down = sum(&v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
         Ok((vec![x.try_sub(v.try_mul(down)?)?], vec![]))
     })?;
     let both = last_carry.remove(0);
@@ -149,8 +149,7 @@ impl Tensor {
             }
             let x = self.as_wide_float();
             let mut x = if m > n { x.try_transpose(-1, -2)? } else { x };
-            let norm =
-                x.square().reduce_axes("newton_schulz", Fold::Add, &keepdim([-2, -1]))?.sqrt();
+            let norm = x.square().reduce_axes(Fold::Add, keepdim([-2, -1]))?.sqrt();
             x = x.try_div(norm + eps)?;
             let (a, b, c) = coefficients;
             for _ in 0..steps {

@@ -10,17 +10,12 @@ use crate::tensor::{Tensor, autocast};
 /// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
 /// accumulate in `f32`, where their products are exact, and are rounded once; narrow integers keep
 /// the 32 bits of their sum.
-pub(in crate::tensor) fn sum_of_products(
-    op: &'static str,
-    x: &Tensor,
-    y: &Tensor,
-    axes: usize,
-) -> Result<Tensor> {
+pub(in crate::tensor) fn sum_of_products(x: &Tensor, y: &Tensor, axes: usize) -> Result<Tensor> {
     let dtype = promote_operands(&[Operand::from(x), Operand::from(y)]);
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;
     let last: Vec<isize> = (1..=axes as isize).map(|a| -a).collect();
-    let sum = product.reduce_axes(op, Fold::Add, &last.into())?;
+    let sum = product.reduce_axes(Fold::Add, last)?;
     if dtype.is_float() { sum.try_cast(dtype) } else { Ok(sum) }
 }
 
@@ -78,7 +73,7 @@ impl Tensor {
             let x = x.try_reshape([&m[..m.len() - 2], &[rows, 1, k]].concat())?;
             let y = y.try_transpose(-1, -2)?;
             let y = y.try_reshape([&n[..n.len() - 2], &[1, cols, k]].concat())?;
-            let mut product = sum_of_products("matmul", &x, &y, 1)?;
+            let mut product = sum_of_products(&x, &y, 1)?;
             if b.len() == 1 {
                 product = product.try_squeeze(-1)?;
             }

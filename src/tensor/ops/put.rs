@@ -1,12 +1,15 @@
 //! Writes at indices, and slices along an axis. Writes are `scatter` and `scatter_reduce`; an index
 //! outside its axis writes nothing.
 
-use super::gather::normalize_indices;
+use super::create::index_dtype;
+use super::gather::{check_source, normalize_indices, split_positions};
+use super::index::resolve_position;
+use super::movement::spliced;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::error::Result;
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
-use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis};
+use crate::tensor::{Scatter, Sizes, Tensor, resolve_axis};
 
 /// Flattens indices of the first axes of a shape to one index, and returns their broadcast shape. A
 /// position outside an axis becomes negative.
@@ -17,7 +20,7 @@ fn flatten_indices(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Resu
     for (t, &size) in indices.iter().zip(dims) {
         let t = normalize_indices(op, t, size)?;
         let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
-        let t = if i32::try_from(count).is_ok() { t } else { t.try_cast(DType::I64)? };
+        let t = if index_dtype(count) == DType::I32 { t } else { t.try_cast(DType::I64)? };
         all = Some(match all {
             None => (t, inside),
             Some((p, i)) => (p.try_mul(size)?.try_add(t)?, i.try_bitwise_and(inside)?),
@@ -55,38 +58,18 @@ impl Tensor {
             let [count] = index.dims()[..] else {
                 return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
             };
-            let mut wanted = dims.clone();
-            wanted[at] = count;
-            if source.dims() != wanted {
+            let (wanted, given) = (spliced(&dims, at..at + 1, &[count]), source.dims());
+            if given != wanted {
                 return wrong_shape!(
                     OP,
                     "expected a source of {wanted:?} for an index of {count} along axis {axis} \
-                     of {dims:?}, got {:?}",
-                    source.dims()
+                     of {dims:?}, got {given:?}"
                 );
             }
-            if source.dtype() != self.dtype() {
-                return wrong_dtype!(
-                    OP,
-                    "a source of {} for a tensor of {}; cast one",
-                    source.dtype(),
-                    self.dtype()
-                );
-            }
+            check_source(OP, self, source)?;
             let source = source.try_mul(source.cast_operand(alpha.into())?)?;
-            let along = index.movement(Movement::reshape(
-                (0..dims.len()).map(|i| if i == at { count } else { 1 }),
-            ))?;
-            for_op(
-                OP,
-                self.try_scatter_reduce(
-                    at as isize,
-                    &along.try_expand(&wanted)?,
-                    source,
-                    Scatter::Sum,
-                    true,
-                ),
-            )
+            let along = index.line_along(at, dims.len())?.try_expand(&wanted)?;
+            self.try_scatter_reduce(at as isize, &along, source, Scatter::Sum, true)
         }
 
         /// Writes values at indices of the first axes: one integer tensor per axis, or bool tensors
@@ -99,14 +82,8 @@ impl Tensor {
         /// let (x, rows, cols) =
         ///     (Tensor::full([2, 2], 0), Tensor::new([0, 1, 0]), Tensor::new([1, 0, 1]));
         /// let values = Tensor::new([1, 2, 3]);
-        /// assert_eq!(
-        ///     x.index_put(&[&rows, &cols], &values, true).to_vec::<i32>()?,
-        ///     [0, 4, 2, 0]
-        /// );
-        /// assert_eq!(
-        ///     x.index_put(&[&rows, &cols], &values, false).to_vec::<i32>()?,
-        ///     [0, 3, 2, 0]
-        /// );
+        /// assert_eq!(x.index_put(&[&rows, &cols], &values, true).to_vec::<i32>()?, [0, 4, 2, 0]);
+        /// assert_eq!(x.index_put(&[&rows, &cols], &values, false).to_vec::<i32>()?, [0, 3, 2, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn index_put | try_index_put(
@@ -131,11 +108,7 @@ impl Tensor {
                         t.dims()
                     );
                 }
-                let mut rest = t.nonzero_indices(None)?;
-                for &n in t.dims().iter().rev() {
-                    list.insert(first, rest.try_modulo(n)?);
-                    rest = rest.try_idiv(n)?;
-                }
+                list.extend(split_positions(&t.nonzero_indices(None)?, &t.dims())?);
             }
             if list.is_empty() || list.len() > dims.len() {
                 return wrong_shape!(OP, "{} indices for the axes of {dims:?}", list.len());
@@ -145,16 +118,16 @@ impl Tensor {
             let (count, n) = (checked_numel(OP, &dims[..list.len()])?, checked_numel(OP, &shape)?);
             let wanted: Dims = shape.iter().chain(rest).copied().collect();
             let row = checked_numel(OP, rest)?;
-            let values = broadcast_to(OP, &self.cast_operand(values.into())?, &wanted)?
-                .movement(Movement::reshape([n, row]))?;
-            let place = place.movement(Movement::reshape([n, 1]))?.try_expand([n, row])?;
-            let x = self.movement(Movement::reshape([count, row]))?;
+            let values =
+                broadcast_to(OP, &self.cast_operand(values.into())?, &wanted)?.shaped([n, row])?;
+            let place = place.shaped([n, 1])?.try_expand([n, row])?;
+            let x = self.shaped([count, row])?;
             let written = if accumulate {
                 x.try_scatter_reduce(0, &place, values, Scatter::Sum, true)
             } else {
                 x.try_scatter(0, &place, values)
             };
-            for_op(OP, written)?.movement(Movement::Reshape(dims))
+            written?.shaped(dims)
         }
 
         /// Writes elements of a source, in row-major order, where a mask is true. The mask
@@ -177,28 +150,17 @@ impl Tensor {
             if !mask.dtype().is_bool() {
                 return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
             }
-            if source.dtype() != self.dtype() {
-                return wrong_dtype!(
-                    OP,
-                    "a source of {} for a tensor of {}; cast one",
-                    source.dtype(),
-                    self.dtype()
-                );
-            }
+            check_source(OP, self, source)?;
             let (dims, n) = (self.dims(), self.max_numel());
             let mask = broadcast_to(OP, mask, &dims)?;
-            let source = for_op(OP, source.movement(Movement::reshape([source.max_numel()])))?;
+            let source = source.shaped([source.max_numel()])?;
             if n == 0 || source.max_numel() == 0 {
                 return mask.try_where_(self.literal(0), self);
             }
-            let order = for_op(
-                OP,
-                mask.movement(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0),
-            )? - 1;
+            let order = mask.shaped([n])?.try_cast(DType::I32)?.try_cumsum(0)? - 1;
             // Before the first selected position there is no element; what is read there is
             // discarded.
-            let read = for_op(OP, source.try_gather(0, &order.try_maximum(0)?))?
-                .movement(Movement::Reshape(dims))?;
+            let read = source.try_gather(0, &order.try_maximum(0)?)?.shaped(dims)?;
             mask.try_where_(read, self)
         }
 
@@ -227,7 +189,7 @@ impl Tensor {
                 None => rest.next().expect("an axis for each place"),
             });
             let order: Dims = order.collect();
-            self.movement(Movement::Permute(order))
+            self.permuted(order)
         }
 
         /// `length` elements of an axis from `start` on; a negative start counts from the end.
@@ -251,11 +213,11 @@ impl Tensor {
                 .and_then(|a| Some((a, a.checked_add(length)?)))
                 .filter(|r| r.1 <= size);
             let Some((a, b)) = range else {
-                let msg = format!(
+                return wrong_index!(
+                    OP,
                     "{length} elements from {start} on are not within axis {axis} of {dims:?}, \
                      which has size {size}"
                 );
-                return Err(Error::Index { op: OP, msg });
             };
             self.slice_axis(at, a, b)
         }
@@ -273,19 +235,9 @@ impl Tensor {
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
             self.require_static(OP, [at])?;
-            let size = dims[at] as isize;
-            let place = if index < 0 { index.saturating_add(size) } else { index };
-            if !(0..size).contains(&place) {
-                return Err(Error::Index {
-                    op: OP,
-                    msg: format!(
-                        "index {index} is outside axis {axis} of {dims:?}, which has size {size}"
-                    ),
-                });
-            }
-            let rest = dims.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &n)| n);
-            self.slice_axis(at, place as usize, place as usize + 1)?
-                .movement(Movement::reshape(rest))
+            let place = resolve_position(OP, &dims, at, index)?;
+            let slice = self.slice_axis(at, place, place + 1)?;
+            slice.shaped(spliced(&dims, at..at + 1, &[]))
         }
     }
 }

@@ -8,8 +8,8 @@ use super::gather::select_at;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Axes, Tensor};
+use crate::shape::{Dims, checked_numel};
+use crate::tensor::{Tensor, keepdim};
 
 /// Weight of an element by its distance.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,11 +70,7 @@ fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<
             1
         }
     });
-    taps.try_mul(weights.movement(Movement::reshape(sizes))?)?.reduce_axes(
-        "interpolate",
-        Fold::Add,
-        &Axes::from(axis + 1),
-    )
+    taps.try_mul(weights.shaped(sizes)?)?.reduce_axes(Fold::Add, axis + 1)
 }
 
 /// Scale of coordinates as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or 0.
@@ -144,7 +140,7 @@ pub(in crate::tensor) fn antialiased(
         .try_sub(part.try_unsqueeze(1)?)?
         + 0.5;
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
-    let total = weights.reduce_axes("interpolate", Fold::Add, &crate::tensor::keepdim(1))?;
+    let total = weights.reduce_axes(Fold::Add, keepdim(1))?;
     let weights = weights.try_div(total)?;
     let sizes = (0..=x.ndim()).map(|i| {
         if i == axis {
@@ -155,7 +151,7 @@ pub(in crate::tensor) fn antialiased(
             1
         }
     });
-    let inside = inside.movement(Movement::reshape(sizes))?;
+    let inside = inside.shaped(sizes)?;
     // Selected, because elements outside may be infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
     weighted(x, axis, &taps, &weights)

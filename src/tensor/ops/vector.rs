@@ -4,9 +4,9 @@
 use super::statistics::p_norm;
 use crate::dtype::sum_acc;
 use crate::error::Result;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promote_operands};
-use crate::tensor::{Axes, Sizes, Tensor, autocast, for_op, resolve_axis};
+use crate::tensor::{Axes, Sizes, Tensor, autocast, resolve_axis};
 
 /// Axes that [`Tensor::tensordot`] contracts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Tensor {
                     other.dims()
                 );
             }
-            for_op("outer", self.try_unsqueeze(1)?.try_mul(other))
+            self.try_unsqueeze(1)?.try_mul(other)
         }
 
         /// Trace of a matrix.
@@ -80,7 +80,7 @@ impl Tensor {
             if self.ndim() != 2 {
                 return wrong_shape!("trace", "expected a matrix, got {:?}", self.dims());
             }
-            for_op("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
+            self.try_diagonal(0, 0, 1)?.try_sum(0)
         }
 
         /// Cross product of vectors of three elements along an axis; other axes broadcast.
@@ -110,7 +110,7 @@ impl Tensor {
             let turned = |t: &Tensor, by: isize| t.try_roll(-by, at);
             let first = turned(&x, 1)?.try_mul(turned(&y, 2)?);
             let second = turned(&x, 2)?.try_mul(turned(&y, 1)?);
-            for_op(OP, first)?.try_sub(for_op(OP, second)?)?.try_cast(dtype)
+            first?.try_sub(second?)?.try_cast(dtype)
         }
 
         /// Kronecker product. The tensor of lower rank gets leading axes of size 1.
@@ -118,10 +118,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let y = Tensor::new([[1, 2]]).kron(&Tensor::new([[1, 1], [0, 3]]));
-        /// assert_eq!(
-        ///     (y.shape(), y.to_vec::<i32>()?),
-        ///     (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6])
-        /// );
+        /// assert_eq!((y.shape(), y.to_vec::<i32>()?), (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
@@ -133,9 +130,9 @@ impl Tensor {
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
             checked_numel(OP, &sizes)?;
-            let x = self.movement(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
-            let y = other.movement(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
-            for_op(OP, x.try_mul(y))?.movement(Movement::Reshape(sizes))
+            let x = self.shaped(a.iter().flat_map(|&n| [n, 1]))?;
+            let y = other.shaped(b.iter().flat_map(|&n| [1, n]))?;
+            x.try_mul(y)?.shaped(sizes)
         }
 
         /// Tensor contraction: the sum of products over axes of two tensors. The result has the
@@ -163,14 +160,13 @@ impl Tensor {
             let count =
                 |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
             let inner = count(&x, &a);
-            let left = self
-                .movement(Movement::permute(rows.iter().chain(&x).copied()))?
-                .movement(Movement::reshape([count(&rows, &a), inner]))?;
+            let left =
+                self.permuted(rows.iter().chain(&x).copied())?.shaped([count(&rows, &a), inner])?;
             let right = other
-                .movement(Movement::permute(y.iter().chain(&cols).copied()))?
-                .movement(Movement::reshape([inner, count(&cols, &b)]))?;
+                .permuted(y.iter().chain(&cols).copied())?
+                .shaped([inner, count(&cols, &b)])?;
             let out = rows.iter().map(|&i| a[i]).chain(cols.iter().map(|&j| b[j]));
-            for_op(OP, left.try_matmul(&right))?.movement(Movement::reshape(out))
+            left.try_matmul(&right)?.shaped(out)
         }
 
         /// Pairwise distances of rows: for `[…, m, k]` and `[…, n, k]` a tensor `[…, m, n]` of
@@ -208,8 +204,8 @@ impl Tensor {
             }
             let (x, y) =
                 (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
-            let gap = for_op(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
-            let distance = p_norm(OP, &gap, p, &Axes::from(-1))?.try_cast(out)?;
+            let gap = x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?)?;
+            let distance = p_norm(&gap, p, &Axes::from(-1))?.try_cast(out)?;
             broadcast_to(OP, &distance, &shape)
         }
     }
