@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 /// higher kind (a float with integers gives `f32`, an integer with bools `i32`).
 #[derive(Clone)]
 pub enum Operand {
-    /// Tensor.
+    /// Tensor with its own dtype.
     Tensor(Tensor),
     /// Rust number.
     Scalar(Const, Weak),

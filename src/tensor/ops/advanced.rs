@@ -12,7 +12,7 @@ use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
 
 /// Integer indices, each with its axis. Masks are computed and become the positions where they are
 /// true.
-pub(in crate::tensor) fn resolve_indices(
+pub(super) fn resolve_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
@@ -102,7 +102,7 @@ impl Plan {
 }
 
 /// Gathers the elements at the indices.
-pub(in crate::tensor) fn gather_indices(
+pub(super) fn gather_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
@@ -113,7 +113,7 @@ pub(in crate::tensor) fn gather_indices(
 }
 
 /// Writes a value at the indices; the last of several for one position is kept.
-pub(in crate::tensor) fn scatter_indices(
+pub(super) fn scatter_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],

@@ -1,5 +1,6 @@
 //! Scaled dot-product attention: two matrix products with a softmax between them.
 
+use crate::error::Result;
 use crate::tensor::{Tensor, autocast};
 
 /// Options of attention: `Attention::new().causal()`.
@@ -115,49 +116,49 @@ impl Tensor {
                 );
             }
             self.require_static(OP, [q.len() - 1])?;
-            let (mut key, mut value) = (key.clone(), value.clone());
-            if options.grouped {
-                let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
-                if q.len() < 3
-                    || heads(&k) != heads(&v)
-                    || heads(&k) == 0
-                    || !heads(&q).is_multiple_of(heads(&k))
-                {
-                    return wrong_shape!(
-                        OP,
-                        "the heads of query {q:?} are not a multiple of those of key {k:?} and \
-                         value {v:?}"
-                    );
-                }
-                let each = heads(&q) / heads(&k);
-                key = key.try_repeat_interleave(each, -3)?;
-                value = value.try_repeat_interleave(each, -3)?;
-            }
-            let scale = options.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
-            let mut scores =
-                self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)?
-                    * scale;
-            if options.causal {
-                let (row, col) =
-                    (scores.iota_along(scores.ndim() - 2)?, scores.iota_along(scores.ndim() - 1)?);
-                let seen = col.try_le(row)?;
-                scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
-            }
-            if let Some(mask) = &options.mask {
-                scores = if mask.dtype().is_bool() {
-                    mask.try_where_(scores, f64::NEG_INFINITY)?
-                } else {
-                    scores.try_add(mask)?
-                };
-            }
-            // Only a mask can leave a query without visible keys.
-            let weights = if options.mask.is_some() {
-                scores.masked_softmax()?
-            } else {
-                scores.try_softmax(-1)?
+            let (key, value) = match options.grouped {
+                true => (repeat_heads(&q, key, value)?, repeat_heads(&q, value, key)?),
+                false => (key.clone(), value.clone()),
             };
-            let weights = weights.try_cast(self.as_float().dtype())?;
+            let scale = options.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
+            let transposed = key.as_wide_float().try_transpose(-1, -2)?;
+            let scores = self.as_wide_float().try_matmul(&transposed)? * scale;
+            let weights = options.weights(scores)?.try_cast(self.as_float().dtype())?;
             weights.try_dropout(options.dropout)?.try_matmul(&value)
+        }
+    }
+}
+
+/// Repeats the heads of a key or value for grouped queries. The `other` has as many heads.
+fn repeat_heads(query: &[usize], x: &Tensor, other: &Tensor) -> Result<Tensor> {
+    let (k, v) = (x.dims(), other.dims());
+    let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
+    let (n, each) = (heads(query), heads(&k));
+    if query.len() < 3 || each != heads(&v) || each == 0 || !n.is_multiple_of(each) {
+        return wrong_shape!(
+            "attention",
+            "the heads of query {query:?} are not a multiple of those of key and value, {k:?} and \
+             {v:?}"
+        );
+    }
+    x.try_repeat_interleave(n / each, -3)
+}
+
+impl Attention {
+    /// Softmax of the masked scores.
+    fn weights(&self, mut scores: Tensor) -> Result<Tensor> {
+        if self.causal {
+            let rank = scores.ndim();
+            let seen = scores.iota_along(rank - 1)?.try_le(scores.iota_along(rank - 2)?)?;
+            scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
+        }
+        match &self.mask {
+            None => scores.try_softmax(-1),
+            // Only a mask can leave a query without visible keys.
+            Some(mask) if mask.dtype().is_bool() => {
+                mask.try_where_(scores, f64::NEG_INFINITY)?.masked_softmax()
+            }
+            Some(mask) => scores.try_add(mask)?.masked_softmax(),
         }
     }
 }

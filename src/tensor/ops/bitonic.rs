@@ -126,7 +126,7 @@ fn merging(bits: usize) -> impl Iterator<Item = Step> {
 }
 
 /// Indices of the first `k` keys of each row, in order.
-pub(in crate::tensor) fn sort_first(keys: &Tensor, k: usize) -> Result<Tensor> {
+pub(super) fn sort_first(keys: &Tensor, k: usize) -> Result<Tensor> {
     let mut rows = Rows::new(keys)?;
     // Sorts runs that are just long enough to hold k, then keeps the first half of each pair of
     // runs until one is left.

@@ -127,7 +127,7 @@ impl Tensor {
     }
 
     /// True where the element is nonzero.
-    pub(in crate::tensor) fn nonzero_mask(&self) -> Tensor {
+    pub(super) fn nonzero_mask(&self) -> Tensor {
         self.with_uop(cast_uop(&self.uop(), DType::BOOL))
     }
 }

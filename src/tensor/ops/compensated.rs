@@ -10,7 +10,7 @@ use crate::ir::Op;
 use crate::tensor::Tensor;
 
 /// `x·y + z`, rounded once.
-pub(in crate::tensor) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
+pub(super) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
     x.try_alu(Op::Fma, &[y, z])
 }
 
@@ -40,7 +40,7 @@ pub(in crate::tensor) fn product(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tens
 }
 
 /// `c·x` as rounded value and detached rounding error, including that of `c`.
-pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
+pub(super) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
     let (near, rest) = split(c, x.dtype());
     let (high, low) = product(x, &x.literal(near))?;
     let low = if rest == 0.0 { low } else { low.try_add(x.detach() * rest)? };
@@ -48,7 +48,7 @@ pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tenso
 }
 
 /// `c·x` with `c` in twice the precision of the dtype.
-pub(in crate::tensor) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
+pub(super) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
     let (near, rest) = split(c, x.dtype());
     if rest == 0.0 { Ok(x * near) } else { fma(x, &x.literal(near), &(x * rest)) }
 }
@@ -62,7 +62,7 @@ fn sum(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 /// `x·(a + b·x²)` as rounded value and detached rounding error.
-pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
+pub(super) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
     let d = x.detach();
     let (square, square_low) = product(x, x)?;
     let (term, term_low) = product_by(&square, b)?;
@@ -77,7 +77,7 @@ pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor
 
 /// `x·sigmoid(z)` for a `z` with a small second part. Below -32 the exponential is scaled by e⁶⁴,
 /// so that it is not subnormal where the product is normal.
-pub(in crate::tensor) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
+pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
     let far = z.try_lt(-32)?;
     let e = far.try_where_(z + 64.0, -z)?.exp();
     let e = match low {
@@ -132,12 +132,12 @@ const MILLS_F64: [f64; 25] = [
     -3.963073382417368e-12,
 ];
 
-/// 1/√(2π).
+/// Constant `1/√(2π)`.
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
 /// `x·Φ(x)` with the standard normal distribution function Φ. The lower tail keeps its relative
 /// precision, which `(1 + erf)/2` loses.
-pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
+pub(super) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0)?;
     let size = below.try_where_(-x, x)?;
     // Beyond 40 Φ is 0 or 1 in both dtypes, and the square could overflow.

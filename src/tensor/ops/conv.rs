@@ -13,13 +13,13 @@ use crate::tensor::{Sides, Spatial, Tensor, autocast};
 
 /// Windows along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::tensor) struct Window {
+pub(super) struct Window {
     /// Elements in a window.
-    pub(in crate::tensor) kernel: usize,
+    pub(super) kernel: usize,
     /// Distance between windows.
-    pub(in crate::tensor) stride: usize,
+    pub(super) stride: usize,
     /// Distance between the elements of a window.
-    pub(in crate::tensor) dilation: usize,
+    pub(super) dilation: usize,
 }
 
 impl Window {

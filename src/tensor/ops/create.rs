@@ -101,7 +101,7 @@ pub(in crate::tensor) fn iota(n: usize) -> Tensor {
 }
 
 /// Dtype of integers up to `n`: `i32`, or `i64` if they exceed it.
-pub(in crate::tensor) fn index_dtype(n: impl TryInto<i32>) -> DType {
+pub(super) fn index_dtype(n: impl TryInto<i32>) -> DType {
     if n.try_into().is_ok() { DType::I32 } else { DType::I64 }
 }
 

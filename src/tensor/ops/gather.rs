@@ -20,9 +20,9 @@ use crate::tensor::{Tensor, resolve_axis};
 /// Reduction of [`Tensor::scatter_reduce`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scatter {
-    /// Sum.
+    /// Sum of the sources.
     Sum,
-    /// Product.
+    /// Product of the sources.
     Prod,
     /// Mean; floor division for integers.
     Mean,
@@ -81,7 +81,7 @@ fn nodes(
 
 /// Gathers elements of `x` along an axis at positions that have the shape of `x` but for the axis.
 /// A position outside gives 0.
-pub(in crate::tensor) fn gather_at(
+pub(super) fn gather_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -92,7 +92,7 @@ pub(in crate::tensor) fn gather_at(
 }
 
 /// Selects slices of `x` along an axis at a list of positions.
-pub(in crate::tensor) fn select_at(
+pub(super) fn select_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -102,11 +102,7 @@ pub(in crate::tensor) fn select_at(
 }
 
 /// Broadcasts a list of positions along an axis to the shape of `x`.
-pub(in crate::tensor) fn expand_positions(
-    x: &Tensor,
-    positions: &Tensor,
-    axis: usize,
-) -> Result<Tensor> {
+pub(super) fn expand_positions(x: &Tensor, positions: &Tensor, axis: usize) -> Result<Tensor> {
     let mut dims = x.dims();
     dims[axis] = positions.dims()[0];
     positions.line_along(axis, dims.len())?.expanded(dims)
@@ -114,7 +110,7 @@ pub(in crate::tensor) fn expand_positions(
 
 /// Combines values into `x` at positions along an axis; positions and values have the shape of `x`
 /// but for the axis.
-pub(in crate::tensor) fn scatter_at(
+pub(super) fn scatter_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -153,7 +149,7 @@ struct ScatterArgs {
     part: Tensor,
     /// Position of each source.
     positions: Tensor,
-    /// Sources.
+    /// Values of the sources.
     src: Tensor,
     /// Axis of the positions.
     axis: usize,
@@ -375,7 +371,7 @@ impl Tensor {
     }
 
     /// Positions of the nonzero elements of the flattened tensor, padded with -1 to `size`.
-    pub(in crate::tensor) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
+    pub(super) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
         self.require_static("nonzero", 0..self.ndim())?;
         let mask = self.nonzero_mask().try_reshape([self.numel()])?;
         let size = match size {

@@ -26,7 +26,7 @@ pub enum GridMode {
 /// Padding of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GridPadding {
-    /// Zeros.
+    /// Zeros outside.
     #[default]
     Zeros,
     /// Nearest element of the border.

@@ -402,7 +402,7 @@ impl BasicIndex {
 }
 
 /// Every `steps[axis]`-th position of each axis, from the first on.
-pub(in crate::tensor) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
+pub(super) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
     if steps.iter().all(|&s| s == 1) {
         return Ok(t.clone());
     }

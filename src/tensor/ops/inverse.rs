@@ -49,7 +49,7 @@ pub(super) fn rounded_wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>
 
 /// Applies a function with a given derivative. That of its pieces would be NaN where an infinite
 /// slope is multiplied by 0.
-pub(in crate::tensor) fn with_slope(
+pub(super) fn with_slope(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Result<Tensor>,
     slope: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,

@@ -6,7 +6,6 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 /// Function of [`Tensor::keccak`].
@@ -138,14 +137,11 @@ impl Tensor {
             loop {
                 let length = bytes.numel();
                 let chunks = length.div_ceil(CHUNK).max(1);
-                let full = bytes.padded([(0, chunks * CHUNK - length)])?;
-                let blocks = full
-                    .try_reshape([chunks * CHUNK / BLOCK, BLOCK])?
-                    .try_keccak(Keccak::Shake128)?;
-                bytes = blocks
-                    .try_reshape([chunks, BLOCK])?
-                    .try_keccak(Keccak::Shake128)?
-                    .try_reshape([chunks * 16])?;
+                bytes = bytes.padded([(0, chunks * CHUNK - length)])?;
+                for blocks in [chunks * CHUNK / BLOCK, chunks] {
+                    bytes = bytes.try_reshape([blocks, BLOCK])?.try_keccak(Keccak::Shake128)?;
+                }
+                bytes = bytes.try_reshape([chunks * 16])?;
                 if chunks == 1 {
                     return Ok(bytes);
                 }
@@ -174,11 +170,11 @@ impl Tensor {
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
             if blocks > MOST_BLOCKS {
-                let msg = format!(
+                return wrong_shape!(
+                    OP,
                     "a message of {length} bytes has {blocks} blocks; expected at most \
-                     {MOST_BLOCKS}"
+                     {MOST_BLOCKS}, or use hash"
                 );
-                return wrong_shape!(OP, "{msg}, or use hash");
             }
             // Message, domain bits, zeros, and a final one, which may share a byte with the domain
             // bits.
@@ -203,8 +199,8 @@ impl Tensor {
             }
             let out =
                 state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
-            let shape: Dims = lead.iter().copied().chain([digest]).collect();
-            out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?.shaped(shape)
+            let out = out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?;
+            out.shaped([lead, &[digest]].concat())
         }
     }
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{LazyLock, Mutex};
 
 /// Maximum steps of an iteration that is unrolled in the graph. Five are usual.
-pub(in crate::tensor) const MOST_STEPS: usize = 1000;
+pub(super) const MOST_STEPS: usize = 1000;
 
 /// Batch axes, rows and columns.
 pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
@@ -23,7 +23,7 @@ pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, u
 }
 
 /// Batched identity matrix in the dtype and on the device of a tensor.
-pub(in crate::tensor) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
+pub(super) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
     like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }
@@ -41,7 +41,7 @@ type Traced = (&'static str, Dims, DType, DeviceName);
 /// Graph of a factorization of a tensor without gradient, from a cache: tracing takes as long as
 /// running a small matrix. `trace` depends only on shape, dtype and device of its argument, and
 /// uses no other tensor.
-pub(in crate::tensor) fn traced(
+pub(super) fn traced(
     op: &'static str,
     x: &Tensor,
     trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>,
@@ -71,7 +71,7 @@ pub(in crate::tensor) fn traced(
 
 /// QR by Householder reflections, a loop over columns, which are applied to the matrix and to an
 /// identity matrix in one.
-pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
+pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
     let (rows, last) = (lead.len(), lead.len() + 1);

@@ -14,7 +14,7 @@ pub enum Reduction {
     /// Mean, weighted if the losses have weights.
     #[default]
     Mean,
-    /// Sum.
+    /// Sum of the losses.
     Sum,
     /// No reduction.
     None,
@@ -304,7 +304,7 @@ impl Tensor {
     }
 
     /// Reduces elementwise losses, in this tensor's dtype.
-    pub(in crate::tensor) fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    pub(super) fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let sum = || each.try_sum(..);
         let loss = match reduction {
             Reduction::None => each.clone(),
@@ -318,7 +318,7 @@ impl Tensor {
 }
 
 /// Multiplies by a factor, if there is one.
-pub(in crate::tensor) fn scale_by(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
+pub(super) fn scale_by(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
     match factor {
         Some(f) => x.try_mul(f),
         None => Ok(x),

@@ -130,11 +130,11 @@ unary! {
 
 impl Tensor {
     /// Converts integers and bools to `f32`.
-    pub(in crate::tensor) fn as_float(&self) -> Tensor {
+    pub(super) fn as_float(&self) -> Tensor {
         if self.is_floating_point() { self.copy() } else { self.cast(DType::F32) }
     }
     /// Converts to the float dtype that sums accumulate in: at least `f32`.
-    pub(in crate::tensor) fn as_wide_float(&self) -> Tensor {
+    pub(super) fn as_wide_float(&self) -> Tensor {
         let x = self.as_float();
         if x.dtype().bits() < 32 { x.cast(DType::F32) } else { x }
     }
@@ -356,7 +356,7 @@ impl Tensor {
     }
 
     /// True where the sign bit is set, which includes -0.0 and negative NaNs.
-    pub(in crate::tensor) fn signbit(&self) -> Tensor {
+    pub(super) fn signbit(&self) -> Tensor {
         let bits = match self.dtype().bits() {
             8 => DType::I8,
             16 => DType::I16,
@@ -482,7 +482,7 @@ impl Tensor {
     }
 
     /// Limits elements to two bounds. The gradient at a scalar bound is 0.
-    pub(in crate::tensor) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
+    pub(super) fn clamped(&self, min: Operand, max: Operand) -> Result<Tensor> {
         let mut clamped = self.try_maximum(min.clone())?.try_minimum(max.clone())?;
         for bound in [min, max] {
             if matches!(bound, Operand::Scalar(..)) && clamped.is_floating_point() {
@@ -493,7 +493,7 @@ impl Tensor {
     }
 
     /// log(1+x) for x in 0..=1, corrected by the rounding error of 1+x.
-    pub(in crate::tensor) fn log_one_plus(&self) -> Tensor {
+    pub(super) fn log_one_plus(&self) -> Tensor {
         let u = self + 1.0;
         u.log() + (self - (&u - 1.0)) / &u
     }

@@ -10,7 +10,7 @@ use crate::tensor::{Tensor, autocast};
 /// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
 /// accumulate in `f32`, where their products are exact, and are rounded once; narrow integers keep
 /// the 32 bits of their sum.
-pub(in crate::tensor) fn sum_of_products(x: &Tensor, y: &Tensor, axes: usize) -> Result<Tensor> {
+pub(super) fn sum_of_products(x: &Tensor, y: &Tensor, axes: usize) -> Result<Tensor> {
     let dtype = promote_operands(&[Operand::from(x), Operand::from(y)]);
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;

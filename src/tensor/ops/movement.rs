@@ -8,12 +8,12 @@ use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis};
 use std::ops::Range;
 
 /// Sizes in which those of the axes in `range` are replaced.
-pub(in crate::tensor) fn spliced(dims: &[usize], range: Range<usize>, sizes: &[usize]) -> Dims {
+pub(super) fn spliced(dims: &[usize], range: Range<usize>, sizes: &[usize]) -> Dims {
     dims[..range.start].iter().chain(sizes).chain(&dims[range.end..]).copied().collect()
 }
 
 /// `value` for one axis, and `other` for each other axis.
-pub(in crate::tensor) fn at_axis<T: Copy>(
+pub(super) fn at_axis<T: Copy>(
     rank: usize,
     axis: usize,
     value: T,

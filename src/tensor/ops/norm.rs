@@ -3,7 +3,12 @@
 use super::compensated::gated;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::tensor::{Axes, Tensor, keepdim};
+use crate::tensor::{Axes, Tensor, keepdim, resolve_axis};
+
+/// Power of a tensor, unchanged for 1.
+fn power(x: Tensor, p: f64) -> Result<Tensor> {
+    if p == 1.0 { Ok(x) } else { x.try_pow(p) }
+}
 
 impl Tensor {
     fallible! {
@@ -16,7 +21,7 @@ impl Tensor {
         /// ```
         pub fn softmax | try_softmax(&self, axis: isize) -> Tensor {
             in_wide_dtype!(self.try_softmax(axis));
-            let exp = self.max_shifted("softmax", axis)?.exp();
+            let exp = self.max_shifted(axis)?.exp();
             let sum = exp.reduce_axes(Fold::Add, keepdim(axis))?;
             // One division per sum instead of one per element.
             exp.try_mul(sum.reciprocal())?.try_cast(self.as_float().dtype())
@@ -45,7 +50,7 @@ impl Tensor {
         /// ```
         pub fn log_softmax | try_log_softmax(&self, axis: isize) -> Tensor {
             in_wide_dtype!(self.try_log_softmax(axis));
-            let x = self.max_shifted("log_softmax", axis)?;
+            let x = self.max_shifted(axis)?;
             let sum = x.exp().reduce_axes(Fold::Add, keepdim(axis))?;
             x.try_sub(sum.log())?.try_cast(self.as_float().dtype())
         }
@@ -120,16 +125,15 @@ impl Tensor {
                 return wrong_shape!("batchnorm", "expected [batch, channels, …], got {dims:?}");
             }
             let per_channel = |t: &Tensor| {
-                if t.numel() != dims[1] {
+                let (given, channels) = (t.dims(), dims[1]);
+                if t.numel() != channels {
                     return wrong_shape!(
                         "batchnorm",
-                        "expected one element for each of the {} channels of {dims:?}, got {:?}",
-                        dims[1],
-                        t.dims()
+                        "expected one element for each of the {channels} channels of {dims:?}, got \
+                         {given:?}"
                     );
                 }
-                t.as_wide_float()
-                    .shaped((1..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }))
+                t.as_wide_float().line_along(0, dims.len() - 1)
             };
             let scale = match weight {
                 Some(w) => per_channel(invstd)?.try_mul(per_channel(w)?)?,
@@ -169,24 +173,12 @@ impl Tensor {
             let norm = if p == f64::INFINITY {
                 x.abs().try_max(axes)?
             } else {
-                let powers = if p == 2.0 {
-                    x.square()
-                } else if p == 1.0 {
-                    x.abs()
-                } else {
-                    x.abs().try_pow(p)?
-                };
+                let powers = if p == 2.0 { x.square() } else { power(x.abs(), p)? };
                 let sum = powers.reduce_axes(Fold::Add, &axes)?;
                 // The gradient of the root at 0 is infinite.
                 let some = sum.try_gt(0)?;
                 let safe = some.try_where_(&sum, 1.0)?;
-                let root = if p == 2.0 {
-                    safe.sqrt()
-                } else if p == 1.0 {
-                    safe
-                } else {
-                    safe.try_pow(1.0 / p)?
-                };
+                let root = if p == 2.0 { safe.sqrt() } else { power(safe, 1.0 / p)? };
                 some.try_where_(root, sum)?
             };
             x.try_div(norm.try_maximum(eps)?)?.try_cast(self.as_float().dtype())
@@ -200,24 +192,24 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn glu | try_glu(&self, axis: isize) -> Tensor {
-            let at = crate::tensor::resolve_axis("glu", axis, &self.dims())?;
-            let n = self.dims()[at];
+            let dims = self.dims();
+            let at = resolve_axis("glu", axis, &dims)?;
+            let n = dims[at];
             if !n.is_multiple_of(2) {
                 return wrong_shape!(
                     "glu",
-                    "axis {axis} of {:?} has size {n}; expected an even size",
-                    self.dims()
+                    "axis {axis} of {dims:?} has size {n}; expected an even size"
                 );
             }
             let x = self.as_wide_float();
-            gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?
-                .try_cast(self.as_float().dtype())
+            let y = gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?;
+            y.try_cast(self.as_float().dtype())
         }
     }
 
     /// [`softmax`](Self::softmax) along the last axis. Rows that are -inf throughout give zeros
     /// with gradient 0.
-    pub(in crate::tensor) fn masked_softmax(&self) -> Result<Tensor> {
+    pub(super) fn masked_softmax(&self) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {
             return Ok(x);
@@ -231,10 +223,10 @@ impl Tensor {
 
     /// Subtracts the maximum along an axis, in the accumulation dtype. The maximum cancels, so that
     /// it needs no gradient.
-    fn max_shifted(&self, op: &'static str, axis: isize) -> Result<Tensor> {
+    fn max_shifted(&self, axis: isize) -> Result<Tensor> {
         let x = self.as_wide_float();
         if x.max_numel() == 0 {
-            crate::tensor::resolve_axis(op, axis, &x.dims())?;
+            resolve_axis("softmax", axis, &x.dims())?;
             return Ok(x);
         }
         x.try_sub(x.reduce_axes(Fold::Max, keepdim(axis))?.detach())

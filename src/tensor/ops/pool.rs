@@ -116,7 +116,7 @@ struct Plan {
 
 /// Number of pooled axes: the length of the list, or two for a bare number, which requires `[N, C,
 /// H, W]`.
-pub(in crate::tensor) fn pooled_axes(
+pub(super) fn pooled_axes(
     op: &'static str,
     what: &str,
     sizes: &Spatial,

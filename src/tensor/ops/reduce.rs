@@ -249,7 +249,7 @@ impl Tensor {
 
     /// Value that is stored once if two kernels could round it differently. It is required where an
     /// element is compared with a reduction of itself.
-    pub(in crate::tensor) fn materialized(&self) -> Tensor {
+    pub(super) fn materialized(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
 

@@ -219,36 +219,12 @@ impl Tensor {
     }
 
     /// Inclusive scan along an axis, in the dtype of this tensor.
-    pub(in crate::tensor) fn prefix_scan(
-        &self,
-        op: &'static str,
-        fold: Fold,
-        axis: isize,
-    ) -> Result<Tensor> {
+    pub(super) fn prefix_scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
         if crate::tensor::is_scalar_axis(axis, &self.dims()) {
             return Ok(self.copy());
         }
         let at = resolve_axis(op, axis, &self.dims())?;
         self.require_static(op, [at])?;
         Ok(self.with_uop(self.uop().scanned(fold, at)))
-    }
-
-    /// Exclusive scan along an axis; the first element is the identity.
-    #[allow(dead_code, reason = "compaction by a mask, as in nonzero, places elements by it")]
-    pub(in crate::tensor) fn scan_exclusive(
-        &self,
-        op: &'static str,
-        fold: Fold,
-        axis: isize,
-    ) -> Result<Tensor> {
-        let at = resolve_axis(op, axis, &self.dims())?;
-        let n = self.dims()[at];
-        if n == 0 {
-            return Ok(self.copy());
-        }
-        let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
-        let sides: Vec<(usize, usize)> =
-            (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
-        before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
     }
 }

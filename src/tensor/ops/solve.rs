@@ -12,7 +12,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Dims;
-use crate::tensor::broadcast::broadcast_dims;
+use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
 use crate::tensor::{Tensor, keepdim};
 
 /// Batch axes and size of square matrices.
@@ -307,8 +307,7 @@ fn right_hand_sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor,
         [.., n, _] if n == rows => Ok((b, is_vector)),
         _ => wrong_shape!(
             op,
-            "expected right-hand sides of {rows} rows for matrices of {:?}, got {of_b:?}",
-            &dims[..]
+            "expected right-hand sides of {rows} rows for matrices of {dims:?}, got {of_b:?}"
         ),
     }
 }
@@ -319,7 +318,7 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)>
     let lead = broadcast_dims(op, &[of_a, of_b])?;
     let with = |x: &Tensor, rows: usize, cols: usize| {
         let shape: Dims = lead.iter().copied().chain([rows, cols]).collect();
-        crate::tensor::broadcast::broadcast_to(op, x, &shape)
+        broadcast_to(op, x, &shape)
     };
     Ok((with(a, m, n)?, with(b, rows, cols)?))
 }

@@ -197,7 +197,7 @@ pub(super) fn polynomial(t: &Tensor, coefficients: &[f64]) -> Tensor {
 
 /// Taylor series for |x| < 1, where `exp(x) - 1` would cancel. The branch that is not taken has a
 /// harmless argument.
-pub(in crate::tensor) fn expm1(x: &Tensor) -> Result<Tensor> {
+pub(super) fn expm1(x: &Tensor) -> Result<Tensor> {
     let near = x.abs().try_lt(1.0)?;
     let small = near.try_where_(x, 0.0)?;
     // 1/2!, 1/3!, … down to the precision of the dtype.

@@ -5,12 +5,13 @@
 //! a stable sort, which puts NaN last.
 
 use super::linalg::MOST_STEPS;
+use super::movement::at_axis;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Dims;
 use crate::tensor::broadcast::{Operand, broadcast_to};
-use crate::tensor::{Axes, Tensor, keepdim};
+use crate::tensor::{Axes, Tensor, keepdim, resolve_axis};
 
 /// Interpolation of [`Tensor::quantile`] between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,20 +99,14 @@ fn extreme_with_index(
 }
 
 /// `p`-norm over axes of a wide float. The gradient is 0 where the norm is 0.
-pub(in crate::tensor) fn p_norm(x: &Tensor, p: f64, axes: &Axes) -> Result<Tensor> {
-    let size = x.abs();
-    let some = x.try_ne(0)?;
-    if p == f64::INFINITY {
-        return size.try_max(axes.clone());
-    }
-    if p == f64::NEG_INFINITY {
-        return size.try_min(axes.clone());
-    }
-    if p == 0.0 {
-        return some.try_where_(x.literal(1.0), 0.0)?.reduce_axes(Fold::Add, axes);
-    }
-    if p == 1.0 {
-        return size.reduce_axes(Fold::Add, axes);
+pub(super) fn p_norm(x: &Tensor, p: f64, axes: &Axes) -> Result<Tensor> {
+    let (size, some) = (x.abs(), x.try_ne(0)?);
+    match p {
+        f64::INFINITY => return size.try_max(axes),
+        f64::NEG_INFINITY => return size.try_min(axes),
+        0.0 => return some.try_where_(x.literal(1.0), 0.0)?.reduce_axes(Fold::Add, axes),
+        1.0 => return size.reduce_axes(Fold::Add, axes),
+        _ => {}
     }
     let powers = if p == 2.0 {
         x.square()
@@ -205,12 +200,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nansum | try_nansum(&self, axes: impl Into<Axes>) -> Tensor {
-            let there = if self.is_floating_point() {
-                self.isnan().try_where_(0.0, self)?
-            } else {
-                self.copy()
-            };
-            there.try_sum(axes)
+            if !self.is_floating_point() {
+                return self.try_sum(axes);
+            }
+            self.isnan().try_where_(0.0, self)?.try_sum(axes)
         }
 
         /// Mean over axes of the elements other than NaN; NaN if there is none.
@@ -352,12 +345,8 @@ impl Tensor {
             // maximum.
             let place = sorted.iota_along(at)?;
             let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
-            let new = new.try_pad_with(
-                &(0..sorted.ndim())
-                    .map(|i| if i == at { (1, 0) } else { (0, 0) })
-                    .collect::<Vec<_>>(),
-                true,
-            )?;
+            let sides: Vec<_> = at_axis(sorted.ndim(), at, (1, 0), (0, 0)).collect();
+            let new = new.try_pad_with(&sides, true)?;
             let start = new.try_where_(&place, 0)?.try_cummax(at as isize)?.0;
             let end = place.try_sub(start)?.try_argmax(keepdim(at))?;
             line.gather_at(&order.try_gather(at as isize, &end)?)
@@ -397,7 +386,7 @@ impl Tensor {
             let mut shape = wide.dims();
             let count = q.max_numel();
             shape[line.at] = count;
-            let along = q.shaped((0..shape.len()).map(|i| if i == line.at { count } else { 1 }))?;
+            let along = q.line_along(line.at, shape.len())?;
             let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
             let rank = wide.match_extents(broadcast_to(OP, &rank, &shape)?);
@@ -426,7 +415,7 @@ impl Tensor {
             &self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>,
         ) -> Tensor {
             const OP: &str = "diff";
-            let at = crate::tensor::resolve_axis(OP, axis, &self.dims())?;
+            let at = resolve_axis(OP, axis, &self.dims())?;
             if n == 0 {
                 return Ok(self.copy());
             }

@@ -35,11 +35,7 @@ pub(in crate::tensor) fn rank(keys: &Tensor, descending: bool) -> Result<(Tensor
 }
 
 /// Gathers slices along axis -1 or -2, by the indices of each matrix.
-pub(in crate::tensor) fn gather_slices(
-    x: &Tensor,
-    axis: isize,
-    numbers: &Tensor,
-) -> Result<Tensor> {
+pub(super) fn gather_slices(x: &Tensor, axis: isize, numbers: &Tensor) -> Result<Tensor> {
     let numbers = numbers.try_unsqueeze(if axis == -1 { -2 } else { -1 })?;
     x.try_gather(axis, &numbers.try_expand(&x.dims())?)
 }
@@ -192,7 +188,7 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
 }
 
 /// Singular values of each matrix of wide floats in descending order, along the last axis.
-pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
+pub(super) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let (lead, m, n) = matrix(op, x)?;
     x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {

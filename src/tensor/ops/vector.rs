@@ -59,12 +59,8 @@ impl Tensor {
         /// ```
         pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
-                return wrong_shape!(
-                    "outer",
-                    "expected two vectors, got {:?} and {:?}",
-                    self.dims(),
-                    other.dims()
-                );
+                let (a, b) = (self.dims(), other.dims());
+                return wrong_shape!("outer", "expected two vectors, got {a:?} and {b:?}");
             }
             self.try_unsqueeze(1)?.try_mul(other)
         }
@@ -124,9 +120,7 @@ impl Tensor {
         pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
             const OP: &str = "kron";
             let rank = self.ndim().max(other.ndim());
-            let full = |t: &Tensor| {
-                std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>()
-            };
+            let full = |t: &Tensor| [&vec![1; rank - t.ndim()], &t.dims()[..]].concat();
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
             checked_numel(OP, &sizes)?;
@@ -153,10 +147,8 @@ impl Tensor {
             const OP: &str = "tensordot";
             let (a, b) = (self.dims(), other.dims());
             let (x, y) = axes.into().resolve(OP, &a, &b)?;
-            let (rows, cols): (Dims, Dims) = (
-                (0..a.len()).filter(|i| !x.contains(i)).collect(),
-                (0..b.len()).filter(|i| !y.contains(i)).collect(),
-            );
+            let rest = |n: usize, taken: &Dims| (0..n).filter(|i| !taken.contains(i)).collect();
+            let (rows, cols): (Dims, Dims) = (rest(a.len(), &x), rest(b.len(), &y));
             let count =
                 |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
             let inner = count(&x, &a);
@@ -195,9 +187,8 @@ impl Tensor {
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
-            let shape: Dims =
-                lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
-            checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
+            let shape = [&lead[..], &[a[a.len() - 2], b[b.len() - 2]]].concat();
+            checked_numel(OP, &[&shape[..], &a[a.len() - 1..]].concat())?;
             let out = self.with_uop(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
             if a.last() == Some(&0) {
                 return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);

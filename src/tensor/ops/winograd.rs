@@ -42,7 +42,7 @@ const OUTPUT: [[f64; 6]; 4] = [
 ];
 
 /// True if the method applies to these windows and tensors.
-pub(in crate::tensor) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
+pub(super) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
     let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
     list.len() == 2
         && list.iter().all(three)
@@ -53,7 +53,7 @@ pub(in crate::tensor) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) 
 
 /// Convolves a padded `[batch, channels, h, w]` with `[outputs, channels / groups, 3, 3]` to
 /// `[batch, outputs, h - 2, w - 2]`.
-pub(in crate::tensor) fn winograd(x: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
+pub(super) fn winograd(x: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
     let dtype = promote_operands(&[Operand::from(x), Operand::from(weight)]);
     let acc = sum_acc(dtype);
     let (xs, ws) = (x.dims(), weight.dims());
