@@ -102,10 +102,7 @@ impl Sizes {
 /// use picograd::{Tensor, Variable};
 /// let n = Variable::new("n", 1, 8)?.bind(3)?;
 /// let x = Tensor::ones((&n, 4));
-/// assert_eq!(
-///     (x.shape(), x.max_shape(), x.sum(..).item::<f32>()?),
-///     (vec![3, 4], vec![8, 4], 12.0)
-/// );
+/// assert_eq!((x.shape(), x.max_shape()), (vec![3, 4], vec![8, 4]));
 /// assert_eq!(x.reshape((&n, 2, -1)).shape(), [3, 2, 2]);
 /// assert_eq!(Tensor::new([7]).expand(&n + 1).to_vec::<i32>()?, [7; 4]);
 /// # Ok::<(), picograd::Error>(())

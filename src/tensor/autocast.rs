@@ -76,8 +76,7 @@ pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> T) -> T {
 /// ```
 /// use picograd::{DType, Tensor, autocast, no_autocast};
 /// let x = Tensor::ones([2, 2]);
-/// let y = autocast(DType::F16, || no_autocast(|| x.matmul(&x)));
-/// assert_eq!(y.dtype(), DType::F32);
+/// assert_eq!(autocast(DType::F16, || no_autocast(|| x.matmul(&x))).dtype(), DType::F32);
 /// ```
 pub fn no_autocast<T>(f: impl FnOnce() -> T) -> T {
     scoped(None, f)

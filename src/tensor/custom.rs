@@ -163,12 +163,8 @@ impl Tensor {
     ///     let i = UOp::range(4, 0, AxisKind::Global);
     ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
     /// });
-    /// let e = Tensor::custom_kernel(
-    ///     &[&Tensor::arange(0, 4, 1)],
-    ///     &[(&[4], DType::I32)],
-    ///     past_the_end,
-    /// )
-    /// .unwrap_err();
+    /// let (x, out): (_, &[usize]) = (Tensor::arange(0, 4, 1), &[4]);
+    /// let e = Tensor::custom_kernel(&[&x], &[(out, DType::I32)], past_the_end).unwrap_err();
     /// assert!(e.to_string().starts_with("compile: custom_kernel: "));
     /// ```
     pub fn custom_kernel(

@@ -101,6 +101,31 @@ macro_rules! wrong_dtype {
     };
 }
 
+/// [`wrong_shape!`] inside methods of [`fallible!`], which attributes the error to the method.
+macro_rules! shape_error {
+    ($($msg:tt)+) => { wrong_shape!("tensor", $($msg)+) };
+}
+
+/// [`wrong_index!`] inside methods of [`fallible!`].
+macro_rules! index_error {
+    ($($msg:tt)+) => { wrong_index!("tensor", $($msg)+) };
+}
+
+/// [`wrong_dtype!`] inside methods of [`fallible!`].
+macro_rules! dtype_error {
+    ($($msg:tt)+) => { wrong_dtype!("tensor", $($msg)+) };
+}
+
+/// Returns a [`shape_error!`] if a condition holds.
+macro_rules! reject_shape {
+    ($wrong:expr, $($msg:tt)+) => { if $wrong { return shape_error!($($msg)+); } };
+}
+
+/// Returns a [`dtype_error!`] if a condition holds.
+macro_rules! reject_dtype {
+    ($wrong:expr, $($msg:tt)+) => { if $wrong { return dtype_error!($($msg)+); } };
+}
+
 /// An `Err` with a kind of [`Error`](crate::error::Error) that is a message only.
 macro_rules! refuse {
     ($kind:ident, $($msg:tt)+) => {
@@ -361,10 +386,7 @@ impl Tensor {
     /// use picograd::{Tensor, Variable};
     /// let x = Tensor::zeros([8, 3]);
     /// let part = x.i(..Variable::new("n", 1, 6)?.bind(2)?);
-    /// assert_eq!(
-    ///     (part.shape(), part.max_shape(), part.max_numel()),
-    ///     (vec![2, 3], vec![6, 3], 18)
-    /// );
+    /// assert_eq!((part.shape(), part.max_shape()), (vec![2, 3], vec![6, 3]));
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn max_shape(&self) -> Vec<usize> {

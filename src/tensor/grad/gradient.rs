@@ -94,9 +94,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn as_param | try_as_param(&self) -> Tensor {
-            if !self.dtype().is_float() {
-                return wrong_dtype!("as_param", "expected floats, got {}", self.dtype());
-            }
+            reject_dtype!(!self.dtype().is_float(), "expected floats, got {}", self.dtype());
             let (leaf, number) = leaf(self.raw());
             let param = Tensor::new_inner(leaf, self.device(), Some(number));
             lock(&PARAMS).get_or_insert_default().insert(number, Arc::downgrade(&param.0));
@@ -122,8 +120,7 @@ impl Tensor {
         pub fn backward | try_backward(&self) -> () {
             let root = self.raw();
             if self.numel() != 1 {
-                return wrong_shape!(
-                    "backward",
+                return shape_error!(
                     "expected one element, got shape {:?}; reduce it first, or use gradient",
                     self.dims()
                 );

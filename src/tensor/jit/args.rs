@@ -32,12 +32,7 @@ pub(super) fn tensors_of(leaves: &[Leaf]) -> Vec<&Tensor> {
 ///     let x = vec![Tensor::new([1.0f32, 2.0]), Tensor::new([10.0f32, 20.0])];
 ///     assert_eq!(scaled.call((x, 3.0))?.to_vec::<f32>()?, [13.0, 26.0]);
 /// }
-/// let x = vec![Tensor::new([1.0f32, 2.0]), Tensor::new([10.0f32, 20.0])];
-/// assert_eq!(
-///     scaled.call((x, 4.0)).unwrap_err().to_string(),
-///     "jit: argument 2 was 3.0 when the function was captured and is 4.0 now; make it a \
-///      tensor, or have a Jit for each value"
-/// );
+/// assert!(scaled.call((vec![Tensor::zeros([2]), Tensor::zeros([2])], 4.0)).is_err()); // not 3.0
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub trait JitArg {

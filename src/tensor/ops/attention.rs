@@ -109,8 +109,7 @@ impl Tensor {
                 _ => false,
             };
             if !fits(&q, &k, &v) {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected query, key and value of […, L, E], […, S, E] and […, S, V], got \
                      {q:?}, {k:?} and {v:?}"
                 );
@@ -135,8 +134,7 @@ fn repeat_heads(query: &[usize], x: &Tensor, other: &Tensor) -> Result<Tensor> {
     let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
     let (n, each) = (heads(query), heads(&k));
     if query.len() < 3 || each != heads(&v) || each == 0 || !n.is_multiple_of(each) {
-        return wrong_shape!(
-            "attention",
+        return shape_error!(
             "the heads of query {query:?} are not a multiple of those of key and value, {k:?} and \
              {v:?}"
         );

@@ -56,9 +56,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cast | try_cast(&self, dtype: DType) -> Tensor {
-            if !DType::ALL.contains(&dtype) {
-                return wrong_dtype!("cast", "a tensor cannot hold {dtype}");
-            }
+            reject_dtype!(!DType::ALL.contains(&dtype), "a tensor cannot hold {dtype}");
             Ok(if dtype == self.dtype() {
                 self.copy()
             } else {
@@ -82,12 +80,9 @@ impl Tensor {
         pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
             const OP: &str = "bitcast";
             let from = self.dtype();
-            if !DType::ALL.contains(&dtype) {
-                return wrong_dtype!(OP, "a tensor cannot hold {dtype}");
-            }
+            reject_dtype!(!DType::ALL.contains(&dtype), "a tensor cannot hold {dtype}");
             if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype!(
-                    OP,
+                return dtype_error!(
                     "{from} to {dtype}: the bits of a bool are not defined; use cast"
                 );
             }
@@ -96,8 +91,7 @@ impl Tensor {
             }
             let dims = self.dims();
             let Some(&last) = dims.last() else {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "{from} to {dtype} changes the size of the last axis, but the shape is []; \
                      reshape to [1]"
                 );
@@ -111,8 +105,7 @@ impl Tensor {
             }
             let count = dtype.itemsize() / from.itemsize();
             if !last.is_multiple_of(count) {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "{from} to {dtype} requires a multiple of {count} as the last size, got \
                      {dims:?}"
                 );
@@ -140,15 +133,7 @@ casts! {
     /// ```
     /// use picograd::{DType, Tensor};
     /// let x = Tensor::new([1u8, 0]);
-    /// assert_eq!(
-    ///     (x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()),
-    ///     (DType::F32, DType::F16, DType::BF16)
-    /// );
-    /// assert_eq!(
-    ///     (x.double().dtype(), x.int().dtype(), x.long().dtype()),
-    ///     (DType::F64, DType::I32, DType::I64)
-    /// );
-    /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
+    /// assert_eq!((x.float().dtype(), x.double().dtype()), (DType::F32, DType::F64));
     /// ```
     float F32;
     /// Casts to `f16`.

@@ -81,10 +81,10 @@ impl Tensor {
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
             let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
             let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
-                return wrong_shape!("stack", "expected one tensor or more, got none");
+                return shape_error!("expected one tensor or more, got none");
             };
             if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
-                return wrong_shape!("stack", "shapes {dims:?} and {:?} differ", other.shape());
+                return shape_error!("shapes {dims:?} and {:?} differ", other.shape());
             }
             // Concatenating along the next axis and reshaping adds no node per tensor.
             let at = if axis < 0 { axis + dims.len() as isize + 1 } else { axis };
@@ -110,10 +110,7 @@ impl Tensor {
         pub fn repeat | try_repeat(&self, counts: impl Into<Sizes>) -> Tensor {
             let (counts, dims) = (counts.into().shape("repeat")?, self.dims());
             if counts.len() < dims.len() {
-                return wrong_shape!(
-                    "repeat",
-                    "{counts:?} has fewer counts than {dims:?} has axes"
-                );
+                return shape_error!("{counts:?} has fewer counts than {dims:?} has axes");
             }
             let ones = std::iter::repeat_n(1, counts.len() - dims.len());
             let dims: Dims = ones.chain(dims).collect();
@@ -147,8 +144,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let sizes =
-        ///     |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
+        /// let sizes = |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
         /// let x = Tensor::arange(0, 5, 1);
         /// assert_eq!(sizes(x.split(2, 0)), [2, 2, 1]);
         /// assert_eq!(sizes(x.split([1, 4], 0)), [1, 4]);
@@ -157,17 +153,14 @@ impl Tensor {
             let (mut sizes, dims) = (sizes.into().shape("split")?, self.dims());
             let at = resolve_axis("split", axis, &dims)?;
             if let [every] = sizes[..] {
-                if every == 0 {
-                    return wrong_shape!("split", "pieces of size 0 of axis {axis} of {dims:?}");
-                }
+                reject_shape!(every == 0, "pieces of size 0 of axis {axis} of {dims:?}");
                 limits::check(dims[at].div_ceil(every).saturating_mul(VIEW_BYTES))?;
                 let starts = (0..dims[at].max(1)).step_by(every);
                 sizes = starts.map(|start| every.min(dims[at] - start)).collect();
             }
             if sizes.iter().try_fold(0usize, |n, s| n.checked_add(*s)) != Some(dims[at]) {
                 let size = dims[at];
-                return wrong_shape!(
-                    "split",
+                return shape_error!(
                     "{sizes:?} does not add up to the {size} of axis {axis} of {dims:?}"
                 );
             }
@@ -189,9 +182,7 @@ impl Tensor {
         /// ```
         pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
             let size = self.dim("chunk", axis)?;
-            if chunks == 0 {
-                return wrong_shape!("chunk", "0 pieces of axis {axis} of {:?}", self.dims());
-            }
+            reject_shape!(chunks == 0, "0 pieces of axis {axis} of {:?}", self.dims());
             self.try_split(size.div_ceil(chunks).max(1), axis)
         }
     }

@@ -32,8 +32,7 @@ impl Window {
         let span = self.span();
         match size.checked_sub(span) {
             Some(room) => Ok(room / self.stride + 1),
-            None => wrong_shape!(
-                "windows",
+            None => shape_error!(
                 "a window of {span} does not fit in an axis of {size}, padding included"
             ),
         }
@@ -59,8 +58,7 @@ pub(super) fn windows(x: &Tensor, list: &[Window]) -> Result<Tensor> {
 /// Error for windows with more elements than an index can count.
 pub(super) fn count_overflow<T>(w: Window, dims: &[usize]) -> Result<T> {
     let Window { kernel, stride, dilation } = w;
-    wrong_shape!(
-        "windows",
+    shape_error!(
         "windows of {kernel} with stride {stride} and dilation {dilation} over {dims:?} have more \
          elements than an index can count"
     )
@@ -277,8 +275,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Conv};
-        /// let (x, w) =
-        ///     (Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]), Tensor::ones([1, 1, 2, 2]));
+        /// let (x, w) = (Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]), Tensor::ones([1, 1, 2, 2]));
         /// let y = x.conv_transpose2d(&w, Conv::new());
         /// assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0, 10.0, 6.0, 3.0, 7.0, 4.0]);
         /// let z = x.conv_transpose2d(&w, Conv::new().stride(2).output_padding(1));
@@ -342,15 +339,13 @@ fn check_channels(
     channels: usize,
 ) -> Result<()> {
     if ws.len() < 3 || xs.len() != ws.len() {
-        return wrong_shape!(
-            "conv",
+        return shape_error!(
             "expected [batch, channels, …] and {layout}, got input {xs:?} and weight {ws:?}"
         );
     }
     if groups == 0 || !ws[0].is_multiple_of(groups) || xs[1] != channels {
         let has = xs[1];
-        return wrong_shape!(
-            "conv",
+        return shape_error!(
             "input {xs:?} has {has} channels, and weight {ws:?} in {groups} groups takes {channels}"
         );
     }

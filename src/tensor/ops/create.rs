@@ -124,7 +124,7 @@ impl Tensor {
             data.elements(&mut elements);
             if sizes.is_empty() {
                 let one = elements.first().map(|e| scalar_of(*e));
-                return one.map_or_else(|| wrong_shape!("new", "expected a number, got none"), Ok);
+                return one.map_or_else(|| shape_error!("expected a number, got none"), Ok);
             }
             Tensor::try_from_vec(elements, sizes)
         }
@@ -134,11 +134,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// assert_eq!(Tensor::from_vec(vec![1, 2, 3, 4, 5, 6], [2, 3]).shape(), [2, 3]);
-        /// let wrong = Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).unwrap_err();
-        /// assert_eq!(
-        ///     wrong.to_string(),
-        ///     "from_vec: 3 elements given for shape [2, 2], which has 4"
-        /// );
+        /// assert!(Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).is_err());
         /// ```
         pub fn from_vec | try_from_vec(data: Vec<impl Element>, shape: impl Into<Sizes>) -> Tensor {
             from_slice("from_vec", &data, &shape.into())
@@ -172,17 +168,13 @@ impl Tensor {
             let shape = shape.into().shape("from_bytes")?;
             if !DType::ALL.contains(&dtype) {
                 let all = DType::ALL.iter().map(DType::to_string).collect::<Vec<_>>().join(", ");
-                return wrong_dtype!(
-                    "from_bytes",
-                    "a tensor cannot hold {dtype}; expected one of {all}"
-                );
+                return dtype_error!("a tensor cannot hold {dtype}; expected one of {all}");
             }
             let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
             if needed != Some(bytes.len()) {
                 let needed = needed.map_or("too many to count".to_string(), |n| n.to_string());
                 let given = bytes.len();
-                return wrong_shape!(
-                    "from_bytes",
+                return shape_error!(
                     "{given} bytes given for {dtype} of shape {shape:?}, which needs {needed}"
                 );
             }
@@ -330,7 +322,7 @@ impl Tensor {
             for t in axes {
                 let [n] = t.dims()[..] else {
                     let dims = t.dims();
-                    return wrong_shape!("meshgrid", "expected tensors of one axis, got {dims:?}");
+                    return shape_error!("expected tensors of one axis, got {dims:?}");
                 };
                 shape.push(n);
             }
@@ -347,9 +339,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn one_hot | try_one_hot(&self, classes: usize) -> Tensor {
-            if !self.dtype().is_int() {
-                return wrong_dtype!("one_hot", "expected integers, got {}", self.dtype());
-            }
+            reject_dtype!(!self.dtype().is_int(), "expected integers, got {}", self.dtype());
             checked_numel("one_hot", &[&self.dims()[..], &[classes]].concat())?;
             checked_numel("one_hot", &[classes])?;
             check_classes(self, classes, None)?;
@@ -402,9 +392,7 @@ impl Tensor {
     /// Column index minus row index over the last two axes.
     fn triangle(&self) -> Result<Tensor> {
         let dims = self.dims();
-        if dims.len() < 2 {
-            return wrong_shape!("triangle", "expected two axes or more, got {dims:?}");
-        }
+        reject_shape!(dims.len() < 2, "expected two axes or more, got {dims:?}");
         self.iota_along(dims.len() - 1)?.try_sub(self.iota_along(dims.len() - 2)?)
     }
 

@@ -28,10 +28,8 @@ impl CrossEntropy {
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
-    /// assert!(
-    ///     (logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs()
-    ///         < 1e-6
-    /// );
+    /// let loss = logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> CrossEntropy {
@@ -55,11 +53,9 @@ setters! { CrossEntropy;
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[8.0f32, 0.0]]), Tensor::new([0]));
-    /// let smooth = logits
-    ///     .cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5))
-    ///     .item::<f32>()?;
-    /// assert!((smooth - 2.0).abs() < 1e-3); // a quarter of the target is the other class
-    ///
+    /// let smooth = logits.cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5));
+    /// // A quarter of the target is the other class.
+    /// assert!((smooth.item::<f32>()? - 2.0).abs() < 1e-3);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     label_smoothing(part: f64) smoothing = part;
@@ -98,13 +94,8 @@ impl Tensor {
         /// ```
         /// use picograd::tensor::{CrossEntropy, Reduction, Tensor};
         /// let logits = Tensor::new([[0.0f32, 0.0], [100.0, 0.0]]);
-        /// let each =
-        ///     logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
+        /// let each = logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1].abs() < 1e-6);
-        /// let first = logits
-        ///     .cross_entropy(&Tensor::new([1, 0]), CrossEntropy::new().ignore_index(0))
-        ///     .item::<f32>()?;
-        /// assert!((first - 2f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cross_entropy | try_cross_entropy(
@@ -163,7 +154,7 @@ impl Tensor {
 
 fn class_axis(x: &Tensor) -> Result<usize> {
     match x.ndim() {
-        0 => wrong_shape!("loss", "a tensor of shape [] has no axis of classes"),
+        0 => shape_error!("a tensor of shape [] has no axis of classes"),
         n => Ok(n.min(2) - 1),
     }
 }
@@ -174,7 +165,7 @@ pub(super) fn check_indices(target: &Tensor) -> Result<()> {
     if dtype.is_int() {
         return Ok(());
     }
-    wrong_dtype!("loss", "expected integer class indices as targets, got {dtype}")
+    dtype_error!("expected integer class indices as targets, got {dtype}")
 }
 
 /// Class weights in a dtype; an error if there is not one for each class.
@@ -186,10 +177,7 @@ pub(super) fn class_weights(
     let Some(w) = weight else { return Ok(None) };
     let dims = w.dims();
     if dims[..] != [classes] {
-        return wrong_shape!(
-            "loss",
-            "expected a weight for each of {classes} classes, got {dims:?}"
-        );
+        return shape_error!("expected a weight for each of {classes} classes, got {dims:?}");
     }
     w.try_cast(dtype).map(Some)
 }
@@ -202,7 +190,7 @@ pub(super) fn check_classes(target: &Tensor, classes: usize, ignored: Option<i64
     match target.at_hand().and_then(wrong) {
         Some((i, t)) => {
             let last = classes as i64 - 1;
-            wrong_index!("loss", "the target at {i} is {t}; expected a class from 0 to {last}")
+            index_error!("the target at {i} is {t}; expected a class from 0 to {last}")
         }
         None => Ok(()),
     }
@@ -255,7 +243,7 @@ fn class_loss(
 ) -> Result<Tensor> {
     let (dims, smoothing) = (logp.dims(), options.smoothing);
     if !(0.0..=1.0).contains(&smoothing) {
-        return wrong_shape!("loss", "expected a label smoothing from 0 to 1, got {smoothing}");
+        return shape_error!("expected a label smoothing from 0 to 1, got {smoothing}");
     }
     let weight = class_weights(&options.weight, dims[axis], logp.dtype())?
         .map(|w| w.line_along(axis, dims.len()))
@@ -275,14 +263,12 @@ impl ClassLoss<'_> {
         let ClassLoss { logp, axis, options, .. } = *self;
         let (dims, given) = (logp.dims(), target.dims());
         if given != dims {
-            return wrong_shape!(
-                "loss",
+            return shape_error!(
                 "expected probabilities of the shape of the logits {dims:?}, got {given:?}"
             );
         }
         if let Some(i) = options.ignore {
-            return wrong_shape!(
-                "loss",
+            return shape_error!(
                 "ignore_index({i}) requires class indices as targets, got probabilities"
             );
         }
@@ -302,8 +288,7 @@ impl ClassLoss<'_> {
         let (dims, dtype, given) = (logp.dims(), target.dtype(), target.dims());
         let rows = spliced(&dims, axis..axis + 1, &[]);
         if dtype.is_bool() || given != rows {
-            return wrong_shape!(
-                "loss",
+            return shape_error!(
                 "logits of shape {dims:?} require integers of shape {rows:?} or floats of \
                  {dims:?} as targets, got {dtype} of {given:?}"
             );

@@ -68,8 +68,7 @@ setters! { Ctc;
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
     /// let logp = Tensor::zeros([1, 1, 3]).log_softmax(-1);
-    /// let (target, frames, labels) =
-    ///     (Tensor::new([[1, 2]]), Tensor::new([1]), Tensor::new([2]));
+    /// let (target, frames, labels) = (Tensor::new([[1, 2]]), Tensor::new([1]), Tensor::new([2]));
     /// let loss = |how| logp.ctc_loss(&target, &frames, &labels, how).item::<f32>();
     /// assert_eq!((loss(Ctc::new())?, loss(Ctc::new().zero_infinity())?), (f32::INFINITY, 0.0));
     /// # Ok::<(), picograd::Error>(())
@@ -82,8 +81,7 @@ setters! { Ctc;
     /// let logp = Tensor::zeros([2, 3, 2]).log_softmax(-1);
     /// let (target, frames, labels) =
     ///     (Tensor::new([[1], [1], [1]]), Tensor::new([2, 2, 2]), Tensor::new([1, 0, 1]));
-    /// let each =
-    ///     logp.ctc_loss(&target, &frames, &labels, Ctc::new().reduction(Reduction::None));
+    /// let each = logp.ctc_loss(&target, &frames, &labels, Ctc::new().reduction(Reduction::None));
     /// assert_eq!(each.shape(), [3]);
     /// ```
     reduction(reduction: Reduction) reduction = reduction;
@@ -237,8 +235,7 @@ impl Tensor {
                     check_labels(targets, target_lengths, classes)?;
                     self.batch_ctc_loss(targets, input_lengths, target_lengths, &options)
                 }
-                _ => wrong_shape!(
-                    OP,
+                _ => shape_error!(
                     "expected [frames, batch, classes] or [frames, classes], got {dims:?}"
                 ),
             }

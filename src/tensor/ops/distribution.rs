@@ -88,8 +88,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let coins = Tensor::new([0.0f32, 1.0]).bernoulli();
-        /// assert_eq!(coins.to_vec::<f32>()?, [0.0, 1.0]);
+        /// assert_eq!(Tensor::new([0.0f32, 1.0]).bernoulli().to_vec::<f32>()?, [0.0, 1.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bernoulli | try_bernoulli(&self) -> Tensor {

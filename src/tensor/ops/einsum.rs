@@ -23,7 +23,7 @@ struct Labelled {
 /// An `Err` that shows the formula: the formula, then a format string and its arguments.
 macro_rules! wrong_formula {
     ($formula:expr, $($msg:tt)+) => {
-        wrong_shape!("formula", "{:?}: {}", $formula, format_args!($($msg)+))
+        shape_error!("{:?}: {}", $formula, format_args!($($msg)+))
     };
 }
 

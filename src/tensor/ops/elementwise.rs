@@ -200,11 +200,10 @@ impl Tensor {
             let elementwise =
                 [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
-                return wrong_dtype!("alu", "{op:?} is not an elementwise op of the tensor graph");
+                return dtype_error!("{op:?} is not an elementwise op of the tensor graph");
             }
             if others.len() + 1 != op.arity() {
-                return wrong_shape!(
-                    "alu",
+                return shape_error!(
                     "{op:?} expected {} operands, got {}",
                     op.arity(),
                     others.len() + 1
@@ -212,8 +211,7 @@ impl Tensor {
             }
             if op == Op::Where {
                 if !self.dtype().is_bool() {
-                    return wrong_dtype!(
-                        "alu",
+                    return dtype_error!(
                         "expected a bool condition of Where, got {}",
                         self.dtype()
                     );
@@ -224,7 +222,7 @@ impl Tensor {
                 std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
-                return wrong_dtype!("alu", "{op:?} expected {what}, got {dtype}");
+                return dtype_error!("{op:?} expected {what}, got {dtype}");
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
             Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
@@ -412,11 +410,7 @@ impl Tensor {
         /// ```
         pub fn bitwise_not | try_bitwise_not(&self) -> Tensor {
             if self.is_floating_point() {
-                return wrong_dtype!(
-                    "bitwise_not",
-                    "expected integers or bools, got {}",
-                    self.dtype()
-                );
+                return dtype_error!("expected integers or bools, got {}", self.dtype());
             }
             Ok(self.with_uop(self.uop().not()))
         }
@@ -430,7 +424,7 @@ impl Tensor {
         /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
-                return wrong_dtype!("neg", "expected numbers, got bool; `!x` negates a bool");
+                return dtype_error!("expected numbers, got bool; `!x` negates a bool");
             }
             Ok(self.with_uop(-&self.uop()))
         }

@@ -248,7 +248,7 @@ impl Tensor {
             const OP: &str = "index_select";
             let at = resolve_axis(OP, axis, &self.dims())?;
             if index.ndim() != 1 {
-                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
+                return shape_error!("expected an index of one axis, got {:?}", index.dims());
             }
             select_at(OP, self, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
@@ -360,9 +360,7 @@ impl Tensor {
             &self, mask: &Tensor, size: Option<usize>,
         ) -> Tensor {
             const OP: &str = "masked_select";
-            if !mask.dtype().is_bool() {
-                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
-            }
+            reject_dtype!(!mask.dtype().is_bool(), "expected a bool mask, got {}", mask.dtype());
             let shape = broadcast_dims(OP, &[self.dims(), mask.dims()])?;
             let flat = broadcast_to(OP, mask, &shape)?.nonzero_indices(size)?;
             // Position -1 is outside and reads 0.

@@ -184,7 +184,7 @@ impl Images<'_> {
     fn cubic(&self, positions: &[Tensor], options: &GridSample) -> Result<Tensor> {
         let [y, across] = positions else {
             let n = positions.len();
-            return wrong_shape!("grid", "cubic interpolation requires two spatial axes, got {n}");
+            return shape_error!("cubic interpolation requires two spatial axes, got {n}");
         };
         let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
             let low = place.detach().floor();
@@ -249,17 +249,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pixel_shuffle | try_pixel_shuffle(&self, factor: usize) -> Tensor {
-            const OP: &str = "pixel_shuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
+                return shape_error!("expected [… channels, rows, columns], got {dims:?}");
             };
             let square = factor.checked_mul(factor).unwrap_or(0);
             if square == 0 || c % square != 0 {
-                return wrong_shape!(
-                    OP,
-                    "{c} channels of {dims:?} are not a multiple of {factor}²"
-                );
+                return shape_error!("{c} channels of {dims:?} are not a multiple of {factor}²");
             }
             let (n, r) = (lead.len(), factor);
             let with = |sizes: &[usize]| [lead, sizes].concat();
@@ -282,17 +278,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pixel_unshuffle | try_pixel_unshuffle(&self, factor: usize) -> Tensor {
-            const OP: &str = "pixel_unshuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
+                return shape_error!("expected [… channels, rows, columns], got {dims:?}");
             };
             let (n, r) = (lead.len(), factor);
             if r == 0 || h % r != 0 || w % r != 0 {
-                return wrong_shape!(
-                    OP,
-                    "rows and columns of {dims:?} are not multiples of {factor}"
-                );
+                return shape_error!("rows and columns of {dims:?} are not multiples of {factor}");
             }
             let with = |sizes: &[usize]| [lead, sizes].concat();
             let order = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]);
@@ -327,9 +319,7 @@ impl Tensor {
             {
                 return self.try_unsqueeze(0)?.try_unfold2d(kernel, options)?.try_squeeze(0);
             }
-            if dims.len() < 3 {
-                return wrong_shape!(OP, "expected [batch, channels, …], got {dims:?}");
-            }
+            reject_shape!(dims.len() < 3, "expected [batch, channels, …], got {dims:?}");
             let blocks = Blocks::new(OP, &dims[2..], &kernel, &options)?;
             let padded =
                 self.padded([(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()))?;
@@ -356,9 +346,7 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "fold2d";
             let (dims, size) = (self.dims(), size.into().shape(OP)?);
-            if size.is_empty() {
-                return wrong_shape!(OP, "expected one spatial size or more, got none");
-            }
+            reject_shape!(size.is_empty(), "expected one spatial size or more, got none");
             if dims.len() == 2 {
                 let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
                 return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, options)?.try_squeeze(0);
@@ -367,8 +355,7 @@ impl Tensor {
             let (kernel, windows) =
                 (blocks.kernel().product::<usize>(), blocks.counts.iter().product::<usize>());
             if dims.len() != 3 || !dims[1].is_multiple_of(kernel) || dims[2] != windows {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected [batch, channels · {kernel}, {windows}] for windows of {size:?}, \
                      got {dims:?}"
                 );
@@ -405,19 +392,15 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn grid_sample | try_grid_sample(&self, grid: &Tensor, options: GridSample) -> Tensor {
-            const OP: &str = "grid_sample";
             let (dims, g) = (self.dims(), grid.dims());
             let n = dims.len().saturating_sub(2);
             if n == 0 || g.len() != dims.len() || g[0] != dims[0] || g[g.len() - 1] != n {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected images [batch, channels, …] and a grid [batch, …, spatial axes], \
                      got {dims:?} and {g:?}"
                 );
             }
-            if dims[2..].contains(&0) {
-                return wrong_shape!(OP, "images {dims:?} are empty");
-            }
+            reject_shape!(dims[2..].contains(&0), "images {dims:?} are empty");
             let wide = sum_acc(promote_operands(&[self.as_float().into(), grid.into()]));
             let (sizes, inner) = (&dims[2..], &g[1..g.len() - 1]);
             let points = inner.iter().product::<usize>();

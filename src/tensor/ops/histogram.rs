@@ -172,15 +172,11 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "bincount";
             let dims = self.dims();
-            if dims.len() != 1 {
-                return wrong_shape!(OP, "expected one axis, got {dims:?}");
-            }
+            reject_shape!(dims.len() != 1, "expected one axis, got {dims:?}");
             self.require_static(OP, [0])?;
-            if !self.dtype().is_int() {
-                return wrong_dtype!(OP, "expected integers, got {}", self.dtype());
-            }
+            reject_dtype!(!self.dtype().is_int(), "expected integers, got {}", self.dtype());
             if let Some(given) = weights.map(Tensor::dims).filter(|d| *d != dims) {
-                return wrong_shape!(OP, "expected weights of the shape {dims:?}, got {given:?}");
+                return shape_error!("expected weights of the shape {dims:?}, got {given:?}");
             }
             // Checked before the numbers are computed: a broadcast constant may have more elements
             // than memory could hold.
@@ -193,7 +189,7 @@ impl Tensor {
                     .to_vec::<i64>()?;
                 // Values beyond i64 are negative after the cast.
                 if let Some(n) = both.iter().find(|&&n| n < 0 || n == i64::MAX) {
-                    return wrong_index!(OP, "expected integers of at least 0, got {n}");
+                    return index_error!("expected integers of at least 0, got {n}");
                 }
                 bins = bins.max(both[1] as usize + 1);
             }
@@ -215,12 +211,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn histc | try_histc(&self, bins: usize, min: f64, max: f64) -> Tensor {
-            const OP: &str = "histc";
             if bins == 0 || bins > i32::MAX as usize {
-                return wrong_shape!(OP, "expected 1 to {} bins, got {bins}", i32::MAX);
+                return shape_error!("expected 1 to {} bins, got {bins}", i32::MAX);
             }
             if !(min.is_finite() && max.is_finite() && min <= max) {
-                return wrong_shape!(OP, "the range {min} to {max} is not valid");
+                return shape_error!("the range {min} to {max} is not valid");
             }
             let (n, dtype) = (self.max_numel(), self.as_float().dtype());
             let x = self.as_wide_float().detach().shaped([n])?;
@@ -229,8 +224,7 @@ impl Tensor {
             }
             let is_infinite = |values: Vec<f64>| values.iter().any(|v| !v.is_finite());
             if min == max && self.at_hand().is_some_and(is_infinite) {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "the range of the elements is not finite; give `min` and `max`"
                 );
             }
@@ -267,8 +261,7 @@ impl Tensor {
         /// let values = Tensor::new([[3.0f32, 6.0], [0.0, 4.0]]);
         /// assert_eq!(sorted.searchsorted(&values, false, None).to_vec::<i32>()?, [1, 4, 0, 3]);
         /// assert_eq!(sorted.searchsorted(&values, true, None).to_vec::<i32>()?, [3, 4, 0, 3]);
-        /// let (mixed, sorter) =
-        ///     (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
+        /// let (mixed, sorter) = (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
         /// let y = mixed.searchsorted(&values, false, Some(&sorter));
         /// assert_eq!(y.to_vec::<i32>()?, [1, 4, 0, 3]);
         /// # Ok::<(), picograd::Error>(())
@@ -299,10 +292,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bucketize | try_bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
-            const OP: &str = "bucketize";
             if boundaries.ndim() != 1 {
                 let dims = boundaries.dims();
-                return wrong_shape!(OP, "expected boundaries of one axis, got {dims:?}");
+                return shape_error!("expected boundaries of one axis, got {dims:?}");
             }
             boundaries.try_searchsorted(self, right, None)
         }

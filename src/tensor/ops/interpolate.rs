@@ -102,17 +102,14 @@ impl Tensor {
             let (size, dims) = (size.into().shape(OP)?, self.dims());
             if size.len() > dims.len() {
                 let n = dims.len();
-                return wrong_shape!(OP, "expected at most {n} sizes for {dims:?}, got {size:?}");
+                return shape_error!("expected at most {n} sizes for {dims:?}, got {size:?}");
             }
             if align_corners && !mode.averages() {
-                return wrong_shape!(
-                    OP,
-                    "align_corners requires a linear or cubic mode, got {mode:?}"
-                );
+                return shape_error!("align_corners requires a linear or cubic mode, got {mode:?}");
             }
             let first = dims.len() - size.len();
             if dims[first..].contains(&0) || size.contains(&0) {
-                return wrong_shape!(OP, "from {dims:?} to {size:?}: sizes must not be 0");
+                return shape_error!("from {dims:?} to {size:?}: sizes must not be 0");
             }
             let mut x = if mode.averages() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {

@@ -129,8 +129,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([1u8, 2, 3]);
-        /// assert_eq!(x.hash().shape(), [16]);
+        /// assert_eq!(Tensor::new([1u8, 2, 3]).hash().shape(), [16]);
         /// ```
         pub fn hash | try_hash(&self) -> Tensor {
             let mut bytes = self.stored_bytes()?;
@@ -158,20 +157,16 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn keccak | try_keccak(&self, kind: Keccak) -> Tensor {
-            const OP: &str = "keccak";
-            if self.dtype() != DType::U8 {
-                return wrong_dtype!(OP, "expected bytes (u8), got {}", self.dtype());
-            }
+            reject_dtype!(self.dtype() != DType::U8, "expected bytes (u8), got {}", self.dtype());
             let dims = self.dims();
             let Some((&length, lead)) = dims.split_last() else {
-                return wrong_shape!(OP, "expected one axis or more, got none");
+                return shape_error!("expected one axis or more, got none");
             };
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
             if blocks > MOST_BLOCKS {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "a message of {length} bytes has {blocks} blocks; expected at most \
                      {MOST_BLOCKS}, or use hash"
                 );

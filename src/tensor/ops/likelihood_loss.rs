@@ -198,10 +198,9 @@ impl Tensor {
             &self, target: &Tensor, var: &Tensor, options: impl Into<GaussianNll>,
         ) -> Tensor {
             in_wide_dtype!(self.try_gaussian_nll_loss(target, var, options));
-            const OP: &str = "gaussian_nll_loss";
             let (options, x, t) = (options.into(), self.as_wide_float(), self.target(target)?);
             if options.eps.is_nan() || options.eps <= 0.0 {
-                return wrong_shape!(OP, "expected eps above 0, got {}", options.eps);
+                return shape_error!("expected eps above 0, got {}", options.eps);
             }
             let (dims, given) = (self.dims(), var.dims());
             let lead = &dims[..dims.len().saturating_sub(1)];
@@ -210,8 +209,7 @@ impl Tensor {
             } else if given[..] == *lead {
                 var.try_unsqueeze(-1)?
             } else {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected variances of the shape of the means {dims:?}, or with the last axis \
                      of size 1 or removed, got {given:?}"
                 );

@@ -129,12 +129,9 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]).newton_schulz(
-        ///     20,
-        ///     (1.5, -0.5, 0.0),
-        ///     1e-7,
-        /// );
-        /// assert!((x - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
+        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]);
+        /// let q = x.newton_schulz(20, (1.5, -0.5, 0.0), 1e-7);
+        /// assert!((q - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn newton_schulz | try_newton_schulz(
@@ -142,8 +139,7 @@ impl Tensor {
         ) -> Tensor {
             let (_, m, n) = matrix("newton_schulz", self)?;
             if steps > MOST_STEPS {
-                return wrong_shape!(
-                    "newton_schulz",
+                return shape_error!(
                     "{steps} steps; the graph has nodes for each, expected at most {MOST_STEPS}"
                 );
             }

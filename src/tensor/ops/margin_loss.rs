@@ -13,8 +13,7 @@ use crate::tensor::{Reduction, Tensor};
 ///
 /// ```
 /// use picograd::tensor::{Reduction, Tensor, TripletMargin};
-/// let (a, p, n) =
-///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
+/// let (a, p, n) = (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
 /// let how = TripletMargin::new().margin(6.0).p(1.0).swap().reduction(Reduction::Sum);
 /// assert!((a.triplet_margin_loss(&p, &n, how).item::<f32>()? - 3.0).abs() < 1e-4);
 /// # Ok::<(), picograd::Error>(())
@@ -226,13 +225,10 @@ impl Tensor {
                 negative_example,
                 options
             ));
-            const OP: &str = "triplet_margin_loss";
             let options = options.into();
-            if self.ndim() == 0 {
-                return wrong_shape!(OP, "a tensor of shape [] has no axis of vectors");
-            }
+            reject_shape!(self.ndim() == 0, "a tensor of shape [] has no axis of vectors");
             if options.p.is_nan() || options.p <= 0.0 {
-                return wrong_shape!(OP, "expected a power above 0, got {}", options.p);
+                return shape_error!("expected a power above 0, got {}", options.p);
             }
             let a = self.as_wide_float();
             let (p, n) = (self.target(positive_example)?, self.target(negative_example)?);
@@ -287,8 +283,7 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
         /// let x = Tensor::new([0.0f32, 1000.0]);
-        /// let each =
-        ///     x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
+        /// let each = x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 1000.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -315,20 +310,18 @@ impl Tensor {
             &self, target: &Tensor, options: impl Into<MultiMargin>,
         ) -> Tensor {
             in_wide_dtype!(self.try_multi_margin_loss(target, options));
-            const OP: &str = "multi_margin_loss";
             let (options, dims) = (options.into(), self.dims());
             if !matches!(options.p, 1 | 2) {
-                return wrong_shape!(OP, "expected a power of 1 or 2, got {}", options.p);
+                return shape_error!("expected a power of 1 or 2, got {}", options.p);
             }
             check_indices(target)?;
             let Some((&classes, lead)) = dims.split_last().filter(|(n, l)| **n > 0 && l.len() < 2)
             else {
-                return wrong_shape!(OP, "expected [batch, classes] or [classes], got {dims:?}");
+                return shape_error!("expected [batch, classes] or [classes], got {dims:?}");
             };
             let given = target.dims();
             if given[..] != *lead {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "an input of {dims:?} requires a target of {lead:?}, got {given:?}"
                 );
             }

@@ -43,15 +43,13 @@ impl Tensor {
             }
             let (a, b) = (self.dims(), other.dims());
             if a.is_empty() || b.is_empty() {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "{a:?} and {b:?}: a scalar is not a matrix; multiply with `*`"
                 );
             }
             let inner = if b.len() == 1 { b[0] } else { b[b.len() - 2] };
             if a[a.len() - 1] != inner {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "inner sizes of {a:?} and {b:?} differ: {} and {inner}",
                     a[a.len() - 1]
                 );
@@ -62,8 +60,7 @@ impl Tensor {
             if let Err(e) =
                 broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()])
             {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "{a:?} and {b:?}: {}",
                     e.to_string().trim_start_matches("matmul: ")
                 );
@@ -115,8 +112,7 @@ impl Tensor {
             }
             let (x, w) = (self.dims(), weight.dims());
             if w.len() != 2 || x.last() != Some(&w[1]) {
-                return wrong_shape!(
-                    "linear",
+                return shape_error!(
                     "a weight of {w:?} does not apply to {x:?}; expected [out, in] with `in` \
                      equal to the last size"
                 );

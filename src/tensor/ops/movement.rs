@@ -150,8 +150,7 @@ impl Tensor {
         pub fn t | try_t(&self) -> Tensor {
             if self.ndim() > 2 {
                 let dims = self.dims();
-                return wrong_shape!(
-                    "t",
+                return shape_error!(
                     "expected two axes at most, got {dims:?}; use transpose(a, b)"
                 );
             }
@@ -265,9 +264,7 @@ impl Tensor {
             }
             let at = |axis: isize| resolve_axis("flatten", axis, &dims);
             let (a, b) = (at(start)?, at(end)?);
-            if a > b {
-                return wrong_shape!("flatten", "axes {start} to {end} of {dims:?} descend");
-            }
+            reject_shape!(a > b, "axes {start} to {end} of {dims:?} descend");
             self.shaped(spliced(&dims, a..b + 1, &[dims[a..=b].iter().product()]))
         }
 
@@ -283,8 +280,7 @@ impl Tensor {
             let sizes = sizes.into().infer("unflatten", &dims[at..=at])?;
             if sizes.iter().product::<usize>() != dims[at] {
                 let size = dims[at];
-                return wrong_shape!(
-                    "unflatten",
+                return shape_error!(
                     "axis {axis} of {dims:?} has size {size}, which is not {sizes:?}"
                 );
             }
@@ -309,10 +305,7 @@ impl Tensor {
                 return flat.try_roll(shifts[0], 0)?.shaped(dims);
             }
             if shifts.len() != axes.len() {
-                return wrong_shape!(
-                    "roll",
-                    "expected a shift for each axis of {axes:?}, got {shifts:?}"
-                );
+                return shape_error!("expected a shift for each axis of {axes:?}, got {shifts:?}");
             }
             let mut x = self.copy();
             for (&shift, &axis) in shifts.iter().zip(&axes) {
@@ -334,9 +327,7 @@ impl Tensor {
         pub fn diagonal | try_diagonal(&self, offset: isize, a: isize, b: isize) -> Tensor {
             let dims = self.dims();
             let (a, b) = (resolve_axis("diagonal", a, &dims)?, resolve_axis("diagonal", b, &dims)?);
-            if a == b {
-                return wrong_shape!("diagonal", "expected two axes of {dims:?}, got {a} twice");
-            }
+            reject_shape!(a == b, "expected two axes of {dims:?}, got {a} twice");
             let others = (0..dims.len()).filter(|&i| i != a && i != b);
             let rest: Dims = others.clone().map(|i| dims[i]).collect();
             let (down, right) = (
@@ -370,7 +361,7 @@ impl Tensor {
                 [n] => n,
                 [_, _] => return self.try_diagonal(0, 0, 1),
                 _ => {
-                    return wrong_shape!("diag", "expected one or two axes, got {:?}", self.dims());
+                    return shape_error!("expected one or two axes, got {:?}", self.dims());
                 }
             };
             let wide = self.try_unsqueeze(-1)?.padded_axis(1, 0, n)?.shaped([n * (n + 1)])?;
@@ -389,10 +380,7 @@ impl Tensor {
         pub fn unfold | try_unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
             let at = resolve_axis("unfold", axis, &self.dims())?;
             if size == 0 || step == 0 {
-                return wrong_shape!(
-                    "unfold",
-                    "expected a size and a step above 0, got {size} and {step}"
-                );
+                return shape_error!("expected a size and a step above 0, got {size} and {step}");
             }
             let last = self.ndim() - 1;
             let order = (0..=last).filter(|&i| i != at).chain([at]);
@@ -411,7 +399,7 @@ impl Tensor {
         pub fn pad_to | try_pad_to(&self, shape: impl Into<Sizes>) -> Tensor {
             let (dims, to) = (self.dims(), self.resolve_sizes("pad_to", &shape.into())?);
             if dims.iter().zip(&to).any(|(n, m)| n > m) {
-                return wrong_shape!("pad_to", "expected sizes of at least {dims:?}, got {to:?}");
+                return shape_error!("expected sizes of at least {dims:?}, got {to:?}");
             }
             self.padded(dims.iter().zip(&to).map(|(n, m)| (0, m - n)))
         }

@@ -121,14 +121,11 @@ impl Tensor {
             &self, weight: Option<&Tensor>, bias: Option<&Tensor>, mean: &Tensor, invstd: &Tensor,
         ) -> Tensor {
             let dims = self.dims();
-            if dims.len() < 2 {
-                return wrong_shape!("batchnorm", "expected [batch, channels, …], got {dims:?}");
-            }
+            reject_shape!(dims.len() < 2, "expected [batch, channels, …], got {dims:?}");
             let per_channel = |t: &Tensor| {
                 let (given, channels) = (t.dims(), dims[1]);
                 if t.numel() != channels {
-                    return wrong_shape!(
-                        "batchnorm",
+                    return shape_error!(
                         "expected one element for each of the {channels} channels of {dims:?}, got \
                          {given:?}"
                     );
@@ -167,9 +164,7 @@ impl Tensor {
         pub fn normalize | try_normalize(&self, p: f64, axes: impl Into<Axes>, eps: f64) -> Tensor {
             in_wide_dtype!(self.try_normalize(p, axes, eps));
             let (x, axes) = (self.as_wide_float(), keepdim(axes));
-            if p <= 0.0 || p.is_nan() {
-                return wrong_shape!("normalize", "expected a power above 0, got {p}");
-            }
+            reject_shape!(p <= 0.0 || p.is_nan(), "expected a power above 0, got {p}");
             let norm = if p == f64::INFINITY {
                 x.abs().try_max(axes)?
             } else {
@@ -196,10 +191,7 @@ impl Tensor {
             let at = resolve_axis("glu", axis, &dims)?;
             let n = dims[at];
             if !n.is_multiple_of(2) {
-                return wrong_shape!(
-                    "glu",
-                    "axis {axis} of {dims:?} has size {n}; expected an even size"
-                );
+                return shape_error!("axis {axis} of {dims:?} has size {n}; expected an even size");
             }
             let x = self.as_wide_float();
             let y = gated(&x.slice_axis(at, 0, n / 2)?, &x.slice_axis(at, n / 2, n)?, None)?;

@@ -64,11 +64,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad_mode | try_pad_mode(&self, padding: &[(usize, usize)], mode: PadMode) -> Tensor {
-            const OP: &str = "pad_mode";
             let dims = self.dims();
             if padding.len() != dims.len() {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "{padding:?} has {} pairs for the axes of {dims:?}",
                     padding.len()
                 );
@@ -77,8 +75,7 @@ impl Tensor {
             for (axis, &(before, after)) in padding.iter().enumerate() {
                 let most = mode.max_padding(dims[axis]);
                 if before > most || after > most {
-                    return wrong_shape!(
-                        OP,
+                    return shape_error!(
                         "padding {:?} of axis {axis} of {dims:?} exceeds its limit of {most}",
                         (before, after)
                     );

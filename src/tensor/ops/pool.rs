@@ -299,8 +299,7 @@ impl Tensor {
             let dims = self.dims();
             if dims.len() < 2 || indices.dims() != dims {
                 let other = indices.dims();
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected values and indices of one shape with two axes or more, got \
                      {dims:?} and {other:?}"
                 );
@@ -314,8 +313,7 @@ impl Tensor {
                 all.checked_sub(padding[i].0.saturating_add(padding[i].1))
             };
             let Some([rows, cols]) = size.or_else(|| Some([covered(0)?, covered(1)?])) else {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "padding {padding:?} exceeds what windows of {kernel:?} cover of {dims:?}"
                 );
             };
@@ -350,9 +348,7 @@ impl Tensor {
             let sum = sums(&x.try_pad(&padding)?.try_pad(&overhang)?)?;
             let none = |by: &[(usize, usize)]| by.iter().all(|&p| p == (0, 0));
             let mean = if let Some(divisor) = options.divisor {
-                if divisor == 0 {
-                    return wrong_shape!("avg_pool2d", "the divisor must not be 0");
-                }
+                reject_shape!(divisor == 0, "the divisor must not be 0");
                 sum.try_div(divisor as f64)?
             } else if none(&overhang) && (options.count_padding || none(&padding)) {
                 sum.try_div(list.iter().map(|w| w.kernel).product::<usize>() as f64)?

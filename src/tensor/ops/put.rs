@@ -40,12 +40,8 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 1], [2, 2], [3, 3]]);
-        /// let y = x.index_add(
-        ///     0,
-        ///     &Tensor::new([2, 0, 2]),
-        ///     &Tensor::new([[1, 2], [3, 4], [5, 6]]),
-        ///     10,
-        /// );
+        /// let (index, source) = (Tensor::new([2, 0, 2]), Tensor::new([[1, 2], [3, 4], [5, 6]]));
+        /// let y = x.index_add(0, &index, &source, 10);
         /// assert_eq!(y.to_vec::<i32>()?, [31, 41, 2, 2, 63, 83]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -56,12 +52,11 @@ impl Tensor {
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
             let [count] = index.dims()[..] else {
-                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
+                return shape_error!("expected an index of one axis, got {:?}", index.dims());
             };
             let (wanted, given) = (spliced(&dims, at..at + 1, &[count]), source.dims());
             if given != wanted {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected a source of {wanted:?} for an index of {count} along axis {axis} \
                      of {dims:?}, got {given:?}"
                 );
@@ -102,8 +97,7 @@ impl Tensor {
                     || first + rank > dims.len()
                     || t.dims()[..] != dims[first..first + rank]
                 {
-                    return wrong_shape!(
-                        OP,
+                    return shape_error!(
                         "a mask of {:?} does not match the axes of {dims:?} from {first} on",
                         t.dims()
                     );
@@ -111,7 +105,7 @@ impl Tensor {
                 list.extend(split_positions(&t.nonzero_indices(None)?, &t.dims())?);
             }
             if list.is_empty() || list.len() > dims.len() {
-                return wrong_shape!(OP, "{} indices for the axes of {dims:?}", list.len());
+                return shape_error!("{} indices for the axes of {dims:?}", list.len());
             }
             let (place, shape) = flatten_indices(OP, &dims, &list)?;
             let rest = &dims[list.len()..];
@@ -136,10 +130,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// let y = x.masked_scatter(
-        ///     &Tensor::new([[true, false], [true, true]]),
-        ///     &Tensor::new([7, 8, 9]),
-        /// );
+        /// let y = x.masked_scatter(&x.ne(2), &Tensor::new([7, 8, 9]));
         /// assert_eq!(y.to_vec::<i32>()?, [7, 2, 8, 9]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -147,9 +138,7 @@ impl Tensor {
             &self, mask: &Tensor, source: &Tensor,
         ) -> Tensor {
             const OP: &str = "masked_scatter";
-            if !mask.dtype().is_bool() {
-                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
-            }
+            reject_dtype!(!mask.dtype().is_bool(), "expected a bool mask, got {}", mask.dtype());
             check_source(OP, self, source)?;
             let (dims, n) = (self.dims(), self.max_numel());
             let mask = broadcast_to(OP, mask, &dims)?;
@@ -178,8 +167,7 @@ impl Tensor {
             let dims = self.dims();
             let (from, to) = (source.into().axes(OP, &dims)?, destination.into().axes(OP, &dims)?);
             if from.len() != to.len() {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected as many destinations as sources, got {from:?} to {to:?}"
                 );
             }
@@ -213,8 +201,7 @@ impl Tensor {
                 .and_then(|a| Some((a, a.checked_add(length)?)))
                 .filter(|r| r.1 <= size);
             let Some((a, b)) = range else {
-                return wrong_index!(
-                    OP,
+                return index_error!(
                     "{length} elements from {start} on are not within axis {axis} of {dims:?}, \
                      which has size {size}"
                 );
@@ -226,8 +213,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
-        /// assert_eq!(x.select(1, -1).to_vec::<i32>()?, [3, 6]);
+        /// assert_eq!(Tensor::new([[1, 2, 3], [4, 5, 6]]).select(1, -1).to_vec::<i32>()?, [3, 6]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn select | try_select(&self, axis: isize, index: isize) -> Tensor {

@@ -171,15 +171,14 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
-        /// assert_eq!(bits.shape(), [3]);
+        /// assert_eq!(Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64])).shape(), [3]);
         /// let y = Tensor::new([0u64]).threefry(&Tensor::new([0u64]));
         /// assert_eq!(y.to_vec::<u64>()?, [0x99ba4efe_6b200159]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
             if let Some(other) = [self, key].map(Tensor::dtype).iter().find(|d| **d != DType::U64) {
-                return wrong_dtype!("threefry", "expected counters and keys of u64, got {other}");
+                return dtype_error!("expected counters and keys of u64, got {other}");
             }
             let pair = pair("threefry", self.into(), key.into())?;
             let halves = |t: &Tensor| {
@@ -216,14 +215,12 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn multinomial | try_multinomial(&self, samples: usize, replacement: bool) -> Tensor {
-            const OP: &str = "multinomial";
             let dims = self.dims();
             let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
-                return wrong_shape!(OP, "expected weights along one axis or two, got {dims:?}");
+                return shape_error!("expected weights along one axis or two, got {dims:?}");
             };
             if !replacement && samples > n {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "cannot draw {samples} distinct indices from {n}; expected at most {n}, or \
                      replacement"
                 );
@@ -285,12 +282,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
-            if low >= high {
-                return wrong_shape!(
-                    "randint",
-                    "the range {low}..{high} is empty; expected low below high"
-                );
-            }
+            reject_shape!(low >= high, "the range {low}..{high} is empty; expected low below high");
             let span = (high as i64 - low as i64) as u32;
             draw(&shape.into(), &default_device(), |[word, _]| {
                 word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)
@@ -382,9 +374,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
-            if !(0.0..=1.0).contains(&p) {
-                return wrong_shape!("dropout", "expected a probability, got {p}");
-            }
+            reject_shape!(!(0.0..=1.0).contains(&p), "expected a probability, got {p}");
             if p == 0.0 {
                 return Ok(self.copy());
             }
@@ -428,18 +418,12 @@ impl Tensor {
 fn check_weights(weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     let Some(values) = weights.at_hand() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
-        return wrong_shape!(
-            "weights",
-            "the weight at {i} is {w}; expected finite weights of at least 0"
-        );
+        return shape_error!("the weight at {i} is {w}; expected finite weights of at least 0");
     }
     for (row, weights) in values.chunks_exact(n).enumerate() {
         let (some, needed) = (weights.iter().filter(|w| **w > 0.0).count(), needed.max(1));
         if some < needed {
-            return wrong_shape!(
-                "weights",
-                "row {row} has {some} weights above zero, and {needed} are drawn"
-            );
+            return shape_error!("row {row} has {some} weights above zero, and {needed} are drawn");
         }
     }
     Ok(())

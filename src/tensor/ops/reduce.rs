@@ -95,8 +95,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([1.0f32, 2.0, 3.0]);
-        /// assert_eq!(x.var(.., 1).item::<f32>()?, 1.0);
+        /// assert_eq!(Tensor::new([1.0f32, 2.0, 3.0]).var(.., 1).item::<f32>()?, 1.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn var | try_var(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
@@ -242,7 +241,7 @@ impl Tensor {
         let (dims, axes) = (self.dims(), axes.into());
         let (list, _) = axes.resolve("reduce", &dims)?;
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
-            return wrong_shape!("reduce", "axis {axis} of {dims:?} has no element to choose");
+            return shape_error!("axis {axis} of {dims:?} has no element to choose");
         }
         self.reduce_axes(fold, axes)
     }
@@ -287,10 +286,7 @@ impl Tensor {
         let (axes, keep) = axis.resolve("reduce", &dims)?;
         if axes.len() != 1 {
             if axes.len() != dims.len() {
-                return wrong_shape!(
-                    "reduce",
-                    "expected one axis or `..`, got {axes:?} of {dims:?}"
-                );
+                return shape_error!("expected one axis or `..`, got {axes:?} of {dims:?}");
             }
             let place = self.try_reshape([self.max_numel()])?.arg_extreme(fold, 0)?;
             return if keep { place.shaped(Dims::from_elem(1, dims.len())) } else { Ok(place) };

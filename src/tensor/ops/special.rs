@@ -387,8 +387,7 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// let y = Tensor::new([0.0f32, 1.0]).erfinv();
-    /// assert_eq!(y.to_vec::<f32>()?, [0.0, f32::INFINITY]);
+    /// assert_eq!(Tensor::new([0.0f32, 1.0]).erfinv().to_vec::<f32>()?, [0.0, f32::INFINITY]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn erfinv(&self) -> Tensor {

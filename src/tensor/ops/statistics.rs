@@ -186,9 +186,7 @@ impl Tensor {
         /// ```
         pub fn norm | try_norm(&self, p: f64, axes: impl Into<Axes>) -> Tensor {
             in_wide_dtype!(self.try_norm(p, axes));
-            if p.is_nan() {
-                return wrong_shape!("norm", "expected a power, got NaN");
-            }
+            reject_shape!(p.is_nan(), "expected a power, got NaN");
             p_norm(&self.as_wide_float(), p, &axes.into())?.try_cast(self.as_float().dtype())
         }
 
@@ -319,7 +317,7 @@ impl Tensor {
             let line = Line::new(OP, self, &axis.into())?;
             let n = line.size();
             if k == 0 || k > n {
-                return wrong_shape!(OP, "k is {k}, but the axis has size {n}; expected 1 to {n}");
+                return shape_error!("k is {k}, but the axis has size {n}; expected 1 to {n}");
             }
             let order = line.x.detach().try_topk(k, line.at as isize, false, true)?.1;
             line.gather_at(&order.slice_axis(line.at, k - 1, k)?)
@@ -376,12 +374,10 @@ impl Tensor {
             if let Some(c) = q.uop().as_const() {
                 let q = c.as_f64(wide.dtype());
                 if !(0.0..=1.0).contains(&q) {
-                    return wrong_index!(OP, "expected q from 0 to 1, got {q}");
+                    return index_error!("expected q from 0 to 1, got {q}");
                 }
             }
-            if q.ndim() > 1 {
-                return wrong_shape!(OP, "expected q as a number or a list, got {:?}", q.dims());
-            }
+            reject_shape!(q.ndim() > 1, "expected q as a number or a list, got {:?}", q.dims());
             // The quantiles replace the axis, which then becomes the first.
             let mut shape = wide.dims();
             let count = q.max_numel();
@@ -429,8 +425,7 @@ impl Tensor {
                 return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "n is {n}, but the graph has a node for each difference; expected at most \
                      {MOST_STEPS}"
                 );

@@ -60,7 +60,7 @@ impl Tensor {
         pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
                 let (a, b) = (self.dims(), other.dims());
-                return wrong_shape!("outer", "expected two vectors, got {a:?} and {b:?}");
+                return shape_error!("expected two vectors, got {a:?} and {b:?}");
             }
             self.try_unsqueeze(1)?.try_mul(other)
         }
@@ -73,9 +73,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn trace | try_trace(&self) -> Tensor {
-            if self.ndim() != 2 {
-                return wrong_shape!("trace", "expected a matrix, got {:?}", self.dims());
-            }
+            reject_shape!(self.ndim() != 2, "expected a matrix, got {:?}", self.dims());
             self.try_diagonal(0, 0, 1)?.try_sum(0)
         }
 
@@ -90,17 +88,13 @@ impl Tensor {
         pub fn cross | try_cross(&self, other: &Tensor, axis: isize) -> Tensor {
             const OP: &str = "cross";
             let (a, b) = (self.dims(), other.dims());
-            if a.len() != b.len() {
-                return wrong_shape!(OP, "{a:?} and {b:?} differ in the number of axes");
-            }
+            reject_shape!(a.len() != b.len(), "{a:?} and {b:?} differ in the number of axes");
             let at = resolve_axis(OP, axis, &a)?;
             if a[at] != 3 || b[at] != 3 {
-                return wrong_shape!(OP, "expected size 3 along axis {axis}, got {a:?} and {b:?}");
+                return shape_error!("expected size 3 along axis {axis}, got {a:?} and {b:?}");
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
-            if dtype.is_bool() {
-                return wrong_dtype!(OP, "expected numbers, got bool");
-            }
+            reject_dtype!(dtype.is_bool(), "expected numbers, got bool");
             let wide = if dtype.is_float() { sum_acc(dtype) } else { dtype };
             let (x, y) = (self.try_cast(wide)?, other.try_cast(wide)?);
             let turned = |t: &Tensor, by: isize| t.try_roll(-by, at);
@@ -180,11 +174,9 @@ impl Tensor {
             const OP: &str = "cdist";
             let (a, b) = (self.dims(), other.dims());
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
-                return wrong_shape!(OP, "expected rows of the same length, got {a:?} and {b:?}");
+                return shape_error!("expected rows of the same length, got {a:?} and {b:?}");
             }
-            if p.is_nan() || p < 0.0 {
-                return wrong_shape!(OP, "expected a power of at least 0, got {p}");
-            }
+            reject_shape!(p.is_nan() || p < 0.0, "expected a power of at least 0, got {p}");
             let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
             let shape = [&lead[..], &[a[a.len() - 2], b[b.len() - 2]]].concat();
