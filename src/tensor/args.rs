@@ -2,7 +2,7 @@
 //! `[2, -1]`, `&shape`, `vec![2, 3]` and `5`.
 
 use super::{Tensor, resolve_axis};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape::{Dims, SymInt, checked_numel};
 use smallvec::SmallVec;
 use std::ops::RangeFull;
@@ -22,51 +22,31 @@ int! { i32 i64 isize u32 u64 usize }
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub SmallVec<[isize; 4]>);
 
-/// Implements conversions from lists of integers.
+/// Implements conversions by an expression: generics, source and closure.
+macro_rules! conversions {
+    ($name:ty: $(($($generics:tt)*) $from:ty, |$x:ident| $to:expr;)*) => { $(
+        impl $($generics)* From<$from> for $name {
+            fn from($x: $from) -> $name {
+                $to
+            }
+        }
+    )* };
+}
+/// Implements conversions from lists of integers, by a function of the list, and of one integer.
 macro_rules! from_lists {
     ($name:ident, $make:expr) => {
         from_lists!($name, $make, $make);
     };
     ($name:ident, $make:expr, $one:expr) => {
-        impl From<()> for $name {
-            fn from(_: ()) -> $name {
-                ($make)(SmallVec::new())
-            }
-        }
-        impl<T: Int> From<T> for $name {
-            fn from(one: T) -> $name {
-                ($one)(smallvec::smallvec![one.int()])
-            }
-        }
-        impl<T: Int> From<&[T]> for $name {
-            fn from(list: &[T]) -> $name {
-                ($make)(list.iter().map(|n| n.int()).collect())
-            }
-        }
-        impl<T: Int, const N: usize> From<[T; N]> for $name {
-            fn from(list: [T; N]) -> $name {
-                $name::from(list.as_slice())
-            }
-        }
-        impl<T: Int, const N: usize> From<&[T; N]> for $name {
-            fn from(list: &[T; N]) -> $name {
-                $name::from(list.as_slice())
-            }
-        }
-        impl<T: Int> From<Vec<T>> for $name {
-            fn from(list: Vec<T>) -> $name {
-                $name::from(list.as_slice())
-            }
-        }
-        impl<T: Int> From<&Vec<T>> for $name {
-            fn from(list: &Vec<T>) -> $name {
-                $name::from(list.as_slice())
-            }
-        }
-        impl From<&Dims> for $name {
-            fn from(list: &Dims) -> $name {
-                $name::from(list.as_slice())
-            }
+        conversions! { $name:
+            () (), |_none| ($make)(SmallVec::new());
+            (<T: Int>) T, |one| ($one)(smallvec::smallvec![one.int()]);
+            (<T: Int>) &[T], |list| ($make)(list.iter().map(|n| n.int()).collect());
+            (<T: Int, const N: usize>) [T; N], |list| $name::from(list.as_slice());
+            (<T: Int, const N: usize>) &[T; N], |list| $name::from(list.as_slice());
+            (<T: Int>) Vec<T>, |list| $name::from(list.as_slice());
+            (<T: Int>) &Vec<T>, |list| $name::from(list.as_slice());
+            () &Dims, |list| $name::from(list.as_slice());
         }
     };
 }
@@ -84,24 +64,19 @@ impl Sizes {
     }
     /// Resolves the sizes of a reshape, with at most one inferred `-1`.
     pub(super) fn infer(&self, op: &'static str, from: &[usize]) -> Result<Dims> {
-        let open = self.0.iter().filter(|&&n| n == -1).count();
+        let (given, open) = (&self.0, self.0.iter().filter(|&&n| n == -1).count());
         if open == 0 {
             return self.shape(op);
         }
         if open > 1 {
-            return wrong_shape!(
-                op,
-                "{:?} leaves {open} sizes open; one -1 can be inferred",
-                self.0
-            );
+            return wrong_shape!(op, "{given:?} leaves {open} sizes open; one -1 can be inferred");
         }
         let known = Sizes(self.0.iter().copied().filter(|&n| n != -1).collect()).shape(op)?;
         let (numel, rest) = (checked_numel(op, from)?, checked_numel(op, &known)?);
         if rest == 0 || !numel.is_multiple_of(rest) {
             return wrong_shape!(
                 op,
-                "{from:?} has {numel} elements, which do not divide into {:?}",
-                self.0
+                "{from:?} has {numel} elements, which do not divide into {given:?}"
             );
         }
         Ok(self.0.iter().map(|&n| if n == -1 { numel / rest } else { n as usize }).collect())
@@ -127,10 +102,7 @@ impl Sizes {
 /// use picograd::{Tensor, Variable};
 /// let n = Variable::new("n", 1, 8)?.bind(3)?;
 /// let x = Tensor::ones((&n, 4));
-/// assert_eq!(
-///     (x.shape(), x.max_shape(), x.sum(..).item::<f32>()?),
-///     (vec![3, 4], vec![8, 4], 12.0)
-/// );
+/// assert_eq!((x.shape(), x.max_shape()), (vec![3, 4], vec![8, 4]));
 /// assert_eq!(x.reshape((&n, 2, -1)).shape(), [3, 2, 2]);
 /// assert_eq!(Tensor::new([7]).expand(&n + 1).to_vec::<i32>()?, [7; 4]);
 /// # Ok::<(), picograd::Error>(())
@@ -145,20 +117,10 @@ pub struct Shape {
 
 from_lists! { Shape, |list| Shape { sizes: Sizes(list), bounds: Vec::new() } }
 
-impl From<Sizes> for Shape {
-    fn from(sizes: Sizes) -> Shape {
-        Shape { sizes, bounds: Vec::new() }
-    }
-}
-impl From<&SymInt> for Shape {
-    fn from(bound: &SymInt) -> Shape {
-        Shape::from((bound,))
-    }
-}
-impl From<SymInt> for Shape {
-    fn from(bound: SymInt) -> Shape {
-        Shape::from((bound,))
-    }
+conversions! { Shape:
+    () Sizes, |sizes| Shape { sizes, bounds: Vec::new() };
+    () &SymInt, |bound| Shape::from((bound,));
+    () SymInt, |bound| Shape::from((bound,));
 }
 
 /// One size of a [`Shape`].
@@ -168,20 +130,10 @@ pub enum Size {
     /// Bound variable, or an expression of bound variables.
     SymInt(SymInt),
 }
-impl<T: Int> From<T> for Size {
-    fn from(n: T) -> Size {
-        Size::Number(n.int())
-    }
-}
-impl From<&SymInt> for Size {
-    fn from(bound: &SymInt) -> Size {
-        Size::SymInt(bound.clone())
-    }
-}
-impl From<SymInt> for Size {
-    fn from(bound: SymInt) -> Size {
-        Size::SymInt(bound)
-    }
+conversions! { Size:
+    (<T: Int>) T, |n| Size::Number(n.int());
+    () &SymInt, |bound| Size::SymInt(bound.clone());
+    () SymInt, |bound| Size::SymInt(bound);
 }
 
 impl FromIterator<Size> for Shape {
@@ -234,20 +186,16 @@ impl Shape {
     ) -> Result<Tensor> {
         let mut t = whole;
         for (axis, bound) in &self.bounds {
-            let now = t.uop().extent(*axis).cloned();
-            t = match now {
+            let size = t.dims()[*axis] as i64;
+            t = match t.uop().extent(*axis).cloned() {
                 Some(extent) if extent == *bound => t,
                 // A variable with a single value is that number.
-                None if (bound.min(), bound.max())
-                    == (t.dims()[*axis] as i64, t.dims()[*axis] as i64) =>
-                {
-                    t
-                }
+                None if (bound.min(), bound.max()) == (size, size) => t,
                 None if may_slice(*axis) => {
                     t.slice_symbolic(op, *axis, SymInt::number(0), bound.clone())?
                 }
                 other => {
-                    let size = other.unwrap_or(SymInt::number(t.dims()[*axis] as i64));
+                    let size = other.unwrap_or(SymInt::number(size));
                     return wrong_shape!(op, "expected size {bound} along axis {axis}, got {size}");
                 }
             };
@@ -266,10 +214,9 @@ pub struct Axes {
 }
 
 from_lists! { Axes, |list| Axes { list: Some(Sizes(list)), keep: false } }
-impl From<RangeFull> for Axes {
-    fn from(_: RangeFull) -> Axes {
-        Axes { list: None, keep: false }
-    }
+conversions! { Axes:
+    () &Axes, |axes| axes.clone();
+    () RangeFull, |_all| Axes { list: None, keep: false };
 }
 
 /// Keeps reduced axes with size 1.
@@ -312,7 +259,11 @@ pub struct Spatial {
     bare: bool,
 }
 
-from_lists! { Spatial, |list| Spatial { list: Sizes(list), bare: false }, |one| Spatial { list: Sizes(one), bare: true } }
+from_lists! {
+    Spatial,
+    |list| Spatial { list: Sizes(list), bare: false },
+    |one| Spatial { list: Sizes(one), bare: true }
+}
 
 impl Spatial {
     /// Length of the list; `None` for a bare number.
@@ -341,25 +292,11 @@ impl Spatial {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sides(Vec<(usize, usize)>);
 
-impl From<usize> for Sides {
-    fn from(n: usize) -> Sides {
-        Sides(vec![(n, n)])
-    }
-}
-impl<const N: usize> From<[usize; N]> for Sides {
-    fn from(list: [usize; N]) -> Sides {
-        Sides(list.iter().map(|&n| (n, n)).collect())
-    }
-}
-impl<const N: usize> From<[(usize, usize); N]> for Sides {
-    fn from(list: [(usize, usize); N]) -> Sides {
-        Sides(list.to_vec())
-    }
-}
-impl From<&[(usize, usize)]> for Sides {
-    fn from(list: &[(usize, usize)]) -> Sides {
-        Sides(list.to_vec())
-    }
+conversions! { Sides:
+    () usize, |n| Sides(vec![(n, n)]);
+    (<const N: usize>) [usize; N], |list| Sides(list.iter().map(|&n| (n, n)).collect());
+    (<const N: usize>) [(usize, usize); N], |list| Sides(list.to_vec());
+    () &[(usize, usize)], |list| Sides(list.to_vec());
 }
 
 impl Sides {
@@ -368,10 +305,7 @@ impl Sides {
         match self.0.len() {
             1 => Ok(vec![self.0[0]; n]),
             len if len == n => Ok(self.0.clone()),
-            len => Err(Error::Shape {
-                op,
-                msg: format!("padding {:?} has {len} values for {n} spatial axes", self.0),
-            }),
+            len => wrong_shape!(op, "padding {:?} has {len} values for {n} spatial axes", self.0),
         }
     }
 }

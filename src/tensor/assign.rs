@@ -5,7 +5,7 @@ use super::broadcast::{Operand, broadcast_to, has_data, unify};
 use super::realize::{is_stored, lock, storages};
 use crate::device::registry::canonical;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::Capture;
 use crate::ir::{Arg, Op, ToSrc, UOp};
 
@@ -31,11 +31,12 @@ impl Tensor {
             return wrong_shape!("replace", "{} by {}; assign converts", shown(self), shown(other));
         }
         if self.device() != other.device() {
-            return Err(Error::Device(format!(
+            return refuse!(
+                Device,
                 "replace: a tensor on {} by one on {}",
                 self.device(),
                 other.device()
-            )));
+            );
         }
         self.assign(other)
     }
@@ -59,11 +60,12 @@ impl Tensor {
         let value: Operand = value.into();
         let unified = unify("assign", &[Operand::from(self), value])?;
         if unified.device != self.device() {
-            return Err(Error::Device(format!(
+            return refuse!(
+                Device,
                 "assign: a value on {} to a tensor on {}",
                 unified.device,
                 self.device()
-            )));
+            );
         }
         let new = self.with_uop(unified.src[1].clone());
         let new = self

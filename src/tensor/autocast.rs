@@ -6,7 +6,7 @@
 
 use super::{Operand, Tensor};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Op;
 use std::cell::Cell;
 
@@ -76,8 +76,7 @@ pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> T) -> T {
 /// ```
 /// use picograd::{DType, Tensor, autocast, no_autocast};
 /// let x = Tensor::ones([2, 2]);
-/// let y = autocast(DType::F16, || no_autocast(|| x.matmul(&x)));
-/// assert_eq!(y.dtype(), DType::F32);
+/// assert_eq!(autocast(DType::F16, || no_autocast(|| x.matmul(&x))).dtype(), DType::F32);
 /// ```
 pub fn no_autocast<T>(f: impl FnOnce() -> T) -> T {
     scoped(None, f)
@@ -167,11 +166,11 @@ pub(super) fn narrow_all(inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
 pub(super) fn reject(op: &str, instead: &str) -> Result<()> {
     match active(1) {
         Some(dtype) => {
-            let msg = format!(
+            refuse!(
+                Gradient,
                 "{op} is not safe under autocast to {dtype}: its gradient leaves the range; use \
                  {instead}, or no_autocast"
-            );
-            Err(Error::Gradient(msg))
+            )
         }
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use super::{Tensor, intern_device};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
 use crate::shape::{Dims, Extents, Movement, SymInt, checked_numel};
 use half::{bf16, f16};
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 /// higher kind (a float with integers gives `f32`, an integer with bools `i32`).
 #[derive(Clone)]
 pub enum Operand {
-    /// Tensor.
+    /// Tensor with its own dtype.
     Tensor(Tensor),
     /// Rust number.
     Scalar(Const, Weak),
@@ -87,7 +87,7 @@ pub(super) fn unify_as(
 ) -> Result<Unified> {
     let extents = broadcast_extents(op, operands)?;
     let shape = broadcast_shapes(op, operands)?;
-    let device = common_device(op, operands)?;
+    let device = device_of(op, tensors(operands))?;
     let lifted = |(o, &dtype): (&Operand, &DType)| {
         Ok(slice_to_extents(to_node(op, o, dtype, &shape)?, &extents))
     };
@@ -97,10 +97,7 @@ pub(super) fn unify_as(
 
 /// Symbolic dimensions of the broadcast shape; sizes have to be equal or 1.
 fn broadcast_extents(op: &'static str, operands: &[Operand]) -> Result<Extents> {
-    let nodes: SmallVec<[UOp; 3]> = operands
-        .iter()
-        .filter_map(|o| if let Operand::Tensor(t) = o { Some(t.uop()) } else { None })
-        .collect();
+    let nodes: SmallVec<[UOp; 3]> = tensors(operands).map(Tensor::uop).collect();
     if nodes.iter().all(|u| u.extents().is_empty()) {
         return Ok(Extents::default());
     }
@@ -167,10 +164,7 @@ pub(super) fn cast_uop(u: &UOp, dtype: DType) -> UOp {
 
 /// Promoted dtype of tensors, then of numbers.
 pub(super) fn promote_operands(operands: &[Operand]) -> DType {
-    let strong = operands.iter().filter_map(|o| match o {
-        Operand::Tensor(t) => Some(t.dtype()),
-        Operand::Scalar(..) => None,
-    });
+    let strong = tensors(operands).map(Tensor::dtype);
     let weak = operands.iter().filter_map(|o| match o {
         Operand::Scalar(_, w) => Some(*w),
         Operand::Tensor(_) => None,
@@ -227,29 +221,26 @@ fn broadcast_node(op: &'static str, u: &UOp, shape: &[usize]) -> Result<UOp> {
     }
     checked_numel(op, shape)?;
     let ones = std::iter::repeat_n(1, shape.len() - from.len());
-    let aligned = if from.len() < shape.len() {
-        u.moved(Movement::reshape(ones.chain(from.iter().copied())))
-    } else {
-        u.clone()
-    };
-    Ok(if aligned.shape()[..] == *shape {
-        aligned
-    } else {
-        aligned.moved(Movement::expand(shape.iter().copied()))
+    let mut u = u.clone();
+    if from.len() < shape.len() {
+        u = u.moved(Movement::reshape(ones.chain(from.iter().copied())));
+    }
+    if u.shape()[..] != *shape {
+        u = u.moved(Movement::expand(shape.iter().copied()));
+    }
+    Ok(u)
+}
+
+/// Tensors among operands.
+fn tensors(operands: &[Operand]) -> impl Iterator<Item = &Tensor> {
+    operands.iter().filter_map(|o| match o {
+        Operand::Tensor(t) => Some(t),
+        Operand::Scalar(..) => None,
     })
 }
 
-/// Common device of operands. A graph without storage, such as `zeros` or `arange`, runs on the
+/// Common device of tensors. A graph without storage, such as `zeros` or `arange`, runs on the
 /// device of the others.
-pub(super) fn common_device(op: &'static str, operands: &[Operand]) -> Result<&'static DeviceName> {
-    let tensors = operands.iter().filter_map(|o| match o {
-        Operand::Tensor(t) => Some(t),
-        Operand::Scalar(..) => None,
-    });
-    device_of(op, tensors)
-}
-
-/// [`common_device`] of tensors.
 pub(super) fn device_of<'a>(
     op: &'static str,
     mut tensors: impl Iterator<Item = &'a Tensor>,
@@ -264,10 +255,11 @@ pub(super) fn device_of<'a>(
         }
         if has_data(&first.uop()) {
             let b = t.device();
-            return Err(Error::Device(format!(
+            return refuse!(
+                Device,
                 "{op}: one operand is on {device} and another on {b}; move one with .to(…) or \
                  .shard(…)"
-            )));
+            );
         }
         (first, device) = (t, t.device());
     }

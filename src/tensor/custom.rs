@@ -2,7 +2,7 @@
 //! outputs are lazy tensors in one graph with all others.
 
 use super::Tensor;
-use super::broadcast::{Operand, common_device, has_data};
+use super::broadcast::{device_of, has_data};
 use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -67,10 +67,10 @@ impl<'a> CustomKernel<'a> {
     ///
     /// | device | language | signature |
     /// |---|---|---|
-    /// | `CPU:CLANG` | C | the pointers, then the index of the share, a `long` |
-    /// | `CPU:LLVM` | LLVM IR | named `entry_entry`; an array of the pointers and the index of the share, an `i64` |
+    /// | `CPU:CLANG` | C | the pointers, then the index of the share as `long` |
+    /// | `CPU:LLVM` | LLVM IR | named `entry_entry`; an array of the pointers, and the share as `i64` |
     /// | `CUDA` | CUDA C | `extern "C" __global__` |
-    /// | `CL` | OpenCL C | `__kernel`; after the pointers, for each the index of its first element, a `ulong` |
+    /// | `CL` | OpenCL C | `__kernel`; after the pointers the index of each first element, `ulong` |
     ///
     /// # Safety
     /// The text is not checked. It has to be correct for the shapes and dtypes that it is used
@@ -163,12 +163,8 @@ impl Tensor {
     ///     let i = UOp::range(4, 0, AxisKind::Global);
     ///     vec![outputs[0].at(&i).store(inputs[0].at(&i + 1).load(), &[i])]
     /// });
-    /// let e = Tensor::custom_kernel(
-    ///     &[&Tensor::arange(0, 4, 1)],
-    ///     &[(&[4], DType::I32)],
-    ///     past_the_end,
-    /// )
-    /// .unwrap_err();
+    /// let (x, out): (_, &[usize]) = (Tensor::arange(0, 4, 1), &[4]);
+    /// let e = Tensor::custom_kernel(&[&x], &[(out, DType::I32)], past_the_end).unwrap_err();
     /// assert!(e.to_string().starts_with("compile: custom_kernel: "));
     /// ```
     pub fn custom_kernel(
@@ -176,73 +172,81 @@ impl Tensor {
         outputs: &[(&[usize], DType)],
         kernel: CustomKernel<'_>,
     ) -> Result<Vec<Tensor>> {
-        if inputs.is_empty() || outputs.is_empty() {
-            return wrong_shape!(
-                OP,
-                "expected an input and an output at least, got {} and {}",
-                inputs.len(),
-                outputs.len()
-            );
+        let (n, m) = (inputs.len(), outputs.len());
+        if n == 0 || m == 0 {
+            return wrong_shape!(OP, "expected an input and an output at least, got {n} and {m}");
         }
-        let operands: Vec<Operand> = inputs.iter().map(|t| Operand::from(*t)).collect();
-        let device = common_device(OP, &operands)?;
-        let shapes: Vec<(DType, Dims)> =
-            outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
+        let device = device_of(OP, inputs.iter().copied())?;
+        let outputs: Vec<(DType, Dims)> =
+            outputs.iter().map(|(s, d)| (*d, Dims::from(*s))).collect();
         let given: Vec<(DType, Dims)> = inputs.iter().map(|t| (t.dtype(), t.dims())).collect();
-        for (dtype, shape) in shapes.iter().chain(&given) {
-            if !DType::ALL.contains(dtype) {
-                return Err(Error::DType { op: OP, msg: format!("a tensor cannot hold {dtype}") });
-            }
-            if checked_numel(OP, shape)? == 0 {
-                return wrong_shape!(OP, "a buffer of {dtype} {shape:?} is empty");
-            }
-        }
-        let buffer = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {
-            UOp::new(
-                Op::DefineGlobal,
-                *dtype,
-                Src::new(),
-                Arg::Global { slot, len: shape.iter().product() },
-            )
-        };
-        let args: Vec<UOp> = shapes.iter().chain(&given).enumerate().map(buffer).collect();
-        let (written, read) = args.split_at(shapes.len());
+        let args = buffers(outputs.iter().chain(&given))?;
+        let (written, read) = args.split_at(m);
         let ast = match kernel.body {
             Body::Nodes(nodes) => check_kernel(UOp::sink(nodes(written, read)), written, read)?,
-            Body::Text(source) => source_node(source, &args, shapes.len(), device)?,
+            Body::Text(source) => source_node(source, &args, m, device)?,
         };
-        let custom = Arc::new(Custom { ast, outputs: shapes.clone() });
-        let make = |inputs: &[Tensor], i: usize| -> Result<Tensor> {
-            let src: Src = inputs.iter().map(|t| input_node(t, device)).collect::<Result<_>>()?;
-            let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(custom.clone()));
-            Ok(Tensor::from_uop(
-                UOp::new(Op::Output, shapes[i].0, [node].to_src(), Arg::Output(i)),
-                device.clone(),
-            ))
-        };
+        let custom = Arc::new(Custom { ast, outputs });
         let output = |i: usize| {
-            if !shapes[i].0.is_float() {
-                return make(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>(), i);
+            let apply = |inputs: &[Tensor]| Ok(apply(&custom, inputs, device)?.swap_remove(i));
+            if !custom.outputs[i].0.is_float() {
+                return apply(&inputs.iter().map(|t| t.detach()).collect::<Vec<_>>());
             }
-            let (grad, shapes) = (kernel.grad.clone(), shapes.clone());
-            let gradient = move |g: &Tensor, inputs: &[Tensor]| {
-                let Some(grad) = &grad else {
-                    let msg = "custom_kernel: the kernel has no gradient; give it one with \
-                               CustomKernel::grad, or detach() its inputs";
-                    return Err(Error::Gradient(msg.into()));
-                };
-                let zeros = |(dtype, shape): &(DType, Dims)| Tensor::zeros(&shape[..]).cast(*dtype);
-                let all = shapes
-                    .iter()
-                    .enumerate()
-                    .map(|(j, s)| if j == i { g.clone() } else { zeros(s) })
-                    .collect::<Vec<_>>();
-                grad(&all, inputs)
-            };
-            Tensor::call(inputs, |inputs| make(inputs, i), gradient)
+            Tensor::call(inputs, apply, output_gradient(&custom, i, kernel.grad.clone()))
         };
-        (0..shapes.len()).map(output).collect()
+        (0..m).map(output).collect()
     }
+}
+
+/// Gradient of one output of a kernel, where the upstream gradients of the others are zeros.
+fn output_gradient(
+    custom: &Custom,
+    i: usize,
+    grad: Option<Arc<GradFn>>,
+) -> impl Fn(&Tensor, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static {
+    let outputs = custom.outputs.clone();
+    move |g, inputs| {
+        let Some(grad) = &grad else {
+            return refuse!(
+                Gradient,
+                "custom_kernel: the kernel has no gradient; give it one with CustomKernel::grad, \
+                 or detach() its inputs"
+            );
+        };
+        let upstream = |(j, (dtype, shape)): (usize, &(DType, Dims))| {
+            if j == i { g.clone() } else { Tensor::zeros(&shape[..]).cast(*dtype) }
+        };
+        grad(&outputs.iter().enumerate().map(upstream).collect::<Vec<_>>(), inputs)
+    }
+}
+
+/// Buffer nodes of the arguments of a kernel, which must not be empty.
+fn buffers<'a>(arguments: impl Iterator<Item = &'a (DType, Dims)>) -> Result<Vec<UOp>> {
+    let node = |(slot, (dtype, shape)): (usize, &(DType, Dims))| {
+        if !DType::ALL.contains(dtype) {
+            return wrong_dtype!(OP, "a tensor cannot hold {dtype}");
+        }
+        match checked_numel(OP, shape)? {
+            0 => wrong_shape!(OP, "a buffer of {dtype} {shape:?} is empty"),
+            len => Ok(buffer_node(slot, *dtype, len)),
+        }
+    };
+    arguments.enumerate().map(node).collect()
+}
+
+fn buffer_node(slot: usize, dtype: DType, len: usize) -> UOp {
+    UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+}
+
+/// Outputs of a kernel on inputs, without gradients.
+fn apply(kernel: &Arc<Custom>, inputs: &[Tensor], device: &DeviceName) -> Result<Vec<Tensor>> {
+    let src: Src = inputs.iter().map(|t| input_node(t, device)).collect::<Result<_>>()?;
+    let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
+    let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
+        let output = UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i));
+        Tensor::from_uop(output, device.clone())
+    };
+    Ok(kernel.outputs.iter().enumerate().map(output).collect())
 }
 
 /// Kernel of the library, which is correct by construction: it may run sequentially and read what
@@ -254,14 +258,9 @@ pub(super) fn library_kernel(
 ) -> Arc<Custom> {
     let outputs: Vec<(DType, Dims)> =
         outputs.iter().map(|(shape, dtype)| (*dtype, Dims::from_slice(shape))).collect();
-    let sizes = outputs
-        .iter()
-        .map(|(dtype, shape)| (*dtype, shape.iter().product()))
-        .chain(inputs.iter().copied());
-    let buffer = |(slot, (dtype, len)): (usize, (DType, usize))| {
-        UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
-    };
-    let args: Vec<UOp> = sizes.enumerate().map(buffer).collect();
+    let sizes = outputs.iter().map(|(dtype, shape)| (*dtype, shape.iter().product()));
+    let args = sizes.chain(inputs.iter().copied()).enumerate();
+    let args: Vec<UOp> = args.map(|(slot, (dtype, len))| buffer_node(slot, dtype, len)).collect();
     let (written, read) = args.split_at(outputs.len());
     let ast = simplify(&sink(written, read));
     Arc::new(Custom { ast, outputs })
@@ -272,16 +271,8 @@ pub(super) fn apply_library_kernel(
     kernel: &Arc<Custom>,
     inputs: &[&Tensor],
 ) -> Result<Vec<Tensor>> {
-    let device = inputs[0].device();
-    let src: Src = inputs.iter().map(|t| input_node(&t.detach(), device)).collect::<Result<_>>()?;
-    let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
-    let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
-        Tensor::from_uop(
-            UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i)),
-            device.clone(),
-        )
-    };
-    Ok(kernel.outputs.iter().enumerate().map(output).collect())
+    let detached: Vec<Tensor> = inputs.iter().map(|t| t.detach()).collect();
+    apply(kernel, &detached, inputs[0].device())
 }
 
 /// Node of an input, stored on the device if it reads no storage.
@@ -471,10 +462,11 @@ fn covered(output: &UOp, stores: &[Store<'_>], ranges: &[UOp]) -> bool {
 fn source_node(source: Source, args: &[UOp], outputs: usize, device: &DeviceName) -> Result<UOp> {
     let name = language(&canonical(source.device.as_str())?);
     if let Some(other) = device.each().iter().find(|d| language(d) != name) {
-        return Err(Error::Device(format!(
+        return refuse!(
+            Device,
             "{OP}: the source is for {}, but the tensors are on {other}; move them with .to(…)",
             source.device
-        )));
+        );
     }
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if source.entry.is_empty()

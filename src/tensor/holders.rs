@@ -1,29 +1,28 @@
-//! Which live tensors hold which nodes: an index from nodes to their users, up to the tensors. With
-//! it a realization costs what its own graph and the graphs that contain it cost, however many
-//! other tensors are alive.
+//! Index from nodes to their users, up to the live tensors. With it a realization costs its own
+//! graph and the graphs that contain it, independent of the number of other live tensors.
 //!
-//! An op adds its result to a list and nothing else. The next realization that needs the index adds
-//! the graphs of those tensors that are still alive, each node once. The index holds no node and no
-//! tensor: entries of nodes that are gone lead to no live tensor, and are swept out when it has
-//! doubled.
+//! An op only adds its result to a list. The next realization that needs the index adds the graphs
+//! of the listed tensors that are still alive, each node once. The index holds no node and no
+//! tensor. Entries of dropped nodes lead to no live tensor; they are removed when the index has
+//! doubled in size.
 
 use super::realize::lock;
 use super::{Inner, Tensor};
-use crate::ir::{Arg, IdSet, UOp, visit};
+use crate::ir::{Arg, IdSet, Src, UOp, visit};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Lists of tensors that the index does not know yet, a few so that threads do not wait for each
-/// other.
+/// Number of lists of tensors that are not indexed yet: several, so that threads do not wait for
+/// each other.
 const LISTS: usize = 16;
 static FRESH: [Mutex<Fresh>; LISTS] =
     [const { Mutex::new(Fresh { tensors: Vec::new(), sweep_at: 1024 }) }; LISTS];
 static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
-/// Threads that have read the node of a tensor, or made one.
+/// Number of threads that have read or created the node of a tensor.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -40,7 +39,7 @@ pub(super) fn is_threaded() -> bool {
     THREADS.load(Ordering::SeqCst) > 1
 }
 
-/// Tensors to index, each with whether it is new or has another node than before.
+/// Tensors to index, each with true if it is new and false if its node was replaced.
 struct Fresh {
     tensors: Vec<(Weak<Inner>, bool)>,
     sweep_at: usize,
@@ -49,9 +48,9 @@ struct Fresh {
 #[derive(Default)]
 struct Index {
     nodes: FxHashMap<u64, Users>,
-    /// The nodes of the content of a memory, by the memory and its version.
+    /// Nodes of the content of a memory, by the memory and its version.
     buffers: FxHashMap<(u64, u64), SmallVec<[u64; 1]>>,
-    /// All tensors, in the order of their making.
+    /// All tensors, in the order of creation.
     all: Vec<Weak<Inner>>,
     sweep_at: usize,
 }
@@ -59,7 +58,7 @@ struct Index {
 #[derive(Default)]
 struct Users {
     nodes: SmallVec<[u64; 2]>,
-    /// Tensors whose node it is, or was.
+    /// Tensors whose current or earlier node it is.
     tensors: SmallVec<[Weak<Inner>; 1]>,
 }
 
@@ -75,7 +74,7 @@ pub(super) fn note(t: &Tensor, new: bool) {
 }
 
 impl Index {
-    /// Adds what has been made since.
+    /// Adds the queued tensors.
     fn update(&mut self, upgraded: &mut Vec<Tensor>) {
         let before = upgraded.len();
         for list in &FRESH {
@@ -124,7 +123,7 @@ impl Index {
         visit(visits);
     }
 
-    /// Nodes and all that is made of them.
+    /// Nodes and everything that is computed from them.
     fn region(&self, nodes: impl Iterator<Item = u64>) -> Region {
         let (mut ids, mut list) = (IdSet::default(), Vec::new());
         let mut open: Vec<u64> = nodes.filter(|n| ids.insert(*n)).collect();
@@ -136,28 +135,24 @@ impl Index {
         visit(list.len());
         let mut tensors = Vec::new();
         for n in list {
-            let held =
-                self.nodes.get(&n).into_iter().flat_map(|u| &u.tensors).filter_map(Weak::upgrade);
-            tensors.extend(
-                held.map(Tensor)
-                    .map(|t| (t.raw(), t))
-                    .filter(|(u, _)| u.id() == n)
-                    .map(|(node, tensor)| (tensor, node)),
-            );
+            let held = self.nodes.get(&n).into_iter().flat_map(|u| &u.tensors);
+            let held = held.filter_map(Weak::upgrade).map(Tensor);
+            let with_node = held.map(|t| (t.raw(), t)).filter(|(u, _)| u.id() == n);
+            tensors.extend(with_node.map(|(u, t)| (t, u)));
         }
         Region { ids, tensors }
     }
 }
 
-/// Nodes with all that is made of them.
+/// Set of nodes with everything that is computed from them.
 pub(super) struct Region {
     ids: IdSet,
-    /// The live tensors among it, with their nodes.
+    /// Live tensors in the region, with their nodes.
     pub(super) tensors: Vec<(Tensor, UOp)>,
 }
 
-/// Asks the index. What the function has upgraded is dropped after the lock: the last handle on a
-/// tensor may run the user's code.
+/// Reads the updated index. Upgraded tensors are dropped after the lock is released, because
+/// dropping the last handle on a tensor may run a user's destructors.
 fn with_index<T>(f: impl FnOnce(&Index) -> T) -> T {
     let mut upgraded = Vec::new();
     let mut index = lock(&INDEX);
@@ -168,17 +163,17 @@ fn with_index<T>(f: impl FnOnce(&Index) -> T) -> T {
     found
 }
 
-/// All live tensors, in the order of their making.
+/// All live tensors, in the order of creation.
 pub(super) fn live() -> Vec<Tensor> {
     with_index(|index| index.all.iter().filter_map(Weak::upgrade).map(Tensor).collect())
 }
 
-/// The tensors and nodes that contain nodes.
+/// Tensors and nodes that contain the given nodes.
 pub(super) fn region<'a>(nodes: impl IntoIterator<Item = &'a UOp>) -> Region {
     with_index(|index| index.region(nodes.into_iter().map(UOp::id)))
 }
 
-/// The tensors and nodes that read contents, each given by memory and version.
+/// Tensors and nodes that read the given contents, each a memory and a version.
 pub(super) fn readers(contents: impl Iterator<Item = (u64, u64)>) -> Region {
     with_index(|index| {
         index.region(contents.filter_map(|c| index.buffers.get(&c)).flatten().copied())
@@ -186,8 +181,8 @@ pub(super) fn readers(contents: impl Iterator<Item = (u64, u64)>) -> Region {
 }
 
 impl Region {
-    /// Calls `f` on the nodes of the region under these, users after operands. `f` is not called on
-    /// what lies behind a node where `stop` holds.
+    /// Calls `f` on the nodes of the region below the roots, operands before users. The operands of
+    /// a node where `stop` holds are not visited.
     pub(super) fn walk<'a>(
         &self,
         roots: impl IntoIterator<Item = &'a UOp>,
@@ -217,7 +212,7 @@ impl Region {
         visit(visits);
     }
 
-    /// Graphs with nodes of the region exchanged. A replacement is not looked into.
+    /// Replaces nodes of the region in graphs. Replacements are not visited.
     pub(super) fn substitute(&self, roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
         let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
         self.walk(
@@ -228,8 +223,8 @@ impl Region {
         roots.iter().map(|r| done.get(&r.id()).unwrap_or(r).clone()).collect()
     }
 
-    /// The nodes of the region under these that change, operands before users: `f` is given a node,
-    /// and the node over its changed operands.
+    /// Rebuilds the nodes of the region below the roots, operands before users; returns the changed
+    /// ones. `f` gets a node and its copy with changed operands.
     pub(super) fn rebuilt<'a>(
         &self,
         roots: impl IntoIterator<Item = &'a UOp>,
@@ -241,16 +236,13 @@ impl Region {
     }
 }
 
-/// Notes what a node becomes: what `f` says, or the node over its changed operands.
+/// Records the replacement of a node: the result of `f`, or its copy with changed operands.
 fn changed(u: &UOp, done: &mut FxHashMap<u64, UOp>, f: impl Fn(&UOp, UOp) -> Option<UOp>) {
-    let over = match u.src().iter().any(|s| done.contains_key(&s.id())) {
-        true => u.with_src(
-            u.src()
-                .iter()
-                .map(|s| done.get(&s.id()).unwrap_or(s).clone())
-                .collect::<crate::ir::Src>(),
-        ),
-        false => u.clone(),
+    let over = if u.src().iter().any(|s| done.contains_key(&s.id())) {
+        let src = u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone());
+        u.with_src(src.collect::<Src>())
+    } else {
+        u.clone()
     };
     let new = f(u, over.clone()).unwrap_or(over);
     if new != *u {

@@ -1,9 +1,8 @@
-//! Threads beside a realization that writes memory in place. In come the requests of a run, some
-//! with memory to take over; out come the same requests, without it where another thread may still
-//! read the old content.
+//! Locks of a realization that writes memory in place. It takes the requests of a run, some with
+//! donated buffers, and removes the donations whose old content another thread may still read.
 //!
-//! Invariant: whoever has a node that reads the old content of memory has a tensor that the index
-//! of holders knows, or a handle that is counted here.
+//! Invariant: every node that reads the old content of memory is held by a tensor that the index of
+//! holders knows, or by a handle that is counted here.
 
 use super::Tensor;
 use super::holders::{self, Region};
@@ -14,22 +13,22 @@ use crate::schedule::Request;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, RwLockWriteGuard};
 
-/// The tensors of a run that writes memory in place, locked from where it is decided that nobody
-/// reads the old content until they have their new values. Another thread that takes a node of one
-/// waits. One that has taken it before, and has not made a tensor of it yet, is noticed by its
-/// handle: the run then writes new memory.
+/// Locks on the tensors of a run that writes memory in place. They are held from the decision that
+/// nothing reads the old content until the tensors have their new values. Another thread that takes
+/// the node of a locked tensor waits. A thread that took the node before, and has not created a
+/// tensor from it yet, is detected by its handle: the run then writes new memory.
 #[derive(Default)]
 pub(super) struct Locked<'a> {
     /// By [`Tensor::id`].
     guards: FxHashMap<usize, (&'a Tensor, RwLockWriteGuard<'a, UOp>)>,
-    /// Nodes that tensors had before. They go after the locks: they may hold what the user's code
-    /// drops.
+    /// Old nodes of tensors. They are dropped after the locks are released, because a drop may run
+    /// a user's destructors.
     exchanged: Vec<UOp>,
 }
 
 impl<'a> Locked<'a> {
-    /// Locks the tensors whose nodes these are, or has the requests write new memory. `readers` is
-    /// what is made of the memory that could be taken over.
+    /// Locks the tensors of these nodes, or removes the donated buffers from the requests.
+    /// `readers` are the readers of the memory that could be donated.
     pub(super) fn new(
         tensors: &[&'a Tensor],
         nodes: &[UOp],
@@ -38,8 +37,8 @@ impl<'a> Locked<'a> {
         readers: Option<Region>,
     ) -> Locked<'a> {
         let mut locked = Locked::default();
-        let takes_over = requests.iter().any(|r| r.reuse.iter().any(Option::is_some));
-        let Some(readers) = readers.filter(|_| takes_over) else { return locked };
+        let donates = requests.iter().any(|r| r.reuse.iter().any(Option::is_some));
+        let Some(readers) = readers.filter(|_| donates) else { return locked };
         for t in tensors {
             locked
                 .guards
@@ -49,7 +48,7 @@ impl<'a> Locked<'a> {
         // Another thread may have assigned meanwhile.
         let unchanged =
             tensors.iter().zip(nodes).all(|(t, node)| *locked.guards[&t.id()].1 == *node);
-        // All handles of a lone thread are those of its tensors.
+        // With a single thread all handles belong to its tensors.
         if !unchanged
             || (holders::is_threaded() && !locked.has_all_handles(nodes, requests, kept, &readers))
         {
@@ -59,8 +58,7 @@ impl<'a> Locked<'a> {
         locked
     }
 
-    /// True if this run has all handles on the memory that it writes, and on the nodes that read
-    /// it.
+    /// True if this run has all handles on the memory that it writes and on the nodes that read it.
     fn has_all_handles(
         &self,
         nodes: &[UOp],
@@ -69,14 +67,11 @@ impl<'a> Locked<'a> {
         readers: &Region,
     ) -> bool {
         let mut of_nodes: FxHashMap<u64, u64> = FxHashMap::default();
-        let of_run = nodes
-            .iter()
-            .chain(kept)
-            .chain(requests.iter().map(|r| &r.node))
-            .chain(readers.tensors.iter().map(|(_, u)| u));
-        of_run
-            .chain(self.guards.values().map(|(_, u)| &**u))
-            .for_each(|u| *of_nodes.entry(u.id()).or_default() += 1);
+        let of_requests = requests.iter().map(|r| &r.node);
+        let of_tensors = readers.tensors.iter().map(|(_, u)| u);
+        let guarded = self.guards.values().map(|(_, u)| &**u);
+        let of_run = nodes.iter().chain(kept).chain(of_requests).chain(of_tensors).chain(guarded);
+        of_run.for_each(|u| *of_nodes.entry(u.id()).or_default() += 1);
         let mut visited = Vec::new();
         let visit = |u| {
             UOp::held(u).for_each(|s| *of_nodes.entry(s.id()).or_default() += 1);
@@ -85,8 +80,8 @@ impl<'a> Locked<'a> {
         readers.walk(nodes, |_| false, visit);
         let mut of_storages: FxHashMap<u64, usize> = FxHashMap::default();
         let mut count = |id: u64| *of_storages.entry(id).or_default() += 1;
-        let taken_over = || requests.iter().flat_map(|r| r.reuse.iter().flatten());
-        taken_over()
+        let donated = || requests.iter().flat_map(|r| r.reuse.iter().flatten());
+        donated()
             .chain(visited.iter().filter_map(|u| u.arg().storage()))
             .for_each(|s| count(s.storage.id()));
         self.guards
@@ -96,10 +91,10 @@ impl<'a> Locked<'a> {
             Arc::strong_count(&s.storage) <= of_storages[&s.storage.id()]
         };
         visited.iter().all(|u| u.handles() <= of_nodes.get(&u.id()).copied().unwrap_or(0))
-            && taken_over().all(|s| alone(s) && Buffer::of(s).is_alone(usize::MAX))
+            && donated().all(|s| alone(s) && Buffer::of(s).is_alone(usize::MAX))
     }
 
-    /// Gives the locked tensors their values and unlocks them. Returns the nodes of all tensors.
+    /// Sets the values of the locked tensors and unlocks them. Returns the nodes of all tensors.
     pub(super) fn exchange(
         mut self,
         tensors: &[&Tensor],

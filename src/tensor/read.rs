@@ -1,7 +1,9 @@
-//! Elements of tensors as host values.
+//! Reading: elements of tensors as host values.
 
 use super::Tensor;
 use super::realize::{RUNNING, base, is_stored, lock, read_by, realize_running, storages};
+use super::shard::read_shards;
+use super::variable::strip_padding;
 use crate::device::{Buffer, limits};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -9,7 +11,7 @@ use crate::exec::Capture;
 use crate::ir::{Arg, Op};
 
 impl Tensor {
-    /// The elements in row-major order. `T` is the Rust type of the dtype.
+    /// Elements in row-major order. `T` is the Rust type of the dtype.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -28,7 +30,7 @@ impl Tensor {
         limits::elements(&self.to_bytes()?)
     }
 
-    /// The bytes of the elements in row-major order, little endian.
+    /// Little-endian bytes of the elements in row-major order.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -48,31 +50,27 @@ impl Tensor {
             return Err(Error::Jit(what));
         }
         loop {
-            // Until the content is copied, so that no other realization and no replay writes it in
-            // between.
+            // Held until the content is copied, so that no realization or replay writes it.
             let running = lock(&RUNNING);
             let uop = realize_running(&[self])?.swap_remove(0);
-            // An assignment on another thread can come between; then there is something new to
-            // compute.
+            // Another thread may have assigned in between; the new value has to be computed.
             let Some(storages) = storages(&uop) else { continue };
             let read =
                 read_by(&[base(&uop).clone()], |_| {}).and_then(|()| match base(&uop).arg() {
                     Arg::Shards { axis: Some(axis), .. } => {
-                        super::shard::read_shards(base(&uop), *axis, &storages)
+                        read_shards(base(&uop), *axis, &storages)
                     }
-                    _ => Buffer::of(storages[0])
-                        .read()
-                        .map(|bytes| super::variable::strip_padding(bytes, &uop)),
+                    _ => Buffer::of(storages[0]).read().map(|bytes| strip_padding(bytes, &uop)),
                 });
             drop(running);
             return read;
         }
     }
 
-    /// The elements, if reading them is cheap: a few in host memory, or all one literal. `None`
-    /// inside a captured function, which must work for other values too.
+    /// Elements, if reading them is cheap: few in host memory, or one literal for all. `None`
+    /// inside a captured function, which also has to be correct for other values.
     pub(super) fn at_hand(&self) -> Option<Vec<f64>> {
-        /// Elements that are read; 2¹⁸ take less than a millisecond.
+        /// Maximum number of elements; 2¹⁸ take less than a millisecond.
         const MOST: usize = 1 << 18;
         let uop = self.uop();
         let mut node = base(&uop);
@@ -92,9 +90,8 @@ impl Tensor {
         }
         let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());
         if dtype == DType::F32 {
-            return Some(
-                bytes.as_chunks().0.iter().map(|raw| f32::from_le_bytes(*raw) as f64).collect(),
-            );
+            let elements = bytes.as_chunks().0.iter();
+            return Some(elements.map(|raw| f32::from_le_bytes(*raw) as f64).collect());
         }
         let element = |raw: &[u8]| {
             let mut bits = [0; 8];
@@ -104,7 +101,7 @@ impl Tensor {
         Some(bytes.chunks_exact(dtype.itemsize()).map(element).collect())
     }
 
-    /// Another name of [`to_bytes`](Self::to_bytes).
+    /// Alias of [`to_bytes`](Self::to_bytes).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -115,7 +112,7 @@ impl Tensor {
         self.to_bytes()
     }
 
-    /// The elements of a matrix, as a list of its rows.
+    /// Rows of a matrix.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -124,14 +121,11 @@ impl Tensor {
     /// ```
     pub fn to_rows<T: Element>(&self) -> Result<Vec<Vec<T>>> {
         let [rows, cols] = self.shape()[..] else {
-            return wrong_shape!(
-                "to_rows",
-                "takes a matrix, and was given {:?}; to_vec gives all elements",
-                self.dims()
-            );
+            let dims = self.dims();
+            return wrong_shape!("to_rows", "expected a matrix, got {dims:?}; use to_vec");
         };
         let all = self.to_vec::<T>()?;
-        // A row of few elements takes more for its vector than for them.
+        // The vector of a short row takes more memory than its elements.
         let row = size_of::<Vec<T>>() + limits::heap_bytes(cols * size_of::<T>());
         limits::check(rows.saturating_mul(row))?;
         let mut out = limits::vec(rows)?;
@@ -145,7 +139,7 @@ impl Tensor {
         Ok(out)
     }
 
-    /// The one element of a tensor that has one.
+    /// The only element of a tensor of one element.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -154,16 +148,12 @@ impl Tensor {
     /// ```
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.numel() != 1 {
-            return wrong_shape!(
-                "item",
-                "a tensor of shape {:?} has {} elements, not 1",
-                self.shape(),
-                self.numel()
-            );
+            let (shape, numel) = (self.shape(), self.numel());
+            return wrong_shape!("item", "a tensor of shape {shape:?} has {numel} elements, not 1");
         }
-        self.to_vec()?
-            .first()
-            .copied()
-            .ok_or_else(|| Error::Device("item: the tensor changed while it was read".into()))
+        match self.to_vec()?[..] {
+            [one, ..] => Ok(one),
+            [] => refuse!(Device, "item: the tensor changed while it was read"),
+        }
     }
 }

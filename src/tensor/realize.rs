@@ -1,13 +1,13 @@
 //! Realization: replaces the graph of a tensor by a buffer with its elements.
 //!
-//! `holders` knows which live tensors contain which nodes. When some are realized, the graphs of
-//! all others that contain them are changed to read the buffers, so nothing is computed twice. It
-//! also tells whether anyone still reads the old content of a buffer: only if nobody does may an
-//! assignment write it in place. A tensor that was made from another before an assignment keeps the
-//! old value, always.
+//! `holders` maps nodes to the live tensors that contain them. When tensors are realized, the
+//! graphs of all others that contain them are changed to read the buffers, so that nothing is
+//! computed twice. `holders` also tells whether anything still reads the old content of a buffer:
+//! an assignment writes in place only if nothing does. A tensor that was created from another one
+//! before an assignment keeps the old value.
 //!
-//! What a later plan may compare with a result of this one (`retained`) is kept too: computed again
-//! it could be rounded differently.
+//! Values that a later plan may compare with a result of this one (`retained`) are stored too,
+//! because a second computation could round differently.
 
 use super::broadcast::has_data;
 use super::holders::{self, Region};
@@ -15,10 +15,10 @@ use super::in_place::Locked;
 use super::{Inner, Tensor};
 use crate::device::{Buffer, Device};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::{self, Capture, ScheduleItem};
 use crate::ir::{
-    Arg, DeviceName, Fold, Group, Op, Rounding, Src, StorageRef, ToSrc, UOp, walk_values,
+    Arg, DeviceName, Fold, Group, Op, Rounding, Src, Storage, StorageRef, ToSrc, UOp, walk_values,
 };
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Movement, SymInt};
@@ -26,19 +26,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Held during a realization: in-place writes are decided and done under it.
+/// Lock of a realization: in-place writes are decided and performed under it.
 pub(super) static RUNNING: Mutex<()> = Mutex::new(());
 
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The default device.
+/// Name of the default device.
 pub(super) fn default_device() -> DeviceName {
     Device::default_name()
 }
 
-/// A one-dimensional node over new storage with these bytes.
+/// One-dimensional node over new storage with these bytes.
 pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<UOp> {
     let on = |device: &DeviceName| Buffer::from_bytes(device, dtype, bytes).map(|b| b.node());
     match &device.each()[..] {
@@ -47,7 +47,7 @@ pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<
     }
 }
 
-/// The node under reshapes and marks: it has the same elements.
+/// Node under reshapes and marks, which has the same elements.
 pub(super) fn base(u: &UOp) -> &UOp {
     let mut base = u;
     while base.op() == Op::Reshape || base.op().is(Group::Mark) || is_all(base) {
@@ -56,13 +56,13 @@ pub(super) fn base(u: &UOp) -> &UOp {
     base
 }
 
-/// True for a slice that is the whole runtime size of an axis, with the layout of its operand.
+/// True for a slice of the whole runtime size of an axis, with the layout of its operand.
 pub(super) fn is_all(u: &UOp) -> bool {
     u.as_slice().is_some_and(|s| s.part.start.as_number() == Some(0) && u.shape() == s.x.shape())
 }
 
-/// The storage of a node that is a whole buffer under some shape; of one over several devices that
-/// of each part.
+/// Storage of a node that is a whole buffer of any shape; on several devices the storage of each
+/// shard.
 pub(super) fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
     let u = base(u);
     match u.op() {
@@ -76,7 +76,7 @@ pub(super) fn is_stored(u: &UOp) -> bool {
     storages(u).is_some()
 }
 
-/// The replacement of a realized node: its buffer, and the graph that gradients follow.
+/// Replacement of a realized node: its buffer, and the graph that gradients follow.
 pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     let mut value = if buffer.shape() == u.shape() {
         buffer.clone()
@@ -97,55 +97,54 @@ pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     }
 }
 
-/// Calls `f` on the storages that values of these nodes are read from. A graph that names a content
-/// which is no longer there must not be computed: the answer would be silently wrong. One with the
-/// argument of a function has no value yet.
+/// Message for a node whose content was overwritten.
+pub(super) const OVERWRITTEN: &str =
+    "a tensor reads memory that was overwritten by an assignment or by a run that failed";
+
+/// Calls `f` on the storages that the nodes read. A graph that reads overwritten content is an
+/// error, because its value would be wrong. A graph with the argument of a traced function has no
+/// value.
 pub(super) fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<()> {
     let mut wrong = None;
     walk_values(nodes, |u| match u.arg() {
         Arg::Storage(s) => {
             if s.is_stale() {
-                wrong = Some(
-                    "a tensor reads memory that has been overwritten since, by an assignment or \
-                     by a run that failed half way",
-                );
+                wrong = Some(OVERWRITTEN);
             }
             f(s);
         }
         Arg::Param { .. } => {
             wrong = Some(
-                "an argument of callify or scan has no value while its function is written down; \
-                 read what comes out of it",
+                "an argument of callify or scan has no value while its function is recorded; read \
+                 the results of the function",
             )
         }
         _ => {}
     });
-    match wrong {
-        Some(msg) => Err(Error::Device(msg.into())),
-        None => Ok(()),
-    }
+    wrong.map_or(Ok(()), |msg| refuse!(Device, "{msg}"))
 }
 
-/// Memory and version: the identity of a content.
+/// Identity of a content: memory and version.
 fn content(s: &StorageRef) -> (u64, u64) {
     (s.storage.memory_id(), s.version)
 }
 
-/// The nodes under a node that have the same elements: itself, and what is under reshapes and
-/// marks. Under a reshape parts would not be cut where they are.
+/// Node and the nodes under its reshapes and marks, which have the same elements. Shards
+/// (`in_parts`) would be split elsewhere under a reshape.
 fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
     std::iter::successors(Some(node), move |&u| is_mark(u).then(|| u.operand()))
         .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
 
-/// Values that this run computes and that a later plan may compare with its results, or decide by
-/// once more: what is stored for that purpose, and what the gradients of results decide by.
-/// Computed again they could be rounded differently. What is stored to be decided by is kept if any
-/// live tensor reads it after this run: gradients that are realized one after the other take the
-/// same side. What a gradient decides by is kept if anyone who gets a result of this run
-/// holds it besides, be it as what the gradient of that result follows. So is the value of a live
-/// parameter that has not been computed before: the next run needs it too.
+/// Values that this run computes and that a later plan may compare with its results or decide by
+/// again, and which would be rounded differently in a second computation:
+///
+/// - stored values to decide by (`Contiguous`), if a live tensor reads them after this run, so that
+///   gradients that are realized one after the other take the same branch;
+/// - values that gradients decide by, if a holder of a result of this run also holds them, for
+///   example in the graph of the gradient of that result;
+/// - live parameters that have not been computed before, because the next run needs them too.
 fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp> {
     let mut candidates: FxHashSet<UOp> = FxHashSet::default();
     walk_values(nodes, |u| match (u.op(), u.arg()) {
@@ -165,7 +164,7 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     if candidates.is_empty() || device.is_several() {
         return vec![];
     }
-    // Most graphs have no candidate, and need not know where each node is.
+    // The devices of nodes, which graphs without candidates do not need.
     let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
     walk_values(nodes, |u| {
         let here = match u.arg() {
@@ -183,8 +182,8 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     let is_other = |t: &Tensor| !wanted.contains(&Arc::as_ptr(&t.0));
     let others = holders::region(keys.iter().copied());
     let others = others.tensors.iter().filter(|(t, _)| is_other(t)).map(|(_, u)| u);
-    // A result that gradients follow keeps its graph: for the realized tensors, and for others that
-    // contain the same value, as one whose detached value was asked for.
+    // A result that gradients follow keeps its graph, for the realized tensors and for others that
+    // contain the same value, such as a tensor whose detached value is realized.
     let is_followed = |u: &UOp| u.requires_grad() && u.op() != Op::Leaf;
     let kept = nodes.iter().filter(|u| is_followed(u));
     let region = holders::region(&candidates);
@@ -208,8 +207,8 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     found
 }
 
-/// The values that the gradient of a node decides by: the elements that an extreme is one of, the
-/// sides of a maximum, the condition of a choice, the result of a rectifier.
+/// Values that the gradient of a node decides by: the elements of an extreme, the operands of a
+/// maximum, the condition of a selection, the result of a rectifier.
 fn decides(u: &UOp) -> &[UOp] {
     let first = u.src().get(..1).unwrap_or_default();
     match (u.op(), u.arg()) {
@@ -220,8 +219,8 @@ fn decides(u: &UOp) -> &[UOp] {
     }
 }
 
-/// Requests for tensors, with memory to take over where no other tensor reads it, and what is made
-/// of that memory.
+/// Requests for tensors, with donated buffers that no other tensor reads, and the readers of that
+/// memory.
 fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<Region>)> {
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let homes: Vec<(u64, u64)> = tensors
@@ -231,14 +230,14 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     let readers = (!homes.is_empty()).then(|| holders::readers(homes.iter().copied()));
     if let Some(readers) = &readers {
-        // A result that keeps what its gradient follows reads on after this run.
+        // A result whose gradient follows a graph keeps reading it after this run.
         let reads_on = |t: &Tensor, u: &UOp| {
             !wanted.contains(&Arc::as_ptr(&t.0)) || (u.requires_grad() && u.op() != Op::Leaf)
         };
         let roots = readers.tensors.iter().filter(|(t, u)| reads_on(t, u)).map(|(_, u)| u);
         readers.walk(roots, |_| false, |u| read.extend(u.arg().storage().map(content)));
     }
-    // Parts of one memory are different inputs of a plan, which cannot see that they overlap.
+    // Slices of one memory are separate inputs of a plan, which does not see that they overlap.
     let mut inputs: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
     let all_new = homes.is_empty();
     read_by(nodes, |s| {
@@ -268,28 +267,27 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
 }
 
 /// Realizes tensors together, so that shared values are computed once. Each keeps its result,
-/// unless it was assigned to in between. Returns the new nodes.
+/// unless another thread assigned to it in between. Returns the new nodes.
 pub(super) fn realize_all(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let _running = lock(&RUNNING);
     realize_running(tensors)
 }
 
-/// The part of [`realize_all`] under [`RUNNING`].
+/// [`realize_all`] under the lock [`RUNNING`].
 pub(super) fn realize_running(tensors: &[&Tensor]) -> Result<Vec<UOp>> {
     let mut devices: Vec<&DeviceName> = tensors.iter().map(|t| t.device()).collect();
     devices.sort();
     devices.dedup();
-    // A value without data is one node wherever it is wanted, so each device has its own run.
+    // A value without data is one node for all devices, so that each device has its own run.
     for device in devices {
         let here: Vec<&Tensor> = tensors.iter().copied().filter(|t| t.device() == device).collect();
         realize_on(device, &here)?;
     }
-    // Between the run and here another thread may have assigned: then the value is computed, but
-    // the tensor is no longer that value.
+    // Read again, because another thread may have assigned since the run.
     Ok(tensors.iter().map(|t| t.raw()).collect())
 }
 
-/// The part of [`realize_all`] for one device.
+/// [`realize_all`] for tensors of one device.
 fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     // Each node is read once: another thread may assign.
     let (todo, old): (Vec<&Tensor>, Vec<UOp>) =
@@ -299,11 +297,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     }
     let (mut requests, readers) = requests(&todo, &old)?;
     let kept = retained(device, &todo, &old);
-    requests.extend(kept.iter().map(|node| Request {
-        node: node.clone(),
-        device: device.clone(),
-        reuse: vec![],
-    }));
+    requests.extend(kept.iter().map(|node| request(node.clone(), device)));
     let locked = Locked::new(&todo, &old, &mut requests, &kept, readers);
     let (buffers, plan) = exec::realize(&requests)?;
     let values = outputs(&requests, buffers, &plan)?;
@@ -316,32 +310,45 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
     for ((old, layout), value) in old.iter().zip(&plan.layouts).zip(&values) {
         computed.extend(alike(old, layout.is_some()).map(|u| (u.clone(), value)));
     }
-    // What stands for each computed node. Behind one that gradients follow, others stand too.
-    let followed = computed.keys().any(|u| u.requires_grad() && u.op() != Op::Leaf);
-    let before = followed.then(|| holders::region(computed.keys()));
-    let mut map: FxHashMap<UOp, UOp> = match &before {
-        Some(region) => {
-            let stand_ins = region.rebuilt(computed.keys(), |u, new| {
-                computed.get(u).map(|value| stand_in(&new, value))
-            });
-            computed.keys().map(|u| (u.clone(), stand_ins[&u.id()].clone())).collect()
-        }
-        None => computed.iter().map(|(u, value)| (u.clone(), stand_in(u, value))).collect(),
-    };
+    let (map, before) = stand_ins(&computed);
     let mut done: FxHashSet<*const Inner> = FxHashSet::default();
     for (((t, old), now), value) in todo.iter().zip(&old).zip(&now).zip(&values) {
-        // A literal is one node wherever it stands, and only here it is in memory.
+        // A literal is one node everywhere, but is stored only for this tensor.
         let new = map.get(old).cloned().unwrap_or_else(|| stand_in(old, value));
-        // One that was assigned to meanwhile may contain what was computed, as any other.
+        // A tensor that was assigned to in between may contain computed nodes, like any other.
         if t.exchange(now, new) {
             lock(&t.0.home).clear();
             done.insert(Arc::as_ptr(&t.0));
         }
     }
-    // A dead graph needs no update.
+    // Searched after the exchange, because dropped graphs need no update.
     let region = before.unwrap_or_else(|| holders::region(computed.keys()));
-    // Whoever else contains what was computed reads it from now on; on another device only what has
-    // data, and so can be nowhere else.
+    update_holders(device, &region, &done, map);
+    Ok(())
+}
+
+/// Replacements of computed nodes, and the region of these nodes if gradients follow one of them:
+/// then replacements contain other replacements.
+fn stand_ins(computed: &FxHashMap<UOp, &UOp>) -> (FxHashMap<UOp, UOp>, Option<Region>) {
+    if !computed.keys().any(|u| u.requires_grad() && u.op() != Op::Leaf) {
+        let map = computed.iter().map(|(u, value)| (u.clone(), stand_in(u, value))).collect();
+        return (map, None);
+    }
+    let region = holders::region(computed.keys());
+    let new = region
+        .rebuilt(computed.keys(), |u, new| computed.get(u).map(|value| stand_in(&new, value)));
+    let map = computed.keys().map(|u| (u.clone(), new[&u.id()].clone())).collect();
+    (map, Some(region))
+}
+
+/// Replaces computed nodes in the other tensors that contain them. On another device only nodes
+/// with data are replaced: other nodes may be computed on any device.
+fn update_holders(
+    device: &DeviceName,
+    region: &Region,
+    done: &FxHashSet<*const Inner>,
+    mut map: FxHashMap<UOp, UOp>,
+) {
     let others = region.tensors.iter().filter(|(t, _)| !done.contains(&Arc::as_ptr(&t.0)));
     let (here, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(t, _)| t.device() == device);
     let exchange = |tensors: &[&(Tensor, UOp)], map: &FxHashMap<UOp, UOp>| {
@@ -357,10 +364,14 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         map.retain(|u, _| has_data(u));
         exchange(&elsewhere, &map);
     }
-    Ok(())
 }
 
-/// The node of each request, over its buffers.
+/// Request for a node without donated buffers.
+fn request(node: UOp, device: &DeviceName) -> Request {
+    Request { node, device: device.clone(), reuse: vec![] }
+}
+
+/// Node of each request over its buffers.
 fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> Result<Vec<UOp>> {
     let mut buffers = buffers.into_iter();
     let value = |(r, layout): (&Request, &Option<Layout>)| {
@@ -370,9 +381,7 @@ fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> R
                 Some(b) => b,
                 None => Buffer::from_bytes(device, r.node.dtype(), &[])?,
             };
-            if r.reuse.get(i).is_some_and(|s| {
-                s.as_ref().is_some_and(|s| s.storage.id() == crate::ir::Storage::id(&b))
-            }) {
+            if r.reuse.get(i).into_iter().flatten().any(|s| s.storage.id() == Storage::id(&b)) {
                 b.overwritten();
             }
             let shape = layout.as_ref().map(|l| Movement::Reshape(l.shapes[i].clone()));
@@ -387,7 +396,7 @@ fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> R
 }
 
 impl Tensor {
-    /// Computes the tensor now and keeps the result. Returns a handle on it.
+    /// Computes and stores the tensor. Returns a handle on it.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -412,8 +421,8 @@ impl Tensor {
         there
     }
 
-    /// Computes several tensors together: what they share is computed once, and kernels with the
-    /// same loops are joined.
+    /// Computes several tensors together: shared values are computed once, and kernels with the
+    /// same loops are fused.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -427,8 +436,8 @@ impl Tensor {
         realize_all(tensors).map(drop)
     }
 
-    /// What [`realize`](Tensor::realize) would run, in order, with memory but not run: each item
-    /// can be printed, looked into, lowered and run by hand. The tensor stays as it is.
+    /// Schedule of [`realize`](Tensor::realize): the commands in order, with allocated memory. Each
+    /// item can be printed, inspected, compiled and run separately. The tensor does not change.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -451,19 +460,15 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn schedule_many(tensors: &[&Tensor]) -> Result<Vec<ScheduleItem>> {
-        // No memory is taken over: running the items must not change any tensor.
+        // No buffer is donated: running the items must not change any tensor.
         let nodes: Vec<UOp> = tensors.iter().map(|t| t.raw()).collect();
         read_by(&nodes, |_| {})?;
-        let request = |(t, node): (&&Tensor, UOp)| Request {
-            node,
-            device: t.device().clone(),
-            reuse: vec![],
-        };
-        let requests: Vec<Request> = tensors.iter().zip(nodes).map(request).collect();
+        let pairs = tensors.iter().zip(nodes);
+        let requests: Vec<Request> = pairs.map(|(t, node)| request(node, t.device())).collect();
         Ok(exec::schedule(&requests)?.items)
     }
 
-    /// The tensor stored in row-major order when it is realized: a boundary for fusion.
+    /// Tensor that is stored in row-major order when it is realized: a boundary for fusion.
     ///
     /// ```
     /// use picograd::Tensor;

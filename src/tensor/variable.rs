@@ -5,14 +5,14 @@
 //! size are never read. Methods that need a static size return an error, here and in `movement` and
 //! `unify`.
 
+use super::Tensor;
 use super::broadcast::{Operand, slice_to_extents};
 use super::ops::create::iota;
 use super::ops::index::AxisIndex;
-use super::{Tensor, for_op};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Slice, UOp};
-use crate::shape::{Dims, Movement, SymInt};
+use crate::shape::{Dims, SymInt};
 
 impl From<&SymInt> for Tensor {
     /// Scalar of the value, of `i32`, or of `i64` if its range requires it. One kernel serves all
@@ -83,18 +83,19 @@ impl Tensor {
         len: SymInt,
     ) -> Result<Tensor> {
         if self.device().is_several() {
-            return Err(Error::Device(format!(
-                "{op}: a tensor over {} is not cut where variables say; bring it together with \
-                 .to(…)",
+            return refuse!(
+                Device,
+                "{op}: a symbolic slice of a tensor on {}; expected one device (gather it with \
+                 .to(…))",
                 self.device()
-            )));
+            );
         }
         start.check(op).and(len.check(op))?;
         let uop = self.uop();
         // A variable with a single value is that number, which keeps the size static.
         let settled = |b: SymInt| if b.min() == b.max() { SymInt::number(b.min()) } else { b };
         let part = Slice { axis, start: settled(start), len: settled(len) };
-        for_op(op, part.check(uop.shape(), uop.extents()))?;
+        part.check(uop.shape(), uop.extents()).map_err(|e| e.of_op(op))?;
         if let (Some(start), Some(len)) = (part.start.as_number(), part.len.as_number()) {
             return self.slice_axis(axis, start as usize, (start + len) as usize);
         }
@@ -114,9 +115,7 @@ impl Tensor {
     /// `0, 1, …` along an axis of this tensor, with size 1 along the others.
     pub(super) fn iota_along(&self, axis: usize) -> Result<Tensor> {
         let (uop, dims) = (self.uop(), self.dims());
-        let line = iota(dims[axis]).movement(Movement::reshape(
-            (0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 }),
-        ))?;
+        let line = iota(dims[axis]).line_along(axis, dims.len())?;
         match uop.extent(axis) {
             Some(extent) => {
                 line.slice_symbolic("iota_along", axis, SymInt::number(0), extent.clone())
@@ -163,10 +162,11 @@ pub(super) fn apply_symbolic(
     let rank = x.ndim();
     let named: usize = indices.iter().map(super::ops::index::axes_consumed).sum();
     if named > rank {
-        return Err(Error::Index {
+        return wrong_index!(
             op,
-            msg: format!("{named} axes indexed of {}, which has {rank}", format_shape(&x.uop())),
-        });
+            "{named} axes indexed of {}, which has {rank}",
+            format_shape(&x.uop())
+        );
     }
     let (mut axis, mut x, mut slices, mut rest) = (0, x.clone(), Vec::new(), Vec::new());
     for pick in indices {
@@ -176,7 +176,7 @@ pub(super) fn apply_symbolic(
             super::ops::index::axes_consumed(&pick)
         };
         if axis + takes > rank {
-            return Err(Error::Index { op, msg: "`..` may appear only once".into() });
+            return wrong_index!(op, "`..` is repeated; expected at most one");
         }
         let whole = AxisIndex::Slice { start: None, end: None, step: 1 };
         let (start, len, left) = match pick {
@@ -184,11 +184,11 @@ pub(super) fn apply_symbolic(
             AxisIndex::SymSlice { start: Some(start), end: None }
                 if start.as_number().is_none() =>
             {
-                let msg = format!(
-                    "from {start} on is of another length for each value; say where it ends, as \
-                     in `at..&at + 4`"
+                return wrong_index!(
+                    op,
+                    "the length of `{start}..` differs for each value; expected an end, as in \
+                     `at..&at + 4`"
                 );
-                return Err(Error::Index { op, msg });
             }
             AxisIndex::SymSlice { start, end } => {
                 let size = SymInt::number(x.dims()[axis] as i64);
@@ -202,12 +202,8 @@ pub(super) fn apply_symbolic(
                 continue;
             }
         };
-        slices.push(SymbolicSlice {
-            axis,
-            size: x.dims()[axis],
-            start: start.clone(),
-            len: len.clone(),
-        });
+        let size = x.dims()[axis];
+        slices.push(SymbolicSlice { axis, size, start: start.clone(), len: len.clone() });
         x = x.slice_symbolic(op, axis, start, len)?;
         rest.push(left);
         axis += takes;
@@ -225,16 +221,16 @@ pub(super) fn restore_slices(
     let mut x = part.clone();
     for t in slices.iter().rev() {
         if t.len.as_number().is_none() {
-            let msg = format!(
-                "a part of axis {} of the length {} is not written; write one whose length is a \
-                 number",
-                t.axis, t.len
+            return wrong_shape!(
+                op,
+                "a slice of axis {} has the symbolic length {}; expected a number as its length",
+                t.axis,
+                t.len
             );
-            return wrong_shape!(op, "{}", msg);
         }
-        let zeros = (0..x.ndim()).map(|a| if a == t.axis { (t.size, t.size) } else { (0, 0) });
         let size = SymInt::number(t.size as i64);
-        x = x.movement(Movement::pad(zeros))?.slice_symbolic(op, t.axis, &size - &t.start, size)?;
+        let padded = x.padded_axis(t.axis, t.size, t.size)?;
+        x = padded.slice_symbolic(op, t.axis, &size - &t.start, size)?;
     }
     Ok(x)
 }

@@ -268,6 +268,9 @@ const NO_EXAMPLE: &[(&str, &[&str])] = &[
     ("src/nn/data/cifar.rs", &["cifar10", "cifar10_load_bytes"]),
 ];
 
+/// Macros that generate public functions from documented lines.
+const TABLES: &[&str] = &["unary! {", "binary_methods! {", "casts! {", "setters! {"];
+
 /// Public functions have an example in their doc comment, which runs as a doctest. The `try_`
 /// variants that `fallible!` generates refer to it.
 #[test]
@@ -282,10 +285,11 @@ fn public_functions_have_examples() {
         let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
         let (mut doc, mut table) = (false, false);
         for line in text[..end].lines() {
-            // A table of ops generates a method from each line.
-            table = (table || line == "unary! {") && line != "}";
+            // A table generates a method from each line.
+            let opens = TABLES.iter().any(|name| line.starts_with(name));
+            table = (table || opens) && line != "}";
             let line = line.trim();
-            let in_table = table && line.ends_with(';') && !line.starts_with("//");
+            let in_table = table && !opens && line.ends_with(';') && !line.starts_with("//");
             let function = line
                 .strip_prefix("pub fn ")
                 .filter(|rest| !rest.starts_with('$'))

@@ -47,14 +47,6 @@ const IDENTIFIERS: &[(&str, &str)] = &[
     ("from_store", "from_cache"),
 ];
 
-/// Paths whose prose is not finished yet. Remove an entry when the test passes without it.
-const UNFINISHED: &[&str] = &["src/tensor", "docs/ops.md"];
-
-fn is_finished(path: &std::path::Path) -> bool {
-    let path = path.to_string_lossy().replace('\\', "/");
-    !UNFINISHED.iter().any(|u| path.starts_with(u))
-}
-
 /// The blocks of consecutive comment lines of a source file: line number, marker and joined text.
 fn comments(text: &str) -> Vec<(usize, &str, String)> {
     let mut blocks: Vec<(usize, &str, String)> = Vec::new();
@@ -110,7 +102,7 @@ fn has(text: &str, phrase: &str) -> bool {
 #[test]
 fn retired_phrases_do_not_return() {
     let mut wrong = Vec::new();
-    for (path, text) in sources().into_iter().filter(|(path, _)| is_finished(path)) {
+    for (path, text) in sources() {
         for (line, _, comment) in comments(&text) {
             for (phrase, instead) in PHRASES.iter().filter(|(phrase, _)| has(&comment, phrase)) {
                 wrong.push(format!("{}:{line}: `{phrase}`: say {instead}", path.display()));
@@ -119,7 +111,7 @@ fn retired_phrases_do_not_return() {
     }
     // The glossary lists the old names.
     let pages = documents().into_iter().filter(|(path, _)| !path.ends_with("glossary.md"));
-    for (path, text) in pages.filter(|(path, _)| is_finished(path)) {
+    for (path, text) in pages {
         for (line, paragraph) in paragraphs(&text) {
             for (phrase, instead) in PHRASES.iter().filter(|(phrase, _)| has(&paragraph, phrase)) {
                 wrong.push(format!("{}:{line}: `{phrase}`: say {instead}", path.display()));
@@ -132,7 +124,7 @@ fn retired_phrases_do_not_return() {
 #[test]
 fn doc_comments_are_statements() {
     let mut wrong = Vec::new();
-    for (path, text) in sources().into_iter().filter(|(path, _)| is_finished(path)) {
+    for (path, text) in sources() {
         for (line, marker, comment) in comments(&text).into_iter().filter(|(_, m, _)| *m != "//") {
             if comment.ends_with('?') {
                 wrong.push(format!("{}:{line}: a question: {comment}", path.display()));
@@ -149,7 +141,7 @@ fn doc_comments_are_statements() {
 fn retired_identifiers_do_not_return() {
     let mut wrong = Vec::new();
     let files = sources().into_iter().filter(|(path, _)| !path.ends_with("vocabulary.rs"));
-    for (path, text) in files.filter(|(path, _)| is_finished(path)) {
+    for (path, text) in files {
         for (i, line) in text.lines().enumerate() {
             for (old, new) in IDENTIFIERS.iter().filter(|(old, _)| {
                 let is_word = |c: char| c.is_alphanumeric() || c == '_';

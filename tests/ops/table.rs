@@ -10,33 +10,33 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Public methods that have no case here, and why.
 const ELSEWHERE: &[(&str, &str)] = &[
     (
-        "says something of the tensor and computes nothing",
+        "describes the tensor, computes nothing",
         "device shape max_shape dtype ndim numel max_numel size element_size nbytes \
          is_floating_point uop schedule schedule_many",
     ),
     (
-        "every case here goes through it",
+        "used by every case",
         "realize realize_many to_bytes from_bytes as_param backward grad requires_grad is_param",
     ),
     (
-        "gradients as such: tests/autograd",
+        "the gradient API: tests/autograd",
         "gradient gradient_with gradient_allow_unused set_grad call",
     ),
     (
-        "numbers and bytes in and out: tests/tensor/create.rs and realize.rs, and the examples of \
-         the methods",
+        "conversion from and to host values: tests/tensor/create.rs and realize.rs, and the \
+         examples of the methods",
         "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",
     ),
     (
-        "a change in place: tests/compiler/assign.rs, and the examples of the methods",
+        "in-place changes: tests/compiler/assign.rs, and the examples of the methods",
         "assign replace to_ empty empty_like invalids",
     ),
     ("several devices: tests/shard", "shard shard_ shard_like devices shard_axis"),
-    ("kernels of the user's: tests/compiler/custom_kernel.rs", "custom_kernel"),
-    ("a graph with arguments: tests/tensor/callify.rs", "callify"),
-    ("a loop in the graph: tests/tensor/loops.rs", "scan"),
-    ("any op by its name: tests/tensor/elementwise.rs", "alu ufix"),
-    ("a hash, with known answers in tests/tensor/keccak.rs", "keccak hash"),
+    ("custom kernels: tests/compiler/custom_kernel.rs", "custom_kernel"),
+    ("traced functions: tests/tensor/callify.rs", "callify"),
+    ("loops in the graph: tests/tensor/loops.rs", "scan"),
+    ("ops by name: tests/tensor/elementwise.rs", "alu ufix"),
+    ("hashes: known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
         "random numbers: known answers in tests/tensor/random.rs, their distribution there and in \
          tests/tensor/api.rs",
@@ -69,7 +69,8 @@ fn public() -> BTreeSet<String> {
             if line.starts_with("impl") {
                 inside = line.starts_with("impl Tensor ");
             }
-            table = (table || line == "unary! {") && line != "}";
+            let opens = ["unary! {", "binary_methods! {", "casts! {"].contains(&line);
+            table = (table || opens) && line != "}";
             inside &= line != "}";
             let line = line.trim();
             if table

@@ -40,7 +40,7 @@ fn reading_a_value_during_capture_is_an_error() {
         |x: &Tensor| x.sum(..).schedule().map(drop),
     ] {
         let e = Tensor::callify(&[&x], |x| read(&x[0]).map(|()| vec![])).unwrap_err();
-        assert!(e.to_string().contains("has no value while its function is written down"), "{e}");
+        assert!(e.to_string().contains("has no value while its function is recorded"), "{e}");
     }
     // An argument that was kept outside is no way around.
     let mut kept = None;

@@ -5,11 +5,10 @@
 //! upstream gradient, so that the rebuilt graph shares no node with the forward pass and runs when
 //! the backward pass reaches it.
 
-use super::gradient::{is_off, leaf};
+use super::gradient::{constant_like, is_off, leaf};
 use crate::autograd::{gradients, leaves};
 use crate::error::Result;
 use crate::ir::{Arg, Gradient, Op, Src, UOp, substitute_all};
-use crate::shape::{Dims, Movement};
 use crate::tensor::{Tensor, intern_device};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ struct Rebuild<'a> {
 }
 
 impl Rebuild<'_> {
-    /// Gradients by the inputs and the parameters, with `copy` as the source of each input.
+    /// Gradients by the inputs and the parameters; `copy` copies an input.
     fn gradients(
         &self,
         g: &UOp,
@@ -118,17 +117,8 @@ impl Rebuild<'_> {
         let all: Vec<UOp> = found
             .into_iter()
             .zip(now)
-            .map(|(found, u)| found.unwrap_or_else(|| zeros(u)))
+            .map(|(found, u)| found.unwrap_or_else(|| constant_like(u, 0)))
             .collect();
         Ok(substitute_all(&all, &back))
     }
-}
-
-fn zeros(like: &UOp) -> UOp {
-    let zero = like.const_like(0i64);
-    if like.shape().is_empty() {
-        return zero;
-    }
-    zero.moved(Movement::Reshape(Dims::from_elem(1, like.shape().len())))
-        .moved(Movement::Expand(like.shape().clone()))
 }

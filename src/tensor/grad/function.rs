@@ -1,7 +1,7 @@
 //! Functions: traced graphs that are applied to other tensors.
 
 use super::gradient::leaf;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Op, Src, UOp, print, substitute_all};
 use crate::shape::Movement;
 use crate::tensor::Tensor;
@@ -39,10 +39,7 @@ impl Tensor {
     /// let x = Tensor::new([3.0f32, 0.0, 4.0]);
     /// assert_eq!(norm.call(&[&x])?[0].to_vec::<f32>()?, [0.6, 0.0, 0.8]);
     /// let short = norm.call(&[&Tensor::zeros([2])]).unwrap_err();
-    /// assert_eq!(
-    ///     short.to_string(),
-    ///     "function: expected argument 0 of shape [3], got [2]"
-    /// );
+    /// assert_eq!(short.to_string(), "function: expected argument 0 of shape [3], got [2]");
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn callify(
@@ -66,11 +63,11 @@ impl Tensor {
 fn argument(i: usize, like: &Tensor) -> Result<UOp> {
     let device = like.device();
     if device.is_several() {
-        let msg = format!(
+        return refuse!(
+            Device,
             "callify: argument {i} is on {device}; expected one device (shard it inside the \
              function)"
         );
-        return Err(Error::Device(msg));
     }
     like.require_static("callify", 0..like.ndim())?;
     let arg = Arg::Param {
@@ -96,60 +93,44 @@ impl Function {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn call(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        if args.len() != self.inputs.len() {
-            return wrong_shape!(
-                "function",
-                "expected {} arguments, got {}",
-                self.inputs.len(),
-                args.len()
-            );
+        let (expected, given) = (self.inputs.len(), args.len());
+        if expected != given {
+            return wrong_shape!("function", "expected {expected} arguments, got {given}");
         }
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (i, (arg, (input, device))) in args.iter().zip(&self.inputs).enumerate() {
             let node = arg.uop();
             arg.require_static("function", 0..arg.ndim())?;
-            if node.shape() != input.shape() {
+            let (wanted, given) = (input.shape(), node.shape());
+            if wanted != given {
                 return wrong_shape!(
                     "function",
-                    "expected argument {i} of shape {:?}, got {:?}",
-                    input.shape(),
-                    node.shape()
+                    "expected argument {i} of shape {wanted:?}, got {given:?}"
                 );
             }
-            if node.dtype() != input.dtype() {
-                return wrong_dtype!(
-                    "function",
-                    "expected argument {i} of {}, got {}",
-                    input.dtype(),
-                    node.dtype()
-                );
+            let (wanted, given) = (input.dtype(), node.dtype());
+            if wanted != given {
+                return wrong_dtype!("function", "expected argument {i} of {wanted}, got {given}");
             }
-            if arg.device() != *device {
-                return Err(Error::Device(format!(
-                    "function: expected argument {i} on {device}, got {}",
-                    arg.device()
-                )));
+            let given = arg.device();
+            if given != *device {
+                return refuse!(Device, "function: expected argument {i} on {device}, got {given}");
             }
             if node.requires_grad() && !input.requires_grad() {
-                let msg = format!(
+                return refuse!(
+                    Gradient,
                     "function: argument {i} requires a gradient, but its example did not; give \
                      callify a parameter as the example"
                 );
-                return Err(Error::Gradient(msg));
             }
             map.insert(input.clone(), node);
         }
         let outputs: Vec<UOp> = self.outputs.iter().map(Tensor::uop).collect();
-        Ok(self
-            .outputs
-            .iter()
-            .zip(substitute_all(&outputs, &map))
-            .map(|(t, node)| t.with_uop(node))
-            .collect())
+        let nodes = self.outputs.iter().zip(substitute_all(&outputs, &map));
+        Ok(nodes.map(|(t, node)| t.with_uop(node)).collect())
     }
 }
 
-/// Prints the graph.
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outputs: Src = self.outputs.iter().map(Tensor::uop).collect();

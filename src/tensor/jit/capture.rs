@@ -1,4 +1,4 @@
-//! From the record of a call to a replay plan: every buffer becomes a slot, and each slot gets an
+//! Capture of an observed call as a replay plan: every buffer becomes a slot, and each slot gets an
 //! origin for its memory at a replay.
 
 use super::args::{JitOut, Leaf};
@@ -7,7 +7,7 @@ use super::{JitStats, described_for_all};
 use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::env;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::capture::Run;
 use crate::exec::{BoundCommand, ReplayPlan, Slot, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
@@ -19,32 +19,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
-/// A captured function.
+/// Captured function.
 pub(super) struct Captured<R> {
     pub plan: ReplayPlan,
     /// Expected arguments.
     pub signature: Vec<Signature>,
     /// Origin of the given slots, in their order.
     pub sources: Vec<Source>,
-    /// Tensors from outside the function that it uses.
+    /// Used tensors from outside the function.
     pub outside: Vec<Outside>,
-    /// Memory for the values of variables, and their names in order.
+    /// Memory for the values of variables, with their names in order.
     pub variables: Vec<(Buffer, Vec<Arc<str>>)>,
-    /// Values at the capture, for variables that are no argument.
+    /// Values at the capture, for variables that are not arguments.
     pub values: Values,
-    /// Memory of each RNG draw, and how many numbers it draws.
+    /// Memory of each RNG draw, and its number of elements.
     pub draws: Vec<(Vec<Buffer>, u64)>,
     /// Tensors that a replay changes.
     pub changed: Vec<(Tensor, Template)>,
     pub results: Vec<(Template, &'static DeviceName)>,
-    /// Tensors from outside that are literals, and are captured as such.
+    /// Tensors from outside that are captured as literals.
     pub literal: Vec<(Weak<Inner>, UOp)>,
-    /// The result with placeholder tensors.
+    /// Result with placeholder tensors.
     pub shape: R,
     pub copies: u64,
 }
 
-/// A tensor from outside the function.
+/// Tensor from outside the function.
 pub(super) struct Outside {
     pub tensor: Tensor,
     /// Axis of its shards.
@@ -54,8 +54,7 @@ pub(super) struct Outside {
 }
 
 pub(super) enum Signature {
-    /// A tensor; its parts have a device, a dtype and elements, and those over several devices an
-    /// axis.
+    /// Tensor: the shards have a device, a dtype and a number of elements.
     Tensor {
         shape: Vec<usize>,
         dtype: DType,
@@ -66,7 +65,7 @@ pub(super) enum Signature {
         extents: Vec<Option<SymInt>>,
         shown: String,
     },
-    /// A sum of variables, without values.
+    /// Expression of variables, unbound.
     Variable(SymInt),
     Length(usize),
     Host(String),
@@ -79,13 +78,13 @@ pub(super) enum Source {
     Outside { tensor: usize, part: usize, written: bool },
 }
 
-/// A node with holes for memory.
+/// Node with holes for memory.
 pub(super) struct Template {
     node: UOp,
     parts: Vec<Hole>,
 }
 
-/// A hole for memory in a node.
+/// Hole for memory in a node.
 struct Hole {
     node: UOp,
     at: SlotRef,
@@ -94,7 +93,7 @@ struct Hole {
 }
 
 impl Template {
-    /// The node with the memory of the slots filled in.
+    /// Fills in the memory of the slots.
     pub(super) fn filled(&self, buffers: &[Buffer], values: &Values) -> Result<UOp> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
@@ -111,7 +110,7 @@ impl Template {
     }
 }
 
-/// A copy of a buffer. Files are read-only and are not copied.
+/// Copies a buffer. Files are read-only and are not copied.
 fn copied(buffer: &Buffer) -> Result<Buffer> {
     if matches!(buffer.place().memory, Memory::Disk(_)) {
         return Ok(buffer.clone());
@@ -121,10 +120,10 @@ fn copied(buffer: &Buffer) -> Result<Buffer> {
     Ok(copy)
 }
 
-/// The slots of a capture.
+/// Slots of a capture.
 struct Slots {
     slots: Vec<Slot>,
-    /// The memory of each storage: slot and offset.
+    /// Slot and offset of each storage.
     by_id: FxHashMap<u64, (usize, usize)>,
     sources: Vec<Source>,
     outside: Vec<Outside>,
@@ -139,8 +138,8 @@ impl Slots {
         self.slots.push(slot);
         self.slots.len() - 1
     }
-    /// Slot and offset of a storage. An unknown storage was made by the function from host data,
-    /// and is copied.
+    /// Slot and offset of a storage. An unknown storage holds host data of the function and is
+    /// copied.
     fn of(
         &mut self,
         id: u64,
@@ -175,16 +174,18 @@ impl Slots {
             }
             (None, Some(own)) => self.add(Slot::Own(copied(own)?)),
             (None, None) => {
-                let msg = "the function uses a tensor from before that was dropped while it ran; \
-                           keep it, or make it an argument";
-                return Err(Error::Jit(msg.into()));
+                return refuse!(
+                    Jit,
+                    "the function uses a tensor from before that was dropped while it ran; \
+                           keep it, or make it an argument"
+                );
             }
         };
         self.by_id.insert(id, (slot, 0));
         Ok((slot, 0))
     }
 
-    /// Slot and offset of each slot of a run's plan; `None` for one that no command names.
+    /// Slot and offset of each slot of a run's plan; `None` for a slot that no command names.
     fn of_run(&mut self, run: &Run) -> Result<Vec<Option<(usize, usize)>>> {
         let mut places = Vec::with_capacity(run.plan.buffers.len());
         for info in &run.plan.buffers {
@@ -214,7 +215,7 @@ impl Slots {
         Ok(places)
     }
 
-    /// Marks the tensors around the function that commands write.
+    /// Marks the tensors from outside that commands write.
     fn mark_written(&mut self, commands: &[BoundCommand]) {
         let written: FxHashSet<usize> = commands.iter().flat_map(Command::written_slots).collect();
         let given = (0..self.slots.len()).filter(|i| matches!(self.slots[*i], Slot::Given));
@@ -225,7 +226,7 @@ impl Slots {
         }
     }
 
-    /// The value of a tensor with holes in place of its memory. Intermediates in it become results.
+    /// Value of a tensor with holes in place of its memory. Intermediates in it become results.
     fn template(&mut self, value: &UOp) -> Result<Template> {
         let mut found: Vec<(UOp, u64, Buffer)> = Vec::new();
         walk_values(std::slice::from_ref(value), |u| {
@@ -260,7 +261,7 @@ pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<SymInt>> {
     t.raw().extents().iter().map(|e| e.as_ref().map(SymInt::unbound)).collect()
 }
 
-/// The value of a tensor without its graph; a parameter stays one.
+/// Value of a tensor without its graph; a parameter remains a parameter.
 fn without_history(node: &UOp) -> UOp {
     match node.as_leaf() {
         Some(leaf) => node.with_src([leaf.x.unmarked().clone()].to_src()),
@@ -274,11 +275,11 @@ struct Filled {
     /// Values of variables: memory and names.
     variables: Vec<(Buffer, Vec<Arc<str>>)>,
     of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize>,
-    /// Seed and counter of each RNG draw, one buffer per device, and how many numbers it draws.
+    /// Seed and counter of each RNG draw, one buffer per device, and its number of elements.
     draws: Vec<(Vec<Buffer>, u64)>,
 }
 
-/// Adds slots for the arguments, and returns their signature.
+/// Adds slots for the arguments; returns their signature.
 fn arguments(given: Vec<Leaf>, slots: &mut Slots) -> Vec<Signature> {
     let mut signature = Vec::new();
     for (leaf, g) in given.into_iter().enumerate() {
@@ -313,7 +314,7 @@ fn arguments(given: Vec<Leaf>, slots: &mut Slots) -> Vec<Signature> {
     signature
 }
 
-/// The commands of a run over the slots of the capture.
+/// Commands of a run over the slots of the capture.
 fn commands_of(run: &Run, slots: &mut Slots, filled: &mut Filled) -> Result<Vec<BoundCommand>> {
     let places = slots.of_run(run)?;
     let moved = |r: &SlotRef| {
@@ -348,7 +349,7 @@ fn commands_of(run: &Run, slots: &mut Slots, filled: &mut Filled) -> Result<Vec<
 }
 
 impl Filled {
-    /// The slot with the values of these variables.
+    /// Slot with the values of these variables.
     fn slot(
         &mut self,
         device: &DeviceName,
@@ -365,7 +366,7 @@ impl Filled {
         })
     }
 
-    /// Adds slots for the seeds and counters that a run reads: a replay writes new ones.
+    /// Adds slots for the seeds and counters that a run reads, which a replay writes.
     fn add_draws(
         &mut self,
         run: &Run,
@@ -426,7 +427,7 @@ impl<R: JitOut> Captured<R> {
             .map(|(node, device)| Ok((slots.template(node)?, *device)))
             .collect::<Result<_>>()?;
         slots.mark_written(&commands);
-        // In memory, so that no other function takes it for a literal that it uses.
+        // Stored, so that no other function captures it as a literal.
         let empty = Tensor::zeros(()).contiguous().realize()?;
         let shape = result.renewed(&mut || empty.clone());
         let Slots { slots, sources, outside, .. } = slots;

@@ -1,7 +1,7 @@
-//! An observed call. Live tensors are listed before it, to find afterwards which of them the
-//! function used and changed.
+//! Observation of a call: its arguments, what it runs, and the tensors from outside that it uses
+//! and changes. Live tensors are listed before the call and compared afterwards.
 
-use super::args::{JitArg, JitOut, Leaf};
+use super::args::{JitArg, JitOut, Leaf, tensors_of};
 use super::{described, described_for_all};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
@@ -20,25 +20,24 @@ use std::sync::{Arc, Weak};
 /// Tensor and shard of each storage.
 pub(super) type Owners = FxHashMap<u64, (Weak<Inner>, usize)>;
 
-/// The observations of a call.
+/// Observations of a call.
 pub(super) struct Observed {
-    /// The arguments, with the tensors that the function got: the caller's memory under names of
-    /// their own.
+    /// Arguments, with the tensors that the function got: the caller's memory under new storage
+    /// ids.
     pub given: Vec<Leaf>,
     pub capture: Capture,
     /// Storages of tensors from outside, with the tensor and the shard.
     pub outside: Owners,
     /// Tensors from outside that were assigned to.
     pub changed: Vec<Tensor>,
-    /// Literal tensors from outside that the function used. The capture is valid while they stay
-    /// so.
+    /// Literal tensors from outside that the function used. The capture is valid until one changes.
     pub literal: Vec<(Weak<Inner>, UOp)>,
     /// True if the function used lazy tensors with data.
     pub lazy: bool,
 }
 
 impl Observed {
-    /// The fingerprint of the call with these results.
+    /// Fingerprint of the call with these results.
     pub(super) fn fingerprint(&self, results: &[UOp]) -> Result<Fingerprint> {
         let mut origins: FxHashMap<u64, Origin> = FxHashMap::default();
         for (id, (tensor, part)) in &self.outside {
@@ -71,11 +70,12 @@ impl Observed {
     }
 }
 
-/// A tensor before a call.
+/// State of a tensor before a call.
 struct Before {
     tensor: Weak<Inner>,
-    /// Its graph if it is lazy; `None` for a stored one, which is not kept alive.
+    /// Graph of a lazy tensor; `None` for a stored one, which is not kept alive.
     lazy: Option<UOp>,
+    /// Identity of the gradient.
     grad: Option<usize>,
 }
 
@@ -97,15 +97,11 @@ pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
     node.extents().iter().flatten().try_for_each(|bound| values.insert_symint(bound))
 }
 
-/// The realized arguments, as new tensors over the same memory.
+/// Realizes the arguments; returns them as new tensors over the same memory.
 fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     let mut leaves = Vec::new();
     args.visit(&mut |leaf| leaves.push(leaf));
-    let tensors: Vec<&Tensor> = leaves
-        .iter()
-        .filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None })
-        .collect();
-    realize_all(&tensors)?;
+    realize_all(&tensors_of(&leaves))?;
     let given = |leaf: Leaf| match leaf {
         Leaf::Tensor(t) => {
             Leaf::Tensor(Tensor::new_inner(renamed(t.raw().unmarked()), t.device(), None))
@@ -115,7 +111,7 @@ fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     Ok(leaves.into_iter().map(given).collect())
 }
 
-/// The value of a stored tensor over storage ids of its own.
+/// Value of a stored tensor under new storage ids.
 fn renamed(node: &UOp) -> UOp {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     walk_values(std::slice::from_ref(node), |u| {
@@ -126,51 +122,25 @@ fn renamed(node: &UOp) -> UOp {
     node.substitute(&map)
 }
 
-/// Ids of a node's storages.
+/// Ids of the storages of a node.
 fn ids(node: &UOp) -> Vec<u64> {
     storages(node).into_iter().flatten().map(|s| s.storage.id()).collect()
 }
 
-/// Calls a function and realizes its results and the tensors that it assigns to.
+/// Calls a function, and realizes its results and the tensors that it assigns to.
 pub(super) fn observe<A: JitArg, R: JitOut>(
     args: &A,
     f: &mut impl FnMut(A) -> Result<R>,
     mode: Mode,
 ) -> Result<(R, Observed)> {
     let given = given(args)?;
-    let own: Vec<Tensor> = given
-        .iter()
-        .filter_map(|g| if let Leaf::Tensor(own) = g { Some(own.clone()) } else { None })
-        .collect();
-    let (before, outside) = looked_at(&own);
+    let own: Vec<Tensor> = tensors_of(&given).into_iter().cloned().collect();
+    let (before, outside) = list_outside(&own);
     let known = outside.keys().copied().chain(own.iter().flat_map(|t| ids(&t.raw()))).collect();
     let watched = before.iter().filter_map(|b| b.lazy.as_ref()).map(UOp::id).collect();
     let mut own = own.into_iter();
     let args = args.with_tensors(&mut || own.next().expect("a tensor for each"));
-    let (done, capture) = Capture::record(mode, known, watched, || -> Result<(R, Vec<Tensor>)> {
-        let result = f(args)?;
-        if Capture::current(|c| c.has_read_variable()) == Some(true) {
-            let msg = "the value of a variable, or a size that it is, is read inside the \
-                       function, where it would be that of one call for all; compute with the \
-                       variable itself, as in `x / &n`";
-            return Err(Error::Jit(msg.into()));
-        }
-        let assigned = Capture::current(|c| c.assigned.iter().copied().collect());
-        let assigned = assigned.unwrap_or_default();
-        let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
-        let mut wanted: Vec<Tensor> = Vec::new();
-        result.each(&mut |t| wanted.push(t.clone()));
-        wanted.extend(changed.iter().cloned());
-        realize_all(&wanted.iter().collect::<Vec<_>>())?;
-        // No gradient goes through a call, and what is assigned to a result later is not
-        // assigned to a tensor of the function.
-        let mut values = Vec::new();
-        result.each(&mut |t| {
-            values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None))
-        });
-        let mut values = values.into_iter();
-        Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
-    });
+    let (done, capture) = Capture::record(mode, known, watched, || run(args, f, &before));
     // Printing turns an error into text and continues.
     if let Some(what) = &capture.read {
         return Err(Error::Jit(what.clone()));
@@ -179,13 +149,12 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     let graded = capture.graded.iter().copied().collect();
     before.iter().filter(|b| b.among(&graded).is_some()).try_for_each(Before::check_gradient)?;
     if capture.seeded {
-        return Err(Error::Jit(
+        return refuse!(
+            Jit,
             "manual_seed or set_rng_state is called inside a captured function; call it outside"
-                .into(),
-        ));
+        );
     }
-    // Of those that the function used, what has data is computed, so that the next call finds it in
-    // memory.
+    // Used lazy tensors with data are realized, so that the next call finds them in memory.
     let used = before
         .iter()
         .filter(|b| b.lazy.as_ref().is_some_and(|node| capture.used.contains(&node.id())));
@@ -199,9 +168,41 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
     Ok((result, Observed { given, capture, outside, changed, literal, lazy }))
 }
 
-/// Every live tensor, and the owner of each storage. Tensors that share a storage get ids of their
-/// own for it.
-fn looked_at(own: &[Tensor]) -> (Vec<Before>, Owners) {
+/// Runs the function under a capture; returns its realized results and the changed tensors.
+fn run<A, R: JitOut>(
+    args: A,
+    f: &mut impl FnMut(A) -> Result<R>,
+    before: &[Before],
+) -> Result<(R, Vec<Tensor>)> {
+    let result = f(args)?;
+    if Capture::current(|c| c.has_read_variable()) == Some(true) {
+        return refuse!(
+            Jit,
+            "the value of a variable, or a size that depends on one, is read inside the function, \
+             where it would be constant for all calls; compute with the variable itself, as in \
+             `x / &n`"
+        );
+    }
+    let assigned = Capture::current(|c| c.assigned.iter().copied().collect());
+    let assigned = assigned.unwrap_or_default();
+    let changed: Vec<Tensor> = before.iter().filter_map(|b| b.among(&assigned)).collect();
+    let mut wanted: Vec<Tensor> = Vec::new();
+    result.each(&mut |t| wanted.push(t.clone()));
+    wanted.extend(changed.iter().cloned());
+    realize_all(&wanted.iter().collect::<Vec<_>>())?;
+    // Results are new tensors: no gradient passes through a call, and a later assignment to a
+    // result does not change a tensor of the function.
+    let mut values = Vec::new();
+    result.each(&mut |t| {
+        values.push(Tensor::new_inner(t.raw().unmarked().clone(), t.device(), None))
+    });
+    let mut values = values.into_iter();
+    Ok((result.renewed(&mut || values.next().expect("a value for each")), changed))
+}
+
+/// Lists the live tensors, and the owner of each storage. A tensor that shares a storage gets new
+/// storage ids.
+fn list_outside(own: &[Tensor]) -> (Vec<Before>, Owners) {
     let own: FxHashSet<*const Inner> = own.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let mut outside: Owners = FxHashMap::default();
     let mut before = Vec::new();
@@ -231,7 +232,7 @@ impl Before {
     fn among(&self, ids: &FxHashSet<usize>) -> Option<Tensor> {
         if ids.contains(&(self.tensor.as_ptr() as usize)) { self.now() } else { None }
     }
-    /// Refuses a gradient that is left on a parameter: replays would not update it.
+    /// Checks that the gradient of a parameter is unchanged: replays would not update it.
     fn check_gradient(&self) -> Result<()> {
         let Some(t) = self.now() else { return Ok(()) };
         if t.grad().map(|g| g.id()) == self.grad {
@@ -242,10 +243,11 @@ impl Before {
         } else {
             "changes a gradient from outside on"
         };
-        Err(Error::Jit(format!(
+        refuse!(
+            Jit,
             "the function {what} the parameter {}; have backward and the optimizer's step inside \
              the function, or return gradients as tensors",
             described(&t)
-        )))
+        )
     }
 }

@@ -1,32 +1,32 @@
-//! A replay: finds the memory of this call, copies shared tensors that are written in place, runs
-//! the plan, and sets the new values of tensors.
+//! Replay of a captured function: resolves the memory of the call, copies shared tensors that are
+//! written in place, runs the plan, and updates the changed tensors.
 
-use super::args::{JitArg, JitOut, Leaf};
+use super::args::{JitArg, JitOut, Leaf, tensors_of};
 use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
 use super::described_for_all;
 use super::observe::{add_values, given_values};
 use crate::device::{Buffer, profile};
-use crate::error::{Error, Result};
+use crate::dtype::as_bytes;
+use crate::error::Result;
 use crate::exec;
 use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::schedule::{Values, layout};
 use crate::tensor::ops::random;
-use crate::tensor::realize::{RUNNING, is_stored, lock, realize_all, storages};
+use crate::tensor::realize::{OVERWRITTEN, RUNNING, is_stored, lock, realize_all, storages};
 use crate::tensor::{Tensor, holders};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, MutexGuard, RwLockWriteGuard};
 
-/// The tensors that a replay writes in place, locked from where it is decided that nobody else
-/// reads their memory until they have their new values. Another thread that took the node of one in
-/// between would be left with memory that is overwritten, and where it assigns what it made of
-/// that, so would be every later reader of the tensor.
+/// Locks on the tensors that a replay writes in place. They are held from the decision that nothing
+/// else reads the memory until the tensors have their new values. Otherwise another thread could
+/// take a node in between, whose memory is then overwritten.
 #[derive(Default)]
 struct Locked<'a> {
     /// By [`Tensor::id`].
     guards: FxHashMap<usize, RwLockWriteGuard<'a, UOp>>,
     running: Option<MutexGuard<'a, ()>>,
-    /// Tensors with another node than before, and that node. It goes after the locks: it may hold
-    /// what the user's code drops.
+    /// Tensors with a new node, and their old nodes. They are dropped after the locks are released,
+    /// because a drop may run a user's destructors.
     exchanged: Vec<(Tensor, UOp)>,
 }
 
@@ -39,11 +39,11 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
-    /// The node of a tensor, which may be one of those that are locked.
+    /// Node of a tensor, which may be locked.
     fn node(&self, t: &Tensor) -> UOp {
         self.guards.get(&t.id()).map_or_else(|| t.raw(), |guard| (**guard).clone())
     }
-    /// Exchanges the node of a tensor.
+    /// Replaces the node of a tensor.
     fn set(&mut self, t: &Tensor, node: UOp) {
         match self.guards.get_mut(&t.id()) {
             Some(guard) => self.exchanged.push((t.clone(), std::mem::replace(&mut **guard, node))),
@@ -60,81 +60,21 @@ impl<R: JitOut> Captured<R> {
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
-        let tensors: Vec<&Tensor> = leaves
-            .iter()
-            .filter_map(|l| if let Leaf::Tensor(t) = l { Some(t) } else { None })
-            .collect();
-        let outside: Vec<Tensor> = self.outside.iter().map(|o| o.tensor.clone()).collect();
         let of_arguments = given_values(&leaves)?;
-        let mut locked = Locked::default();
-        loop {
-            let lazy: Vec<&Tensor> =
-                tensors.iter().copied().chain(&outside).filter(|t| !is_stored(&t.raw())).collect();
-            if !lazy.is_empty() {
-                realize_all(&lazy)?;
-                continue;
-            }
-            locked.running = Some(lock(&RUNNING));
-            for source in &self.sources {
-                if let Source::Outside { tensor, written: true, .. } = source {
-                    let t = &outside[*tensor];
-                    locked
-                        .guards
-                        .entry(t.id())
-                        .or_insert_with(|| t.0.uop.write().unwrap_or_else(|e| e.into_inner()));
-                }
-            }
-            // Another thread may have assigned in between.
-            if tensors.iter().copied().chain(&outside).all(|t| is_stored(&locked.node(t))) {
-                break;
-            }
-            locked = Locked::default();
-        }
-        let mut given: Vec<Buffer> = Vec::with_capacity(self.sources.len());
-        for source in &self.sources {
-            given.push(match source {
-                Source::Argument { leaf, part } => match &leaves[*leaf] {
-                    Leaf::Tensor(t) => memory_of(&locked.node(t), *part)?,
-                    Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => {
-                        unreachable!("the arguments were checked")
-                    }
-                },
-                Source::Outside { tensor, part, .. } => {
-                    self.outside[*tensor].memory(&locked, *part)?
-                }
-            });
-        }
-        self.check_parts(&given)?;
-        for i in 0..self.sources.len() {
-            if let Source::Outside { tensor, part, written: true } = self.sources[i] {
-                self.own(i, tensor, part, &mut given, &mut locked)?;
-            }
-        }
+        let outside: Vec<Tensor> = self.outside.iter().map(|o| o.tensor.clone()).collect();
+        let mut locked = self.lock_stored(&tensors_of(&leaves), &outside)?;
+        let given = self.given_memory(&leaves, &mut locked)?;
         let values = self.values_now(of_arguments, &locked)?;
-        for (buffer, names) in &self.variables {
-            let numbers: Vec<i32> = names
-                .iter()
-                .map(|n| {
-                    values.get(n).expect("every variable that was captured has a value") as i32
-                })
-                .collect();
-            buffer.write(crate::dtype::as_bytes(&numbers))?;
-        }
-        for (buffers, numbers) in &self.draws {
-            let words = random::next_words(*numbers);
-            buffers.iter().try_for_each(|b| b.write(crate::dtype::as_bytes(&words)))?;
-        }
-        let written = self
-            .sources
-            .iter()
-            .zip(&given)
-            .filter(|(s, _)| matches!(s, Source::Outside { written: true, .. }))
-            .map(|(_, b)| b);
+        self.write_inputs(&values)?;
         // All memory is allocated before anything is written.
         let buffers = self.plan.memory_for(&given)?;
         let ran = self.plan.replay(&buffers, &values);
         // The old content is lost even if the replay failed.
-        written.for_each(Buffer::overwritten);
+        for (source, buffer) in self.sources.iter().zip(&given) {
+            if matches!(source, Source::Outside { written: true, .. }) {
+                buffer.overwritten();
+            }
+        }
         ran?;
         for (t, template) in &self.changed {
             locked.set(t, template.filled(&buffers, &values)?);
@@ -148,74 +88,119 @@ impl<R: JitOut> Captured<R> {
         Ok(self.shape.renewed(&mut || results.next().expect("a tensor for each result")))
     }
 
+    /// Realizes the arguments and the tensors from outside, and locks those that are written.
+    fn lock_stored<'a>(&self, arguments: &[&Tensor], outside: &'a [Tensor]) -> Result<Locked<'a>> {
+        let all = || arguments.iter().copied().chain(outside);
+        loop {
+            let lazy: Vec<&Tensor> = all().filter(|t| !is_stored(&t.raw())).collect();
+            if !lazy.is_empty() {
+                realize_all(&lazy)?;
+                continue;
+            }
+            let mut locked = Locked::default();
+            locked.running = Some(lock(&RUNNING));
+            for source in &self.sources {
+                if let Source::Outside { tensor, written: true, .. } = source {
+                    let t = &outside[*tensor];
+                    let guard = || t.0.uop.write().unwrap_or_else(|e| e.into_inner());
+                    locked.guards.entry(t.id()).or_insert_with(guard);
+                }
+            }
+            // Another thread may have assigned in between.
+            if all().all(|t| is_stored(&locked.node(t))) {
+                return Ok(locked);
+            }
+        }
+    }
+
+    /// Memory of the given slots. A tensor that is written in place gets memory of its own.
+    fn given_memory(&mut self, leaves: &[Leaf], locked: &mut Locked<'_>) -> Result<Vec<Buffer>> {
+        let memory = |source: &Source| match source {
+            Source::Argument { leaf, part } => match &leaves[*leaf] {
+                Leaf::Tensor(t) => memory_of(&locked.node(t), *part),
+                Leaf::Host(_) | Leaf::Length(_) | Leaf::Variable(_) => {
+                    unreachable!("the arguments were checked")
+                }
+            },
+            Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(locked, *part),
+        };
+        let mut given = self.sources.iter().map(memory).collect::<Result<Vec<Buffer>>>()?;
+        self.check_parts(&given)?;
+        for i in 0..self.sources.len() {
+            if let Source::Outside { tensor, part, written: true } = self.sources[i] {
+                self.own(i, tensor, part, &mut given, locked)?;
+            }
+        }
+        Ok(given)
+    }
+
+    /// Writes the values of variables, and the seeds and counters of random numbers.
+    fn write_inputs(&self, values: &Values) -> Result<()> {
+        for (buffer, names) in &self.variables {
+            let value = |name: &Arc<str>| values.get(name).expect("a captured value") as i32;
+            let numbers: Vec<i32> = names.iter().map(value).collect();
+            buffer.write(as_bytes(&numbers))?;
+        }
+        for (buffers, numbers) in &self.draws {
+            let words = random::next_words(*numbers);
+            buffers.iter().try_for_each(|b| b.write(as_bytes(&words)))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the arguments match the captured ones.
     fn check(&self, leaves: &[Leaf]) -> Result<()> {
         let mut i = 0;
         for (leaf, s) in leaves.iter().zip(&self.signature) {
             match (leaf, s) {
-                (
-                    Leaf::Tensor(t),
-                    Signature::Tensor { shape, dtype, device, axis, extents, shown, .. },
-                ) => {
-                    let alike =
-                        t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
-                    if !alike || t.shard_axis() != *axis || unbound_extents(t) != *extents {
-                        let along = |axis: Option<usize>| {
-                            axis.map_or(String::new(), |a| format!(" along axis {a}"))
-                        };
-                        return Err(Error::Jit(format!(
-                            "argument {i} is {}{}, and the function was captured with {shown}{}; \
-                             have a Jit for each",
-                            described_for_all(t),
-                            along(t.shard_axis()),
-                            along(*axis)
-                        )));
-                    }
-                }
+                (Leaf::Tensor(t), s @ Signature::Tensor { .. }) => check_tensor(i, t, s)?,
                 (Leaf::Host(now), Signature::Host(then)) if now == then => {}
                 (Leaf::Host(now), Signature::Host(then)) => {
-                    return Err(Error::Jit(format!(
+                    return refuse!(
+                        Jit,
                         "argument {i} was {then} when the function was captured and is {now} now; \
                          make it a tensor, or have a Jit for each value"
-                    )));
+                    );
                 }
                 (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
                 (Leaf::Variable(bound), Signature::Variable(then)) => {
                     let (now, then) = (bound.unbound().text(), then.text());
-                    return Err(Error::Jit(format!(
+                    return refuse!(
+                        Jit,
                         "argument {i} is {now}, and the function was captured with {then}; have a \
                          Jit for each"
-                    )));
+                    );
                 }
                 (Leaf::Length(now), Signature::Length(then)) if now == then => continue,
                 (Leaf::Length(now), Signature::Length(then)) => {
-                    let msg = format!(
+                    return refuse!(
+                        Jit,
                         "a list of {now}, from argument {i} on, was one of {then} when the \
                          function was captured; have a Jit for each"
                     );
-                    return Err(Error::Jit(msg));
                 }
                 _ => {
-                    return Err(Error::Jit(format!(
+                    return refuse!(
+                        Jit,
                         "argument {i} is of another kind (tensor, variable, number or list) than \
                          when the function was captured"
-                    )));
+                    );
                 }
             }
             i += 1;
         }
         if leaves.len() != self.signature.len() {
-            return Err(Error::Jit(
+            return refuse!(
+                Jit,
                 "there are more or fewer arguments than the function was captured with; have a \
                  Jit for each number of them"
-                    .into(),
-            ));
+            );
         }
         Ok(())
     }
 
-    /// Checks that the memory of each argument is as it was when the function was captured: its
-    /// device, its dtype and its length. The tensor was checked before, but what was lazy then is
-    /// computed since, and may have been moved meanwhile.
+    /// Checks that the memory of each argument has the captured device, dtype and length. The
+    /// tensor was checked before, but a lazy one has been computed since, and may have moved.
     fn check_parts(&self, given: &[Buffer]) -> Result<()> {
         for (source, buffer) in self.sources.iter().zip(given) {
             if let Source::Argument { leaf, part } = source
@@ -224,26 +209,25 @@ impl<R: JitOut> Captured<R> {
                     (device, *dtype, *len) != (buffer.device_name(), buffer.dtype(), buffer.size())
                 })
             {
-                let msg = format!(
+                return refuse!(
+                    Jit,
                     "the memory of an argument, {buffer:?}, differs in device, dtype or length \
-                     from when the function was captured"
+                     from when the function was captured; have a Jit for each"
                 );
-                return Err(Error::Jit(format!("{msg}; have a Jit for each")));
             }
         }
         Ok(())
     }
 
-    /// The values of variables: those of arguments, and of others those that they had when it was
-    /// captured. A tensor around the function with another is an error.
+    /// Values of variables: those of the arguments, and for other variables the captured ones. A
+    /// tensor from outside with another value is an error.
     fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
         values.complete(&self.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
         Ok(values)
     }
 
-    /// Gives a tensor that is written in place memory of its own: if something else reads the
-    /// memory, the tensor gets a copy.
+    /// Copies the memory of a tensor that is written in place, if anything else reads it.
     fn own(
         &mut self,
         i: usize,
@@ -271,8 +255,7 @@ impl<R: JitOut> Captured<R> {
         exec::copy_buffer(&new, old)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         map.insert(old.node(), new.node());
-        let with_own = node.substitute(&map);
-        locked.set(t, with_own);
+        locked.set(t, node.substitute(&map));
         given[i] = new;
         self.copies += 1;
         Ok(())
@@ -280,7 +263,7 @@ impl<R: JitOut> Captured<R> {
 }
 
 impl Outside {
-    /// The current memory of a shard.
+    /// Current memory of a shard.
     fn memory(&self, locked: &Locked<'_>, part: usize) -> Result<Buffer> {
         let (node, on) = (locked.node(&self.tensor), self.tensor.device());
         let buffer = memory_of(&node, part)?;
@@ -289,37 +272,52 @@ impl Outside {
         if axis != self.axis
             || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len)
         {
-            return Err(Error::Jit(format!(
+            return refuse!(
+                Jit,
                 "a tensor that the function uses is {} {:?} on {on} now, and one part of it was \
                  {dtype} × {len} on {device} when it was captured; call reset() to capture again",
                 node.dtype(),
                 node.shape()
-            )));
+            );
         }
         Ok(buffer)
     }
 }
 
-/// The storage of a shard.
-fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
-    let parts = storages(node).ok_or_else(|| {
-        Error::Jit("a tensor was assigned to while a replay was about to read it".into())
-    })?;
-    parts.get(part).copied().ok_or_else(|| {
-        Error::Jit(
-            "a tensor is not over the devices that it was captured on; call reset() to capture \
-             again"
-                .into(),
-        )
-    })
+/// Checks that a tensor argument has the captured shape, dtype, device and sharding.
+fn check_tensor(i: usize, t: &Tensor, signature: &Signature) -> Result<()> {
+    let Signature::Tensor { shape, dtype, device, axis, extents, shown, .. } = signature else {
+        unreachable!("the signature of a tensor")
+    };
+    let alike = t.dtype() == *dtype && t.device() == *device && t.dims()[..] == shape[..];
+    if alike && t.shard_axis() == *axis && unbound_extents(t) == *extents {
+        return Ok(());
+    }
+    let along = |axis: Option<usize>| axis.map_or(String::new(), |a| format!(" along axis {a}"));
+    let (now, of_now, of_then) = (described_for_all(t), along(t.shard_axis()), along(*axis));
+    refuse!(
+        Jit,
+        "argument {i} is {now}{of_now}, and the function was captured with {shown}{of_then}; have \
+         a Jit for each"
+    )
 }
 
+/// Storage of a shard.
+fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
+    let Some(parts) = storages(node) else {
+        return refuse!(Jit, "a tensor was assigned to while a replay was about to read it");
+    };
+    match parts.get(part) {
+        Some(storage) => Ok(storage),
+        None => refuse!(
+            Jit,
+            "a tensor is not on the devices that it was captured on; call reset() to capture again"
+        ),
+    }
+}
+
+/// Current memory of a shard of a stored node.
 fn memory_of(node: &UOp, part: usize) -> Result<Buffer> {
     let storage = nth(node, part)?;
-    if storage.is_stale() {
-        let msg = "a tensor reads memory that has been overwritten since, by an assignment or by \
-                   a run that failed half way";
-        return Err(Error::Device(msg.into()));
-    }
-    Ok(Buffer::of(storage))
+    if storage.is_stale() { refuse!(Device, "{OVERWRITTEN}") } else { Ok(Buffer::of(storage)) }
 }

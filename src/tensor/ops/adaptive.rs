@@ -2,13 +2,13 @@
 //! over `size` elements is `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉`, so that windows may differ in size and
 //! overlap.
 
-use super::create::iota;
+use super::create::{index_dtype, iota};
+use super::movement::spliced;
 use super::pool::{Pool, PoolWindows, pooled_axes};
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement, checked_numel, gcd};
-use crate::tensor::{Axes, Spatial, Tensor};
+use crate::shape::{Dims, checked_numel, gcd};
+use crate::tensor::{Spatial, Tensor};
 
 /// Windows of one axis: `indices` is `[count, kernel]`, and `inside` masks those of the window.
 struct AxisWindows {
@@ -32,10 +32,7 @@ impl AxisWindows {
         // Edges are quotients of products, which may exceed 32 bits.
         let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
         checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
-        let wide = i32::try_from(most).is_err();
-        let i = iota(count)
-            .try_cast(if wide { DType::I64 } else { DType::I32 })?
-            .movement(Movement::reshape([count, 1]))?;
+        let i = iota(count).try_cast(index_dtype(most))?.shaped([count, 1])?;
         let indices = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
         let inside = indices.try_lt(end)?;
@@ -44,25 +41,15 @@ impl AxisWindows {
     /// Gathers the windows of an axis, which becomes `[count, kernel]`.
     fn read(&self, x: &Tensor, axis: usize) -> Result<Tensor> {
         let last = x.dims()[axis] - 1;
-        let flat = self
-            .indices
-            .try_minimum(last)?
-            .movement(Movement::reshape([self.count * self.kernel]))?;
+        let flat = self.indices.try_minimum(last)?.shaped([self.count * self.kernel])?;
         let read = x.try_index_select(axis as isize, &flat)?;
-        let dims = read.dims();
-        let sizes = dims[..axis]
-            .iter()
-            .copied()
-            .chain([self.count, self.kernel])
-            .chain(dims[axis + 1..].iter().copied());
-        read.movement(Movement::reshape(sizes))
+        read.shaped(spliced(&read.dims(), axis..axis + 1, &[self.count, self.kernel]))
     }
-    /// Adds `behind` trailing axes of size 1.
-    fn with_trailing_axes(t: &Tensor, behind: usize) -> Result<Tensor> {
-        t.movement(Movement::reshape(
-            t.dims().iter().copied().chain(std::iter::repeat_n(1, behind)),
-        ))
-    }
+}
+
+/// Adds trailing axes of size 1.
+fn with_trailing_axes(t: &Tensor, count: usize) -> Result<Tensor> {
+    t.shaped([&t.dims()[..], &vec![1; count]].concat())
 }
 
 /// Checks the numbers of windows and that the pooled axes are not empty.
@@ -115,16 +102,11 @@ impl Tensor {
                 let behind = dims.len() - axis - 1;
                 let read = windows.read(&sum, axis)?;
                 // A selection, because elements outside a window may be infinite.
-                let inside = AxisWindows::with_trailing_axes(&windows.inside, behind)?
-                    .try_where_(&read, 0.0)?;
-                let number = windows.inside.try_cast(sum.dtype())?.reduce_axes(
-                    OP,
-                    Fold::Add,
-                    &Axes::from(1),
-                )?;
+                let inside = with_trailing_axes(&windows.inside, behind)?.try_where_(&read, 0.0)?;
+                let number = windows.inside.try_cast(sum.dtype())?.reduce_axes(Fold::Add, 1)?;
                 sum = inside
-                    .reduce_axes(OP, Fold::Add, &Axes::from(axis + 1))?
-                    .try_div(AxisWindows::with_trailing_axes(&number, behind)?)?;
+                    .reduce_axes(Fold::Add, axis + 1)?
+                    .try_div(with_trailing_axes(&number, behind)?)?;
             }
             sum.try_cast(self.as_float().dtype())
         }
@@ -145,7 +127,7 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "adaptive_max_pool2d";
             let counts = counts(OP, self, &sizes.into())?;
-            adaptive_windows(OP, &self.materialized(), &counts)?.max(OP)
+            adaptive_windows(OP, &self.materialized(), &counts)?.max()
         }
     }
 }
@@ -156,24 +138,19 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Po
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
     let mut values = x.clone();
-    let mut indices = iota(count).movement(Movement::reshape(dims[lead..].iter().copied()))?;
+    let mut indices = iota(count).shaped(dims[lead..].iter().copied())?;
     // In reverse order, because each axis becomes two.
     for i in (0..n).rev() {
         let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
-        let inside = AxisWindows::with_trailing_axes(&windows.inside, 2 * (n - 1 - i))?;
+        let inside = with_trailing_axes(&windows.inside, 2 * (n - 1 - i))?;
         values = inside
             .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;
         indices = inside.try_where_(windows.read(&indices, i)?, count as i64)?;
     }
-    let outputs_first = |from: usize| {
-        Movement::permute(
-            (0..from).chain((0..n).map(|i| from + 2 * i)).chain((0..n).map(|i| from + 2 * i + 1)),
-        )
+    let outputs_first = |t: &Tensor, from: usize| {
+        let pairs = |second: usize| (0..n).map(move |i| from + 2 * i + second);
+        t.permuted((0..from).chain(pairs(0)).chain(pairs(1)))
     };
-    Ok(PoolWindows {
-        values: values.movement(outputs_first(lead))?,
-        indices: indices.movement(outputs_first(0))?,
-        axes: n,
-        count,
-    })
+    let (values, indices) = (outputs_first(&values, lead)?, outputs_first(&indices, 0)?);
+    Ok(PoolWindows { values, indices, axes: n, count })
 }

@@ -1,16 +1,18 @@
 //! Advanced indexing: the part of `i` and `set` with index tensors.
 
-use super::gather::{expand_positions, normalize_indices, scatter_at, select_at};
+use super::create::index_dtype;
+use super::gather::{expand_positions, normalize_indices, scatter_at, select_at, split_positions};
+use super::movement::spliced;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Combine;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::Tensor;
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
 
 /// Integer indices, each with its axis. Masks are computed and become the positions where they are
 /// true.
-pub(in crate::tensor) fn resolve_indices(
+pub(super) fn resolve_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
@@ -22,15 +24,11 @@ pub(in crate::tensor) fn resolve_indices(
             continue;
         }
         // The count is exact, so that no position is negative; `maximum` tells the compiler.
-        let (mut rest, dims) = (t.nonzero_indices(None)?.try_maximum(0)?, t.dims());
-        let first = all.len();
-        for (i, &n) in dims.iter().enumerate().rev() {
-            all.insert(first, (axis + i, rest.try_modulo(n)?));
-            rest = rest.try_idiv(n)?;
-        }
-        if dims.is_empty() {
+        let flat = t.nonzero_indices(None)?.try_maximum(0)?;
+        if t.ndim() == 0 {
             return wrong_shape!(op, "a mask needs one axis or more; use `where_`");
         }
+        all.extend((*axis..).zip(split_positions(&flat, &t.dims())?));
     }
     Ok(all)
 }
@@ -54,30 +52,23 @@ fn plan(op: &'static str, x: &Tensor, indices: &[(usize, Tensor)]) -> Result<Pla
     let shape = broadcast_dims(op, &indices.iter().map(|(_, t)| t.dims()).collect::<Vec<_>>())?;
     let axes: Dims = indices.iter().map(|(axis, _)| *axis).collect();
     let count = checked_numel(op, &axes.iter().map(|&a| dims[a]).collect::<Dims>())?;
-    let mut position: Option<(Tensor, Option<Tensor>)> = None;
-    for (axis, t) in indices {
-        let size = dims[*axis];
-        let wide = if i32::try_from(count).is_ok() { t.dtype() } else { DType::I64 };
-        let t = t.try_cast(wide)?;
-        position = Some(match position {
-            None if indices.len() == 1 => (t, None),
-            other => {
-                let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
-                match other {
-                    None => (t, Some(inside)),
-                    Some((p, i)) => (
-                        p.try_mul(size)?.try_add(t)?,
-                        Some(i.expect("several indices").try_bitwise_and(inside)?),
-                    ),
-                }
-            }
-        });
-    }
-    let (position, inside) = position.expect("an index at least");
-    let position = match inside {
+    let narrow = index_dtype(count) == DType::I32;
+    let wide = |t: &Tensor| if narrow { Ok(t.clone()) } else { t.try_cast(DType::I64) };
+    let position = if let [(_, one)] = indices {
+        wide(one)?
+    } else {
+        let mut all: Option<(Tensor, Tensor)> = None;
+        for (axis, t) in indices {
+            let (t, size) = (wide(t)?, dims[*axis]);
+            let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
+            all = Some(match all {
+                None => (t, inside),
+                Some((p, i)) => (p.try_mul(size)?.try_add(t)?, i.try_bitwise_and(inside)?),
+            });
+        }
+        let (position, inside) = all.expect("an index at least");
         // A position outside one axis must not wrap into the flattened axes.
-        Some(inside) => inside.try_where_(position, -1)?,
-        None => position,
+        inside.try_where_(position, -1)?
     };
     let position = broadcast_to(op, &position, &shape)?;
     let others: Dims = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
@@ -90,45 +81,39 @@ impl Plan {
     /// Order of axes that makes the indexed ones adjacent, where the result has those of the
     /// indices.
     fn order(&self, rank: usize) -> Dims {
-        let indexed = (0..rank).filter(|a| !self.others.contains(a));
-        self.others[..self.before]
-            .iter()
-            .copied()
-            .chain(indexed)
-            .chain(self.others[self.before..].iter().copied())
-            .collect()
+        let indexed: Dims = (0..rank).filter(|a| !self.others.contains(a)).collect();
+        spliced(&self.others, self.before..self.before, &indexed)
     }
     /// Tensor with its indexed axes flattened to one.
     fn flatten_indexed(&self, x: &Tensor) -> Result<Tensor> {
         let order = self.order(x.ndim());
-        let moved =
-            if order.is_sorted() { x.clone() } else { x.movement(Movement::Permute(order))? };
-        moved.movement(Movement::Reshape(self.sizes_with(&x.dims(), &[self.count])))
+        let moved = if order.is_sorted() { x.clone() } else { x.permuted(order)? };
+        moved.shaped(self.sizes_with(&x.dims(), &[self.count]))
     }
     /// Positions as one list.
     fn positions(&self) -> Result<Tensor> {
-        self.position.movement(Movement::reshape([self.shape.iter().product::<usize>()]))
+        self.position.shaped([self.shape.iter().product::<usize>()])
     }
     /// Sizes of the axes that are not indexed, with `middle` after the first `before` of them.
     fn sizes_with(&self, dims: &[usize], middle: &[usize]) -> Dims {
         let sizes: Dims = self.others.iter().map(|&a| dims[a]).collect();
-        sizes[..self.before].iter().chain(middle).chain(&sizes[self.before..]).copied().collect()
+        spliced(&sizes, self.before..self.before, middle)
     }
 }
 
 /// Gathers the elements at the indices.
-pub(in crate::tensor) fn gather_indices(
+pub(super) fn gather_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
 ) -> Result<Tensor> {
     let plan = plan(op, x, indices)?;
     let read = select_at(op, &plan.flatten_indexed(x)?, &plan.positions()?, plan.before)?;
-    read.movement(Movement::Reshape(plan.sizes_with(&x.dims(), &plan.shape)))
+    read.shaped(plan.sizes_with(&x.dims(), &plan.shape))
 }
 
 /// Writes a value at the indices; the last of several for one position is kept.
-pub(in crate::tensor) fn scatter_indices(
+pub(super) fn scatter_indices(
     op: &'static str,
     x: &Tensor,
     indices: &[(usize, Tensor)],
@@ -141,9 +126,7 @@ pub(in crate::tensor) fn scatter_indices(
         // A value that does not vary along the mask needs no count.
         let after = x.ndim() - axis - mask.ndim();
         if value.ndim() <= after {
-            let mask = mask.movement(Movement::reshape(
-                mask.dims().iter().copied().chain(std::iter::repeat_n(1, after)),
-            ))?;
+            let mask = mask.shaped([&mask.dims()[..], &vec![1; after]].concat())?;
             return mask.try_where_(broadcast_to(op, value, &x.dims()[x.ndim() - after..])?, x);
         }
     }
@@ -151,23 +134,15 @@ pub(in crate::tensor) fn scatter_indices(
     let dims = x.dims();
     let n = plan.shape.iter().product::<usize>();
     let value = broadcast_to(op, value, &plan.sizes_with(&dims, &plan.shape))?;
-    let value = value.movement(Movement::Reshape(plan.sizes_with(&dims, &[n])))?;
+    let value = value.shaped(plan.sizes_with(&dims, &[n]))?;
     let old = plan.flatten_indexed(x)?;
-    let all = scatter_at(
-        op,
-        &old,
-        &expand_positions(&old, &plan.positions()?, plan.before)?,
-        &value,
-        Combine::Set,
-        plan.before,
-    )?;
+    let positions = expand_positions(&old, &plan.positions()?, plan.before)?;
+    let all = scatter_at(op, &old, &positions, &value, Combine::Set, plan.before)?;
     // Restores the order of axes.
     let order = plan.order(dims.len());
-    let all = all.movement(Movement::reshape(order.iter().map(|&a| dims[a])))?;
+    let all = all.shaped(order.iter().map(|&a| dims[a]))?;
     if order.is_sorted() {
         return Ok(all);
     }
-    all.movement(Movement::permute(
-        (0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis")),
-    ))
+    all.permuted((0..dims.len()).map(|a| order.iter().position(|&b| b == a).expect("every axis")))
 }

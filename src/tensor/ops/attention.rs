@@ -1,5 +1,6 @@
 //! Scaled dot-product attention: two matrix products with a softmax between them.
 
+use crate::error::Result;
 use crate::tensor::{Tensor, autocast};
 
 /// Options of attention: `Attention::new().causal()`.
@@ -25,6 +26,9 @@ impl Attention {
     pub fn new() -> Attention {
         Attention::default()
     }
+}
+
+setters! { Attention;
     /// Mask, broadcast to `[…, queries, keys]`: bools are true for visible keys, floats are added
     /// to the scores.
     ///
@@ -36,9 +40,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn mask(self, mask: &Tensor) -> Attention {
-        Attention { mask: Some(mask.clone()), ..self }
-    }
+    mask(mask: &Tensor) mask = Some(mask.clone());
     /// Causal mask: a query sees the keys up to its own position.
     ///
     /// ```
@@ -48,9 +50,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn causal(self) -> Attention {
-        Attention { causal: true, ..self }
-    }
+    causal() causal = true;
     /// Scale of the scores, in place of 1/√size.
     ///
     /// ```
@@ -60,23 +60,17 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [2.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn scale(self, scale: f64) -> Attention {
-        Attention { scale: Some(scale), ..self }
-    }
+    scale(scale: f64) scale = Some(scale);
     /// Grouped-query attention: each head of keys and values serves several heads of queries, along
     /// axis -3.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Attention};
     /// let (q, kv) = (Tensor::zeros([8, 5, 4]), Tensor::zeros([2, 5, 4]));
-    /// assert_eq!(
-    ///     q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped()).shape(),
-    ///     [8, 5, 4]
-    /// );
+    /// let y = q.scaled_dot_product_attention(&kv, &kv, Attention::new().grouped());
+    /// assert_eq!(y.shape(), [8, 5, 4]);
     /// ```
-    pub fn grouped(self) -> Attention {
-        Attention { grouped: true, ..self }
-    }
+    grouped() grouped = true;
     /// Dropout probability of the attention weights, as in [`Tensor::dropout`].
     ///
     /// ```
@@ -86,9 +80,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [0.0; 3]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn dropout(self, p: f64) -> Attention {
-        Attention { dropout: p, ..self }
-    }
+    dropout(p: f64) dropout = p;
 }
 
 impl Tensor {
@@ -117,56 +109,54 @@ impl Tensor {
                 _ => false,
             };
             if !fits(&q, &k, &v) {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected query, key and value of […, L, E], […, S, E] and […, S, V], got \
                      {q:?}, {k:?} and {v:?}"
                 );
             }
             self.require_static(OP, [q.len() - 1])?;
-            let (mut key, mut value) = (key.clone(), value.clone());
-            if options.grouped {
-                let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
-                if q.len() < 3
-                    || heads(&k) != heads(&v)
-                    || heads(&k) == 0
-                    || !heads(&q).is_multiple_of(heads(&k))
-                {
-                    return wrong_shape!(
-                        OP,
-                        "the heads of query {q:?} are not a multiple of those of key {k:?} and \
-                         value {v:?}"
-                    );
-                }
-                let each = heads(&q) / heads(&k);
-                key = key.try_repeat_interleave(each, -3)?;
-                value = value.try_repeat_interleave(each, -3)?;
-            }
-            let scale = options.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
-            let mut scores =
-                self.as_wide_float().try_matmul(&key.as_wide_float().try_transpose(-1, -2)?)?
-                    * scale;
-            if options.causal {
-                let (row, col) =
-                    (scores.iota_along(scores.ndim() - 2)?, scores.iota_along(scores.ndim() - 1)?);
-                let seen = col.try_le(row)?;
-                scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
-            }
-            if let Some(mask) = &options.mask {
-                scores = if mask.dtype().is_bool() {
-                    mask.try_where_(scores, f64::NEG_INFINITY)?
-                } else {
-                    scores.try_add(mask)?
-                };
-            }
-            // Only a mask can leave a query without visible keys.
-            let weights = if options.mask.is_some() {
-                scores.masked_softmax(OP)?
-            } else {
-                scores.try_softmax(-1)?
+            let (key, value) = match options.grouped {
+                true => (repeat_heads(&q, key, value)?, repeat_heads(&q, value, key)?),
+                false => (key.clone(), value.clone()),
             };
-            let weights = weights.try_cast(self.as_float().dtype())?;
+            let scale = options.scale.unwrap_or(1.0 / (q[q.len() - 1] as f64).sqrt());
+            let transposed = key.as_wide_float().try_transpose(-1, -2)?;
+            let scores = self.as_wide_float().try_matmul(&transposed)? * scale;
+            let weights = options.weights(scores)?.try_cast(self.as_float().dtype())?;
             weights.try_dropout(options.dropout)?.try_matmul(&value)
+        }
+    }
+}
+
+/// Repeats the heads of a key or value for grouped queries. The `other` has as many heads.
+fn repeat_heads(query: &[usize], x: &Tensor, other: &Tensor) -> Result<Tensor> {
+    let (k, v) = (x.dims(), other.dims());
+    let heads = |d: &[usize]| if d.len() >= 3 { d[d.len() - 3] } else { 1 };
+    let (n, each) = (heads(query), heads(&k));
+    if query.len() < 3 || each != heads(&v) || each == 0 || !n.is_multiple_of(each) {
+        return shape_error!(
+            "the heads of query {query:?} are not a multiple of those of key and value, {k:?} and \
+             {v:?}"
+        );
+    }
+    x.try_repeat_interleave(n / each, -3)
+}
+
+impl Attention {
+    /// Softmax of the masked scores.
+    fn weights(&self, mut scores: Tensor) -> Result<Tensor> {
+        if self.causal {
+            let rank = scores.ndim();
+            let seen = scores.iota_along(rank - 1)?.try_le(scores.iota_along(rank - 2)?)?;
+            scores = seen.try_where_(scores, f64::NEG_INFINITY)?;
+        }
+        match &self.mask {
+            None => scores.try_softmax(-1),
+            // Only a mask can leave a query without visible keys.
+            Some(mask) if mask.dtype().is_bool() => {
+                mask.try_where_(scores, f64::NEG_INFINITY)?.masked_softmax()
+            }
+            Some(mask) => scores.try_add(mask)?.masked_softmax(),
         }
     }
 }

@@ -73,8 +73,8 @@ impl Rows {
         let pieces: Vec<(usize, usize)> = cuts.windows(2).rev().map(|w| (w[0], w[1])).collect();
         let shape =
             || std::iter::once(dims[0]).chain(pieces.iter().map(|&(from, to)| 1 << (to - from)));
-        keys = keys.movement(Movement::reshape(shape()))?;
-        indices = indices.movement(Movement::reshape(shape()))?;
+        keys = keys.shaped(shape())?;
+        indices = indices.shaped(shape())?;
         for step in steps {
             let turned = |&(from, _): &(usize, usize)| {
                 if step.mirrored { from <= step.bit } else { from == step.bit }
@@ -84,14 +84,13 @@ impl Rows {
             let first = before((&k, &p), (&keys, &indices))?;
             // Where the bit is 1 the second element is kept.
             let axis = |&(from, _): &(usize, usize)| if from == step.bit { 2 } else { 1 };
-            let second = iota(2)
-                .movement(Movement::reshape(std::iter::once(1).chain(pieces.iter().map(axis))))?
-                .try_eq(1)?;
+            let second =
+                iota(2).shaped(std::iter::once(1).chain(pieces.iter().map(axis)))?.try_eq(1)?;
             let exchange = first.try_bitwise_xor(second)?;
             keys = exchange.try_where_(k, keys)?;
             indices = exchange.try_where_(p, indices)?;
         }
-        let stored = |t: Tensor| t.contiguous().movement(Movement::reshape([dims[0], dims[1]]));
+        let stored = |t: Tensor| t.contiguous().shaped([dims[0], dims[1]]);
         Ok(Rows { keys: stored(keys)?, indices: stored(indices)?, bits })
     }
 
@@ -100,14 +99,11 @@ impl Rows {
     fn first_half(self, run: usize) -> Result<Rows> {
         let (rows, pairs, size) = (self.keys.dims()[0], 1 << (self.bits - run - 1), 1 << run);
         let half = |t: &Tensor, i: usize| {
-            let part =
-                t.movement(Movement::reshape([rows, pairs, 2, size]))?.slice_axis(2, i, i + 1)?;
-            part.movement(Movement::reshape([rows, pairs * size]))
+            let part = t.shaped([rows, pairs, 2, size])?.slice_axis(2, i, i + 1)?;
+            part.shaped([rows, pairs * size])
         };
         // The second run is reversed: its last element meets the first of the other.
-        let mirrored = |t: &Tensor| {
-            half(&t.movement(Movement::reshape([rows, 2 * pairs, size]))?.try_flip(2)?, 1)
-        };
+        let mirrored = |t: &Tensor| half(&t.shaped([rows, 2 * pairs, size])?.try_flip(2)?, 1);
         let (a, b) = (
             (half(&self.keys, 0)?, half(&self.indices, 0)?),
             (mirrored(&self.keys)?, mirrored(&self.indices)?),
@@ -130,7 +126,7 @@ fn merging(bits: usize) -> impl Iterator<Item = Step> {
 }
 
 /// Indices of the first `k` keys of each row, in order.
-pub(in crate::tensor) fn sort_first(keys: &Tensor, k: usize) -> Result<Tensor> {
+pub(super) fn sort_first(keys: &Tensor, k: usize) -> Result<Tensor> {
     let mut rows = Rows::new(keys)?;
     // Sorts runs that are just long enough to hold k, then keeps the first half of each pair of
     // runs until one is left.

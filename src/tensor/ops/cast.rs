@@ -3,7 +3,7 @@
 use super::create::iota;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use crate::tensor::Tensor;
 use crate::tensor::broadcast::cast_uop;
 
@@ -22,11 +22,8 @@ fn split_bits(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Resul
     let count = bits.dtype().itemsize() / dtype.itemsize();
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
     let shifts = iota(count).try_mul(dtype.bits())?.try_cast(bits.dtype())?;
-    let parts = bits
-        .movement(Movement::Reshape(with(&[last, 1])))?
-        .try_rshift(shifts)?
-        .try_cast(unsigned(dtype))?;
-    let parts = parts.movement(Movement::Reshape(with(&[last * count])))?;
+    let parts = bits.shaped(with(&[last, 1]))?.try_rshift(shifts)?.try_cast(unsigned(dtype))?;
+    let parts = parts.shaped(with(&[last * count]))?;
     Ok(parts.with_uop(parts.uop().bitcast(dtype)))
 }
 
@@ -34,12 +31,10 @@ fn split_bits(bits: &Tensor, lead: &[usize], last: usize, dtype: DType) -> Resul
 fn combine_bits(bits: &Tensor, lead: &[usize], size: usize, dtype: DType) -> Result<Tensor> {
     let (width, count) = (bits.dtype().bits() as usize, dtype.itemsize() / bits.dtype().itemsize());
     let with = |sizes: &[usize]| lead.iter().chain(sizes).copied().collect::<Dims>();
-    let parts = bits.movement(Movement::Reshape(with(&[size, count])))?;
+    let parts = bits.shaped(with(&[size, count]))?;
     let mut all: Option<Tensor> = None;
     for i in 0..count {
-        let part = parts
-            .slice_axis(lead.len() + 1, i, i + 1)?
-            .movement(Movement::Reshape(with(&[size])))?;
+        let part = parts.slice_axis(lead.len() + 1, i, i + 1)?.shaped(with(&[size]))?;
         let part = part.try_cast(unsigned(dtype))?.try_lshift(i * width)?;
         all = Some(match all {
             None => part,
@@ -61,9 +56,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cast | try_cast(&self, dtype: DType) -> Tensor {
-            if !DType::ALL.contains(&dtype) {
-                return wrong_dtype!("cast", "a tensor cannot hold {dtype}");
-            }
+            reject_dtype!(!DType::ALL.contains(&dtype), "a tensor cannot hold {dtype}");
             Ok(if dtype == self.dtype() {
                 self.copy()
             } else {
@@ -87,12 +80,9 @@ impl Tensor {
         pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
             const OP: &str = "bitcast";
             let from = self.dtype();
-            if !DType::ALL.contains(&dtype) {
-                return wrong_dtype!(OP, "a tensor cannot hold {dtype}");
-            }
+            reject_dtype!(!DType::ALL.contains(&dtype), "a tensor cannot hold {dtype}");
             if from.is_bool() != dtype.is_bool() {
-                return wrong_dtype!(
-                    OP,
+                return dtype_error!(
                     "{from} to {dtype}: the bits of a bool are not defined; use cast"
                 );
             }
@@ -101,11 +91,10 @@ impl Tensor {
             }
             let dims = self.dims();
             let Some(&last) = dims.last() else {
-                let msg = format!(
+                return shape_error!(
                     "{from} to {dtype} changes the size of the last axis, but the shape is []; \
                      reshape to [1]"
                 );
-                return wrong_shape!(OP, "{}", msg);
             };
             self.require_static(OP, [dims.len() - 1])?;
             let bits = self.detach();
@@ -116,34 +105,37 @@ impl Tensor {
             }
             let count = dtype.itemsize() / from.itemsize();
             if !last.is_multiple_of(count) {
-                let msg = format!(
+                return shape_error!(
                     "{from} to {dtype} requires a multiple of {count} as the last size, got \
                      {dims:?}"
                 );
-                return wrong_shape!(OP, "{}", msg);
             }
             combine_bits(&bits, lead, last / count, dtype)
         }
     }
+}
 
+/// Methods that cast to one dtype.
+macro_rules! casts {
+    ($($(#[$meta:meta])* $name:ident $dtype:ident;)*) => {
+        impl Tensor { $(
+            $(#[$meta])*
+            pub fn $name(&self) -> Tensor {
+                self.cast(DType::$dtype)
+            }
+        )* }
+    };
+}
+
+casts! {
     /// Casts to `f32`.
     ///
     /// ```
     /// use picograd::{DType, Tensor};
     /// let x = Tensor::new([1u8, 0]);
-    /// assert_eq!(
-    ///     (x.float().dtype(), x.half().dtype(), x.bfloat16().dtype()),
-    ///     (DType::F32, DType::F16, DType::BF16)
-    /// );
-    /// assert_eq!(
-    ///     (x.double().dtype(), x.int().dtype(), x.long().dtype()),
-    ///     (DType::F64, DType::I32, DType::I64)
-    /// );
-    /// assert_eq!((x.short().dtype(), x.bool().dtype()), (DType::I16, DType::BOOL));
+    /// assert_eq!((x.float().dtype(), x.double().dtype()), (DType::F32, DType::F64));
     /// ```
-    pub fn float(&self) -> Tensor {
-        self.cast(DType::F32)
-    }
+    float F32;
     /// Casts to `f16`.
     ///
     /// ```
@@ -151,9 +143,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([1, 2]).half().float().to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn half(&self) -> Tensor {
-        self.cast(DType::F16)
-    }
+    half F16;
     /// Casts to `bf16`.
     ///
     /// ```
@@ -161,9 +151,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([257]).bfloat16().float().to_vec::<f32>()?, [256.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn bfloat16(&self) -> Tensor {
-        self.cast(DType::BF16)
-    }
+    bfloat16 BF16;
     /// Casts to `f64`.
     ///
     /// ```
@@ -171,9 +159,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([1, 2]).double().to_vec::<f64>()?, [1.0, 2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn double(&self) -> Tensor {
-        self.cast(DType::F64)
-    }
+    double F64;
     /// Casts to `i32`.
     ///
     /// ```
@@ -181,9 +167,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([1.9f32, -1.9]).int().to_vec::<i32>()?, [1, -1]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn int(&self) -> Tensor {
-        self.cast(DType::I32)
-    }
+    int I32;
     /// Casts to `i64`.
     ///
     /// ```
@@ -191,9 +175,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([1.9f32, -1.9]).long().to_vec::<i64>()?, [1, -1]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn long(&self) -> Tensor {
-        self.cast(DType::I64)
-    }
+    long I64;
     /// Casts to `i16`.
     ///
     /// ```
@@ -201,9 +183,7 @@ impl Tensor {
     /// assert_eq!(Tensor::new([1e9f32, -1.9]).short().to_vec::<i16>()?, [32767, -1]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn short(&self) -> Tensor {
-        self.cast(DType::I16)
-    }
+    short I16;
     /// Casts to bool: true where the element is nonzero.
     ///
     /// ```
@@ -211,7 +191,5 @@ impl Tensor {
     /// assert_eq!(Tensor::new([0.0f32, 0.5]).bool().to_vec::<bool>()?, [false, true]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn bool(&self) -> Tensor {
-        self.nonzero_mask()
-    }
+    bool BOOL;
 }

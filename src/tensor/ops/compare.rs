@@ -1,113 +1,87 @@
 //! Comparisons, logical operations, and selection by a condition.
 
-use super::elementwise::{binary, pair};
 use crate::dtype::DType;
-use crate::error::Result;
 use crate::ir::{Arg, Op, UOp};
 use crate::tensor::Tensor;
-use crate::tensor::broadcast::{Operand, Unified, cast_uop, promote_operands, unify, unify_as};
+use crate::tensor::broadcast::{Operand, Unified, cast_uop, promote_operands, unify_as};
+
+binary_methods! {
+    /// True where elements are equal. NaN equals nothing.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).eq(2).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    eq try_eq eq;
+    /// True where elements differ. NaN differs from everything.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).ne(2).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    ne try_ne ne;
+    /// True where this is less. NaN compares false.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3]).lt(2).to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    lt try_lt lt;
+    /// True where this is less or equal. NaN compares false.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3]).le(2).to_vec::<bool>()?, [true, true, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    le try_le le;
+    /// True where this is greater. NaN compares false.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3]).gt(2).to_vec::<bool>()?, [false, false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    gt try_gt gt;
+    /// True where this is greater or equal. NaN compares false.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3]).ge(2).to_vec::<bool>()?, [false, true, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    ge try_ge ge;
+    /// Logical and; nonzero elements are true.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0, 2]).logical_and(true).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    logical_and try_logical_and logical_and;
+    /// Logical or; nonzero elements are true.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0, 2]).logical_or(false).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    logical_or try_logical_or logical_or;
+    /// Logical exclusive or; nonzero elements are true.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([0, 2]).logical_xor(true).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    logical_xor try_logical_xor logical_xor;
+}
 
 impl Tensor {
     fallible! {
-        /// True where elements are equal. NaN equals nothing.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2]).eq(2).to_vec::<bool>()?, [false, true]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn eq | try_eq(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(unify("eq", &[self.into(), other.into()])?.node(Op::Eq))
-        }
-
-        /// True where elements differ. NaN differs from everything.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2]).ne(2).to_vec::<bool>()?, [true, false]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn ne | try_ne(&self, other: impl Into<Operand>) -> Tensor {
-            Ok(unify("ne", &[self.into(), other.into()])?.node(Op::Ne))
-        }
-
-        /// True where this is less. NaN compares false.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2, 3]).lt(2).to_vec::<bool>()?, [true, false, false]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn lt | try_lt(&self, other: impl Into<Operand>) -> Tensor {
-            binary::lt("lt", self.into(), other.into())
-        }
-
-        /// True where this is less or equal. NaN compares false.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2, 3]).le(2).to_vec::<bool>()?, [true, true, false]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn le | try_le(&self, other: impl Into<Operand>) -> Tensor {
-            binary::le("le", self.into(), other.into())
-        }
-
-        /// True where this is greater. NaN compares false.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2, 3]).gt(2).to_vec::<bool>()?, [false, false, true]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn gt | try_gt(&self, other: impl Into<Operand>) -> Tensor {
-            binary::gt(self.into(), other.into())
-        }
-
-        /// True where this is greater or equal. NaN compares false.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2, 3]).ge(2).to_vec::<bool>()?, [false, true, true]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn ge | try_ge(&self, other: impl Into<Operand>) -> Tensor {
-            binary::le("ge", other.into(), self.into())
-        }
-
-        /// Logical and; nonzero elements are true.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([0, 2]).logical_and(true).to_vec::<bool>()?, [false, true]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn logical_and | try_logical_and(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_and", Op::And, self.into(), other.into())
-        }
-
-        /// Logical or; nonzero elements are true.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([0, 2]).logical_or(false).to_vec::<bool>()?, [false, true]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn logical_or | try_logical_or(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_or", Op::Or, self.into(), other.into())
-        }
-
-        /// Logical exclusive or; nonzero elements are true.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([0, 2]).logical_xor(true).to_vec::<bool>()?, [true, false]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn logical_xor | try_logical_xor(&self, other: impl Into<Operand>) -> Tensor {
-            logical("logical_xor", Op::Xor, self.into(), other.into())
-        }
-
         /// Selects elements of `x` where this is true and of `y` elsewhere. All three broadcast;
         /// `x` and `y` promote.
         ///
@@ -153,18 +127,7 @@ impl Tensor {
     }
 
     /// True where the element is nonzero.
-    pub(in crate::tensor) fn nonzero_mask(&self) -> Tensor {
+    pub(super) fn nonzero_mask(&self) -> Tensor {
         self.with_uop(cast_uop(&self.uop(), DType::BOOL))
-    }
-}
-
-fn logical(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
-    Ok(pair(op, as_bool(x), as_bool(y))?.node(node))
-}
-
-fn as_bool(x: Operand) -> Operand {
-    match x {
-        Operand::Tensor(t) => Operand::Tensor(t.nonzero_mask()),
-        Operand::Scalar(c, _) => Operand::from(c.is_true()),
     }
 }

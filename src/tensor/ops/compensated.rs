@@ -10,8 +10,14 @@ use crate::ir::Op;
 use crate::tensor::Tensor;
 
 /// `x·y + z`, rounded once.
-pub(in crate::tensor) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
+pub(super) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
     x.try_alu(Op::Fma, &[y, z])
+}
+
+/// Polynomial Σ c·t^k with one rounding per term.
+fn polynomial(t: &Tensor, coefficients: &[f64]) -> Result<Tensor> {
+    let (last, rest) = coefficients.split_last().expect("a polynomial");
+    rest.iter().rev().try_fold(t.literal(*last), |p, &c| fma(&p, t, &t.literal(c)))
 }
 
 /// Splits a constant into a value of the dtype, rounded toward zero, and the remainder. Both have
@@ -34,7 +40,7 @@ pub(in crate::tensor) fn product(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tens
 }
 
 /// `c·x` as rounded value and detached rounding error, including that of `c`.
-pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
+pub(super) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
     let (near, rest) = split(c, x.dtype());
     let (high, low) = product(x, &x.literal(near))?;
     let low = if rest == 0.0 { low } else { low.try_add(x.detach() * rest)? };
@@ -42,7 +48,7 @@ pub(in crate::tensor) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tenso
 }
 
 /// `c·x` with `c` in twice the precision of the dtype.
-pub(in crate::tensor) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
+pub(super) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
     let (near, rest) = split(c, x.dtype());
     if rest == 0.0 { Ok(x * near) } else { fma(x, &x.literal(near), &(x * rest)) }
 }
@@ -56,7 +62,7 @@ fn sum(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 /// `x·(a + b·x²)` as rounded value and detached rounding error.
-pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
+pub(super) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
     let d = x.detach();
     let (square, square_low) = product(x, x)?;
     let (term, term_low) = product_by(&square, b)?;
@@ -71,7 +77,7 @@ pub(in crate::tensor) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor
 
 /// `x·sigmoid(z)` for a `z` with a small second part. Below -32 the exponential is scaled by e⁶⁴,
 /// so that it is not subnormal where the product is normal.
-pub(in crate::tensor) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
+pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
     let far = z.try_lt(-32)?;
     let e = far.try_where_(z + 64.0, -z)?.exp();
     let e = match low {
@@ -126,12 +132,12 @@ const MILLS_F64: [f64; 25] = [
     -3.963073382417368e-12,
 ];
 
-/// 1/√(2π).
+/// Constant `1/√(2π)`.
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
 /// `x·Φ(x)` with the standard normal distribution function Φ. The lower tail keeps its relative
 /// precision, which `(1 + erf)/2` loses.
-pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
+pub(super) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0)?;
     let size = below.try_where_(-x, x)?;
     // Beyond 40 Φ is 0 or 1 in both dtypes, and the square could overflow.
@@ -143,9 +149,7 @@ pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
         if x.dtype() == DType::F64 { (4.0, &MILLS_F64) } else { (3.0, &MILLS_F32) };
     let over = &a + k;
     let t = (&a - k).try_div(&over)?;
-    let (last, rest) = coefficients.split_last().expect("a polynomial");
-    let p = rest.iter().rev().try_fold(x.literal(*last), |p, &c| fma(&p, &t, &x.literal(c)))?;
-    let ratio = p.try_div(over)?;
+    let ratio = polynomial(&t, coefficients)?.try_div(over)?;
     // In this order no product is subnormal before the result is.
     let far =
         below.try_where_(x.try_mul(&e)?.try_mul(&ratio)?, x.try_mul(1.0 - e.try_mul(&ratio)?)?)?;
@@ -161,7 +165,6 @@ pub(in crate::tensor) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
             scale / f64::from(2 * n + 1)
         })
         .collect();
-    let (last, rest) = series.split_last().expect("a polynomial");
-    let p = rest.iter().rev().try_fold(x.literal(*last), |p, &c| fma(&p, &half, &x.literal(c)))?;
+    let p = polynomial(&half, &series)?;
     small.try_where_(near.try_mul(fma(&near, &p, &x.literal(0.5))?)?, far)
 }

@@ -1,11 +1,12 @@
 //! Concatenation, stacking, repetition and splitting along an axis.
 
 use super::create::iota;
+use super::movement::spliced;
 use crate::device::limits;
 use crate::dtype::{DType, promote};
 use crate::error::Result;
 use crate::ir::{Src, UOp};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{cast_uop, device_of};
 use crate::tensor::{Sizes, Tensor, resolve_axis};
 
@@ -40,22 +41,19 @@ fn concat(op: &'static str, tensors: &[Tensor], nodes: Vec<UOp>, axis: isize) ->
     }
     // With symbolic dimensions each element is selected from the padded operands. A selection keeps
     // every bit, where adding zeros would turn -0 into 0.
-    let place = iota(total)
-        .movement(Movement::reshape((0..dims.len()).map(|i| if i == at { total } else { 1 })))?;
+    let place = iota(total).line_along(at, dims.len())?;
     let mut result: Option<Tensor> = None;
     let mut end = 0;
     for u in parts {
         let (before, after) = (end, total - end - u.shape()[at]);
         end += u.shape()[at];
-        let padding =
-            Movement::pad((0..dims.len()).map(|i| if i == at { (before, after) } else { (0, 0) }));
-        let padded = Tensor::new_inner(u, device, None).movement(padding)?;
+        let padded = Tensor::new_inner(u, device, None).padded_axis(at, before, after)?;
         result = Some(match result {
             None => padded,
             Some(left) => place.try_lt(before)?.try_where_(left, padded)?,
         });
     }
-    Ok(result.expect("one tensor at least"))
+    Ok(result.expect("a tensor at least"))
 }
 
 impl Tensor {
@@ -76,19 +74,17 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], 1).to_vec::<i32>()?,
-        ///     [1, 3, 2, 4]
-        /// );
+        /// let y = Tensor::stack(&[Tensor::new([1, 2]), Tensor::new([3, 4])], 1);
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 3, 2, 4]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn stack | try_stack(tensors: &[Tensor], axis: isize) -> Tensor {
             let nodes: Vec<UOp> = tensors.iter().map(Tensor::uop).collect();
             let Some(dims) = nodes.first().map(|u| u.shape().clone()) else {
-                return wrong_shape!("stack", "expected one tensor or more, got none");
+                return shape_error!("expected one tensor or more, got none");
             };
             if let Some(other) = nodes.iter().find(|u| *u.shape() != dims) {
-                return wrong_shape!("stack", "shapes {dims:?} and {:?} differ", other.shape());
+                return shape_error!("shapes {dims:?} and {:?} differ", other.shape());
             }
             // Concatenating along the next axis and reshaping adds no node per tensor.
             let at = if axis < 0 { axis + dims.len() as isize + 1 } else { axis };
@@ -96,50 +92,38 @@ impl Tensor {
                 && nodes.iter().all(|u| u.extents().is_empty())
             {
                 let (all, at) = (concat("stack", tensors, nodes, at)?, at as usize);
-                return all.movement(Movement::reshape(
-                    dims[..at]
-                        .iter()
-                        .copied()
-                        .chain([tensors.len()])
-                        .chain(dims[at..].iter().copied()),
-                ));
+                return all.shaped(spliced(&dims, at..at, &[tensors.len()]));
             }
-            Tensor::try_cat(
-                &tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?,
-                axis,
-            )
+            let parts =
+                tensors.iter().map(|t| t.try_unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+            Tensor::try_cat(&parts, axis)
         }
 
         /// Tiles the tensor along each axis. Counts beyond the rank add leading axes.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([1, 2]).repeat([2, 2]).to_vec::<i32>()?,
-        ///     [1, 2, 1, 2, 1, 2, 1, 2]
-        /// );
+        /// let y = Tensor::new([1, 2]).repeat([2, 2]);
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 2, 1, 2, 1, 2, 1, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn repeat | try_repeat(&self, counts: impl Into<Sizes>) -> Tensor {
             let (counts, dims) = (counts.into().shape("repeat")?, self.dims());
             if counts.len() < dims.len() {
-                return wrong_shape!("repeat", "{counts:?} has fewer counts than {dims:?} has axes");
+                return shape_error!("{counts:?} has fewer counts than {dims:?} has axes");
             }
             let ones = std::iter::repeat_n(1, counts.len() - dims.len());
             let dims: Dims = ones.chain(dims).collect();
-            self.movement(Movement::reshape(dims.iter().flat_map(|&n| [1, n])))?
-                .movement(Movement::expand(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n])))?
-                .movement(Movement::reshape(counts.iter().zip(&dims).map(|(c, n)| c * n)))
+            self.shaped(dims.iter().flat_map(|&n| [1, n]))?
+                .expanded(counts.iter().zip(&dims).flat_map(|(&c, &n)| [c, n]))?
+                .shaped(counts.iter().zip(&dims).map(|(c, n)| c * n))
         }
 
         /// Repeats each slice along an axis `count` times consecutively.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([1, 2]).repeat_interleave(2, 0).to_vec::<i32>()?,
-        ///     [1, 1, 2, 2]
-        /// );
+        /// assert_eq!(Tensor::new([1, 2]).repeat_interleave(2, 0).to_vec::<i32>()?, [1, 1, 2, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn repeat_interleave | try_repeat_interleave(
@@ -152,9 +136,7 @@ impl Tensor {
             checked_numel("repeat_interleave", &wide)?;
             let mut out = dims;
             out[at] = out[at].saturating_mul(count);
-            self.try_unsqueeze(at as isize + 1)?
-                .movement(Movement::Expand(wide))?
-                .movement(Movement::Reshape(out))
+            self.try_unsqueeze(at as isize + 1)?.expanded(wide)?.shaped(out)
         }
 
         /// Splits into views along an axis. One number is the size of every view but possibly the
@@ -162,31 +144,24 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let sizes =
-        ///     |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
+        /// let sizes = |pieces: Vec<Tensor>| pieces.iter().map(|t| t.numel()).collect::<Vec<_>>();
         /// let x = Tensor::arange(0, 5, 1);
         /// assert_eq!(sizes(x.split(2, 0)), [2, 2, 1]);
         /// assert_eq!(sizes(x.split([1, 4], 0)), [1, 4]);
         /// ```
         pub fn split | try_split(&self, sizes: impl Into<Sizes>, axis: isize) -> Vec<Tensor> {
-            let (sizes, dims) = (sizes.into().shape("split")?, self.dims());
+            let (mut sizes, dims) = (sizes.into().shape("split")?, self.dims());
             let at = resolve_axis("split", axis, &dims)?;
-            let mut sizes = sizes;
             if let [every] = sizes[..] {
-                if every == 0 {
-                    return wrong_shape!("split", "pieces of size 0 of axis {axis} of {dims:?}");
-                }
+                reject_shape!(every == 0, "pieces of size 0 of axis {axis} of {dims:?}");
                 limits::check(dims[at].div_ceil(every).saturating_mul(VIEW_BYTES))?;
-                sizes = (0..dims[at].max(1))
-                    .step_by(every)
-                    .map(|start| every.min(dims[at] - start))
-                    .collect();
+                let starts = (0..dims[at].max(1)).step_by(every);
+                sizes = starts.map(|start| every.min(dims[at] - start)).collect();
             }
             if sizes.iter().try_fold(0usize, |n, s| n.checked_add(*s)) != Some(dims[at]) {
-                return wrong_shape!(
-                    "split",
-                    "{sizes:?} does not add up to the {} of axis {axis} of {dims:?}",
-                    dims[at]
+                let size = dims[at];
+                return shape_error!(
+                    "{sizes:?} does not add up to the {size} of axis {axis} of {dims:?}"
                 );
             }
             let mut start = 0;
@@ -207,9 +182,7 @@ impl Tensor {
         /// ```
         pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
             let size = self.dim("chunk", axis)?;
-            if chunks == 0 {
-                return wrong_shape!("chunk", "0 pieces of axis {axis} of {:?}", self.dims());
-            }
+            reject_shape!(chunks == 0, "0 pieces of axis {axis} of {:?}", self.dims());
             self.try_split(size.div_ceil(chunks).max(1), axis)
         }
     }

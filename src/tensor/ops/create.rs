@@ -1,14 +1,15 @@
 //! Creation of tensors from Rust numbers, files and rules. Tensors from rules (`full`, `arange`,
 //! `eye`) take no memory until they are stored.
 
+use super::cross_entropy::check_classes;
 use crate::device::{Buffer, limits};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Arg, Op, Src, UOp};
-use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::broadcast::{Operand, cast_uop};
+use crate::shape::{Dims, checked_numel};
+use crate::tensor::broadcast::{Operand, broadcast_to, cast_uop};
 use crate::tensor::realize::{buffer, default_device};
-use crate::tensor::{Shape, Sizes, Tensor};
+use crate::tensor::{Shape, Sizes, Tensor, or_panic};
 use half::{bf16, f16};
 
 /// Source of a tensor: a number, or arrays, slices and `Vec`s of them, nested to any depth.
@@ -58,34 +59,26 @@ impl<D: Data> Data for [D] {
     }
 }
 
-impl<D: Data, const N: usize> Data for [D; N] {
-    type Elem = D::Elem;
-    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
-        self.as_slice().sizes(out)
-    }
-    fn elements(&self, out: &mut Vec<D::Elem>) {
-        self.as_slice().elements(out)
-    }
+/// Sources that delegate to another one.
+macro_rules! delegates {
+    ($(($($generics:tt)*) $t:ty, |$this:ident| $inner:expr;)*) => { $(
+        impl<$($generics)*> Data for $t {
+            type Elem = D::Elem;
+            fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
+                let $this = self;
+                $inner.sizes(out)
+            }
+            fn elements(&self, out: &mut Vec<D::Elem>) {
+                let $this = self;
+                $inner.elements(out)
+            }
+        }
+    )* };
 }
-
-impl<D: Data> Data for Vec<D> {
-    type Elem = D::Elem;
-    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
-        self.as_slice().sizes(out)
-    }
-    fn elements(&self, out: &mut Vec<D::Elem>) {
-        self.as_slice().elements(out)
-    }
-}
-
-impl<D: Data + ?Sized> Data for &D {
-    type Elem = D::Elem;
-    fn sizes(&self, out: &mut Vec<usize>) -> Result<()> {
-        (**self).sizes(out)
-    }
-    fn elements(&self, out: &mut Vec<D::Elem>) {
-        (**self).elements(out)
-    }
+delegates! {
+    (D: Data, const N: usize) [D; N], |list| list.as_slice();
+    (D: Data) Vec<D>, |list| list.as_slice();
+    (D: Data + ?Sized) &D, |data| (**data);
 }
 
 impl<D: Data> From<D> for Tensor {
@@ -103,8 +96,13 @@ fn scalar(value: Const, dtype: DType) -> Tensor {
 
 /// `0 … n-1`, in `i32` if `n` fits and in `i64` otherwise.
 pub(in crate::tensor) fn iota(n: usize) -> Tensor {
-    let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
-    Tensor::from_uop(UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: n }), default_device())
+    let node = UOp::new(Op::Iota, index_dtype(n), Src::new(), Arg::Iota { len: n });
+    Tensor::from_uop(node, default_device())
+}
+
+/// Dtype of integers up to `n`: `i32`, or `i64` if they exceed it.
+pub(super) fn index_dtype(n: impl TryInto<i32>) -> DType {
+    if n.try_into().is_ok() { DType::I32 } else { DType::I64 }
 }
 
 impl Tensor {
@@ -126,10 +124,7 @@ impl Tensor {
             data.elements(&mut elements);
             if sizes.is_empty() {
                 let one = elements.first().map(|e| scalar_of(*e));
-                return one.ok_or_else(|| Error::Shape {
-                    op: "new",
-                    msg: "expected a number, got none".into(),
-                });
+                return one.map_or_else(|| shape_error!("expected a number, got none"), Ok);
             }
             Tensor::try_from_vec(elements, sizes)
         }
@@ -139,11 +134,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// assert_eq!(Tensor::from_vec(vec![1, 2, 3, 4, 5, 6], [2, 3]).shape(), [2, 3]);
-        /// let wrong = Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).unwrap_err();
-        /// assert_eq!(
-        ///     wrong.to_string(),
-        ///     "from_vec: 3 elements given for shape [2, 2], which has 4"
-        /// );
+        /// assert!(Tensor::try_from_vec(vec![1, 2, 3], [2, 2]).is_err());
         /// ```
         pub fn from_vec | try_from_vec(data: Vec<impl Element>, shape: impl Into<Sizes>) -> Tensor {
             from_slice("from_vec", &data, &shape.into())
@@ -153,10 +144,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t().to_vec::<i32>()?,
-        ///     [1, 3, 2, 4]
-        /// );
+        /// let y = Tensor::from_slice(&[1, 2, 3, 4], [2, 2]).t();
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 3, 2, 4]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn from_slice | try_from_slice(
@@ -169,10 +158,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::{DType, Tensor};
-        /// assert_eq!(
-        ///     Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]).to_vec::<u16>()?,
-        ///     [1, 258]
-        /// );
+        /// let y = Tensor::from_bytes(&[1, 0, 2, 1], DType::U16, [2]);
+        /// assert_eq!(y.to_vec::<u16>()?, [1, 258]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn from_bytes | try_from_bytes(
@@ -180,24 +167,19 @@ impl Tensor {
         ) -> Tensor {
             let shape = shape.into().shape("from_bytes")?;
             if !DType::ALL.contains(&dtype) {
-                let all = DType::ALL.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
-                return Err(Error::DType {
-                    op: "from_bytes",
-                    msg: format!("a tensor cannot hold {dtype}; expected one of {all}"),
-                });
+                let all = DType::ALL.iter().map(DType::to_string).collect::<Vec<_>>().join(", ");
+                return dtype_error!("a tensor cannot hold {dtype}; expected one of {all}");
             }
             let needed = checked_numel("from_bytes", &shape)?.checked_mul(dtype.itemsize());
             if needed != Some(bytes.len()) {
                 let needed = needed.map_or("too many to count".to_string(), |n| n.to_string());
-                let msg = format!(
-                    "{} bytes given for {dtype} of shape {shape:?}, which needs {needed}",
-                    bytes.len()
+                let given = bytes.len();
+                return shape_error!(
+                    "{given} bytes given for {dtype} of shape {shape:?}, which needs {needed}"
                 );
-                return Err(Error::Shape { op: "from_bytes", msg });
             }
             let device = default_device();
-            Tensor::from_uop(buffer(bytes, dtype, &device)?, device)
-                .movement(Movement::Reshape(shape))
+            Tensor::from_uop(buffer(bytes, dtype, &device)?, device).shaped(shape)
         }
 
         /// Tensor filled with one value, in the dtype of the value.
@@ -280,7 +262,7 @@ impl Tensor {
             let device = default_device();
             let buffer = Buffer::lent(&device, data)?;
             let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
-            Tensor::from_uop(buffer.node(), device).movement(Movement::Reshape(shape))
+            Tensor::from_uop(buffer.node(), device).shaped(shape)
         }
 
         /// Values from `start` up to but excluding `end`, with spacing `step`, in the dtype of the
@@ -300,10 +282,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::linspace(0.0, 1.0, 5).to_vec::<f32>()?,
-        ///     [0.0, 0.25, 0.5, 0.75, 1.0]
-        /// );
+        /// assert_eq!(Tensor::linspace(0.0, 1.0, 5).to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn linspace | try_linspace(start: f64, end: f64, steps: usize) -> Tensor {
@@ -341,20 +320,13 @@ impl Tensor {
         pub fn meshgrid | try_meshgrid(axes: &[Tensor]) -> Vec<Tensor> {
             let mut shape = Vec::new();
             for t in axes {
-                match t.dims().as_slice() {
-                    [n] => shape.push(*n),
-                    other => {
-                        return wrong_shape!(
-                            "meshgrid",
-                            "expected tensors of one axis, got {other:?}"
-                        );
-                    }
-                }
+                let [n] = t.dims()[..] else {
+                    let dims = t.dims();
+                    return shape_error!("expected tensors of one axis, got {dims:?}");
+                };
+                shape.push(n);
             }
-            let grid = |(i, t): (usize, &Tensor)| {
-                let ones = (0..shape.len()).map(|axis| if axis == i { shape[i] } else { 1 });
-                t.movement(Movement::reshape(ones))?.try_expand(&shape)
-            };
+            let grid = |(i, t): (usize, &Tensor)| t.line_along(i, shape.len())?.try_expand(&shape);
             axes.iter().enumerate().map(grid).collect()
         }
 
@@ -367,17 +339,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn one_hot | try_one_hot(&self, classes: usize) -> Tensor {
-            if !self.dtype().is_int() {
-                return wrong_dtype!(
-                    "one_hot",
-                    "expected integers, got {}",
-                    self.dtype()
-                );
-            }
-            let shape: Dims = self.dims().iter().copied().chain([classes]).collect();
-            checked_numel("one_hot", &shape)?;
+            reject_dtype!(!self.dtype().is_int(), "expected integers, got {}", self.dtype());
+            checked_numel("one_hot", &[&self.dims()[..], &[classes]].concat())?;
             checked_numel("one_hot", &[classes])?;
-            super::cross_entropy::check_classes("one_hot", self, classes, None)?;
+            check_classes(self, classes, None)?;
             self.try_unsqueeze(-1)?.try_eq(iota(classes))?.try_cast(DType::I32)
         }
 
@@ -390,7 +355,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn tril | try_tril(&self, diagonal: i64) -> Tensor {
-            self.triangle("tril")?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+            self.triangle()?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
 
         /// Upper triangle of the last two axes, with zeros elsewhere. A positive `diagonal`
@@ -402,7 +367,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn triu | try_triu(&self, diagonal: i64) -> Tensor {
-            self.triangle("triu")?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+            self.triangle()?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
     }
 
@@ -425,13 +390,10 @@ impl Tensor {
     }
 
     /// Column index minus row index over the last two axes.
-    fn triangle(&self, op: &'static str) -> Result<Tensor> {
-        match self.dims().as_slice() {
-            [.., _, _] => {
-                self.iota_along(self.ndim() - 1)?.try_sub(self.iota_along(self.ndim() - 2)?)
-            }
-            other => wrong_shape!(op, "expected two axes or more, got {other:?}"),
-        }
+    fn triangle(&self) -> Result<Tensor> {
+        let dims = self.dims();
+        reject_shape!(dims.len() < 2, "expected two axes or more, got {dims:?}");
+        self.iota_along(dims.len() - 1)?.try_sub(self.iota_along(dims.len() - 2)?)
     }
 
     /// Tensor filled with one value, with this tensor's shape, dtype and device.
@@ -446,11 +408,8 @@ impl Tensor {
             Operand::Scalar(c, _) => UOp::constant(c, self.dtype()),
             Operand::Tensor(t) => cast_uop(&t.uop(), self.dtype()),
         };
-        self.match_extents(crate::tensor::or_panic(filled(
-            "full_like",
-            &Shape::from(&self.dims()),
-            self.with_uop(uop),
-        )))
+        let value = self.with_uop(uop);
+        self.match_extents(or_panic(filled("full_like", &Shape::from(&self.dims()), value)))
     }
     /// Alias of [`full_like`](Self::full_like).
     ///
@@ -498,18 +457,14 @@ fn scalar_of<T: Element>(value: T) -> Tensor {
 }
 
 fn filled(op: &'static str, shape: &Shape, value: Tensor) -> Result<Tensor> {
-    shape.slice_symbolic(
-        op,
-        crate::tensor::broadcast::broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?,
-        |_| true,
-    )
+    let full = broadcast_to(op, &value, &shape.sizes(op)?.shape(op)?)?;
+    shape.slice_symbolic(op, full, |_| true)
 }
 
 fn from_slice<T: Element>(op: &'static str, data: &[T], shape: &Sizes) -> Result<Tensor> {
     let shape = given_shape(op, data.len(), shape)?;
     let device = default_device();
-    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device)
-        .movement(Movement::Reshape(shape))
+    Tensor::from_uop(buffer(as_bytes(data), T::DTYPE, &device)?, device).shaped(shape)
 }
 
 /// Resolves a shape for `len` elements; one size may be -1.
@@ -535,11 +490,7 @@ fn arange(dtype: DType, start: Const, end: Const, step: Const) -> Result<Tensor>
         // Exact where `f64` would round.
         (Const::Int(x), Const::Int(y), Const::Int(z)) => {
             let wide = |v: i64| if dtype.is_unsigned() { v as u64 as i128 } else { v as i128 };
-            let (gap, by) = if wide(z) > 0 {
-                (wide(y) - wide(x), wide(z))
-            } else {
-                (wide(x) - wide(y), -wide(z))
-            };
+            let (gap, by) = ((wide(y) - wide(x)) * wide(z).signum(), wide(z).abs());
             ((gap.max(0) + by - 1) / by) as f64
         }
         _ => ((b - a) / s).ceil().max(0.0),

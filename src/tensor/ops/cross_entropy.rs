@@ -3,10 +3,10 @@
 
 use super::create::iota;
 use super::loss::{Reduction, scale_by};
+use super::movement::spliced;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
 use crate::tensor::{Tensor, resolve_axis};
 
 /// Default index that losses over classes ignore, as in PyTorch.
@@ -28,15 +28,16 @@ impl CrossEntropy {
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[0.0f32, 0.0], [0.0, 0.0]]), Tensor::new([0, 1]));
-    /// assert!(
-    ///     (logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()? - 2f32.ln()).abs()
-    ///         < 1e-6
-    /// );
+    /// let loss = logits.cross_entropy(&target, CrossEntropy::new()).item::<f32>()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> CrossEntropy {
         CrossEntropy::default()
     }
+}
+
+setters! { CrossEntropy;
     /// Sets the reduction.
     ///
     /// ```
@@ -46,24 +47,18 @@ impl CrossEntropy {
     /// assert!((logits.cross_entropy(&target, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> CrossEntropy {
-        CrossEntropy { reduction, ..self }
-    }
+    reduction(reduction: Reduction) reduction = reduction;
     /// Distributes this part of each target evenly over all classes (Szegedy et al., 2016).
     ///
     /// ```
     /// use picograd::{Tensor, tensor::CrossEntropy};
     /// let (logits, target) = (Tensor::new([[8.0f32, 0.0]]), Tensor::new([0]));
-    /// let smooth = logits
-    ///     .cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5))
-    ///     .item::<f32>()?;
-    /// assert!((smooth - 2.0).abs() < 1e-3); // a quarter of the target is the other class
-    ///     
+    /// let smooth = logits.cross_entropy(&target, CrossEntropy::new().label_smoothing(0.5));
+    /// // A quarter of the target is the other class.
+    /// assert!((smooth.item::<f32>()? - 2.0).abs() < 1e-3);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn label_smoothing(self, part: f64) -> CrossEntropy {
-        CrossEntropy { smoothing: part, ..self }
-    }
+    label_smoothing(part: f64) smoothing = part;
     /// Index of targets that are ignored and not counted in the mean. The default is -100.
     ///
     /// ```
@@ -74,9 +69,7 @@ impl CrossEntropy {
     /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn ignore_index(self, index: i64) -> CrossEntropy {
-        CrossEntropy { ignore: Some(index), ..self }
-    }
+    ignore_index(index: i64) ignore = Some(index);
     /// Weight per class. The mean is then weighted.
     ///
     /// ```
@@ -86,15 +79,7 @@ impl CrossEntropy {
     /// assert!((logits.cross_entropy(&target, how).item::<f32>()? - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn weight(self, weight: &Tensor) -> CrossEntropy {
-        CrossEntropy { weight: Some(weight.clone()), ..self }
-    }
-}
-
-impl From<Reduction> for CrossEntropy {
-    fn from(reduction: Reduction) -> CrossEntropy {
-        CrossEntropy::new().reduction(reduction)
-    }
+    weight(weight: &Tensor) weight = Some(weight.clone());
 }
 
 impl Tensor {
@@ -109,24 +94,15 @@ impl Tensor {
         /// ```
         /// use picograd::tensor::{CrossEntropy, Reduction, Tensor};
         /// let logits = Tensor::new([[0.0f32, 0.0], [100.0, 0.0]]);
-        /// let each =
-        ///     logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
+        /// let each = logits.cross_entropy(&Tensor::new([1, 0]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1].abs() < 1e-6);
-        /// let first = logits
-        ///     .cross_entropy(&Tensor::new([1, 0]), CrossEntropy::new().ignore_index(0))
-        ///     .item::<f32>()?;
-        /// assert!((first - 2f32.ln()).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cross_entropy | try_cross_entropy(
             &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
             in_wide_dtype!(self.try_cross_entropy(target, options));
-            let (axis, options) = (class_axis("cross_entropy", self)?, options.into());
-            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &options)?
-                .try_log_softmax(axis as isize)?;
-            class_loss("cross_entropy", &logp, target, axis, &options)?
-                .try_cast(self.as_float().dtype())
+            self.logits_loss(target, class_axis(self)?, &options.into())
         }
 
         /// Negative log likelihood: [`cross_entropy`](Self::cross_entropy) of log probabilities,
@@ -143,8 +119,7 @@ impl Tensor {
             &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
             in_wide_dtype!(self.try_nll_loss(target, options));
-            let axis = class_axis("nll_loss", self)?;
-            class_loss("nll_loss", &self.as_wide_float(), target, axis, &options.into())?
+            class_loss(&self.as_wide_float(), target, class_axis(self)?, &options.into())?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -163,51 +138,60 @@ impl Tensor {
             &self, target: &Tensor, options: impl Into<CrossEntropy>,
         ) -> Tensor {
             in_wide_dtype!(self.try_sparse_categorical_crossentropy(target, options));
-            const OP: &str = "sparse_categorical_crossentropy";
-            if !target.dtype().is_int() {
-                return wrong_dtype!(
-                    OP,
-                    "expected integer class indices as targets, got {}",
-                    target.dtype()
-                );
-            }
-            let axis = resolve_axis(OP, -1, &self.dims())?;
-            let options = options.into();
-            let logp = mask_ignored_rows(&self.as_wide_float(), target, axis, &options)?
-                .try_log_softmax(-1)?;
-            class_loss(OP, &logp, target, axis, &options)?.try_cast(self.as_float().dtype())
+            check_indices(target)?;
+            let axis = resolve_axis("loss", -1, &self.dims())?;
+            self.logits_loss(target, axis, &options.into())
         }
+    }
+
+    /// Cross entropy of logits along a class axis.
+    fn logits_loss(&self, target: &Tensor, axis: usize, options: &CrossEntropy) -> Result<Tensor> {
+        let x = mask_ignored_rows(&self.as_wide_float(), target, axis, options)?;
+        class_loss(&x.try_log_softmax(axis as isize)?, target, axis, options)?
+            .try_cast(self.as_float().dtype())
     }
 }
 
-fn class_axis(op: &'static str, x: &Tensor) -> Result<usize> {
+fn class_axis(x: &Tensor) -> Result<usize> {
     match x.ndim() {
-        0 => wrong_shape!(op, "a tensor of shape [] has no axis of classes"),
-        1 => Ok(0),
-        _ => Ok(1),
+        0 => shape_error!("a tensor of shape [] has no axis of classes"),
+        n => Ok(n.min(2) - 1),
     }
+}
+
+/// Checks that targets are class indices.
+pub(super) fn check_indices(target: &Tensor) -> Result<()> {
+    let dtype = target.dtype();
+    if dtype.is_int() {
+        return Ok(());
+    }
+    dtype_error!("expected integer class indices as targets, got {dtype}")
+}
+
+/// Class weights in a dtype; an error if there is not one for each class.
+pub(super) fn class_weights(
+    weight: &Option<Tensor>,
+    classes: usize,
+    dtype: DType,
+) -> Result<Option<Tensor>> {
+    let Some(w) = weight else { return Ok(None) };
+    let dims = w.dims();
+    if dims[..] != [classes] {
+        return shape_error!("expected a weight for each of {classes} classes, got {dims:?}");
+    }
+    w.try_cast(dtype).map(Some)
 }
 
 /// Checks class indices that are in host memory.
-pub(in crate::tensor) fn check_classes(
-    op: &'static str,
-    target: &Tensor,
-    classes: usize,
-    ignored: Option<i64>,
-) -> Result<()> {
+pub(super) fn check_classes(target: &Tensor, classes: usize, ignored: Option<i64>) -> Result<()> {
     let inside =
         |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
-    match target
-        .at_hand()
-        .and_then(|values| values.into_iter().enumerate().find(|(_, t)| !inside(*t)))
-    {
-        Some((i, t)) => Err(Error::Index {
-            op,
-            msg: format!(
-                "the target at {i} is {t}; expected a class from 0 to {}",
-                classes as i64 - 1
-            ),
-        }),
+    let wrong = |values: Vec<f64>| values.into_iter().enumerate().find(|(_, t)| !inside(*t));
+    match target.at_hand().and_then(wrong) {
+        Some((i, t)) => {
+            let last = classes as i64 - 1;
+            index_error!("the target at {i} is {t}; expected a class from 0 to {last}")
+        }
         None => Ok(()),
     }
 }
@@ -232,8 +216,7 @@ fn mask_ignored_rows(
     options: &CrossEntropy,
 ) -> Result<Tensor> {
     // `class_loss` reports other forms of targets.
-    let rows = x.dims().into_iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, n)| n);
-    if !target.dtype().is_int() || !rows.eq(target.dims()) {
+    if !target.dtype().is_int() || target.dims() != spliced(&x.dims(), axis..axis + 1, &[]) {
         return Ok(x.copy());
     }
     match counted_mask(target, ignored_index(target, options))? {
@@ -244,7 +227,6 @@ fn mask_ignored_rows(
 
 /// Loss of log probabilities along a class axis.
 struct ClassLoss<'a> {
-    op: &'static str,
     logp: &'a Tensor,
     axis: usize,
     /// Class weights, broadcast along the class axis.
@@ -252,73 +234,48 @@ struct ClassLoss<'a> {
     options: &'a CrossEntropy,
 }
 
-/// Reshapes a vector over classes to broadcast along the class axis.
-fn along_classes(t: &Tensor, dims: &[usize], axis: usize) -> Result<Tensor> {
-    t.movement(Movement::reshape((0..dims.len()).map(|i| if i == axis { dims[axis] } else { 1 })))
-}
-
 /// Loss of log probabilities along the class axis.
 fn class_loss(
-    op: &'static str,
     logp: &Tensor,
     target: &Tensor,
     axis: usize,
     options: &CrossEntropy,
 ) -> Result<Tensor> {
-    let dims = logp.dims();
-    let classes = dims[axis];
-    if !(0.0..=1.0).contains(&options.smoothing) {
-        return wrong_shape!(
-            op,
-            "expected a label smoothing from 0 to 1, got {}",
-            options.smoothing
-        );
+    let (dims, smoothing) = (logp.dims(), options.smoothing);
+    if !(0.0..=1.0).contains(&smoothing) {
+        return shape_error!("expected a label smoothing from 0 to 1, got {smoothing}");
     }
-    let weight = match &options.weight {
-        None => None,
-        Some(w) if w.dims().as_slice() == [classes] => {
-            Some(along_classes(&w.try_cast(logp.dtype())?, &dims, axis)?)
-        }
-        Some(w) => {
-            return wrong_shape!(
-                op,
-                "expected a weight for each of {classes} classes, got {:?}",
-                w.dims()
-            );
-        }
-    };
-    let loss = ClassLoss { op, logp, axis, weight, options };
+    let weight = class_weights(&options.weight, dims[axis], logp.dtype())?
+        .map(|w| w.line_along(axis, dims.len()))
+        .transpose()?;
+    let loss = ClassLoss { logp, axis, weight, options };
     if target.is_floating_point() { loss.of_probabilities(target) } else { loss.of_indices(target) }
 }
 
 impl ClassLoss<'_> {
     /// Sum over classes.
     fn sum(&self, t: &Tensor) -> Result<Tensor> {
-        t.reduce_axes(self.op, Fold::Add, &(self.axis as isize).into())
+        t.reduce_axes(Fold::Add, self.axis)
     }
 
     /// Loss of targets that are probabilities.
     fn of_probabilities(&self, target: &Tensor) -> Result<Tensor> {
-        let ClassLoss { op, logp, axis, options, .. } = *self;
-        let dims = logp.dims();
-        if target.dims() != dims {
-            return wrong_shape!(
-                op,
-                "expected probabilities of the shape of the logits {dims:?}, got {:?}",
-                target.dims()
+        let ClassLoss { logp, axis, options, .. } = *self;
+        let (dims, given) = (logp.dims(), target.dims());
+        if given != dims {
+            return shape_error!(
+                "expected probabilities of the shape of the logits {dims:?}, got {given:?}"
             );
         }
         if let Some(i) = options.ignore {
-            return wrong_shape!(
-                op,
+            return shape_error!(
                 "ignore_index({i}) requires class indices as targets, got probabilities"
             );
         }
         let mut t = target.try_cast(logp.dtype())?;
         if options.smoothing > 0.0 {
-            let each = Tensor::full((), options.smoothing)
-                .try_cast(logp.dtype())?
-                .try_div(logp.count(op, &axis.into(), 0)?)?;
+            let each = Tensor::full((), options.smoothing).try_cast(logp.dtype())?;
+            let each = each.try_div(logp.count(axis, 0)?)?;
             t = (t * (1.0 - options.smoothing)).try_add(each)?;
         }
         let each = -self.sum(&scale_by(logp.try_mul(t)?, &self.weight)?)?;
@@ -327,20 +284,16 @@ impl ClassLoss<'_> {
 
     /// Loss of targets that are class indices.
     fn of_indices(&self, target: &Tensor) -> Result<Tensor> {
-        let ClassLoss { op, logp, axis, options, .. } = *self;
-        let dims = logp.dims();
-        let rows: Dims =
-            dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
-        if target.dtype().is_bool() || target.dims() != rows {
-            return wrong_shape!(
-                op,
+        let ClassLoss { logp, axis, options, .. } = *self;
+        let (dims, dtype, given) = (logp.dims(), target.dtype(), target.dims());
+        let rows = spliced(&dims, axis..axis + 1, &[]);
+        if dtype.is_bool() || given != rows {
+            return shape_error!(
                 "logits of shape {dims:?} require integers of shape {rows:?} or floats of \
-                 {dims:?} as targets, got {} of {:?}",
-                target.dtype(),
-                target.dims()
+                 {dims:?} as targets, got {dtype} of {given:?}"
             );
         }
-        let class = along_classes(&iota(dims[axis]), &dims, axis)?;
+        let class = iota(dims[axis]).line_along(axis, dims.len())?;
         let selected = target.try_unsqueeze(axis as isize)?.try_eq(class)?;
         let ignored = ignored_index(target, options);
         let counted = counted_mask(target, ignored)?;
@@ -348,7 +301,7 @@ impl ClassLoss<'_> {
             Some(c) => c.try_where_(t, 0.0),
             None => Ok(t),
         };
-        check_classes(op, target, dims[axis], ignored)?;
+        check_classes(target, dims[axis], ignored)?;
         let weighted = scale_by(logp.clone(), &self.weight)?;
         let mut each = mask(-self.sum(&selected.try_where_(&weighted, 0.0)?)?)?;
         if options.smoothing > 0.0 {

@@ -8,10 +8,10 @@
 
 use super::create::iota;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Movement, checked_numel};
-use crate::tensor::{Axes, Reduction, Tensor};
+use crate::shape::checked_numel;
+use crate::tensor::{Reduction, Tensor, keepdim};
 
 /// Logarithm of an impossible probability. A sum of a million of them is within the range of `f32`,
 /// and no sum of actual log probabilities comes near it.
@@ -26,7 +26,7 @@ const OP: &str = "ctc_loss";
 /// let (target, frames, labels) = (Tensor::new([[0]]), Tensor::new([3]), Tensor::new([1]));
 /// let loss = logp.ctc_loss(&target, &frames, &labels, Ctc::new().blank(3)).item::<f32>()?;
 /// assert!((loss - (64f32 / 6.0).ln()).abs() < 1e-5); // 6 of 4³ paths
-///     
+///
 /// # Ok::<(), picograd::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,9 @@ impl Ctc {
     pub fn new() -> Ctc {
         Ctc::default()
     }
+}
+
+setters! { Ctc;
     /// Index of the blank class.
     ///
     /// ```
@@ -59,23 +62,18 @@ impl Ctc {
     /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(1)).is_ok());
     /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(2)).is_err());
     /// ```
-    pub fn blank(self, blank: usize) -> Ctc {
-        Ctc { blank, ..self }
-    }
+    blank(blank: usize) blank = blank;
     /// Sets infinite losses, of targets without an alignment to the frames, to 0.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
     /// let logp = Tensor::zeros([1, 1, 3]).log_softmax(-1);
-    /// let (target, frames, labels) =
-    ///     (Tensor::new([[1, 2]]), Tensor::new([1]), Tensor::new([2]));
+    /// let (target, frames, labels) = (Tensor::new([[1, 2]]), Tensor::new([1]), Tensor::new([2]));
     /// let loss = |how| logp.ctc_loss(&target, &frames, &labels, how).item::<f32>();
     /// assert_eq!((loss(Ctc::new())?, loss(Ctc::new().zero_infinity())?), (f32::INFINITY, 0.0));
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn zero_infinity(self) -> Ctc {
-        Ctc { zero_infinity: true, ..self }
-    }
+    zero_infinity() zero_infinity = true;
     /// Sets the reduction. The mean is over losses divided by the lengths of their targets.
     ///
     /// ```
@@ -83,31 +81,18 @@ impl Ctc {
     /// let logp = Tensor::zeros([2, 3, 2]).log_softmax(-1);
     /// let (target, frames, labels) =
     ///     (Tensor::new([[1], [1], [1]]), Tensor::new([2, 2, 2]), Tensor::new([1, 0, 1]));
-    /// let each =
-    ///     logp.ctc_loss(&target, &frames, &labels, Ctc::new().reduction(Reduction::None));
+    /// let each = logp.ctc_loss(&target, &frames, &labels, Ctc::new().reduction(Reduction::None));
     /// assert_eq!(each.shape(), [3]);
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> Ctc {
-        Ctc { reduction, ..self }
-    }
-}
-
-impl From<Reduction> for Ctc {
-    fn from(reduction: Reduction) -> Ctc {
-        Ctc::new().reduction(reduction)
-    }
+    reduction(reduction: Reduction) reduction = reduction;
 }
 
 /// Log-sum-exp of finite numbers.
 fn log_add(terms: &[Tensor]) -> Result<Tensor> {
-    let mut max = terms[0].detach();
-    for t in &terms[1..] {
-        max = max.try_maximum(t.detach())?;
-    }
-    let mut sum = terms[0].try_sub(&max)?.exp();
-    for t in &terms[1..] {
-        sum = sum.try_add(t.try_sub(&max)?.exp())?;
-    }
+    let (first, rest) = terms.split_first().expect("a term");
+    let max = rest.iter().try_fold(first.detach(), |max, t| max.try_maximum(t.detach()))?;
+    let exp = |t: &Tensor| t.try_sub(&max).map(|t| t.exp());
+    let sum = rest.iter().try_fold(exp(first)?, |sum, t| sum.try_add(exp(t)?))?;
     sum.log().try_add(max)
 }
 
@@ -117,10 +102,8 @@ fn log_add(terms: &[Tensor]) -> Result<Tensor> {
 fn forward(emitted: &Tensor, skips: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let [frames, batch, states] = emitted.dims()[..] else { panic!("frames, batch and states") };
     let first = iota(states).try_eq(0)?;
-    let now = first
-        .try_where_(0.0, IMPOSSIBLE)?
-        .try_cast(emitted.dtype())?
-        .try_expand([batch, states])?;
+    let now = first.try_where_(0.0, IMPOSSIBLE)?.try_cast(emitted.dtype())?;
+    let now = now.try_expand([batch, states])?;
     let before = |t: &Tensor, by: usize| {
         let kept = t.slice_axis(1, 0, states - by.min(states))?;
         kept.try_pad_with(&[(0, 0), (by.min(states), 0)], IMPOSSIBLE)
@@ -155,19 +138,15 @@ fn log_likelihood(
     // Blank, label, blank, label, …, blank.
     let blank = blank as i64;
     let pairs = targets.try_unsqueeze(-1)?.try_pad_with(&[(0, 0), (0, 0), (1, 0)], blank)?;
-    let path = pairs
-        .movement(Movement::reshape([batch, 2 * count]))?
-        .try_pad_with(&[(0, 0), (0, 1)], blank)?;
+    let path = pairs.shaped([batch, 2 * count])?.try_pad_with(&[(0, 0), (0, 1)], blank)?;
     let past = if count > 0 {
         path.slice_axis(1, 0, states - 2)?.try_pad_with(&[(0, 0), (2, 0)], blank)?
     } else {
         path.clone()
     };
     let skips = path.try_ne(blank)?.try_bitwise_and(path.try_ne(past)?)?;
-    let place = path
-        .try_clamp(0, classes as i64 - 1)?
-        .try_unsqueeze(0)?
-        .try_expand([frames, batch, states])?;
+    let place = path.try_clamp(0, classes as i64 - 1)?.try_unsqueeze(0)?;
+    let place = place.try_expand([frames, batch, states])?;
     // A probability of 0 is impossible, and passes no gradient.
     let emitted = x.try_gather(2, &place)?;
     let emitted = emitted.try_lt(IMPOSSIBLE)?.try_where_(IMPOSSIBLE, emitted)?.contiguous();
@@ -175,8 +154,8 @@ fn log_likelihood(
     // The last label, or the blank after it.
     let end = (labels.try_unsqueeze(-1)? * 2).try_sub(iota(states).try_cast(DType::I64)?)?;
     let ends = end.try_eq(0)?.try_bitwise_or(end.try_eq(1)?)?.try_where_(last, IMPOSSIBLE)?;
-    let max = ends.detach().try_max(crate::tensor::keepdim(-1))?;
-    let sum = ends.try_sub(&max)?.exp().reduce_axes(OP, Fold::Add, &Axes::from(-1))?;
+    let max = ends.detach().try_max(keepdim(-1))?;
+    let sum = ends.try_sub(&max)?.exp().reduce_axes(Fold::Add, -1)?;
     sum.log().try_add(max.try_squeeze(-1)?)
 }
 
@@ -184,9 +163,8 @@ fn log_likelihood(
 fn split_targets(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Tensor> {
     let total = targets.dims()[0];
     let starts = lengths.try_cumsum(0)?.try_sub(lengths)?.try_unsqueeze(-1)?;
-    let place = starts
-        .try_add(iota(total).try_cast(starts.dtype())?)?
-        .try_clamp(0, total.saturating_sub(1) as i64)?;
+    let place = starts.try_add(iota(total).try_cast(starts.dtype())?)?;
+    let place = place.try_clamp(0, total.saturating_sub(1) as i64)?;
     if total == 0 {
         return targets.try_reshape([1, 0])?.try_expand([batch, 0]);
     }
@@ -210,11 +188,8 @@ fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()
         end = start + (length.max(0.0) as usize).min(room);
         let read = values.iter().enumerate().take(end).skip(start);
         if let Some((i, t)) = read.into_iter().find(|(_, t)| !(0.0..classes as f64).contains(*t)) {
-            let msg = format!(
-                "the label at {i} is {t}; expected a class from 0 to {}",
-                classes as i64 - 1
-            );
-            return Err(Error::Index { op: OP, msg });
+            let last = classes as i64 - 1;
+            return wrong_index!(OP, "the label at {i} is {t}; expected a class from 0 to {last}");
         }
     }
     Ok(())
@@ -251,84 +226,104 @@ impl Tensor {
         ) -> Tensor {
             in_wide_dtype!(self.try_ctc_loss(targets, input_lengths, target_lengths, options));
             let (options, dims) = (options.into(), self.dims());
-            let single = dims.len() == 2;
-            if single {
-                let one = |t: &Tensor| {
-                    t.try_reshape([1]).map_err(|_| Error::Shape {
-                        op: OP,
-                        msg: format!("a length of shape {:?} for one sequence", t.dims()),
-                    })
-                };
-                let (frames, labels) = (one(input_lengths)?, one(target_lengths)?);
-                let targets =
-                    if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };
-                let loss = self.try_unsqueeze(1)?.try_ctc_loss(
-                    &targets,
-                    &frames,
-                    &labels,
-                    options.clone(),
-                )?;
-                return if options.reduction == Reduction::None {
-                    loss.try_squeeze(0)
-                } else {
-                    Ok(loss)
-                };
-            }
-            let [_, batch, classes] = dims[..] else {
-                return wrong_shape!(
-                    OP,
+            match dims[..] {
+                [_, _] => self.single_ctc_loss(targets, input_lengths, target_lengths, options),
+                [_, batch, classes] => {
+                    self.require_static(OP, 0..3)?;
+                    check_arguments(targets, input_lengths, target_lengths, batch)?;
+                    check_options(&options, classes)?;
+                    check_labels(targets, target_lengths, classes)?;
+                    self.batch_ctc_loss(targets, input_lengths, target_lengths, &options)
+                }
+                _ => shape_error!(
                     "expected [frames, batch, classes] or [frames, classes], got {dims:?}"
-                );
-            };
-            self.require_static(OP, 0..3)?;
-            for (what, t) in [
-                ("targets", targets),
-                ("input_lengths", input_lengths),
-                ("target_lengths", target_lengths),
-            ] {
-                if !t.dtype().is_int() {
-                    return wrong_dtype!(OP, "expected integer {what}, got {}", t.dtype());
-                }
-                if what != "targets" && t.dims()[..] != [batch] {
-                    return wrong_shape!(
-                        OP,
-                        "{what} of shape {:?} for a batch of {batch}",
-                        t.dims()
-                    );
-                }
+                ),
             }
-            if options.blank >= classes {
-                return wrong_shape!(OP, "blank is class {} of {classes}", options.blank);
-            }
-            if options.reduction == Reduction::BatchMean {
-                return wrong_shape!(OP, "expected the reduction Mean, Sum or None, got BatchMean");
-            }
-            check_labels(targets, target_lengths, classes)?;
-            let (inputs, labels) =
-                (input_lengths.try_cast(DType::I64)?, target_lengths.try_cast(DType::I64)?);
-            let targets = match targets.dims()[..] {
-                [n, _] if n == batch => targets.try_cast(DType::I64)?,
-                [_] => split_targets(&targets.try_cast(DType::I64)?, &labels, batch)?,
-                _ => {
-                    return wrong_shape!(
-                        OP,
-                        "expected targets of [batch, labels] or [all labels] for a batch of \
-                         {batch}, got {:?}",
-                        targets.dims()
-                    );
-                }
-            };
-            let labels = labels.try_clamp(0, targets.dims()[1] as i64)?;
-            let x = self.as_wide_float();
-            let likelihood = log_likelihood(&x, &targets, &inputs, &labels, options.blank)?;
-            let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
-            let worst = if options.zero_infinity { 0.0 } else { f64::INFINITY };
-            let each = possible.try_where_(-likelihood, worst)?;
-            let each = match options.reduction {
-                Reduction::Mean => each.try_div(labels.try_maximum(1)?.try_cast(each.dtype())?)?,
-                _ => each,
-            };
-            self.reduced(&each, options.reduction)
         }
     }
+
+    /// CTC loss of one sequence, `[frames, classes]`.
+    fn single_ctc_loss(
+        &self,
+        targets: &Tensor,
+        input_length: &Tensor,
+        target_length: &Tensor,
+        options: Ctc,
+    ) -> Result<Tensor> {
+        let one = |t: &Tensor| {
+            let given = t.dims();
+            t.try_reshape([1]).or_else(|_| {
+                wrong_shape!(OP, "expected one length for one sequence, got shape {given:?}")
+            })
+        };
+        let (frames, labels) = (one(input_length)?, one(target_length)?);
+        let targets = if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };
+        let keep = options.reduction == Reduction::None;
+        let loss = self.try_unsqueeze(1)?.try_ctc_loss(&targets, &frames, &labels, options)?;
+        if keep { loss.try_squeeze(0) } else { Ok(loss) }
+    }
+
+    /// CTC loss of checked arguments, `[frames, batch, classes]`.
+    fn batch_ctc_loss(
+        &self,
+        targets: &Tensor,
+        input_lengths: &Tensor,
+        target_lengths: &Tensor,
+        options: &Ctc,
+    ) -> Result<Tensor> {
+        let wide = |t: &Tensor| t.try_cast(DType::I64);
+        let (inputs, labels) = (wide(input_lengths)?, wide(target_lengths)?);
+        let batch = self.dims()[1];
+        let targets = match targets.dims()[..] {
+            [n, _] if n == batch => wide(targets)?,
+            [_] => split_targets(&wide(targets)?, &labels, batch)?,
+            _ => {
+                let given = targets.dims();
+                return wrong_shape!(
+                    OP,
+                    "expected targets of [batch, labels] or [all labels] for a batch of {batch}, \
+                     got {given:?}"
+                );
+            }
+        };
+        let labels = labels.try_clamp(0, targets.dims()[1] as i64)?;
+        let x = self.as_wide_float();
+        let likelihood = log_likelihood(&x, &targets, &inputs, &labels, options.blank)?;
+        let possible = likelihood.try_gt(IMPOSSIBLE / 2.0)?;
+        let worst = if options.zero_infinity { 0.0 } else { f64::INFINITY };
+        let mut each = possible.try_where_(-likelihood, worst)?;
+        if options.reduction == Reduction::Mean {
+            each = each.try_div(labels.try_maximum(1)?.try_cast(each.dtype())?)?;
+        }
+        self.reduced(&each, options.reduction)
+    }
+}
+
+/// Checks the dtypes of targets and lengths, and the shapes of lengths.
+fn check_arguments(
+    targets: &Tensor,
+    input_lengths: &Tensor,
+    target_lengths: &Tensor,
+    batch: usize,
+) -> Result<()> {
+    let lengths = [("input_lengths", input_lengths), ("target_lengths", target_lengths)];
+    for (what, t) in [("targets", targets)].into_iter().chain(lengths) {
+        if !t.dtype().is_int() {
+            return wrong_dtype!(OP, "expected integer {what}, got {}", t.dtype());
+        }
+        if what != "targets" && t.dims()[..] != [batch] {
+            return wrong_shape!(OP, "{what} of shape {:?} for a batch of {batch}", t.dims());
+        }
+    }
+    Ok(())
+}
+
+fn check_options(options: &Ctc, classes: usize) -> Result<()> {
+    if options.blank >= classes {
+        return wrong_shape!(OP, "blank is class {} of {classes}", options.blank);
+    }
+    if options.reduction == Reduction::BatchMean {
+        return wrong_shape!(OP, "expected the reduction Mean, Sum or None, got BatchMean");
+    }
+    Ok(())
 }

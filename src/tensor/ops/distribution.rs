@@ -5,7 +5,7 @@ use super::random::uniform;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::Dims;
-use crate::tensor::{Axes, Shape, Tensor};
+use crate::tensor::{Shape, Tensor};
 
 /// Rate from which rejection is used instead of inversion.
 const REJECTION: f64 = 10.0;
@@ -16,13 +16,13 @@ const TERMS: usize = 40;
 /// once in 1e13 draws.
 const TRIES: usize = 16;
 
-fn uniform_like(op: &'static str, like: &Tensor, shape: &Dims) -> Result<Tensor> {
-    uniform(op, &Shape::from(shape), like.device())?.try_cast(like.dtype())
+fn uniform_like(like: &Tensor, shape: &Dims) -> Result<Tensor> {
+    uniform(&Shape::from(shape), like.device())?.try_cast(like.dtype())
 }
 
 /// Number of partial sums of the probabilities below a uniform number.
-fn by_inversion(op: &'static str, rate: &Tensor) -> Result<Tensor> {
-    let u = uniform_like(op, rate, &rate.dims())?.contiguous();
+fn by_inversion(rate: &Tensor) -> Result<Tensor> {
+    let u = uniform_like(rate, &rate.dims())?.contiguous();
     let mut term = (-rate).exp();
     let mut sum = term.clone();
     let mut count = rate.zeros_like();
@@ -59,9 +59,9 @@ fn log_probability(k: &Tensor, rate: &Tensor) -> Result<Tensor> {
 
 /// Transformed rejection (Hörmann, 1993, PTRS): several attempts in parallel, of which the first
 /// success is taken.
-fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
+fn by_rejection(rate: &Tensor) -> Result<Tensor> {
     let shape: Dims = [TRIES].into_iter().chain(rate.dims()).collect();
-    let (u, v) = (uniform_like(op, rate, &shape)? - 0.5, 1.0 - uniform_like(op, rate, &shape)?);
+    let (u, v) = (uniform_like(rate, &shape)? - 0.5, 1.0 - uniform_like(rate, &shape)?);
     let b = rate.sqrt() * 2.53 + 0.931;
     let a = &b * 0.02483 - 0.059;
     let alpha = 1.1328 / (&b - 3.4) + 1.1239;
@@ -75,17 +75,9 @@ fn by_rejection(op: &'static str, rate: &Tensor) -> Result<Tensor> {
     // Stored, so that the reductions do not rematerialize the attempts.
     let tries = accepted.try_where_(&k, -1.0)?.contiguous();
     let order = iota(TRIES).try_reshape([vec![TRIES], vec![1; rate.ndim()]].concat())?;
-    let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.reduce_axes(
-        op,
-        Fold::Min,
-        &Axes::from(0),
-    )?;
+    let first = tries.try_ge(0.0)?.try_where_(&order, TRIES as i64)?.reduce_axes(Fold::Min, 0)?;
     // At most one attempt has the index of the first success.
-    let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.reduce_axes(
-        op,
-        Fold::Add,
-        &Axes::from(0),
-    )?;
+    let chosen = order.try_eq(&first)?.try_where_(&tries, 0.0)?.reduce_axes(Fold::Add, 0)?;
     first.try_lt(TRIES as i64)?.try_where_(chosen, rate.floor())
 }
 
@@ -96,16 +88,11 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let coins = Tensor::new([0.0f32, 1.0]).bernoulli();
-        /// assert_eq!(coins.to_vec::<f32>()?, [0.0, 1.0]);
+        /// assert_eq!(Tensor::new([0.0f32, 1.0]).bernoulli().to_vec::<f32>()?, [0.0, 1.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bernoulli | try_bernoulli(&self) -> Tensor {
-            let u = self.match_extents(uniform(
-                "bernoulli",
-                &Shape::from(&self.dims()),
-                self.device(),
-            )?);
+            let u = self.match_extents(uniform(&Shape::from(&self.dims()), self.device())?);
             u.try_lt(self.as_wide_float().detach())?.try_cast(self.as_float().dtype())
         }
 
@@ -120,17 +107,14 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn poisson | try_poisson(&self) -> Tensor {
-            const OP: &str = "poisson";
-            self.require_static(OP, 0..self.ndim())?;
+            self.require_static("poisson", 0..self.ndim())?;
             let rate = self.as_wide_float().detach();
             let known = rate.try_ge(0.0)?.try_bitwise_and(rate.try_lt(f64::INFINITY)?)?;
             let large = rate.try_ge(REJECTION)?;
-            let few = by_inversion(
-                OP,
-                &large.try_bitwise_or(known.logical_not())?.try_where_(1.0, &rate)?,
-            )?;
-            let many =
-                by_rejection(OP, &large.try_bitwise_and(&known)?.try_where_(&rate, REJECTION)?)?;
+            let small = large.try_bitwise_or(known.logical_not())?.try_where_(1.0, &rate)?;
+            let few = by_inversion(&small)?;
+            let large_rate = large.try_bitwise_and(&known)?.try_where_(&rate, REJECTION)?;
+            let many = by_rejection(&large_rate)?;
             let counts = large.try_where_(many, few)?;
             known.try_where_(counts, f64::NAN)?.try_cast(self.as_float().dtype())
         }

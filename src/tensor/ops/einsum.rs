@@ -2,8 +2,9 @@
 
 use super::matmul::sum_of_products;
 use crate::error::Result;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::{Tensor, autocast};
+use std::collections::BTreeSet;
 
 /// Name of an axis: a letter, or an axis of `...`, counted from the last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,15 +20,18 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
-fn formula_error<T>(op: &'static str, formula: &str, why: impl std::fmt::Display) -> Result<T> {
-    wrong_shape!(op, "{formula:?}: {why}")
+/// An `Err` that shows the formula: the formula, then a format string and its arguments.
+macro_rules! wrong_formula {
+    ($formula:expr, $($msg:tt)+) => {
+        shape_error!("{:?}: {}", $formula, format_args!($($msg)+))
+    };
 }
 
 /// Names of one term, with `rest` axes for `...`.
 fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
     let parts: Vec<&str> = term.split("...").collect();
     if parts.len() > 2 {
-        return formula_error("einsum", formula, format_args!("`...` is repeated in {term:?}"));
+        return wrong_formula!(formula, "`...` is repeated in {term:?}");
     }
     let mut all = Vec::new();
     for (i, part) in parts.iter().enumerate() {
@@ -36,11 +40,7 @@ fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
         }
         for c in part.chars() {
             if !c.is_alphabetic() {
-                return formula_error(
-                    "einsum",
-                    formula,
-                    format_args!("{c:?} is not an axis name; expected letters"),
-                );
+                return wrong_formula!(formula, "{c:?} is not an axis name; expected letters");
             }
             all.push(Label::Letter(c));
         }
@@ -54,10 +54,9 @@ impl Labelled {
         let letters = term.replace("...", "").chars().count();
         let dotted = term.contains("...");
         if letters > dims.len() || (!dotted && letters != dims.len()) {
-            return formula_error(
-                "einsum",
+            return wrong_formula!(
                 formula,
-                format_args!("{term:?} names {letters} axes, but the tensor is {dims:?}"),
+                "{term:?} names {letters} axes, but the tensor is {dims:?}"
             );
         }
         let mut l = Labelled { x: x.clone(), labels: labels(formula, term, dims.len() - letters)? };
@@ -70,13 +69,11 @@ impl Labelled {
         while let Some((a, b)) = twice(&l.labels) {
             let dims = l.x.dims();
             if dims[a] != dims[b] {
-                return formula_error(
-                    "einsum",
+                return wrong_formula!(
                     formula,
-                    format_args!(
-                        "{term:?} names axes of {dims:?} alike that have sizes {} and {}",
-                        dims[a], dims[b]
-                    ),
+                    "{term:?} names axes of {dims:?} alike that have sizes {} and {}",
+                    dims[a],
+                    dims[b]
                 );
             }
             l.x = l.x.try_diagonal(0, a as isize, b as isize)?;
@@ -92,38 +89,25 @@ impl Labelled {
         let place = |l: &Label| self.labels.iter().position(|m| m == l);
         let axes: Dims = order.iter().filter_map(place).collect();
         let sizes: Dims = order.iter().map(|l| place(l).map_or(1, |a| dims[a])).collect();
-        self.x.movement(Movement::Permute(axes))?.movement(Movement::Reshape(sizes))
+        self.x.permuted(axes)?.shaped(sizes)
     }
     /// Sums over the axes that are not kept.
     fn sum_except(&self, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
-        let gone: Vec<isize> = (0..self.labels.len())
-            .filter(|&i| !keep(&self.labels[i]))
-            .map(|i| i as isize)
-            .collect();
+        let gone: Dims = (0..self.labels.len()).filter(|&i| !keep(&self.labels[i])).collect();
         if gone.is_empty() {
             return Ok(self.clone());
         }
-        Ok(Labelled {
-            x: self.x.try_sum(gone)?,
-            labels: self.labels.iter().copied().filter(keep).collect(),
-        })
+        let labels = self.labels.iter().copied().filter(keep).collect();
+        Ok(Labelled { x: self.x.try_sum(&gone)?, labels })
     }
     /// Multiplies by another term and sums over the axes that are not kept.
     fn times(&self, other: &Labelled, keep: &dyn Fn(&Label) -> bool) -> Result<Labelled> {
-        let both: Vec<Label> = self
-            .labels
-            .iter()
-            .chain(other.labels.iter().filter(|l| !self.labels.contains(l)))
-            .copied()
-            .collect();
-        let (kept, gone): (Vec<Label>, Vec<Label>) = both.into_iter().partition(keep);
+        let new = other.labels.iter().filter(|l| !self.labels.contains(l));
+        let both = self.labels.iter().chain(new).copied();
+        let (kept, gone): (Vec<Label>, Vec<Label>) = both.partition(keep);
         let order = [&kept[..], &gone[..]].concat();
         let (x, y) = (self.align(&order)?, other.align(&order)?);
-        let x = if gone.is_empty() {
-            x.try_mul(y)?
-        } else {
-            sum_of_products("einsum", &x, &y, gone.len())?
-        };
+        let x = if gone.is_empty() { x.try_mul(y)? } else { sum_of_products(&x, &y, gone.len())? };
         Ok(Labelled { x, labels: kept })
     }
 }
@@ -137,14 +121,60 @@ fn implied(terms: &[Labelled], inputs: &[&str]) -> Vec<Label> {
         _ => Vec::new(),
     };
     let letters: Vec<char> = inputs.iter().flat_map(|t| t.chars()).filter(|c| *c != '.').collect();
-    let mut once: Vec<char> = letters
-        .iter()
-        .copied()
-        .filter(|c| letters.iter().filter(|d| *d == c).count() == 1)
-        .collect();
+    let occurs = |c: &char| letters.iter().filter(|d| *d == c).count();
+    let mut once: Vec<char> = letters.iter().copied().filter(|c| occurs(c) == 1).collect();
     once.sort_unstable();
     out.extend(once.into_iter().map(Label::Letter));
     out
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Label::Letter(c) => c.fmt(f),
+            Label::Rest(_) => f.write_str("..."),
+        }
+    }
+}
+
+/// Checks that the sizes of equal names match or are 1, and that the result has each name once.
+fn check_labels(formula: &str, terms: &[Labelled], out: &[Label]) -> Result<()> {
+    let mut sizes: Vec<(Label, usize)> = Vec::new();
+    for (label, size) in terms.iter().flat_map(|t| t.labels.iter().copied().zip(t.x.dims())) {
+        match sizes.iter_mut().find(|(l, _)| *l == label) {
+            None => sizes.push((label, size)),
+            Some((_, known)) if *known == 1 => *known = size,
+            Some((_, known)) if size == 1 || *known == size => {}
+            Some((_, known)) => {
+                return wrong_formula!(formula, "{label} has sizes {known} and {size}");
+            }
+        }
+    }
+    for (i, label) in out.iter().enumerate() {
+        if out[..i].contains(label) {
+            return wrong_formula!(formula, "axis {label} is repeated in the result");
+        }
+        if !sizes.iter().any(|(l, _)| l == label) {
+            return wrong_formula!(formula, "{label} of the result is in no term");
+        }
+    }
+    Ok(())
+}
+
+/// Multiplies terms from left to right, and sums over each name as soon as no later term has it.
+fn contract(terms: &[Labelled], out: &[Label]) -> Result<Tensor> {
+    let later = |from: usize| {
+        let rest = terms[from.min(terms.len())..].iter().flat_map(|t| t.labels.clone());
+        let needed: Vec<Label> = rest.chain(out.iter().copied()).collect();
+        move |l: &Label| needed.contains(l)
+    };
+    let mut all = terms[0].sum_except(&later(1))?;
+    for (i, t) in terms.iter().enumerate().skip(1) {
+        let others = later(i + 1);
+        let alone = t.sum_except(&|l: &Label| others(l) || all.labels.contains(l))?;
+        all = all.times(&alone, &others)?;
+    }
+    all.align(out)
 }
 
 fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
@@ -154,86 +184,24 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
         None => (text.as_str(), None),
     };
     let inputs: Vec<&str> = left.split(',').collect();
-    if inputs.len() != operands.len() {
-        return formula_error(
-            "einsum",
+    let (expected, given) = (inputs.len(), operands.len());
+    if expected != given {
+        return wrong_formula!(
             formula,
-            format_args!(
-                "expected {} tensors, one for each term, got {}",
-                inputs.len(),
-                operands.len()
-            ),
+            "expected {expected} tensors, one for each term, got {given}"
         );
     }
-    let terms = inputs
-        .iter()
-        .zip(operands)
-        .map(|(t, x)| Labelled::new(formula, t, x))
-        .collect::<Result<Vec<_>>>()?;
+    let terms = inputs.iter().zip(operands).map(|(t, x)| Labelled::new(formula, t, x));
+    let terms = terms.collect::<Result<Vec<_>>>()?;
     let out = match right {
         None => implied(&terms, &inputs),
         Some(right) => {
-            let rest = terms
-                .iter()
-                .flat_map(|t| &t.labels)
-                .filter(|l| matches!(l, Label::Rest(_)))
-                .collect::<std::collections::BTreeSet<_>>()
-                .len();
-            labels(formula, right, rest)?
+            let rest = terms.iter().flat_map(|t| &t.labels).filter(|l| matches!(l, Label::Rest(_)));
+            labels(formula, right, rest.collect::<BTreeSet<_>>().len())?
         }
     };
-    // Sizes of equal names have to match or be 1.
-    let mut sizes: Vec<(Label, usize)> = Vec::new();
-    for (label, size) in terms.iter().flat_map(|t| t.labels.iter().copied().zip(t.x.dims())) {
-        match sizes.iter_mut().find(|(l, _)| *l == label) {
-            None => sizes.push((label, size)),
-            Some((_, known)) if *known == 1 => *known = size,
-            Some((_, known)) if size == 1 || *known == size => {}
-            Some((_, known)) => {
-                let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
-                return formula_error(
-                    "einsum",
-                    formula,
-                    format_args!("{name} has sizes {known} and {size}"),
-                );
-            }
-        }
-    }
-    for (i, label) in out.iter().enumerate() {
-        let name = if let Label::Letter(c) = label { c.to_string() } else { "...".into() };
-        if out[..i].contains(label) {
-            return formula_error(
-                "einsum",
-                formula,
-                format_args!("axis {name} is repeated in the result"),
-            );
-        }
-        if !sizes.iter().any(|(l, _)| l == label) {
-            return formula_error(
-                "einsum",
-                formula,
-                format_args!("{name} of the result is in no term"),
-            );
-        }
-    }
-    // From left to right, summing over each name as soon as no later term has it.
-    let later = |from: usize| {
-        let (out, rest) = (
-            out.clone(),
-            terms[from.min(terms.len())..]
-                .iter()
-                .flat_map(|t| t.labels.clone())
-                .collect::<Vec<_>>(),
-        );
-        move |l: &Label| out.contains(l) || rest.contains(l)
-    };
-    let mut all = terms[0].sum_except(&later(1))?;
-    for (i, t) in terms.iter().enumerate().skip(1) {
-        let others = later(i + 1);
-        let alone = t.sum_except(&|l: &Label| others(l) || all.labels.contains(l))?;
-        all = all.times(&alone, &others)?;
-    }
-    all.align(&out)
+    check_labels(formula, &terms, &out)?;
+    contract(&terms, &out)
 }
 
 /// Axes of one side of a rearrangement, each with the names that it is composed of. `rest` are the
@@ -247,11 +215,7 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
             ("(", None) => open = Some(Vec::new()),
             (")", Some(_)) => all.extend(open.take()),
             ("(" | ")", _) => {
-                return formula_error(
-                    "rearrange",
-                    formula,
-                    "parentheses do not match; they do not nest",
-                );
+                return wrong_formula!(formula, "parentheses do not match; they do not nest");
             }
             ("...", None) => all.extend(rest.iter().map(|r| vec![r.clone()])),
             ("...", Some(group)) => group.extend(rest.iter().cloned()),
@@ -261,88 +225,80 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
                 if !name.chars().all(|c| c.is_alphanumeric() || c == '_')
                     || name.starts_with(|c: char| c.is_numeric()) =>
             {
-                return formula_error(
-                    "rearrange",
-                    formula,
-                    format_args!("{name:?} is not an axis name"),
-                );
+                return wrong_formula!(formula, "{name:?} is not an axis name");
             }
             (name, Some(group)) => group.push(name.to_string()),
             (name, None) => all.push(vec![name.to_string()]),
         }
     }
-    if open.is_some() {
-        formula_error("rearrange", formula, "a parenthesis is not closed")
-    } else {
-        Ok(all)
-    }
+    if open.is_some() { wrong_formula!(formula, "a parenthesis is not closed") } else { Ok(all) }
 }
 
-fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tensor> {
-    const OP: &str = "rearrange";
-    let dims = x.dims();
-    let Some((left, right)) = formula.split_once("->") else {
-        return formula_error(OP, formula, "expected `->`");
-    };
-    if left.matches("...").count() > 1 || right.matches("...").count() > 1 {
-        return formula_error(OP, formula, "`...` is repeated on one side");
-    }
-    let without = groups(formula, left, &[])?.len();
-    let dotted = left.contains("...");
-    if without > dims.len() || (!dotted && without != dims.len()) {
-        return formula_error(
-            OP,
-            formula,
-            format_args!("the left side has {without} axes, but the tensor is {dims:?}"),
-        );
-    }
-    let rest: Vec<String> = if dotted {
-        (0..dims.len() - without).map(|i| format!("...{i}")).collect()
-    } else {
-        Vec::new()
-    };
-    let (from, to) = (groups(formula, left, &rest)?, groups(formula, right, &rest)?);
-    let (names, wanted): (Vec<String>, Vec<String>) = (from.concat(), to.concat());
-    if let Some(name) =
-        names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)).map(|(_, n)| n)
-    {
-        return formula_error(OP, formula, format_args!("axis {name} is repeated on the left"));
-    }
-    if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
-        return formula_error(OP, formula, "expected the same names on both sides, each once");
-    }
-    if let Some((name, _)) = given.iter().find(|(n, _)| !names.iter().any(|m| m == n)) {
-        return formula_error(
-            OP,
-            formula,
-            format_args!("a size is given for {name}, which is not an axis"),
-        );
-    }
-    // Size of each name: given, or inferred from its axis.
+/// Sizes of the names of each axis: given, or inferred from the size of the axis.
+fn split_sizes(
+    formula: &str,
+    groups: &[Vec<String>],
+    dims: &[usize],
+    given: &[(&str, usize)],
+) -> Result<Vec<usize>> {
     let mut sizes: Vec<usize> = Vec::new();
-    for (group, &size) in from.iter().zip(&dims) {
+    for (group, &size) in groups.iter().zip(dims) {
         let known: Vec<Option<usize>> =
             group.iter().map(|n| given.iter().find(|(m, _)| m == n).map(|(_, s)| *s)).collect();
-        let product = checked_numel(OP, &known.iter().flatten().copied().collect::<Dims>())?;
+        let product =
+            checked_numel("rearrange", &known.iter().flatten().copied().collect::<Dims>())?;
         let open = known.iter().filter(|k| k.is_none()).count();
         let left_over = if open == 0 { 1 } else { size.checked_div(product).unwrap_or(0) };
         if open > 1 || product * left_over != size {
             let what =
                 if open > 1 { "give all sizes but one" } else { "its sizes do not divide it" };
-            return formula_error(
-                OP,
-                formula,
-                format_args!("an axis of {size} is composed of {}: {what}", group.join(" and ")),
-            );
+            let names = group.join(" and ");
+            return wrong_formula!(formula, "an axis of {size} is composed of {names}: {what}");
         }
         sizes.extend(known.into_iter().map(|k| k.unwrap_or(left_over)));
     }
+    Ok(sizes)
+}
+
+/// Axes of both sides of a rearrangement, each with the names that it is composed of.
+fn parse_sides(formula: &str, dims: &[usize]) -> Result<[Vec<Vec<String>>; 2]> {
+    let Some((left, right)) = formula.split_once("->") else {
+        return wrong_formula!(formula, "expected `->`");
+    };
+    if [left, right].iter().any(|side| side.matches("...").count() > 1) {
+        return wrong_formula!(formula, "`...` is repeated on one side");
+    }
+    let without = groups(formula, left, &[])?.len();
+    let dotted = left.contains("...");
+    if without > dims.len() || (!dotted && without != dims.len()) {
+        return wrong_formula!(
+            formula,
+            "the left side has {without} axes, but the tensor is {dims:?}"
+        );
+    }
+    let rest = if dotted { dims.len() - without } else { 0 };
+    let rest: Vec<String> = (0..rest).map(|i| format!("...{i}")).collect();
+    Ok([groups(formula, left, &rest)?, groups(formula, right, &rest)?])
+}
+
+fn rearrange(x: &Tensor, formula: &str, given: &[(&str, usize)]) -> Result<Tensor> {
+    let dims = x.dims();
+    let [from, to] = parse_sides(formula, &dims)?;
+    let (names, wanted): (Vec<String>, Vec<String>) = (from.concat(), to.concat());
+    if let Some((_, name)) = names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)) {
+        return wrong_formula!(formula, "axis {name} is repeated on the left");
+    }
+    if wanted.len() != names.len() || names.iter().any(|n| !wanted.contains(n)) {
+        return wrong_formula!(formula, "expected the same names on both sides, each once");
+    }
+    if let Some((name, _)) = given.iter().find(|(n, _)| !names.iter().any(|m| m == n)) {
+        return wrong_formula!(formula, "a size is given for {name}, which is not an axis");
+    }
+    let sizes = split_sizes(formula, &from, &dims, given)?;
     let place =
         |n: &String| names.iter().position(|m| m == n).expect("both sides have the same names");
     let out = to.iter().map(|group| group.iter().map(|n| sizes[place(n)]).product());
-    x.movement(Movement::reshape(sizes.iter().copied()))?
-        .movement(Movement::permute(wanted.iter().map(place)))?
-        .movement(Movement::reshape(out))
+    x.shaped(sizes.iter().copied())?.permuted(wanted.iter().map(place))?.shaped(out)
 }
 
 impl Tensor {

@@ -16,34 +16,40 @@ pub enum Rounding {
     Floor,
 }
 
-/// Two operands with common dtype and shape.
-pub(in crate::tensor) struct Pair {
-    pub(in crate::tensor) x: Tensor,
-    pub(in crate::tensor) y: Tensor,
-    pub(in crate::tensor) dtype: DType,
+/// Two operands with common dtype and shape, as tensors.
+pub(super) struct Pair {
+    pub(super) x: Tensor,
+    pub(super) y: Tensor,
+    pub(super) dtype: DType,
 }
 
-pub(in crate::tensor) fn pair(op: &'static str, x: Operand, y: Operand) -> Result<Pair> {
-    let Unified { mut src, dtype, device } = unify(op, &[x, y])?;
-    let (y, x) = (src.pop().expect("two operands"), src.pop().expect("two operands"));
-    Ok(Pair { x: Tensor::new_inner(x, device, None), y: Tensor::new_inner(y, device, None), dtype })
+pub(super) fn pair(op: &'static str, x: Operand, y: Operand) -> Result<Pair> {
+    Ok(unify(op, &[x, y])?.pair())
 }
 
 impl Pair {
     /// Applies a binary op to the pair.
-    pub(in crate::tensor) fn node(&self, op: Op) -> Tensor {
+    fn node(&self, op: Op) -> Tensor {
         self.x.with_uop(self.x.uop().binary(op, self.y.uop()))
     }
-    fn swapped(self) -> Pair {
-        Pair { x: self.y, y: self.x, dtype: self.dtype }
+}
+
+impl Unified {
+    fn pair(self) -> Pair {
+        let tensor = |i: usize| Tensor::new_inner(self.src[i].clone(), self.device, None);
+        Pair { x: tensor(0), y: tensor(1), dtype: self.dtype }
+    }
+    fn swapped(mut self) -> Unified {
+        self.src.swap(0, 1);
+        self
     }
     /// Converts integers to `f32`.
-    fn floats(self) -> Pair {
-        if self.dtype.is_float() {
-            return self;
+    fn floats(mut self) -> Unified {
+        if !self.dtype.is_float() {
+            self.dtype = DType::F32;
+            self.src.iter_mut().for_each(|u| *u = cast_uop(u, DType::F32));
         }
-        let cast = |t: Tensor| t.with_uop(cast_uop(&t.uop(), DType::F32));
-        Pair { x: cast(self.x), y: cast(self.y), dtype: DType::F32 }
+        self
     }
 }
 
@@ -51,42 +57,77 @@ impl Pair {
 pub(in crate::tensor) mod binary {
     use super::*;
 
-    fn only(op: &'static str, p: &Pair, ok: bool, what: &str) -> Result<()> {
-        if ok { Ok(()) } else { wrong_dtype!(op, "expected {what}, got {}", p.dtype) }
+    /// Binary operations that are one node, with the dtypes that they accept.
+    macro_rules! nodes {
+        ($($function:ident $name:literal $op:ident $accepts:ident;)*) => { $(
+            pub(crate) fn $function(x: Operand, y: Operand) -> Result<Tensor> {
+                Ok($accepts($name, x, y)?.node(Op::$op))
+            }
+        )* };
     }
-    pub(crate) fn add(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(unify("add", &[x, y])?.node(Op::Add))
+    nodes! {
+        add "add" Add any;
+        mul "mul" Mul any;
+        modulo "modulo" Mod numbers;
+        maximum "maximum" Max any;
+        minimum "minimum" Min any;
+        and "bitwise_and" And bits;
+        or "bitwise_or" Or bits;
+        xor "bitwise_xor" Xor bits;
+        shl "lshift" Shl integers;
+        shr "rshift" Shr integers;
+        eq "eq" Eq any;
+        ne "ne" Ne any;
+        lt "lt" Lt any;
+        logical_and "logical_and" And truths;
+        logical_or "logical_or" Or truths;
+        logical_xor "logical_xor" Xor truths;
     }
+
+    fn any(op: &'static str, x: Operand, y: Operand) -> Result<Unified> {
+        unify(op, &[x, y])
+    }
+    /// Checks the dtype of operands; `what` names the accepted ones.
+    fn of(
+        op: &'static str,
+        u: Unified,
+        accepts: fn(&DType) -> bool,
+        what: &str,
+    ) -> Result<Unified> {
+        if accepts(&u.dtype) { Ok(u) } else { wrong_dtype!(op, "expected {what}, got {}", u.dtype) }
+    }
+    fn numbers(op: &'static str, x: Operand, y: Operand) -> Result<Unified> {
+        of(op, any(op, x, y)?, |d| !d.is_bool(), "numbers")
+    }
+    fn bits(op: &'static str, x: Operand, y: Operand) -> Result<Unified> {
+        of(op, any(op, x, y)?, |d| !d.is_float(), "integers or bools")
+    }
+    fn integers(op: &'static str, x: Operand, y: Operand) -> Result<Unified> {
+        of(op, any(op, x, y)?, |d| d.is_int(), "integers")
+    }
+    /// Operands as bools: nonzero elements are true.
+    fn truths(op: &'static str, x: Operand, y: Operand) -> Result<Unified> {
+        let mask = |x: Operand| match x {
+            Operand::Tensor(t) => Operand::Tensor(t.nonzero_mask()),
+            Operand::Scalar(c, _) => Operand::from(c.is_true()),
+        };
+        any(op, mask(x), mask(y))
+    }
+
     pub(crate) fn sub(x: Operand, y: Operand) -> Result<Tensor> {
-        let u = unify("sub", &[x, y])?;
-        if u.dtype.is_bool() {
-            return wrong_dtype!(
-                "sub",
-                "expected numbers (bools differ with `^` or `ne`), got {}",
-                u.dtype
-            );
-        }
+        let what = "numbers (bools differ with `^` or `ne`)";
+        let u = of("sub", any("sub", x, y)?, |d| !d.is_bool(), what)?;
         Ok(Tensor::new_inner(&u.src[0] - &u.src[1], u.device, None))
     }
-    pub(crate) fn mul(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(unify("mul", &[x, y])?.node(Op::Mul))
-    }
     pub(crate) fn div(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("div", x, y)?.floats().node(Op::Div))
+        Ok(any("div", x, y)?.floats().node(Op::Div))
     }
     pub(crate) fn idiv(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("idiv", x, y)?;
-        only("idiv", &p, !p.dtype.is_bool(), "numbers")?;
-        Ok(if p.dtype.is_float() { p.node(Op::Div).floor() } else { p.node(Op::IDiv) })
-    }
-    pub(crate) fn modulo(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("modulo", x, y)?;
-        only("modulo", &p, !p.dtype.is_bool(), "numbers")?;
-        Ok(p.node(Op::Mod))
+        let u = numbers("idiv", x, y)?;
+        Ok(if u.dtype.is_float() { u.node(Op::Div).floor() } else { u.node(Op::IDiv) })
     }
     pub(crate) fn trunc_div(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("div_rounded", x, y)?;
-        only("div_rounded", &p, !p.dtype.is_bool(), "numbers")?;
+        let p = numbers("div_rounded", x, y)?.pair();
         if p.dtype.is_float() {
             return Ok(p.node(Op::Div).trunc());
         }
@@ -98,8 +139,7 @@ pub(in crate::tensor) mod binary {
         below.try_where_(&down + 1, &down)
     }
     pub(crate) fn fmod(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("fmod", x, y)?;
-        only("fmod", &p, !p.dtype.is_bool(), "numbers")?;
+        let p = numbers("fmod", x, y)?.pair();
         let (x, y) = (&p.x, &p.y);
         if !p.dtype.is_float() {
             let rest = p.node(Op::Mod);
@@ -113,8 +153,7 @@ pub(in crate::tensor) mod binary {
         x.signbit().try_where_(-&rest, &rest)
     }
     pub(crate) fn pow(x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair("pow", x, y)?;
-        only("pow", &p, !p.dtype.is_bool(), "numbers")?;
+        let p = numbers("pow", x, y)?.pair();
         // Powers 2 and 3 as products are more accurate and cheaper.
         let exponent = p.y.uop().as_const().map(|c| c.as_f64(p.dtype));
         let square = || Pair { x: p.x.clone(), y: p.x.clone(), dtype: p.dtype }.node(Op::Mul);
@@ -125,50 +164,22 @@ pub(in crate::tensor) mod binary {
             _ => p.node(Op::Pow),
         })
     }
-    pub(crate) fn maximum(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(unify("maximum", &[x, y])?.node(Op::Max))
-    }
-    pub(crate) fn minimum(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(unify("minimum", &[x, y])?.node(Op::Min))
-    }
-    fn bits(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair(op, x, y)?;
-        only(op, &p, !p.dtype.is_float(), "integers or bools")?;
-        Ok(p.node(node))
-    }
-    pub(crate) fn and(x: Operand, y: Operand) -> Result<Tensor> {
-        bits("bitwise_and", Op::And, x, y)
-    }
-    pub(crate) fn or(x: Operand, y: Operand) -> Result<Tensor> {
-        bits("bitwise_or", Op::Or, x, y)
-    }
-    pub(crate) fn xor(x: Operand, y: Operand) -> Result<Tensor> {
-        bits("bitwise_xor", Op::Xor, x, y)
-    }
-    fn shift(op: &'static str, node: Op, x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair(op, x, y)?;
-        only(op, &p, p.dtype.is_int(), "integers")?;
-        Ok(p.node(node))
-    }
-    pub(crate) fn shl(x: Operand, y: Operand) -> Result<Tensor> {
-        shift("lshift", Op::Shl, x, y)
-    }
-    pub(crate) fn shr(x: Operand, y: Operand) -> Result<Tensor> {
-        shift("rshift", Op::Shr, x, y)
-    }
-    pub(crate) fn lt(op: &'static str, x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(unify(op, &[x, y])?.node(Op::Lt))
-    }
     pub(crate) fn gt(x: Operand, y: Operand) -> Result<Tensor> {
-        Ok(pair("gt", x, y)?.swapped().node(Op::Lt))
+        Ok(any("gt", x, y)?.swapped().node(Op::Lt))
     }
-    pub(crate) fn le(op: &'static str, x: Operand, y: Operand) -> Result<Tensor> {
-        let p = pair(op, x, y)?;
-        if p.dtype.is_float() {
+    fn at_most(op: &'static str, x: Operand, y: Operand) -> Result<Tensor> {
+        let u = any(op, x, y)?;
+        if u.dtype.is_float() {
             // `!(x > y)` would be true for NaN.
-            return or(p.node(Op::Lt).into(), p.node(Op::Eq).into());
+            return or(u.node(Op::Lt).into(), u.node(Op::Eq).into());
         }
-        p.swapped().node(Op::Lt).try_bitwise_not()
+        u.swapped().node(Op::Lt).try_bitwise_not()
+    }
+    pub(crate) fn le(x: Operand, y: Operand) -> Result<Tensor> {
+        at_most("le", x, y)
+    }
+    pub(crate) fn ge(x: Operand, y: Operand) -> Result<Tensor> {
+        at_most("ge", y, x)
     }
 }
 
@@ -189,11 +200,10 @@ impl Tensor {
             let elementwise =
                 [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
             if !elementwise || op.is(Group::Mark) || matches!(op, Op::CDiv | Op::CMod) {
-                return wrong_dtype!("alu", "{op:?} is not an elementwise op of the tensor graph");
+                return dtype_error!("{op:?} is not an elementwise op of the tensor graph");
             }
             if others.len() + 1 != op.arity() {
-                return wrong_shape!(
-                    "alu",
+                return shape_error!(
                     "{op:?} expected {} operands, got {}",
                     op.arity(),
                     others.len() + 1
@@ -201,8 +211,7 @@ impl Tensor {
             }
             if op == Op::Where {
                 if !self.dtype().is_bool() {
-                    return wrong_dtype!(
-                        "alu",
+                    return dtype_error!(
                         "expected a bool condition of Where, got {}",
                         self.dtype()
                     );
@@ -213,7 +222,7 @@ impl Tensor {
                 std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
             if let Some(what) = refuses(op, dtype) {
-                return wrong_dtype!("alu", "{op:?} expected {what}, got {dtype}");
+                return dtype_error!("{op:?} expected {what}, got {dtype}");
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
             Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
@@ -239,79 +248,128 @@ impl Tensor {
     }
 }
 
+binary_methods! {
+    /// Sum. For bools it is logical or.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).add(10).to_vec::<i32>()?, [11, 12]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    add try_add add;
+    /// Difference. Bools are an error.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).sub(Tensor::new([3, 1])).to_vec::<i32>()?, [-2, 1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    sub try_sub sub;
+    /// Product. For bools it is logical and.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).mul(3).to_vec::<i32>()?, [3, 6]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    mul try_mul mul;
+    /// True division: integers give `f32`. [`idiv`](Self::idiv) is floor division.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!((Tensor::new([7, -7]) / 2).to_vec::<f32>()?, [3.5, -3.5]);
+    /// assert_eq!(Tensor::new([7, -7]).idiv(2).to_vec::<i32>()?, [3, -4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    div try_div div;
+    /// Floor division. An integer divided by zero is 0.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// let y = Tensor::new([7, -7, 7]).idiv(Tensor::new([2, 2, 0]));
+    /// assert_eq!(y.to_vec::<i32>()?, [3, -4, 0]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    idiv try_idiv idiv;
+    /// Remainder of floor division, with the sign of the divisor. An integer modulo zero is 0.
+    /// The remainder of floats is exact for any quotient, and NaN for a divisor of zero.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([7, -7]).modulo(4).to_vec::<i32>()?, [3, 1]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    modulo try_modulo modulo;
+    /// Remainder of truncated division, with the sign of the dividend. An integer divided by
+    /// zero leaves 0. The remainder of floats is exact for any quotient.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([7, -7]).fmod(4).to_vec::<i32>()?, [3, -3]);
+    /// assert_eq!(Tensor::new([5.5f32, -5.5]).fmod(2.0).to_vec::<f32>()?, [1.5, -1.5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    fmod try_fmod fmod;
+    /// Elementwise maximum. NaN propagates.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 5]).maximum(3).to_vec::<i32>()?, [3, 5]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    maximum try_maximum maximum;
+    /// Elementwise minimum. NaN propagates.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 5]).minimum(3).to_vec::<i32>()?, [1, 3]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    minimum try_minimum minimum;
+    /// Bitwise and; logical for bools.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([12, 7]).bitwise_and(10).to_vec::<i32>()?, [8, 2]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    bitwise_and try_bitwise_and and;
+    /// Bitwise or; logical for bools.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([12, 7]).bitwise_or(10).to_vec::<i32>()?, [14, 15]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    bitwise_or try_bitwise_or or;
+    /// Bitwise exclusive or; logical for bools.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([12, 7]).bitwise_xor(10).to_vec::<i32>()?, [6, 13]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    bitwise_xor try_bitwise_xor xor;
+    /// Left shift. Shifting by the width or more gives 0.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([1, 3]).lshift(2).to_vec::<i32>()?, [4, 12]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    lshift try_lshift shl;
+    /// Right shift, arithmetic for signed integers.
+    ///
+    /// ```
+    /// use picograd::Tensor;
+    /// assert_eq!(Tensor::new([-8, 8]).rshift(1).to_vec::<i32>()?, [-4, 4]);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    rshift try_rshift shr;
+}
+
 impl Tensor {
     fallible! {
-        /// Sum. For bools it is logical or.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2]).add(10).to_vec::<i32>()?, [11, 12]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn add | try_add(&self, other: impl Into<Operand>) -> Tensor {
-            binary::add(self.into(), other.into())
-        }
-
-        /// Difference. Bools are an error.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2]).sub(Tensor::new([3, 1])).to_vec::<i32>()?, [-2, 1]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn sub | try_sub(&self, other: impl Into<Operand>) -> Tensor {
-            binary::sub(self.into(), other.into())
-        }
-
-        /// Product. For bools it is logical and.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 2]).mul(3).to_vec::<i32>()?, [3, 6]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn mul | try_mul(&self, other: impl Into<Operand>) -> Tensor {
-            binary::mul(self.into(), other.into())
-        }
-
-        /// True division: integers give `f32`. [`idiv`](Self::idiv) is floor division.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!((Tensor::new([7, -7]) / 2).to_vec::<f32>()?, [3.5, -3.5]);
-        /// assert_eq!(Tensor::new([7, -7]).idiv(2).to_vec::<i32>()?, [3, -4]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn div | try_div(&self, other: impl Into<Operand>) -> Tensor {
-            binary::div(self.into(), other.into())
-        }
-
-        /// Floor division. An integer divided by zero is 0.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([7, -7, 7]).idiv(Tensor::new([2, 2, 0])).to_vec::<i32>()?,
-        ///     [3, -4, 0]
-        /// );
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn idiv | try_idiv(&self, other: impl Into<Operand>) -> Tensor {
-            binary::idiv(self.into(), other.into())
-        }
-
-        /// Remainder of floor division, with the sign of the divisor. An integer modulo zero is 0.
-        /// The remainder of floats is exact for any quotient, and NaN for a divisor of zero.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([7, -7]).modulo(4).to_vec::<i32>()?, [3, 1]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn modulo | try_modulo(&self, other: impl Into<Operand>) -> Tensor {
-            binary::modulo(self.into(), other.into())
-        }
-
         /// Division rounded to an integer, in the dtype of the operands. An integer divided by zero
         /// is 0.
         ///
@@ -331,19 +389,6 @@ impl Tensor {
             }
         }
 
-        /// Remainder of truncated division, with the sign of the dividend. An integer divided by
-        /// zero leaves 0. The remainder of floats is exact for any quotient.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([7, -7]).fmod(4).to_vec::<i32>()?, [3, -3]);
-        /// assert_eq!(Tensor::new([5.5f32, -5.5]).fmod(2.0).to_vec::<f32>()?, [1.5, -1.5]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn fmod | try_fmod(&self, other: impl Into<Operand>) -> Tensor {
-            binary::fmod(self.into(), other.into())
-        }
-
         /// Power. Integer powers with a negative exponent are truncated toward zero.
         ///
         /// ```
@@ -356,83 +401,6 @@ impl Tensor {
             binary::pow(self.into(), other.into())
         }
 
-        /// Elementwise maximum. NaN propagates.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 5]).maximum(3).to_vec::<i32>()?, [3, 5]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn maximum | try_maximum(&self, other: impl Into<Operand>) -> Tensor {
-            binary::maximum(self.into(), other.into())
-        }
-
-        /// Elementwise minimum. NaN propagates.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 5]).minimum(3).to_vec::<i32>()?, [1, 3]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn minimum | try_minimum(&self, other: impl Into<Operand>) -> Tensor {
-            binary::minimum(self.into(), other.into())
-        }
-
-        /// Bitwise and; logical for bools.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([12, 7]).bitwise_and(10).to_vec::<i32>()?, [8, 2]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn bitwise_and | try_bitwise_and(&self, other: impl Into<Operand>) -> Tensor {
-            binary::and(self.into(), other.into())
-        }
-
-        /// Bitwise or; logical for bools.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([12, 7]).bitwise_or(10).to_vec::<i32>()?, [14, 15]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn bitwise_or | try_bitwise_or(&self, other: impl Into<Operand>) -> Tensor {
-            binary::or(self.into(), other.into())
-        }
-
-        /// Bitwise exclusive or; logical for bools.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([12, 7]).bitwise_xor(10).to_vec::<i32>()?, [6, 13]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn bitwise_xor | try_bitwise_xor(&self, other: impl Into<Operand>) -> Tensor {
-            binary::xor(self.into(), other.into())
-        }
-
-        /// Left shift. Shifting by the width or more gives 0.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([1, 3]).lshift(2).to_vec::<i32>()?, [4, 12]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn lshift | try_lshift(&self, other: impl Into<Operand>) -> Tensor {
-            binary::shl(self.into(), other.into())
-        }
-
-        /// Right shift, arithmetic for signed integers.
-        ///
-        /// ```
-        /// use picograd::Tensor;
-        /// assert_eq!(Tensor::new([-8, 8]).rshift(1).to_vec::<i32>()?, [-4, 4]);
-        /// # Ok::<(), picograd::Error>(())
-        /// ```
-        pub fn rshift | try_rshift(&self, other: impl Into<Operand>) -> Tensor {
-            binary::shr(self.into(), other.into())
-        }
-
         /// Bitwise complement; logical not for bools.
         ///
         /// ```
@@ -442,11 +410,7 @@ impl Tensor {
         /// ```
         pub fn bitwise_not | try_bitwise_not(&self) -> Tensor {
             if self.is_floating_point() {
-                return wrong_dtype!(
-                    "bitwise_not",
-                    "expected integers or bools, got {}",
-                    self.dtype()
-                );
+                return dtype_error!("expected integers or bools, got {}", self.dtype());
             }
             Ok(self.with_uop(self.uop().not()))
         }
@@ -460,7 +424,7 @@ impl Tensor {
         /// ```
         pub fn neg | try_neg(&self) -> Tensor {
             if self.dtype().is_bool() {
-                return wrong_dtype!("neg", "expected numbers, got bool; `!x` negates a bool");
+                return dtype_error!("expected numbers, got bool; `!x` negates a bool");
             }
             Ok(self.with_uop(-&self.uop()))
         }

@@ -7,21 +7,22 @@
 //! Indices are integers; negative ones count from the end. An index outside the axis reads 0 and
 //! writes nothing: an error would require a wait for the device.
 
-use super::create::iota;
+use super::create::{index_dtype, iota};
 use crate::device::Device;
 use crate::dtype::{DType, sum_acc};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
-use crate::shape::{Dims, Movement};
-use crate::tensor::broadcast::{Operand, broadcast_to, common_device, slice_to_extents};
+use crate::tensor::broadcast::{
+    Operand, broadcast_dims, broadcast_to, device_of, slice_to_extents,
+};
 use crate::tensor::{Tensor, resolve_axis};
 
 /// Reduction of [`Tensor::scatter_reduce`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scatter {
-    /// Sum.
+    /// Sum of the sources.
     Sum,
-    /// Product.
+    /// Product of the sources.
     Prod,
     /// Mean; floor division for integers.
     Mean,
@@ -32,22 +33,29 @@ pub enum Scatter {
 }
 
 /// Converts indices to nonnegative positions on an axis of `size`, in a dtype that holds them all.
-pub(in crate::tensor) fn normalize_indices(
-    op: &'static str,
-    index: &Tensor,
-    size: usize,
-) -> Result<Tensor> {
-    if !index.dtype().is_int() {
-        return wrong_dtype!(op, "expected an integer index, got {}", index.dtype());
+pub(super) fn normalize_indices(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
+    let dtype = index.dtype();
+    if !dtype.is_int() {
+        return wrong_dtype!(op, "expected an integer index, got {dtype}");
     }
-    let narrow = index.dtype().bits() < 32 || index.dtype() == DType::I32;
-    let dtype = if narrow && i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
-    let from_start = index.try_cast(dtype)?;
-    if index.dtype().is_unsigned() {
+    let narrow = dtype.bits() < 32 || dtype == DType::I32;
+    let from_start = index.try_cast(if narrow { index_dtype(size) } else { DType::I64 })?;
+    if dtype.is_unsigned() {
         return Ok(from_start);
     }
     // `minimum` lets range analysis see that the sum does not overflow.
     from_start.try_lt(0)?.try_where_(from_start.try_minimum(0)? + size, &from_start)
+}
+
+/// Indices per axis of positions in the flattened axes.
+pub(super) fn split_positions(positions: &Tensor, dims: &[usize]) -> Result<Vec<Tensor>> {
+    let (mut rest, mut indices) = (positions.clone(), Vec::new());
+    for &n in dims.iter().rev() {
+        indices.push(rest.try_modulo(n)?);
+        rest = rest.try_idiv(n)?;
+    }
+    indices.reverse();
+    Ok(indices)
 }
 
 /// Operands of a gather or scatter as nodes of one device, with the symbolic dimensions of the
@@ -57,28 +65,23 @@ fn nodes(
     axis: usize,
     operands: &[&Tensor],
 ) -> Result<(Vec<UOp>, &'static DeviceName)> {
-    let device = common_device(
-        op,
-        &operands.iter().map(|t| Operand::Tensor((*t).clone())).collect::<Vec<_>>(),
-    )?;
+    let device = device_of(op, operands.iter().copied())?;
     let table = operands[0].uop();
-    let mut nodes = vec![table.clone()];
+    let extents = (0..table.shape().len()).map(|a| table.extent(a).filter(|_| a != axis).cloned());
+    let others: Vec<_> = extents.collect();
+    let mut nodes = vec![table];
     for t in &operands[1..] {
-        let others: Vec<_> = (0..table.shape().len())
-            .map(|a| if a == axis { None } else { table.extent(a).cloned() })
-            .collect();
         let node = slice_to_extents(t.uop(), &others);
-        let positions: Vec<_> =
-            nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
+        let positions = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
         nodes.push(slice_to_extents(node, &positions));
     }
-    fit_along(axis, &nodes).map_err(|msg| Error::Shape { op, msg })?;
+    fit_along(axis, &nodes).or_else(|msg| wrong_shape!(op, "{msg}"))?;
     Ok((nodes, device))
 }
 
 /// Gathers elements of `x` along an axis at positions that have the shape of `x` but for the axis.
 /// A position outside gives 0.
-pub(in crate::tensor) fn gather_at(
+pub(super) fn gather_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -89,7 +92,7 @@ pub(in crate::tensor) fn gather_at(
 }
 
 /// Selects slices of `x` along an axis at a list of positions.
-pub(in crate::tensor) fn select_at(
+pub(super) fn select_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -99,21 +102,15 @@ pub(in crate::tensor) fn select_at(
 }
 
 /// Broadcasts a list of positions along an axis to the shape of `x`.
-pub(in crate::tensor) fn expand_positions(
-    x: &Tensor,
-    positions: &Tensor,
-    axis: usize,
-) -> Result<Tensor> {
-    let (mut dims, count) = (x.dims(), positions.dims()[0]);
-    let line = positions
-        .movement(Movement::reshape((0..dims.len()).map(|a| if a == axis { count } else { 1 })))?;
-    dims[axis] = count;
-    line.movement(Movement::Expand(dims))
+pub(super) fn expand_positions(x: &Tensor, positions: &Tensor, axis: usize) -> Result<Tensor> {
+    let mut dims = x.dims();
+    dims[axis] = positions.dims()[0];
+    positions.line_along(axis, dims.len())?.expanded(dims)
 }
 
 /// Combines values into `x` at positions along an axis; positions and values have the shape of `x`
 /// but for the axis.
-pub(in crate::tensor) fn scatter_at(
+pub(super) fn scatter_at(
     op: &'static str,
     x: &Tensor,
     positions: &Tensor,
@@ -143,9 +140,7 @@ fn check_index_shape(
 /// Shrinks each axis to `sizes`, except one.
 fn narrow_to(x: &Tensor, sizes: &[usize], except: Option<usize>) -> Result<Tensor> {
     let dims = x.dims();
-    x.movement(Movement::shrink(
-        (0..dims.len()).map(|i| (0, if Some(i) == except { dims[i] } else { sizes[i] })),
-    ))
+    x.shrunk((0..dims.len()).map(|i| (0, if Some(i) == except { dims[i] } else { sizes[i] })))
 }
 
 /// Operands of a scatter on the slice of the tensor that the index spans.
@@ -154,22 +149,31 @@ struct ScatterArgs {
     part: Tensor,
     /// Position of each source.
     positions: Tensor,
-    /// Sources.
+    /// Values of the sources.
     src: Tensor,
     /// Axis of the positions.
     axis: usize,
+}
+
+/// Checks that sources have the dtype of the tensor that they are written to.
+pub(super) fn check_source(op: &'static str, x: &Tensor, source: &Tensor) -> Result<()> {
+    let (of, to) = (source.dtype(), x.dtype());
+    if of == to {
+        return Ok(());
+    }
+    wrong_dtype!(op, "a source of {of} for a tensor of {to}; cast one")
 }
 
 impl ScatterArgs {
     fn new(
         op: &'static str,
         x: &Tensor,
-        at: usize,
+        axis: usize,
         index: &Tensor,
         src: Operand,
     ) -> Result<ScatterArgs> {
         let (dims, shape) = (x.dims(), index.dims());
-        check_index_shape(op, &shape, &dims, "tensor", Some(at))?;
+        check_index_shape(op, &shape, &dims, "tensor", Some(axis))?;
         let src = match src {
             Operand::Scalar(..) => x.cast_operand(src)?.try_expand(&shape)?,
             Operand::Tensor(t) if t.ndim() == 0 => t.try_expand(&shape)?,
@@ -178,20 +182,9 @@ impl ScatterArgs {
                 narrow_to(&t, &shape, None)?
             }
         };
-        if src.dtype() != x.dtype() {
-            return wrong_dtype!(
-                op,
-                "a source of {} for a tensor of {}; cast one",
-                src.dtype(),
-                x.dtype()
-            );
-        }
-        Ok(ScatterArgs {
-            part: narrow_to(x, &shape, Some(at))?,
-            positions: normalize_indices(op, index, dims[at])?,
-            src,
-            axis: at,
-        })
+        check_source(op, x, &src)?;
+        let part = narrow_to(x, &shape, Some(axis))?;
+        Ok(ScatterArgs { part, positions: normalize_indices(op, index, dims[axis])?, src, axis })
     }
     /// Scatters values into a base of the slice's shape.
     fn scatter_onto(
@@ -215,9 +208,8 @@ fn merge_outside(x: &Tensor, shape: &[usize], at: usize, written: &Tensor) -> Re
     if padding.iter().all(|&p| p == (0, 0)) {
         return Ok(written.copy());
     }
-    let reached = written
-        .match_extents(Tensor::full((), true).try_expand(&written.dims())?)
-        .try_pad(&padding)?;
+    let all = Tensor::full((), true).try_expand(&written.dims())?;
+    let reached = written.match_extents(all).try_pad(&padding)?;
     reached.try_where_(written.try_pad(&padding)?, x)
 }
 
@@ -231,10 +223,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// assert_eq!(
-        ///     x.gather(1, &Tensor::new([[0, 0], [1, -2]])).to_vec::<i32>()?,
-        ///     [1, 1, 4, 3]
-        /// );
+        /// assert_eq!(x.gather(1, &Tensor::new([[0, 0], [1, -2]])).to_vec::<i32>()?, [1, 1, 4, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn gather | try_gather(&self, axis: isize, index: &Tensor) -> Tensor {
@@ -242,12 +231,8 @@ impl Tensor {
             let at = resolve_axis(OP, axis, &self.dims())?;
             let shape = index.dims();
             check_index_shape(OP, &shape, &self.dims(), "tensor", Some(at))?;
-            gather_at(
-                OP,
-                &narrow_to(self, &shape, Some(at))?,
-                &normalize_indices(OP, index, self.dims()[at])?,
-                at,
-            )
+            let part = narrow_to(self, &shape, Some(at))?;
+            gather_at(OP, &part, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
 
         /// Selects slices along an axis by a list of indices. Negative indices count from the end;
@@ -263,7 +248,7 @@ impl Tensor {
             const OP: &str = "index_select";
             let at = resolve_axis(OP, axis, &self.dims())?;
             if index.ndim() != 1 {
-                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
+                return shape_error!("expected an index of one axis, got {:?}", index.dims());
             }
             select_at(OP, self, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
@@ -285,12 +270,8 @@ impl Tensor {
             const OP: &str = "scatter";
             let at = resolve_axis(OP, axis, &self.dims())?;
             let w = ScatterArgs::new(OP, self, at, index, src.into())?;
-            merge_outside(
-                self,
-                &index.dims(),
-                at,
-                &w.scatter_onto(OP, &w.part, &w.src, Combine::Set)?,
-            )
+            let written = w.scatter_onto(OP, &w.part, &w.src, Combine::Set)?;
+            merge_outside(self, &index.dims(), at, &written)
         }
 
         /// Scatters as [`scatter`](Self::scatter) and reduces the sources of one position, together
@@ -335,12 +316,8 @@ impl Tensor {
             let mut all = w.scatter_onto(OP, &start, &src, combine)?;
             if reduction == Scatter::Mean {
                 let none = Tensor::full((), include_self as i32).try_expand(&w.part.dims())?;
-                let count = w.scatter_onto(
-                    OP,
-                    &w.part.match_extents(none),
-                    &Tensor::full((), 1),
-                    Combine::Add,
-                )?;
+                let (none, one) = (w.part.match_extents(none), Tensor::full((), 1));
+                let count = w.scatter_onto(OP, &none, &one, Combine::Add)?;
                 // Positions without a source are divided by 1.
                 let n = count.try_maximum(1)?.try_cast(acc)?;
                 all = if acc.is_float() { all.try_div(n)? } else { all.try_idiv(n)? };
@@ -364,13 +341,7 @@ impl Tensor {
             if dims.is_empty() {
                 return flat.try_unsqueeze(1)?.slice_axis(1, 0, 0);
             }
-            let mut rest = flat.try_maximum(0)?;
-            let mut columns = Vec::new();
-            for &n in dims.iter().rev() {
-                columns.insert(0, rest.try_modulo(n)?);
-                rest = rest.try_idiv(n)?;
-            }
-            let rows = Tensor::try_stack(&columns, 1)?;
+            let rows = Tensor::try_stack(&split_positions(&flat.try_maximum(0)?, &dims)?, 1)?;
             flat.try_lt(0)?.try_unsqueeze(1)?.try_where_(-1, rows)
         }
 
@@ -389,11 +360,8 @@ impl Tensor {
             &self, mask: &Tensor, size: Option<usize>,
         ) -> Tensor {
             const OP: &str = "masked_select";
-            if !mask.dtype().is_bool() {
-                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
-            }
-            let shape: Dims =
-                crate::tensor::broadcast::broadcast_dims(OP, &[self.dims(), mask.dims()])?;
+            reject_dtype!(!mask.dtype().is_bool(), "expected a bool mask, got {}", mask.dtype());
+            let shape = broadcast_dims(OP, &[self.dims(), mask.dims()])?;
             let flat = broadcast_to(OP, mask, &shape)?.nonzero_indices(size)?;
             // Position -1 is outside and reads 0.
             gather_at(OP, &broadcast_to(OP, self, &shape)?.try_reshape([-1])?, &flat, 0)
@@ -401,7 +369,7 @@ impl Tensor {
     }
 
     /// Positions of the nonzero elements of the flattened tensor, padded with -1 to `size`.
-    pub(in crate::tensor) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
+    pub(super) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
         self.require_static("nonzero", 0..self.ndim())?;
         let mask = self.nonzero_mask().try_reshape([self.numel()])?;
         let size = match size {
@@ -412,7 +380,7 @@ impl Tensor {
                 mask.try_cast(DType::I64)?.try_sum(0)?.item::<i64>()? as usize
             }
         };
-        let wide = if i32::try_from(self.numel()).is_ok() { DType::I32 } else { DType::I64 };
+        let wide = index_dtype(self.numel());
         // The output position is the number of nonzero elements before it.
         let count = mask.try_cast(wide)?;
         let before = count.try_cumsum(0)?.try_sub(&count)?;

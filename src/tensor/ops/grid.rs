@@ -2,11 +2,14 @@
 //! sampling are movement ops; sampling is a gather.
 
 use super::conv::{Window, windows};
-use crate::dtype::{DType, sum_acc};
+use super::create::index_dtype;
+use super::movement::spliced;
+use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Axes, Spatial, Tensor, for_op};
+use crate::shape::{Dims, checked_numel};
+use crate::tensor::broadcast::promote_operands;
+use crate::tensor::{Conv, Sizes, Spatial, Tensor};
 
 /// Interpolation of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,7 +26,7 @@ pub enum GridMode {
 /// Padding of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GridPadding {
-    /// Zeros.
+    /// Zeros outside.
     #[default]
     Zeros,
     /// Nearest element of the border.
@@ -52,42 +55,6 @@ impl GridSample {
     /// ```
     pub fn new() -> GridSample {
         GridSample::default()
-    }
-    /// Sets the interpolation.
-    ///
-    /// ```
-    /// use picograd::tensor::{GridMode, GridSample, Tensor};
-    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
-    /// let how = GridSample::new().mode(GridMode::Nearest);
-    /// assert_eq!(x.grid_sample(&Tensor::new([[[[0.4f32, 0.0]]]]), how).item::<f32>()?, 3.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn mode(self, mode: GridMode) -> GridSample {
-        GridSample { mode, ..self }
-    }
-    /// Sets the padding.
-    ///
-    /// ```
-    /// use picograd::tensor::{GridPadding, GridSample, Tensor};
-    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
-    /// let how = GridSample::new().padding(GridPadding::Border);
-    /// assert_eq!(x.grid_sample(&Tensor::new([[[[5.0f32, 0.0]]]]), how).item::<f32>()?, 3.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn padding(self, padding: GridPadding) -> GridSample {
-        GridSample { padding, ..self }
-    }
-    /// Places -1 and 1 at the centers of the outermost elements.
-    ///
-    /// ```
-    /// use picograd::{Tensor, tensor::GridSample};
-    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
-    /// let how = GridSample::new().align_corners();
-    /// assert_eq!(x.grid_sample(&Tensor::new([[[[1.0f32, 0.0]]]]), how).item::<f32>()?, 3.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn align_corners(self) -> GridSample {
-        GridSample { align_corners: true, ..self }
     }
 
     /// Converts a coordinate from -1..=1 to a position on an axis, from the center of the first
@@ -123,101 +90,116 @@ impl GridSample {
     }
 }
 
+setters! { GridSample;
+    /// Sets the interpolation.
+    ///
+    /// ```
+    /// use picograd::tensor::{GridMode, GridSample, Tensor};
+    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
+    /// let how = GridSample::new().mode(GridMode::Nearest);
+    /// assert_eq!(x.grid_sample(&Tensor::new([[[[0.4f32, 0.0]]]]), how).item::<f32>()?, 3.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    mode(mode: GridMode) mode = mode;
+    /// Sets the padding.
+    ///
+    /// ```
+    /// use picograd::tensor::{GridPadding, GridSample, Tensor};
+    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
+    /// let how = GridSample::new().padding(GridPadding::Border);
+    /// assert_eq!(x.grid_sample(&Tensor::new([[[[5.0f32, 0.0]]]]), how).item::<f32>()?, 3.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    padding(padding: GridPadding) padding = padding;
+    /// Places -1 and 1 at the centers of the outermost elements.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::GridSample};
+    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
+    /// let how = GridSample::new().align_corners();
+    /// assert_eq!(x.grid_sample(&Tensor::new([[[[1.0f32, 0.0]]]]), how).item::<f32>()?, 3.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    align_corners() align_corners = true;
+}
+
 /// Limits a position to an axis of `size` elements. NaN becomes the first, as in PyTorch.
 fn clamp_to_axis(place: &Tensor, size: f64) -> Result<Tensor> {
     place.isnan().try_where_(0.0, place.try_clamp(0.0, size - 1.0)?)
 }
 
-/// Gathers elements of `x`, `[batch, channels, plane]`, at positions along each axis, `[batch,
-/// points]`; 0 outside.
-fn gather_points(
-    op: &'static str,
-    x: &Tensor,
-    sizes: &[usize],
-    positions: &[&Tensor],
-) -> Result<Tensor> {
-    let mut flat: Option<Tensor> = None;
-    let mut inside: Option<Tensor> = None;
-    let wide = i32::try_from(sizes.iter().product::<usize>()).is_err();
-    for (place, &size) in positions.iter().zip(sizes) {
-        let here = place.try_ge(0.0)?.try_bitwise_and(place.try_le((size - 1) as f64)?)?;
-        let index =
-            here.try_where_(*place, 0.0)?.try_cast(if wide { DType::I64 } else { DType::I32 })?;
-        flat = Some(match flat {
-            None => index,
-            Some(f) => f.try_mul(size)?.try_add(index)?,
-        });
-        inside = Some(match inside {
-            None => here,
-            Some(i) => i.try_bitwise_and(here)?,
-        });
-    }
-    let (flat, inside) = (flat.expect("an axis"), inside.expect("an axis"));
-    let (dims, points) = (x.dims(), flat.dims()[1]);
-    let index = flat.try_unsqueeze(1)?.try_expand([dims[0], dims[1], points])?;
-    inside.try_unsqueeze(1)?.try_where_(for_op(op, x.try_gather(2, &index))?, x.literal(0))
+/// Images as `[batch, channels, plane]`, with the sizes of the spatial axes.
+struct Images<'a> {
+    x: Tensor,
+    sizes: &'a [usize],
 }
 
-/// Linear interpolation along each axis, from the elements around each position.
-fn linear(op: &'static str, x: &Tensor, sizes: &[usize], positions: &[Tensor]) -> Result<Tensor> {
-    let n = sizes.len();
-    let low: Vec<Tensor> = positions.iter().map(|p| p.detach().floor()).collect();
-    let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();
-    let mut sum: Option<Tensor> = None;
-    for corner in 0..1usize << n {
-        let upper = |i: usize| corner >> i & 1 == 1;
-        let at: Vec<&Tensor> = (0..n).map(|i| if upper(i) { &high[i] } else { &low[i] }).collect();
-        let value = gather_points(op, x, sizes, &at)?;
-        let share = |i: usize| {
-            if upper(i) { positions[i].try_sub(&low[i]) } else { high[i].try_sub(&positions[i]) }
-        };
-        let weight = (1..n).try_fold(share(0)?, |w, i| w.try_mul(share(i)?))?.try_unsqueeze(1)?;
-        let part = value.try_mul(&weight)?;
-        sum = Some(match sum {
-            None => part,
-            Some(s) => s.try_add(part)?,
-        });
-    }
-    Ok(sum.expect("a corner"))
+/// Sum of tensors, at least one.
+fn sum_all(parts: impl IntoIterator<Item = Result<Tensor>>) -> Result<Tensor> {
+    parts.into_iter().reduce(|a, b| a?.try_add(b?)).expect("a tensor at least")
 }
 
-/// Bicubic interpolation from the 16 elements around each position.
-fn cubic(
-    op: &'static str,
-    x: &Tensor,
-    sizes: &[usize],
-    positions: &[Tensor],
-    options: &GridSample,
-) -> Result<Tensor> {
-    let [y, across] = positions else {
-        return wrong_shape!(
-            op,
-            "cubic interpolation requires two spatial axes, got {}",
-            positions.len()
-        );
-    };
-    let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
-        let low = place.detach().floor();
-        let weights = cubic_weights(&place.try_sub(&low)?)?;
-        weights
-            .into_iter()
-            .enumerate()
-            .map(|(i, w)| Ok((options.padded(&low + (i as f64 - 1.0), size)?, w)))
-            .collect()
-    };
-    let (rows, columns) = (along(y, sizes[0])?, along(across, sizes[1])?);
-    let mut sum: Option<Tensor> = None;
-    for (row, by_row) in &rows {
-        let mut line: Option<Tensor> = None;
-        for (column, by_column) in &columns {
-            let part = gather_points(op, x, sizes, &[row, column])?
-                .try_mul(by_column.try_unsqueeze(1)?)?;
-            line = Some(line.map_or(Ok(part.clone()), |l| l.try_add(&part))?);
+impl Images<'_> {
+    /// Gathers elements at positions along each axis, `[batch, points]`; 0 outside.
+    fn gather(&self, positions: &[&Tensor]) -> Result<Tensor> {
+        let dtype = index_dtype(self.sizes.iter().product::<usize>());
+        let mut all: Option<(Tensor, Tensor)> = None;
+        for (place, &size) in positions.iter().zip(self.sizes) {
+            let here = place.try_ge(0.0)?.try_bitwise_and(place.try_le((size - 1) as f64)?)?;
+            let index = here.try_where_(*place, 0.0)?.try_cast(dtype)?;
+            all = Some(match all {
+                None => (index, here),
+                Some((f, i)) => (f.try_mul(size)?.try_add(index)?, i.try_bitwise_and(here)?),
+            });
         }
-        let part = line.expect("four elements").try_mul(by_row.try_unsqueeze(1)?)?;
-        sum = Some(sum.map_or(Ok(part.clone()), |s| s.try_add(&part))?);
+        let (flat, inside) = all.expect("an axis");
+        let (dims, points) = (self.x.dims(), flat.dims()[1]);
+        let index = flat.try_unsqueeze(1)?.try_expand([dims[0], dims[1], points])?;
+        inside.try_unsqueeze(1)?.try_where_(self.x.try_gather(2, &index)?, self.x.literal(0))
     }
-    Ok(sum.expect("four rows"))
+
+    /// Linear interpolation along each axis, from the elements around each position.
+    fn linear(&self, positions: &[Tensor]) -> Result<Tensor> {
+        let n = self.sizes.len();
+        let low: Vec<Tensor> = positions.iter().map(|p| p.detach().floor()).collect();
+        let high: Vec<Tensor> = low.iter().map(|p| p + 1.0).collect();
+        sum_all((0..1usize << n).map(|corner| {
+            let upper = |i: usize| corner >> i & 1 == 1;
+            let at: Vec<&Tensor> =
+                (0..n).map(|i| if upper(i) { &high[i] } else { &low[i] }).collect();
+            let value = self.gather(&at)?;
+            let share = |i: usize| {
+                if upper(i) {
+                    positions[i].try_sub(&low[i])
+                } else {
+                    high[i].try_sub(&positions[i])
+                }
+            };
+            let weight = (1..n).try_fold(share(0)?, |w, i| w.try_mul(share(i)?))?;
+            value.try_mul(weight.try_unsqueeze(1)?)
+        }))
+    }
+
+    /// Bicubic interpolation from the 16 elements around each position.
+    fn cubic(&self, positions: &[Tensor], options: &GridSample) -> Result<Tensor> {
+        let [y, across] = positions else {
+            let n = positions.len();
+            return shape_error!("cubic interpolation requires two spatial axes, got {n}");
+        };
+        let along = |place: &Tensor, size: usize| -> Result<Vec<(Tensor, Tensor)>> {
+            let low = place.detach().floor();
+            let weights = cubic_weights(&place.try_sub(&low)?)?.into_iter().enumerate();
+            let tap = |(i, w): (usize, Tensor)| {
+                Ok((options.padded(&low + (i as f64 - 1.0), size)?, w.try_unsqueeze(1)?))
+            };
+            weights.map(tap).collect()
+        };
+        let (rows, columns) = (along(y, self.sizes[0])?, along(across, self.sizes[1])?);
+        sum_all(rows.iter().map(|(row, by_row)| {
+            let part = |(at, by): &(Tensor, Tensor)| self.gather(&[row, at])?.try_mul(by);
+            sum_all(columns.iter().map(part))?.try_mul(by_row)
+        }))
+    }
 }
 
 /// Weights of four elements for a point at `t` between the second and the third: Keys' kernel.
@@ -239,12 +221,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(
-        op: &'static str,
-        sizes: &[usize],
-        kernel: &Spatial,
-        options: &crate::tensor::Conv,
-    ) -> Result<Blocks> {
+    fn new(op: &'static str, sizes: &[usize], kernel: &Spatial, options: &Conv) -> Result<Blocks> {
         let n = sizes.len();
         let kernel = kernel.positive(op, "kernel", n)?;
         let (list, padding) = (options.windows(op, &kernel)?, options.sides(op, n)?);
@@ -252,7 +229,7 @@ impl Blocks {
             .map(|i| sizes[i].saturating_add(padding[i].0).saturating_add(padding[i].1))
             .collect();
         checked_numel(op, &padded)?;
-        let counts = (0..n).map(|i| list[i].count(op, padded[i])).collect::<Result<Dims>>()?;
+        let counts = list.iter().zip(&padded).map(|(w, &n)| w.count(n)).collect::<Result<_>>()?;
         Ok(Blocks { list, padding, counts })
     }
     fn kernel(&self) -> impl Iterator<Item = usize> + '_ {
@@ -272,21 +249,22 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pixel_shuffle | try_pixel_shuffle(&self, factor: usize) -> Tensor {
-            const OP: &str = "pixel_shuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
+                return shape_error!("expected [… channels, rows, columns], got {dims:?}");
             };
             let square = factor.checked_mul(factor).unwrap_or(0);
             if square == 0 || c % square != 0 {
-                return wrong_shape!(OP, "{c} channels of {dims:?} are not a multiple of {factor}²");
+                return shape_error!("{c} channels of {dims:?} are not a multiple of {factor}²");
             }
             let (n, r) = (lead.len(), factor);
-            let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
-            let apart = self.movement(with(&[c / square, r, r, *h, *w]))?;
+            let with = |sizes: &[usize]| [lead, sizes].concat();
             let order = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]);
-            let sizes = [c / square, h.saturating_mul(r), w.saturating_mul(r)];
-            apart.movement(Movement::permute(order))?.movement(with(&sizes))
+            self.shaped(with(&[c / square, r, r, *h, *w]))?.permuted(order)?.shaped(with(&[
+                c / square,
+                h.saturating_mul(r),
+                w.saturating_mul(r),
+            ]))
         }
 
         /// Inverse of [`pixel_shuffle`](Self::pixel_shuffle): `[…, c, h·r, w·r]` becomes `[…, c·r²,
@@ -300,22 +278,17 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pixel_unshuffle | try_pixel_unshuffle(&self, factor: usize) -> Tensor {
-            const OP: &str = "pixel_unshuffle";
             let dims = self.dims();
             let [lead @ .., c, h, w] = dims.as_slice() else {
-                return wrong_shape!(OP, "expected [… channels, rows, columns], got {dims:?}");
+                return shape_error!("expected [… channels, rows, columns], got {dims:?}");
             };
             let (n, r) = (lead.len(), factor);
             if r == 0 || h % r != 0 || w % r != 0 {
-                return wrong_shape!(
-                    OP,
-                    "rows and columns of {dims:?} are not multiples of {factor}"
-                );
+                return shape_error!("rows and columns of {dims:?} are not multiples of {factor}");
             }
-            let with = |sizes: &[usize]| Movement::reshape(lead.iter().chain(sizes).copied());
-            let apart = self.movement(with(&[*c, h / r, r, w / r, r]))?;
+            let with = |sizes: &[usize]| [lead, sizes].concat();
             let order = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]);
-            apart.movement(Movement::permute(order))?.movement(with(&[
+            self.shaped(with(&[*c, h / r, r, w / r, r]))?.permuted(order)?.shaped(with(&[
                 c.saturating_mul(r).saturating_mul(r),
                 h / r,
                 w / r,
@@ -336,9 +309,7 @@ impl Tensor {
         /// );
         /// # Ok::<(), picograd::Error>(())
         /// ```
-        pub fn unfold2d | try_unfold2d(
-            &self, kernel: impl Into<Spatial>, options: crate::tensor::Conv,
-        ) -> Tensor {
+        pub fn unfold2d | try_unfold2d(&self, kernel: impl Into<Spatial>, options: Conv) -> Tensor {
             const OP: &str = "unfold2d";
             let (dims, kernel) = (self.dims(), kernel.into());
             // A kernel of two numbers requires two axes.
@@ -348,19 +319,15 @@ impl Tensor {
             {
                 return self.try_unsqueeze(0)?.try_unfold2d(kernel, options)?.try_squeeze(0);
             }
-            if dims.len() < 3 {
-                return wrong_shape!(OP, "expected [batch, channels, …], got {dims:?}");
-            }
+            reject_shape!(dims.len() < 3, "expected [batch, channels, …], got {dims:?}");
             let blocks = Blocks::new(OP, &dims[2..], &kernel, &options)?;
-            let padded = self.movement(Movement::pad(
-                [(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()),
-            ))?;
+            let padded =
+                self.padded([(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()))?;
             let n = blocks.list.len();
-            let seen = windows(OP, &padded, &blocks.list)?.movement(Movement::permute(
-                [0, 1].into_iter().chain(2 + n..2 + 2 * n).chain(2..2 + n),
-            ))?;
+            let order = [0, 1].into_iter().chain(2 + n..2 + 2 * n).chain(2..2 + n);
+            let seen = windows(&padded, &blocks.list)?.permuted(order)?;
             let rows = dims[1] * blocks.kernel().product::<usize>();
-            seen.movement(Movement::reshape([dims[0], rows, blocks.counts.iter().product()]))
+            seen.shaped([dims[0], rows, blocks.counts.iter().product()])
         }
 
         /// Adjoint of [`unfold2d`](Self::unfold2d), which sums overlapping windows: `[batch,
@@ -375,16 +342,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn fold2d | try_fold2d(
-            &self,
-            size: impl Into<crate::tensor::Sizes>,
-            kernel: impl Into<Spatial>,
-            options: crate::tensor::Conv,
+            &self, size: impl Into<Sizes>, kernel: impl Into<Spatial>, options: Conv,
         ) -> Tensor {
             const OP: &str = "fold2d";
             let (dims, size) = (self.dims(), size.into().shape(OP)?);
-            if size.is_empty() {
-                return wrong_shape!(OP, "expected one spatial size or more, got none");
-            }
+            reject_shape!(size.is_empty(), "expected one spatial size or more, got none");
             if dims.len() == 2 {
                 let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
                 return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, options)?.try_squeeze(0);
@@ -393,38 +355,25 @@ impl Tensor {
             let (kernel, windows) =
                 (blocks.kernel().product::<usize>(), blocks.counts.iter().product::<usize>());
             if dims.len() != 3 || !dims[1].is_multiple_of(kernel) || dims[2] != windows {
-                let msg = format!(
+                return shape_error!(
                     "expected [batch, channels · {kernel}, {windows}] for windows of {size:?}, \
                      got {dims:?}"
                 );
-                return wrong_shape!(OP, "{}", msg);
             }
             let channels = dims[1] / kernel;
-            checked_numel(
-                OP,
-                &[dims[0], channels].into_iter().chain(size.iter().copied()).collect::<Dims>(),
-            )?;
+            checked_numel(OP, &[&[dims[0], channels], &size[..]].concat())?;
             let dtype = self.dtype();
             let mut x = self.try_cast(if dtype.is_float() { sum_acc(dtype) } else { dtype })?;
             let n = blocks.list.len();
-            x = x.movement(Movement::reshape(
-                [dims[0], channels]
-                    .into_iter()
-                    .chain(blocks.kernel())
-                    .chain(blocks.counts.iter().copied()),
-            ))?;
+            let kernels: Dims = blocks.kernel().collect();
+            x = x.shaped([&[dims[0], channels], &kernels[..], &blocks.counts].concat())?;
             // Axes as pairs [kernel, count], each of which becomes the spatial axis.
-            x = x.movement(Movement::permute(
-                [0, 1].into_iter().chain((0..n).flat_map(|i| [2 + i, 2 + n + i])),
-            ))?;
+            x = x.permuted([0, 1].into_iter().chain((0..n).flat_map(|i| [2 + i, 2 + n + i])))?;
             for i in 0..n {
-                x = for_op(
-                    OP,
-                    scatter_windows(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0),
-                )?;
+                x = scatter_windows(&x, 2 + 2 * i, blocks.list[i], size[i], blocks.padding[i].0)?;
             }
             let kernels: Vec<usize> = (0..n).map(|i| 2 + 2 * i).collect();
-            x.reduce_axes(OP, Fold::Add, &Axes::from(kernels))?.try_cast(dtype)
+            x.reduce_axes(Fold::Add, kernels)?.try_cast(dtype)
         }
 
         /// Samples images at points: for `[batch, channels, h, w]` and a grid `[batch, …, 2]` of
@@ -443,55 +392,43 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn grid_sample | try_grid_sample(&self, grid: &Tensor, options: GridSample) -> Tensor {
-            const OP: &str = "grid_sample";
             let (dims, g) = (self.dims(), grid.dims());
             let n = dims.len().saturating_sub(2);
             if n == 0 || g.len() != dims.len() || g[0] != dims[0] || g[g.len() - 1] != n {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected images [batch, channels, …] and a grid [batch, …, spatial axes], \
                      got {dims:?} and {g:?}"
                 );
             }
-            if dims[2..].contains(&0) {
-                return wrong_shape!(OP, "images {dims:?} are empty");
-            }
-            let dtype =
-                crate::tensor::broadcast::promote_operands(&[self.as_float().into(), grid.into()]);
-            let wide = sum_acc(dtype);
-            let points = g[1..g.len() - 1].iter().product::<usize>();
-            let x = self.try_cast(wide)?.movement(Movement::reshape([
-                dims[0],
-                dims[1],
-                dims[2..].iter().product(),
-            ]))?;
-            let grid = grid.try_cast(wide)?.movement(Movement::reshape([g[0], points, n]))?;
+            reject_shape!(dims[2..].contains(&0), "images {dims:?} are empty");
+            let wide = sum_acc(promote_operands(&[self.as_float().into(), grid.into()]));
+            let (sizes, inner) = (&dims[2..], &g[1..g.len() - 1]);
+            let points = inner.iter().product::<usize>();
+            let x = self.try_cast(wide)?.shaped([dims[0], dims[1], sizes.iter().product()])?;
+            let grid = grid.try_cast(wide)?.shaped([g[0], points, n])?;
             let at = |axis: usize| {
                 // The first coordinate of a point is along the last axis.
-                let along = grid
-                    .slice_axis(2, n - 1 - axis, n - axis)?
-                    .movement(Movement::reshape([g[0], points]))?;
-                let place = options.position(&along, dims[2 + axis]);
+                let along = grid.slice_axis(2, n - 1 - axis, n - axis)?.shaped([g[0], points])?;
+                let place = options.position(&along, sizes[axis]);
                 // Cubic interpolation pads each element that it reads.
                 if options.mode == GridMode::Cubic {
                     Ok(place)
                 } else {
-                    options.padded(place, dims[2 + axis])
+                    options.padded(place, sizes[axis])
                 }
             };
             let positions = (0..n).map(at).collect::<Result<Vec<_>>>()?;
-            let out = Movement::reshape(dims[..2].iter().chain(&g[1..g.len() - 1]).copied());
-            if options.mode == GridMode::Nearest {
-                let nearest: Vec<Tensor> = positions.iter().map(|p| p.detach().round()).collect();
-                let y = gather_points(OP, &x, &dims[2..], &nearest.iter().collect::<Vec<_>>())?;
-                return y.movement(out)?.try_cast(self.as_float().dtype());
-            }
-            if options.mode == GridMode::Cubic {
-                return cubic(OP, &x, &dims[2..], &positions, &options)?
-                    .movement(out)?
-                    .try_cast(self.as_float().dtype());
-            }
-            linear(OP, &x, &dims[2..], &positions)?.movement(out)?.try_cast(self.as_float().dtype())
+            let images = Images { x, sizes };
+            let y = match options.mode {
+                GridMode::Nearest => {
+                    let nearest: Vec<Tensor> =
+                        positions.iter().map(|p| p.detach().round()).collect();
+                    images.gather(&nearest.iter().collect::<Vec<_>>())?
+                }
+                GridMode::Linear => images.linear(&positions)?,
+                GridMode::Cubic => images.cubic(&positions, &options)?,
+            };
+            y.shaped([&dims[..2], inner].concat())?.try_cast(self.as_float().dtype())
         }
     }
 }
@@ -507,24 +444,22 @@ fn scatter_windows(
 ) -> Result<Tensor> {
     let dims = x.dims();
     let (kernel, count) = (dims[axis], dims[axis + 1]);
-    let with = |sizes: &[usize]| {
-        Movement::reshape(dims[..axis].iter().chain(sizes).chain(&dims[axis + 2..]).copied())
-    };
-    let pad = |x: &Tensor, at: usize, by: usize| {
-        x.movement(Movement::pad((0..x.ndim()).map(|i| if i == at { (0, by) } else { (0, 0) })))
-    };
+    let with = |sizes: &[usize]| spliced(&dims, axis..axis + 2, sizes);
     // With one window or one element the distance has no effect.
     let (stride, dilation) =
         (if count == 1 { 1 } else { w.stride }, if kernel == 1 { 1 } else { w.dilation });
     // Dilates by the stride, then pads by the shift of all rows and one row more.
     let length = count * stride;
-    let apart = pad(&x.movement(with(&[kernel, count, 1]))?, axis + 2, stride - 1)?
-        .movement(with(&[kernel, length]))?;
     let row = (length + dilation * (kernel - 1)).max(before + size) + dilation;
-    let rows = pad(&apart, axis + 1, row - length)?;
+    let rows = x
+        .shaped(with(&[kernel, count, 1]))?
+        .padded_axis(axis + 2, 0, stride - 1)?
+        .shaped(with(&[kernel, length]))?
+        .padded_axis(axis + 1, 0, row - length)?;
     // Reshaped to rows that are shorter by the dilation, row k starts k·dilation earlier, in the
     // padding of the row before, so that its elements move k·dilation later.
-    let flat =
-        rows.movement(with(&[kernel * row]))?.slice_axis(axis, 0, kernel * (row - dilation))?;
-    flat.movement(with(&[kernel, row - dilation]))?.slice_axis(axis + 1, before, before + size)
+    rows.shaped(with(&[kernel * row]))?
+        .slice_axis(axis, 0, kernel * (row - dilation))?
+        .shaped(with(&[kernel, row - dilation]))?
+        .slice_axis(axis + 1, before, before + size)
 }

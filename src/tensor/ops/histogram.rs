@@ -8,16 +8,16 @@ use super::create::iota;
 use super::gather::scatter_at;
 use crate::device::{Device, limits};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Combine, Fold};
-use crate::shape::{Dims, Movement};
-use crate::tensor::{Scatter, Tensor, for_op};
+use crate::shape::{Dims, checked_numel};
+use crate::tensor::broadcast::promote_operands;
+use crate::tensor::{Scatter, Tensor};
 
 /// Number of elements of the sorted row before each value: `sorted` is `[rows, n]` or `[1, n]`, and
 /// `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at its indices
 /// are sorted.
 fn search(
-    op: &'static str,
     sorted: &Tensor,
     sorter: Option<&Tensor>,
     values: &Tensor,
@@ -37,9 +37,9 @@ fn search(
         let next = &found + step as i64;
         let mut at = (&next - 1).try_minimum(n - 1)?;
         if let Some(sorter) = &sorter {
-            at = for_op(op, sorter.try_gather(1, &at))?;
+            at = sorter.try_gather(1, &at)?;
         }
-        let element = for_op(op, sorted.try_gather(1, &at))?;
+        let element = sorted.try_gather(1, &at)?;
         let before = if right { element.try_le(values)? } else { element.try_lt(values)? };
         let after = before.logical_not().try_bitwise_and(&is_number)?;
         let passed = after.logical_not().try_bitwise_and(next.try_le(n)?)?;
@@ -62,8 +62,8 @@ fn search_rows(
     sorted.require_static(op, 0..s.len())?;
     values.require_static(op, 0..v.len())?;
     if lead.is_empty() {
-        let flat = values.movement(Movement::reshape([1, values.max_numel()]))?;
-        return Ok((sorted.movement(Movement::reshape([1, n]))?, flat, v));
+        let flat = values.shaped([1, values.max_numel()])?;
+        return Ok((sorted.shaped([1, n])?, flat, v));
     }
     let Some((&m, other)) = v.split_last().filter(|(_, other)| *other == lead) else {
         return wrong_shape!(
@@ -73,11 +73,7 @@ fn search_rows(
         );
     };
     let count = other.iter().product();
-    Ok((
-        sorted.movement(Movement::reshape([count, n]))?,
-        values.movement(Movement::reshape([count, m]))?,
-        v,
-    ))
+    Ok((sorted.shaped([count, n])?, values.shaped([count, m])?, v))
 }
 
 /// Checks the shape, the dtype and, in host memory, the indices of a sorter.
@@ -94,10 +90,9 @@ fn check_sorter(op: &'static str, sorted: &Tensor, sorter: &Tensor) -> Result<()
     }
     let n = s.last().copied().unwrap_or(0) as f64;
     match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
-        Some(i) => Err(Error::Index {
-            op,
-            msg: format!("index {i} of the sorter is outside a sequence of {n} elements"),
-        }),
+        Some(i) => {
+            wrong_index!(op, "index {i} of the sorter is outside a sequence of {n} elements")
+        }
         None => Ok(()),
     }
 }
@@ -109,9 +104,9 @@ fn weight_dtype(weights: &Tensor) -> DType {
 }
 
 /// Counts the numbers below `bins` in a list of integers, or sums their weights.
-fn counts(op: &'static str, index: &Tensor, bins: usize, weights: &Tensor) -> Result<Tensor> {
+fn counts(index: &Tensor, bins: usize, weights: &Tensor) -> Result<Tensor> {
     let zeros = weights.literal(0).try_expand([bins])?;
-    for_op(op, zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true))
+    zeros.try_scatter_reduce(0, index, weights, Scatter::Sum, true)
 }
 
 impl Tensor {
@@ -124,10 +119,7 @@ impl Tensor {
         /// use picograd::Tensor;
         /// let (values, inverse, counts) = Tensor::new([[3, 1], [3, 2]]).unique(None);
         /// assert_eq!(values.to_vec::<i32>()?, [1, 2, 3]);
-        /// assert_eq!(
-        ///     (inverse.shape(), inverse.to_vec::<i32>()?),
-        ///     (vec![2, 2], vec![2, 0, 2, 1])
-        /// );
+        /// assert_eq!((inverse.shape(), inverse.to_vec::<i32>()?), (vec![2, 2], vec![2, 0, 2, 1]));
         /// assert_eq!(counts.to_vec::<i32>()?, [1, 1, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -135,37 +127,31 @@ impl Tensor {
             const OP: &str = "unique";
             let (dims, n) = (self.dims(), self.max_numel());
             self.require_static(OP, 0..dims.len())?;
-            let flat = self.movement(Movement::reshape([n]))?;
+            let flat = self.shaped([n])?;
             if n == 0 {
                 let size = size.unwrap_or(0);
                 let zeros = |t: &Tensor| t.literal(0).try_expand([size]);
                 let whole = self.with_uop(iota(0).uop());
-                return Ok((
-                    zeros(&flat)?,
-                    whole.movement(Movement::Reshape(dims))?,
-                    zeros(&whole)?,
-                ));
+                return Ok((zeros(&flat)?, whole.shaped(dims)?, zeros(&whole)?));
             }
-            let (sorted, order) = for_op(OP, flat.detach().try_sort(0, false))?;
+            let (sorted, order) = flat.detach().try_sort(0, false)?;
             // Stored once, because each result reads both.
             let (sorted, order) = (sorted.contiguous(), order.contiguous());
             let new = sorted
                 .slice_axis(0, 1, n)?
                 .try_ne(sorted.slice_axis(0, 0, n - 1)?)?
                 .try_pad_with(&[(1, 0)], true)?;
-            let firsts = for_op(OP, new.nonzero_indices(size))?;
+            let firsts = new.nonzero_indices(size)?;
             let count = firsts.dims()[0];
-            let rank = for_op(OP, new.try_cast(DType::I32)?.try_cumsum(0))? - 1;
+            let rank = new.try_cast(DType::I32)?.try_cumsum(0)? - 1;
             let inverse =
                 scatter_at(OP, &rank.zeros_like(), &order, &rank, Combine::SetDistinct, 0)?;
             // Position -1 is padding.
-            let there = firsts.try_ge(0)?;
-            let safe = firsts.try_maximum(0)?;
-            let place = for_op(OP, order.try_gather(0, &safe))?;
-            let values =
-                there.try_where_(for_op(OP, flat.try_gather(0, &place))?, self.literal(0))?;
-            let counts = counts(OP, &rank, count, &rank.ones_like())?;
-            Ok((values, inverse.movement(Movement::Reshape(dims))?, counts))
+            let place = order.try_gather(0, &firsts.try_maximum(0)?)?;
+            let values = flat.try_gather(0, &place)?;
+            let values = firsts.try_ge(0)?.try_where_(values, self.literal(0))?;
+            let counts = counts(&rank, count, &rank.ones_like())?;
+            Ok((values, inverse.shaped(dims)?, counts))
         }
 
         /// Counts of the numbers 0, 1, … in a vector of nonnegative integers, or sums of their
@@ -186,23 +172,15 @@ impl Tensor {
         ) -> Tensor {
             const OP: &str = "bincount";
             let dims = self.dims();
-            if dims.len() != 1 {
-                return wrong_shape!(OP, "expected one axis, got {dims:?}");
-            }
+            reject_shape!(dims.len() != 1, "expected one axis, got {dims:?}");
             self.require_static(OP, [0])?;
-            if !self.dtype().is_int() {
-                return wrong_dtype!(OP, "expected integers, got {}", self.dtype());
-            }
-            if let Some(w) = weights.filter(|w| w.dims() != dims) {
-                return wrong_shape!(
-                    OP,
-                    "expected weights of the shape {dims:?}, got {:?}",
-                    w.dims()
-                );
+            reject_dtype!(!self.dtype().is_int(), "expected integers, got {}", self.dtype());
+            if let Some(given) = weights.map(Tensor::dims).filter(|d| *d != dims) {
+                return shape_error!("expected weights of the shape {dims:?}, got {given:?}");
             }
             // Checked before the numbers are computed: a broadcast constant may have more elements
             // than memory could hold.
-            crate::shape::checked_numel(OP, &[minlength])?;
+            checked_numel(OP, &[minlength])?;
             limits::check(dims[0].saturating_mul(self.dtype().itemsize()))?;
             let mut bins = minlength;
             if dims[0] > 0 {
@@ -211,23 +189,14 @@ impl Tensor {
                     .to_vec::<i64>()?;
                 // Values beyond i64 are negative after the cast.
                 if let Some(n) = both.iter().find(|&&n| n < 0 || n == i64::MAX) {
-                    return Err(Error::Index {
-                        op: OP,
-                        msg: format!("expected integers of at least 0, got {n}"),
-                    });
+                    return index_error!("expected integers of at least 0, got {n}");
                 }
                 bins = bins.max(both[1] as usize + 1);
             }
-            crate::shape::checked_numel(OP, &[bins])?;
-            match weights {
-                Some(w) => counts(OP, self, bins, &w.try_cast(weight_dtype(w))?),
-                None => counts(
-                    OP,
-                    self,
-                    bins,
-                    &self.with_uop(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims)?,
-                ),
-            }
+            checked_numel(OP, &[bins])?;
+            let one = || self.with_uop(iota(1).uop()).try_mul(0)?.try_add(1)?.try_expand(&dims);
+            let weights = weights.map_or_else(one, |w| w.try_cast(weight_dtype(w)))?;
+            counts(self, bins, &weights)
         }
 
         /// Counts of elements in `bins` intervals of equal width from `min` to `max`, as floats.
@@ -242,25 +211,20 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn histc | try_histc(&self, bins: usize, min: f64, max: f64) -> Tensor {
-            const OP: &str = "histc";
             if bins == 0 || bins > i32::MAX as usize {
-                return wrong_shape!(OP, "expected 1 to {} bins, got {bins}", i32::MAX);
+                return shape_error!("expected 1 to {} bins, got {bins}", i32::MAX);
             }
             if !(min.is_finite() && max.is_finite() && min <= max) {
-                return wrong_shape!(OP, "the range {min} to {max} is not valid");
+                return shape_error!("the range {min} to {max} is not valid");
             }
-            let n = self.max_numel();
-            let x = self.as_wide_float().detach();
-            let dtype = self.as_float().dtype();
-            let x = for_op(OP, x.movement(Movement::reshape([n])))?;
+            let (n, dtype) = (self.max_numel(), self.as_float().dtype());
+            let x = self.as_wide_float().detach().shaped([n])?;
             if n == 0 {
                 return x.literal(0).try_expand([bins])?.try_cast(dtype);
             }
-            if min == max
-                && self.at_hand().is_some_and(|values| values.iter().any(|v| !v.is_finite()))
-            {
-                return wrong_shape!(
-                    OP,
+            let is_infinite = |values: Vec<f64>| values.iter().any(|v| !v.is_finite());
+            if min == max && self.at_hand().is_some_and(is_infinite) {
+                return shape_error!(
                     "the range of the elements is not finite; give `min` and `max`"
                 );
             }
@@ -279,7 +243,7 @@ impl Tensor {
                 inside.try_where_(place, 0.0)?.try_cast(DType::I32)?.try_minimum(bins - 1)?;
             // Index `bins` is outside and writes nothing.
             let place = inside.try_where_(place, bins)?;
-            counts(OP, &place, bins, &place.ones_like())?.try_cast(dtype)
+            counts(&place, bins, &place.ones_like())?.try_cast(dtype)
         }
 
         /// Insertion index of each value into this sorted sequence: before equal elements, or after
@@ -297,12 +261,9 @@ impl Tensor {
         /// let values = Tensor::new([[3.0f32, 6.0], [0.0, 4.0]]);
         /// assert_eq!(sorted.searchsorted(&values, false, None).to_vec::<i32>()?, [1, 4, 0, 3]);
         /// assert_eq!(sorted.searchsorted(&values, true, None).to_vec::<i32>()?, [3, 4, 0, 3]);
-        /// let (mixed, sorter) =
-        ///     (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
-        /// assert_eq!(
-        ///     mixed.searchsorted(&values, false, Some(&sorter)).to_vec::<i32>()?,
-        ///     [1, 4, 0, 3]
-        /// );
+        /// let (mixed, sorter) = (Tensor::new([3.0f32, 5.0, 1.0, 3.0]), Tensor::new([2, 0, 3, 1]));
+        /// let y = mixed.searchsorted(&values, false, Some(&sorter));
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 4, 0, 3]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn searchsorted | try_searchsorted(
@@ -314,12 +275,11 @@ impl Tensor {
                 Some(sorter) => {
                     sorter.require_static(OP, 0..sorter.ndim())?;
                     check_sorter(OP, self, sorter)?;
-                    Some(sorter.movement(Movement::Reshape(sorted.dims()))?)
+                    Some(sorter.shaped(sorted.dims())?)
                 }
                 None => None,
             };
-            search(OP, &sorted.detach(), sorter.as_ref(), &values.detach(), right)?
-                .movement(Movement::Reshape(shape))
+            search(&sorted.detach(), sorter.as_ref(), &values.detach(), right)?.shaped(shape)
         }
 
         /// Index of the interval between sorted boundaries that contains each element. An element
@@ -332,15 +292,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bucketize | try_bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
-            const OP: &str = "bucketize";
             if boundaries.ndim() != 1 {
-                return wrong_shape!(
-                    OP,
-                    "expected boundaries of one axis, got {:?}",
-                    boundaries.dims()
-                );
+                let dims = boundaries.dims();
+                return shape_error!("expected boundaries of one axis, got {dims:?}");
             }
-            for_op(OP, boundaries.try_searchsorted(self, right, None))
+            boundaries.try_searchsorted(self, right, None)
         }
 
         /// True where the element occurs in another tensor. NaN does not.
@@ -348,35 +304,27 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// assert_eq!(
-        ///     x.isin(&Tensor::new([4, 1, 7])).to_vec::<bool>()?,
-        ///     [true, false, false, true]
-        /// );
+        /// let y = x.isin(&Tensor::new([4, 1, 7]));
+        /// assert_eq!(y.to_vec::<bool>()?, [true, false, false, true]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn isin | try_isin(&self, elements: &Tensor) -> Tensor {
             const OP: &str = "isin";
             let m = elements.max_numel();
             elements.require_static(OP, 0..elements.ndim())?;
-            let list = elements.movement(Movement::reshape([m]))?;
+            let list = elements.shaped([m])?;
             if m <= 16 {
                 // Few elements are compared with each.
-                return self.try_unsqueeze(-1)?.try_eq(&list)?.reduce_axes(
-                    OP,
-                    Fold::Max,
-                    &crate::tensor::Axes::from(-1),
-                );
+                return self.try_unsqueeze(-1)?.try_eq(&list)?.reduce_axes(Fold::Max, -1);
             }
             self.require_static(OP, 0..self.ndim())?;
-            let dtype = crate::tensor::broadcast::promote_operands(&[self.into(), elements.into()]);
+            let dtype = promote_operands(&[self.into(), elements.into()]);
             let (x, list) = (self.try_cast(dtype)?.detach(), list.try_cast(dtype)?.detach());
-            let sorted = for_op(OP, list.try_sort(0, false))?.0.contiguous();
-            let flat = x.movement(Movement::reshape([1, x.max_numel()]))?;
-            let row = sorted.movement(Movement::reshape([1, m]))?;
-            let place = search(OP, &row, None, &flat, false)?.try_minimum(m - 1)?;
-            for_op(OP, row.try_gather(1, &place))?
-                .try_eq(flat)?
-                .movement(Movement::Reshape(self.dims()))
+            let sorted = list.try_sort(0, false)?.0.contiguous();
+            let flat = x.shaped([1, x.max_numel()])?;
+            let row = sorted.shaped([1, m])?;
+            let place = search(&row, None, &flat, false)?.try_minimum(m - 1)?;
+            row.try_gather(1, &place)?.try_eq(flat)?.shaped(self.dims())
         }
     }
 }

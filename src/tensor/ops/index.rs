@@ -3,8 +3,8 @@
 //! from that view.
 
 use super::advanced;
-use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, Ranges, SymInt};
+use crate::error::Result;
+use crate::shape::{Dims, Ranges, SymInt};
 use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Tensor, variable};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -52,91 +52,64 @@ pub trait ToAxisIndex {
     fn to_axis_index(self) -> AxisIndex;
 }
 
-macro_rules! from_ints {
-    ($($t:ty)*) => { $(
+/// Conversions by an expression of the value.
+macro_rules! to_axis_index {
+    ($($t:ty, |$x:ident| $index:expr;)*) => { $(
         impl ToAxisIndex for $t {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::Index(self as isize) }
-        }
-        impl ToAxisIndex for Range<$t> {
-            fn to_axis_index(self) -> AxisIndex { slice(Some(self.start as isize), Some(self.end as isize)) }
-        }
-        impl ToAxisIndex for RangeInclusive<$t> {
-            fn to_axis_index(self) -> AxisIndex { slice(Some(*self.start() as isize), after(*self.end() as isize)) }
-        }
-        impl ToAxisIndex for RangeFrom<$t> {
-            fn to_axis_index(self) -> AxisIndex { slice(Some(self.start as isize), None) }
-        }
-        impl ToAxisIndex for RangeTo<$t> {
-            fn to_axis_index(self) -> AxisIndex { slice(None, Some(self.end as isize)) }
-        }
-        impl ToAxisIndex for RangeToInclusive<$t> {
-            fn to_axis_index(self) -> AxisIndex { slice(None, after(self.end as isize)) }
+            fn to_axis_index(self) -> AxisIndex {
+                let $x = self;
+                $index
+            }
         }
     )* };
+}
+
+macro_rules! from_ints {
+    ($($t:ty)*) => { $( to_axis_index! {
+        $t, |i| AxisIndex::Index(i as isize);
+        Range<$t>, |r| slice(Some(r.start as isize), Some(r.end as isize));
+        RangeInclusive<$t>, |r| slice(Some(*r.start() as isize), after(*r.end() as isize));
+        RangeFrom<$t>, |r| slice(Some(r.start as isize), None);
+        RangeTo<$t>, |r| slice(None, Some(r.end as isize));
+        RangeToInclusive<$t>, |r| slice(None, after(r.end as isize));
+    } )* };
 }
 from_ints! { i32 i64 isize usize }
 
 macro_rules! from_bounds {
-    ($($t:ty)*) => { $(
-        impl ToAxisIndex for $t {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymIndex(self + 0) }
-        }
-        impl ToAxisIndex for Range<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start + 0), end: Some(self.end + 0) } }
-        }
-        impl ToAxisIndex for RangeInclusive<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start().clone() + 0), end: Some(self.end().clone() + 1) } }
-        }
-        impl ToAxisIndex for RangeFrom<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: Some(self.start + 0), end: None } }
-        }
-        impl ToAxisIndex for RangeTo<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: None, end: Some(self.end + 0) } }
-        }
-        impl ToAxisIndex for RangeToInclusive<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::SymSlice { start: None, end: Some(self.end + 1) } }
-        }
-    )* };
+    ($($t:ty)*) => { $( to_axis_index! {
+        $t, |at| AxisIndex::SymIndex(at + 0);
+        Range<$t>, |r| symbolic(Some(r.start + 0), Some(r.end + 0));
+        RangeInclusive<$t>, |r| symbolic(Some(r.start().clone() + 0), Some(r.end().clone() + 1));
+        RangeFrom<$t>, |r| symbolic(Some(r.start + 0), None);
+        RangeTo<$t>, |r| symbolic(None, Some(r.end + 0));
+        RangeToInclusive<$t>, |r| symbolic(None, Some(r.end + 1));
+    } )* };
 }
 from_bounds! { SymInt &SymInt }
 
-impl ToAxisIndex for RangeFull {
-    fn to_axis_index(self) -> AxisIndex {
-        AxisIndex::Ellipsis
-    }
+to_axis_index! {
+    RangeFull, |_all| AxisIndex::Ellipsis;
+    NewAxis, |_axis| AxisIndex::NewAxis;
+    AxisIndex, |index| index;
+    Tensor, |t| AxisIndex::Tensor(t);
+    &Tensor, |t| AxisIndex::Tensor(t.clone());
+    Vec<i32>, |list| AxisIndex::Tensor(Tensor::new(list));
+    Vec<i64>, |list| AxisIndex::Tensor(Tensor::new(list));
+    Vec<bool>, |list| AxisIndex::Tensor(Tensor::new(list));
 }
-impl ToAxisIndex for NewAxis {
-    fn to_axis_index(self) -> AxisIndex {
-        AxisIndex::NewAxis
-    }
-}
-
-impl ToAxisIndex for AxisIndex {
-    fn to_axis_index(self) -> AxisIndex {
-        self
-    }
-}
-impl ToAxisIndex for Tensor {
-    fn to_axis_index(self) -> AxisIndex {
-        AxisIndex::Tensor(self)
-    }
-}
-impl ToAxisIndex for &Tensor {
-    fn to_axis_index(self) -> AxisIndex {
-        AxisIndex::Tensor(self.clone())
-    }
-}
-macro_rules! from_lists {
+macro_rules! from_arrays {
     ($($t:ty)*) => { $(
         impl<const N: usize> ToAxisIndex for [$t; N] {
             fn to_axis_index(self) -> AxisIndex { AxisIndex::Tensor(Tensor::new(self)) }
         }
-        impl ToAxisIndex for Vec<$t> {
-            fn to_axis_index(self) -> AxisIndex { AxisIndex::Tensor(Tensor::new(self)) }
-        }
     )* };
 }
-from_lists! { i32 i64 bool }
+from_arrays! { i32 i64 bool }
+
+fn symbolic(start: Option<SymInt>, end: Option<SymInt>) -> AxisIndex {
+    AxisIndex::SymSlice { start, end }
+}
 
 fn slice(start: Option<isize>, end: Option<isize>) -> AxisIndex {
     AxisIndex::Slice { start, end, step: 1 }
@@ -198,8 +171,19 @@ macro_rules! tuples {
 }
 tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H) }
 
-fn index_error<T>(op: &'static str, msg: String) -> Result<T> {
-    Err(Error::Index { op, msg })
+/// Resolves a position that may count from the end of an axis.
+pub(super) fn resolve_position(
+    op: &'static str,
+    shape: &[usize],
+    axis: usize,
+    index: isize,
+) -> Result<usize> {
+    let size = shape[axis] as isize;
+    let place = if index < 0 { index.saturating_add(size) } else { index };
+    if (0..size).contains(&place) {
+        return Ok(place as usize);
+    }
+    wrong_index!(op, "index {index} is outside axis {axis} of {shape:?}, which has size {size}")
 }
 
 /// Resolves a range on an axis to positions.
@@ -214,13 +198,13 @@ fn resolve_slice(
     let size = shape[axis] as isize;
     let here = || format!("axis {axis} of {shape:?}, which has size {size}");
     if step == 0 {
-        return index_error(op, format!("a step of 0 on {}", here()));
+        return wrong_index!(op, "a step of 0 on {}", here());
     }
     let place = |end: isize| if end < 0 { end + size } else { end };
     let text = |e: Option<isize>| e.map(|e| e.to_string()).unwrap_or_default();
     let (a, b) = (start.map_or(0, place), end.map_or(size, place));
     if a < 0 || b > size || a > b {
-        return index_error(op, format!("{}..{} is not within {}", text(start), text(end), here()));
+        return wrong_index!(op, "{}..{} is not within {}", text(start), text(end), here());
     }
     Ok((a as usize, b as usize))
 }
@@ -247,12 +231,6 @@ impl Tensor {
         /// let x = Tensor::arange(0, 24, 1).reshape([2, 3, 4]);
         /// assert_eq!(x.i((0, 1..3, -1)).to_vec::<i32>()?, [7, 11]);
         /// assert_eq!(x.i((.., NewAxis, 0..2)).shape(), [2, 3, 1, 2]);
-        /// let wrong = x.try_i((0, 3)).unwrap_err();
-        /// assert_eq!(
-        ///     wrong.to_string(),
-        ///     "i: index 3 is outside axis 1 of [2, 3, 4], which has size 3"
-        /// );
-        ///
         /// assert_eq!(x.i((1, [2, 0], 0)).to_vec::<i32>()?, [20, 12]);
         /// assert_eq!(x.i((.., [0, 1], [3, 0])).to_vec::<i32>()?, [3, 4, 15, 16]);
         /// assert_eq!(x.i(x.gt(20)).to_vec::<i32>()?, [21, 22, 23]);
@@ -263,14 +241,10 @@ impl Tensor {
             let view = parse_index("i", &whole, indices)?;
             let part = view.apply(&whole)?;
             if view.tensors.is_empty() {
-                Ok(part)
-            } else {
-                advanced::gather_indices(
-                    "i",
-                    &part,
-                    &advanced::resolve_indices("i", &part, &view.tensors)?,
-                )
+                return Ok(part);
             }
+            let indices = advanced::resolve_indices("i", &part, &view.tensors)?;
+            advanced::gather_indices("i", &part, &indices)
         }
     }
 
@@ -311,6 +285,7 @@ impl Tensor {
 }
 
 /// View of the integers and ranges of an index, and the index tensors applied to it.
+#[derive(Default)]
 struct BasicIndex {
     /// Shape of the input.
     shape: Dims,
@@ -337,78 +312,40 @@ pub(in crate::tensor) fn axes_consumed(p: &AxisIndex) -> usize {
 }
 
 fn parse_index(op: &'static str, x: &Tensor, indices: Vec<AxisIndex>) -> Result<BasicIndex> {
-    let shape = &x.dims();
-    let named: usize = indices.iter().map(axes_consumed).sum();
+    let shape = x.dims();
+    let (named, rank) = (indices.iter().map(axes_consumed).sum::<usize>(), shape.len());
+    if named > rank {
+        return wrong_index!(op, "{named} axes indexed of {shape:?}, which has {rank}");
+    }
     let rests = indices.iter().filter(|p| matches!(p, AxisIndex::Ellipsis)).count();
-    if named > shape.len() {
-        return index_error(
-            op,
-            format!("{named} axes indexed of {shape:?}, which has {}", shape.len()),
-        );
-    }
     if rests > 1 {
-        return index_error(
+        return wrong_index!(
             op,
-            format!("`..` appears {rests} times in an index of {shape:?}; expected at most once"),
+            "`..` appears {rests} times in an index of {shape:?}; expected at most once"
         );
     }
-    let mut view = BasicIndex {
-        shape: shape.clone(),
-        ranges: Ranges::new(),
-        flips: Vec::new(),
-        steps: Dims::new(),
-        out: Dims::new(),
-        tensors: Vec::new(),
-    };
+    let mut view = BasicIndex { shape, ..BasicIndex::default() };
     for p in indices {
         let axis = view.ranges.len();
         match p {
             AxisIndex::SymIndex(_) | AxisIndex::SymSlice { .. } => {
-                return index_error(
-                    op,
-                    format!("variables in an index of {shape:?} are resolved before"),
-                );
+                unreachable!("`apply_symbolic` resolves symbolic indices")
             }
             AxisIndex::NewAxis => view.out.push(1),
-            AxisIndex::Ellipsis => (0..shape.len() - named).for_each(|_| view.keep_axis()),
+            AxisIndex::Ellipsis => (0..rank - named).for_each(|_| view.keep_axis()),
             AxisIndex::Index(i) => {
-                let size = shape[axis] as isize;
-                let place = if i < 0 { i + size } else { i };
-                if !(0..size).contains(&place) {
-                    return index_error(
-                        op,
-                        format!(
-                            "index {i} is outside axis {axis} of {shape:?}, which has size {size}"
-                        ),
-                    );
-                }
-                view.push((place as usize, place as usize + 1), false, 1);
+                let place = resolve_position(op, &view.shape, axis, i)?;
+                view.push((place, place + 1), false, 1);
             }
             AxisIndex::Slice { start, end, step } => {
-                let range = resolve_slice(op, shape, axis, start, end, step)?;
+                let range = resolve_slice(op, &view.shape, axis, start, end, step)?;
                 view.push(range, step < 0, step.unsigned_abs());
                 view.out.push((range.1 - range.0).div_ceil(step.unsigned_abs()));
             }
-            AxisIndex::Tensor(t) => {
-                let n = axes_consumed(&AxisIndex::Tensor(t.clone()));
-                if t.dtype().is_bool() && t.dims()[..] != shape[axis..axis + n] {
-                    return index_error(
-                        op,
-                        format!(
-                            "a mask of {:?} on the axes of {:?} from {axis} on",
-                            t.dims(),
-                            shape
-                        ),
-                    );
-                }
-                // Lists are created on the default device.
-                let t = if t.device() == x.device() { t } else { t.try_to(x.device().as_str())? };
-                view.tensors.push((view.out.len(), t));
-                (0..n).for_each(|_| view.keep_axis());
-            }
+            AxisIndex::Tensor(t) => view.push_tensor(op, t, x.device().as_str())?,
         }
     }
-    (view.ranges.len()..shape.len()).for_each(|_| view.keep_axis());
+    (view.ranges.len()..rank).for_each(|_| view.keep_axis());
     Ok(view)
 }
 
@@ -417,6 +354,20 @@ impl BasicIndex {
         self.ranges.push(range);
         self.flips.push(flip);
         self.steps.push(step);
+    }
+    /// Adds an index tensor on the next axes, on the device of the indexed tensor: lists are
+    /// created on the default device.
+    fn push_tensor(&mut self, op: &'static str, t: Tensor, device: &str) -> Result<()> {
+        let (axis, is_mask, dims) = (self.ranges.len(), t.dtype().is_bool(), t.dims());
+        let n = if is_mask { dims.len() } else { 1 };
+        let shape = &self.shape;
+        if is_mask && dims[..] != shape[axis..axis + n] {
+            return wrong_index!(op, "a mask of {dims:?} on the axes of {shape:?} from {axis} on");
+        }
+        let t = if t.device().as_str() == device { t } else { t.try_to(device)? };
+        self.tensors.push((self.out.len(), t));
+        (0..n).for_each(|_| self.keep_axis());
+        Ok(())
     }
     /// Keeps the next axis.
     fn keep_axis(&mut self) {
@@ -433,34 +384,32 @@ impl BasicIndex {
     }
     /// Applies the view.
     fn apply(&self, t: &Tensor) -> Result<Tensor> {
-        let part = t
-            .movement(Movement::Shrink(self.ranges.clone()))?
-            .movement(Movement::flip(self.flips.iter().copied()))?;
-        strided(&part, &self.steps)?.movement(Movement::Reshape(self.out.clone()))
+        let part = t.shrunk(self.ranges.clone())?.flipped(self.flips.iter().copied())?;
+        strided(&part, &self.steps)?.shaped(self.out.clone())
     }
     /// Inverse of the view, with zeros outside it.
     fn invert(&self, part: &Tensor) -> Result<Tensor> {
         let sizes: Dims = self.ranges.iter().map(|r| r.1 - r.0).collect();
         let counts: Dims = sizes.iter().zip(&self.steps).map(|(n, &s)| n.div_ceil(s)).collect();
         let apart = part
-            .movement(Movement::reshape(counts.iter().flat_map(|&c| [c, 1])))?
-            .movement(Movement::pad(self.steps.iter().flat_map(|&s| [(0, 0), (0, s - 1)])))?
-            .movement(Movement::reshape(counts.iter().zip(&self.steps).map(|(c, s)| c * s)))?
-            .movement(Movement::shrink(sizes.iter().map(|&n| (0, n))))?;
+            .shaped(counts.iter().flat_map(|&c| [c, 1]))?
+            .padded(self.steps.iter().flat_map(|&s| [(0, 0), (0, s - 1)]))?
+            .shaped(counts.iter().zip(&self.steps).map(|(c, s)| c * s))?
+            .shrunk(sizes.iter().map(|&n| (0, n)))?;
         let around = self.ranges.iter().zip(&self.shape).map(|(r, n)| (r.0, n - r.1));
-        apart.movement(Movement::flip(self.flips.iter().copied()))?.movement(Movement::pad(around))
+        apart.flipped(self.flips.iter().copied())?.padded(around)
     }
 }
 
 /// Every `steps[axis]`-th position of each axis, from the first on.
-pub(in crate::tensor) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
+pub(super) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
     if steps.iter().all(|&s| s == 1) {
         return Ok(t.clone());
     }
     let dims = t.dims();
     let counts: Dims = dims.iter().zip(steps).map(|(n, &s)| n.div_ceil(s)).collect();
-    t.movement(Movement::pad((0..dims.len()).map(|i| (0, counts[i] * steps[i] - dims[i]))))?
-        .movement(Movement::reshape(counts.iter().zip(steps).flat_map(|(&c, &s)| [c, s])))?
-        .movement(Movement::shrink(counts.iter().flat_map(|&c| [(0, c), (0, 1)])))?
-        .movement(Movement::Reshape(counts))
+    t.padded((0..dims.len()).map(|i| (0, counts[i] * steps[i] - dims[i])))?
+        .shaped(counts.iter().zip(steps).flat_map(|(&c, &s)| [c, s]))?
+        .shrunk(counts.iter().flat_map(|&c| [(0, c), (0, 1)]))?
+        .shaped(counts)
 }

@@ -1,11 +1,11 @@
 //! Resizing of the last axes, axis by axis.
 
-use super::create::iota;
+use super::create::{index_dtype, iota};
 use super::gather::select_at;
-use super::resample;
-use crate::dtype::DType;
+use super::movement::spliced;
+use super::resample::{Filter, antialiased, cubic};
 use crate::error::Result;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::checked_numel;
 use crate::tensor::{Sizes, Tensor};
 
 /// Mode of [`Tensor::interpolate`].
@@ -41,31 +41,25 @@ fn resize_axis(
     mode: Interpolate,
     align: bool,
 ) -> Result<Tensor> {
-    let (n, rank) = (x.dims()[axis], x.ndim());
+    let n = x.dims()[axis];
     match mode {
-        Interpolate::Cubic => return resample::cubic(x, axis, size, align),
+        Interpolate::Cubic => return cubic(x, axis, size, align),
         Interpolate::LinearAntialias => {
-            return resample::antialiased(x, axis, size, align, resample::Filter::Triangle);
+            return antialiased(x, axis, size, align, Filter::Triangle);
         }
-        Interpolate::CubicAntialias => {
-            return resample::antialiased(x, axis, size, align, resample::Filter::Cubic);
-        }
+        Interpolate::CubicAntialias => return antialiased(x, axis, size, align, Filter::Cubic),
         Interpolate::Nearest | Interpolate::NearestExact | Interpolate::Linear => {}
     }
     // Coordinates are integer fractions, so that rounding cannot select the wrong neighbour.
-    let most =
-        (n as i128 + 1).checked_mul(size as i128 + 1).and_then(|places| places.checked_mul(2));
+    let most = (n as i128 + 1).checked_mul(size as i128 + 1).and_then(|n| n.checked_mul(2));
     let Some(most) = most.and_then(|most| i64::try_from(most).ok()) else {
         return wrong_shape!(
             "interpolate",
             "from {n} to {size} elements: the coordinates overflow an index"
         );
     };
-    let sizes: Dims =
-        x.dims().iter().enumerate().map(|(a, d)| if a == axis { size } else { *d }).collect();
-    checked_numel("interpolate", &sizes)?;
-    let wide = i32::try_from(most).is_err();
-    let i = iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })?;
+    checked_numel("interpolate", &spliced(&x.dims(), axis..axis + 1, &[size]))?;
+    let i = iota(size).try_cast(index_dtype(most))?;
     let (above, below) = match mode {
         Interpolate::Nearest => (i * n, size),
         Interpolate::NearestExact => ((i * 2 + 1) * n, 2 * size),
@@ -78,8 +72,7 @@ fn resize_axis(
         return at(&first);
     }
     let share = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
-    let share =
-        share.movement(Movement::reshape((0..rank).map(|a| if a == axis { size } else { 1 })))?;
+    let share = share.line_along(axis, x.ndim())?;
     let (a, b) = (at(&first)?, at(&(&first + 1).try_minimum(n - 1)?)?);
     // With weight 0 the other element is not read, because it may be infinite.
     let both = a.try_mul(1.0 - &share)?.try_add(b.try_mul(&share)?)?;
@@ -95,14 +88,10 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::Interpolate};
         /// let x = Tensor::new([[[1.0f32, 2.0, 4.0]]]);
-        /// assert_eq!(
-        ///     x.interpolate(6, Interpolate::Nearest, false).to_vec::<f32>()?,
-        ///     [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]
-        /// );
-        /// assert_eq!(
-        ///     x.interpolate(5, Interpolate::Linear, true).to_vec::<f32>()?,
-        ///     [1.0, 1.5, 2.0, 3.0, 4.0]
-        /// );
+        /// let y = x.interpolate(6, Interpolate::Nearest, false);
+        /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
+        /// let z = x.interpolate(5, Interpolate::Linear, true);
+        /// assert_eq!(z.to_vec::<f32>()?, [1.0, 1.5, 2.0, 3.0, 4.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn interpolate | try_interpolate(
@@ -112,21 +101,15 @@ impl Tensor {
             const OP: &str = "interpolate";
             let (size, dims) = (size.into().shape(OP)?, self.dims());
             if size.len() > dims.len() {
-                return wrong_shape!(
-                    OP,
-                    "expected at most {} sizes for {dims:?}, got {size:?}",
-                    dims.len()
-                );
+                let n = dims.len();
+                return shape_error!("expected at most {n} sizes for {dims:?}, got {size:?}");
             }
             if align_corners && !mode.averages() {
-                return wrong_shape!(
-                    OP,
-                    "align_corners requires a linear or cubic mode, got {mode:?}"
-                );
+                return shape_error!("align_corners requires a linear or cubic mode, got {mode:?}");
             }
             let first = dims.len() - size.len();
             if dims[first..].contains(&0) || size.contains(&0) {
-                return wrong_shape!(OP, "from {dims:?} to {size:?}: sizes must not be 0");
+                return shape_error!("from {dims:?} to {size:?}: sizes must not be 0");
             }
             let mut x = if mode.averages() { self.as_wide_float() } else { self.copy() };
             for (i, &n) in size.iter().enumerate() {

@@ -2,6 +2,8 @@
 //! their range, with finite gradients wherever the true gradient is finite. Narrow floats are
 //! computed in `f32` and rounded once.
 
+use super::elementwise::pair;
+use super::special::polynomial;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::{Tensor, autocast, or_panic};
@@ -32,13 +34,22 @@ const ATAN_F64: [f64; 11] = [
 ];
 
 /// Applies a function in wide floats and rounds to the float dtype of `x`.
-pub(in crate::tensor) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
+pub(super) fn rounded(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
+    let _operation = autocast::enter();
     or_panic(f(&x.as_wide_float()).and_then(|y| y.try_cast(x.as_float().dtype())))
+}
+
+/// [`rounded`], with a result in `f32` where autocast requires it.
+pub(super) fn rounded_wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Tensor {
+    match autocast::plain_wide(x) {
+        Some(x) => rounded(&x, f),
+        None => rounded(x, f),
+    }
 }
 
 /// Applies a function with a given derivative. That of its pieces would be NaN where an infinite
 /// slope is multiplied by 0.
-pub(in crate::tensor) fn with_slope(
+pub(super) fn with_slope(
     x: &Tensor,
     f: impl FnOnce(&Tensor) -> Result<Tensor>,
     slope: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -63,10 +74,8 @@ fn atan(x: &Tensor) -> Result<Tensor> {
     let t = small.try_where_(x, big.try_where_(inverse, turned)?)?;
     let coefficients: &[f64] = if x.dtype() == DType::F64 { &ATAN_F64 } else { &ATAN_F32 };
     let z = t.square();
-    let (last, rest) = coefficients.split_last().expect("a polynomial");
-    let p = rest.iter().rev().fold(x.literal(*last), |p, &c| p * &z + c);
     // A product keeps -0.
-    let part = &t * (&z * p + 1.0);
+    let part = &t * (&z * polynomial(&z, coefficients) + 1.0);
     let base = big.try_where_(x.literal(FRAC_PI_2), x.literal(FRAC_PI_4))?.try_mul(s)?;
     small.try_where_(&part, base.try_add(&part)?)
 }
@@ -87,17 +96,12 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(
-    ///     Tensor::new([1e-10f32, -1.0]).log1p().to_vec::<f32>()?,
-    ///     [1e-10, f32::NEG_INFINITY]
-    /// );
+    /// let y = Tensor::new([1e-10f32, -1.0]).log1p();
+    /// assert_eq!(y.to_vec::<f32>()?, [1e-10, f32::NEG_INFINITY]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn log1p(&self) -> Tensor {
-        if let Some(x) = autocast::plain_wide(self) {
-            return x.log1p();
-        }
-        rounded(self, log1p)
+        rounded_wide(self, log1p)
     }
     /// Inverse tangent, in radians from -π/2 to π/2.
     ///
@@ -108,25 +112,19 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn atan(&self) -> Tensor {
-        let _operation = autocast::enter();
         rounded(self, atan)
     }
     /// Inverse sine, in radians from -π/2 to π/2; NaN outside -1..=1.
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(
-    ///     Tensor::new([1.0f32, 0.0]).asin().to_vec::<f32>()?,
-    ///     [std::f32::consts::FRAC_PI_2, 0.0]
-    /// );
+    /// let y = Tensor::new([1.0f32, 0.0]).asin();
+    /// assert_eq!(y.to_vec::<f32>()?, [std::f32::consts::FRAC_PI_2, 0.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn asin(&self) -> Tensor {
-        if let Some(x) = autocast::plain_wide(self) {
-            return x.asin();
-        }
         // Tangent of half the angle. (1-x)(1+x) is accurate near 1, where 1-x² cancels.
-        rounded(self, |x| {
+        rounded_wide(self, |x| {
             let angle = |x: &Tensor| Ok(atan(&(x / (((1.0 - x) * (x + 1.0)).sqrt() + 1.0)))? * 2.0);
             with_slope(x, angle, |x| Ok(((1.0 - x) * (x + 1.0)).rsqrt()))
         })
@@ -135,17 +133,12 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(
-    ///     Tensor::new([1.0f32, -1.0]).acos().to_vec::<f32>()?,
-    ///     [0.0, std::f32::consts::PI]
-    /// );
+    /// let y = Tensor::new([1.0f32, -1.0]).acos();
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, std::f32::consts::PI]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acos(&self) -> Tensor {
-        if let Some(x) = autocast::plain_wide(self) {
-            return x.acos();
-        }
-        rounded(self, |x| {
+        rounded_wide(self, |x| {
             let angle = |x: &Tensor| Ok(atan(&((1.0 - x) / (x + 1.0)).sqrt())? * 2.0);
             with_slope(x, angle, |x| Ok(-((1.0 - x) * (x + 1.0)).rsqrt()))
         })
@@ -158,7 +151,6 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn asinh(&self) -> Tensor {
-        let _operation = autocast::enter();
         rounded(self, |x| {
             let s = side(x)?;
             let size = x.try_mul(&s)?;
@@ -175,14 +167,11 @@ impl Tensor {
     ///
     /// ```
     /// use picograd::Tensor;
-    /// assert_eq!(
-    ///     Tensor::new([1.0f32, f32::INFINITY]).acosh().to_vec::<f32>()?,
-    ///     [0.0, f32::INFINITY]
-    /// );
+    /// let y = Tensor::new([1.0f32, f32::INFINITY]).acosh();
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, f32::INFINITY]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn acosh(&self) -> Tensor {
-        let _operation = autocast::enter();
         rounded(self, |x| {
             let big = x.try_gt(1e9)?;
             let near = big.try_where_(2.0, x)?;
@@ -200,7 +189,6 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn atanh(&self) -> Tensor {
-        let _operation = autocast::enter();
         rounded(self, |x| x.try_eq(0)?.try_where_(x, (log1p(x)? - log1p(&-x)?) * 0.5))
     }
 
@@ -211,14 +199,12 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let (y, x) = (Tensor::new([1.0f32, 0.0]), Tensor::new([0.0f32, -1.0]));
-        /// assert_eq!(
-        ///     y.atan2(&x).to_vec::<f32>()?,
-        ///     [std::f32::consts::FRAC_PI_2, std::f32::consts::PI]
-        /// );
+        /// let z = y.atan2(&x);
+        /// assert_eq!(z.to_vec::<f32>()?, [std::f32::consts::FRAC_PI_2, std::f32::consts::PI]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn atan2 | try_atan2(&self, other: &Tensor) -> Tensor {
-            let pair = super::elementwise::pair("atan2", self.into(), other.into())?;
+            let pair = pair("atan2", self.into(), other.into())?;
             let (y, x) = (pair.x.as_wide_float(), pair.y.as_wide_float());
             let sign = |t: &Tensor| t.signbit().try_where_(t.literal(-1.0), t.literal(1.0));
             let (sy, sx) = (sign(&y)?, sign(&x)?);

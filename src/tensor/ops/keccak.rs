@@ -6,7 +6,6 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::{Dims, Movement};
 use crate::tensor::Tensor;
 
 /// Function of [`Tensor::keccak`].
@@ -130,22 +129,18 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([1u8, 2, 3]);
-        /// assert_eq!(x.hash().shape(), [16]);
+        /// assert_eq!(Tensor::new([1u8, 2, 3]).hash().shape(), [16]);
         /// ```
         pub fn hash | try_hash(&self) -> Tensor {
             let mut bytes = self.stored_bytes()?;
             loop {
                 let length = bytes.numel();
                 let chunks = length.div_ceil(CHUNK).max(1);
-                let full = bytes.movement(Movement::pad([(0, chunks * CHUNK - length)]))?;
-                let blocks = full
-                    .try_reshape([chunks * CHUNK / BLOCK, BLOCK])?
-                    .try_keccak(Keccak::Shake128)?;
-                bytes = blocks
-                    .try_reshape([chunks, BLOCK])?
-                    .try_keccak(Keccak::Shake128)?
-                    .try_reshape([chunks * 16])?;
+                bytes = bytes.padded([(0, chunks * CHUNK - length)])?;
+                for blocks in [chunks * CHUNK / BLOCK, chunks] {
+                    bytes = bytes.try_reshape([blocks, BLOCK])?.try_keccak(Keccak::Shake128)?;
+                }
+                bytes = bytes.try_reshape([chunks * 16])?;
                 if chunks == 1 {
                     return Ok(bytes);
                 }
@@ -162,23 +157,19 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn keccak | try_keccak(&self, kind: Keccak) -> Tensor {
-            const OP: &str = "keccak";
-            if self.dtype() != DType::U8 {
-                return wrong_dtype!(OP, "expected bytes (u8), got {}", self.dtype());
-            }
+            reject_dtype!(self.dtype() != DType::U8, "expected bytes (u8), got {}", self.dtype());
             let dims = self.dims();
             let Some((&length, lead)) = dims.split_last() else {
-                return wrong_shape!(OP, "expected one axis or more, got none");
+                return shape_error!("expected one axis or more, got none");
             };
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
             if blocks > MOST_BLOCKS {
-                let msg = format!(
+                return shape_error!(
                     "a message of {length} bytes has {blocks} blocks; expected at most \
-                     {MOST_BLOCKS}"
+                     {MOST_BLOCKS}, or use hash"
                 );
-                return wrong_shape!(OP, "{msg}, or use hash");
             }
             // Message, domain bits, zeros, and a final one, which may share a byte with the domain
             // bits.
@@ -195,8 +186,7 @@ impl Tensor {
                 .try_cast(DType::U64)?
                 .try_lshift(&place)?
                 .try_sum(-1)?;
-            let lanes =
-                lanes.movement(Movement::pad([(0, 0), (0, 0), (0, 25 - block / 8)]))?.contiguous();
+            let lanes = lanes.padded([(0, 0), (0, 0), (0, 25 - block / 8)])?.contiguous();
             let mut state = lanes.literal(0).try_expand([messages, 5, 5])?;
             for i in 0..blocks {
                 let next = lanes.slice_axis(1, i, i + 1)?.try_reshape([messages, 5, 5])?;
@@ -204,10 +194,8 @@ impl Tensor {
             }
             let out =
                 state.try_reshape([messages, 25, 1])?.try_rshift(&place)?.try_cast(DType::U8)?;
-            let shape: Dims = lead.iter().copied().chain([digest]).collect();
-            out.try_reshape([messages, 200])?
-                .slice_axis(1, 0, digest)?
-                .movement(Movement::Reshape(shape))
+            let out = out.try_reshape([messages, 200])?.slice_axis(1, 0, digest)?;
+            out.shaped([lead, &[digest]].concat())
         }
     }
 }

@@ -39,20 +39,18 @@ impl PoissonNll {
     pub fn new() -> PoissonNll {
         PoissonNll::default()
     }
+}
+
+setters! { PoissonNll;
     /// Selects whether the input holds logarithms of rates, or rates.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::PoissonNll};
     /// let (x, t) = (Tensor::new([3.0f32]), Tensor::new([0.0f32]));
-    /// assert_eq!(
-    ///     x.poisson_nll_loss(&t, PoissonNll::new().log_input(false)).item::<f32>()?,
-    ///     3.0
-    /// );
+    /// assert_eq!(x.poisson_nll_loss(&t, PoissonNll::new().log_input(false)).item::<f32>()?, 3.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn log_input(self, log_input: bool) -> PoissonNll {
-        PoissonNll { log_input, ..self }
-    }
+    log_input(log_input: bool) log_input = log_input;
     /// Adds Stirling's approximation of the log factorial for targets above 1.
     ///
     /// ```
@@ -62,9 +60,7 @@ impl PoissonNll {
     /// assert!((loss - 1.0 - 120f32.ln()).abs() < 0.02);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn full(self) -> PoissonNll {
-        PoissonNll { full: true, ..self }
-    }
+    full() full = true;
     /// Constant added to a rate before its logarithm.
     ///
     /// ```
@@ -74,28 +70,16 @@ impl PoissonNll {
     /// assert_eq!(x.poisson_nll_loss(&t, how).item::<f32>()?, 0.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn eps(self, eps: f64) -> PoissonNll {
-        PoissonNll { eps, ..self }
-    }
+    eps(eps: f64) eps = eps;
     /// Sets the reduction.
     ///
     /// ```
     /// use picograd::tensor::{PoissonNll, Reduction, Tensor};
     /// let x = Tensor::zeros([3]);
-    /// assert_eq!(
-    ///     x.poisson_nll_loss(&x, PoissonNll::new().reduction(Reduction::None)).shape(),
-    ///     [3]
-    /// );
+    /// let y = x.poisson_nll_loss(&x, PoissonNll::new().reduction(Reduction::None));
+    /// assert_eq!(y.shape(), [3]);
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> PoissonNll {
-        PoissonNll { reduction, ..self }
-    }
-}
-
-impl From<Reduction> for PoissonNll {
-    fn from(reduction: Reduction) -> PoissonNll {
-        PoissonNll::new().reduction(reduction)
-    }
+    reduction(reduction: Reduction) reduction = reduction;
 }
 
 /// Options of [`Tensor::gaussian_nll_loss`]. Converts from a [`Reduction`].
@@ -133,6 +117,9 @@ impl GaussianNll {
     pub fn new() -> GaussianNll {
         GaussianNll::default()
     }
+}
+
+setters! { GaussianNll;
     /// Adds the constant `log(2π)/2`.
     ///
     /// ```
@@ -142,23 +129,16 @@ impl GaussianNll {
     /// assert!((loss - 0.9189385).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn full(self) -> GaussianNll {
-        GaussianNll { full: true, ..self }
-    }
+    full() full = true;
     /// Lower bound of variances.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::GaussianNll};
     /// let (x, var) = (Tensor::zeros([2]), Tensor::zeros([2]));
-    /// assert_eq!(
-    ///     x.gaussian_nll_loss(&x, &var, GaussianNll::new().eps(1.0)).item::<f32>()?,
-    ///     0.0
-    /// );
+    /// assert_eq!(x.gaussian_nll_loss(&x, &var, GaussianNll::new().eps(1.0)).item::<f32>()?, 0.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn eps(self, eps: f64) -> GaussianNll {
-        GaussianNll { eps, ..self }
-    }
+    eps(eps: f64) eps = eps;
     /// Sets the reduction.
     ///
     /// ```
@@ -167,15 +147,7 @@ impl GaussianNll {
     /// let each = x.gaussian_nll_loss(&x, &x, GaussianNll::new().reduction(Reduction::None));
     /// assert_eq!(each.shape(), [3]);
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> GaussianNll {
-        GaussianNll { reduction, ..self }
-    }
-}
-
-impl From<Reduction> for GaussianNll {
-    fn from(reduction: Reduction) -> GaussianNll {
-        GaussianNll::new().reduction(reduction)
-    }
+    reduction(reduction: Reduction) reduction = reduction;
 }
 
 impl Tensor {
@@ -194,8 +166,7 @@ impl Tensor {
             &self, target: &Tensor, options: impl Into<PoissonNll>,
         ) -> Tensor {
             in_wide_dtype!(self.try_poisson_nll_loss(target, options));
-            let (options, x, t) =
-                (options.into(), self.as_wide_float(), self.target("poisson_nll_loss", target)?);
+            let (options, x, t) = (options.into(), self.as_wide_float(), self.target(target)?);
             let mut each = match options.log_input {
                 true => x.exp().try_sub(t.try_mul(&x)?)?,
                 false => x.try_sub(t.try_mul((&x + options.eps).log())?)?,
@@ -227,29 +198,21 @@ impl Tensor {
             &self, target: &Tensor, var: &Tensor, options: impl Into<GaussianNll>,
         ) -> Tensor {
             in_wide_dtype!(self.try_gaussian_nll_loss(target, var, options));
-            const OP: &str = "gaussian_nll_loss";
-            let (options, x, t) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
+            let (options, x, t) = (options.into(), self.as_wide_float(), self.target(target)?);
             if options.eps.is_nan() || options.eps <= 0.0 {
-                return wrong_shape!(OP, "expected eps above 0, got {}", options.eps);
+                return shape_error!("expected eps above 0, got {}", options.eps);
             }
             let (dims, given) = (self.dims(), var.dims());
-            let var = match given.len() {
-                n if given == dims
-                    || (n == dims.len()
-                        && n > 0
-                        && given[..n - 1] == dims[..n - 1]
-                        && given[n - 1] == 1) =>
-                {
-                    var.clone()
-                }
-                n if n + 1 == dims.len() && given[..] == dims[..n] => var.try_unsqueeze(-1)?,
-                _ => {
-                    return wrong_shape!(
-                        OP,
-                        "expected variances of the shape of the means {dims:?}, or with the last \
-                         axis of size 1 or removed, got {given:?}"
-                    );
-                }
+            let lead = &dims[..dims.len().saturating_sub(1)];
+            let var = if given == dims || (!dims.is_empty() && given[..] == [lead, &[1]].concat()) {
+                var.clone()
+            } else if given[..] == *lead {
+                var.try_unsqueeze(-1)?
+            } else {
+                return shape_error!(
+                    "expected variances of the shape of the means {dims:?}, or with the last axis \
+                     of size 1 or removed, got {given:?}"
+                );
             };
             // The gradient passes a variance at the bound, so that it can grow again.
             let eps = options.eps;

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{LazyLock, Mutex};
 
 /// Maximum steps of an iteration that is unrolled in the graph. Five are usual.
-pub(in crate::tensor) const MOST_STEPS: usize = 1000;
+pub(super) const MOST_STEPS: usize = 1000;
 
 /// Batch axes, rows and columns.
 pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
@@ -23,13 +23,13 @@ pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, u
 }
 
 /// Batched identity matrix in the dtype and on the device of a tensor.
-pub(in crate::tensor) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
+pub(super) fn identity(like: &Tensor, lead: &[usize], n: usize) -> Result<Tensor> {
     let shape: Dims = lead.iter().copied().chain([n, n]).collect();
     like.with_uop(Tensor::try_eye(n, n)?.try_cast(like.dtype())?.uop()).try_expand(&shape)
 }
 
-pub(in crate::tensor) fn sum(op: &'static str, x: &Tensor, axis: isize) -> Result<Tensor> {
-    x.reduce_axes(op, Fold::Add, &keepdim(axis))
+pub(in crate::tensor) fn sum(x: &Tensor, axis: isize) -> Result<Tensor> {
+    x.reduce_axes(Fold::Add, keepdim(axis))
 }
 
 /// Number of graphs at which the cache is cleared.
@@ -41,7 +41,7 @@ type Traced = (&'static str, Dims, DType, DeviceName);
 /// Graph of a factorization of a tensor without gradient, from a cache: tracing takes as long as
 /// running a small matrix. `trace` depends only on shape, dtype and device of its argument, and
 /// uses no other tensor.
-pub(in crate::tensor) fn traced(
+pub(super) fn traced(
     op: &'static str,
     x: &Tensor,
     trace: impl FnOnce(&Tensor) -> Result<Vec<Tensor>>,
@@ -71,7 +71,7 @@ pub(in crate::tensor) fn traced(
 
 /// QR by Householder reflections, a loop over columns, which are applied to the matrix and to an
 /// identity matrix in one.
-pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
+pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, m, n) = matrix(op, a)?;
     let k = m.min(n);
     let (rows, last) = (lead.len(), lead.len() + 1);
@@ -80,20 +80,20 @@ pub(in crate::tensor) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Ten
     let columns = iota(k.min(m.saturating_sub(1)));
     let (mut last_carry, _) = Tensor::scan_in(op, false, &[&both], &[&columns], |carry, j| {
         let (x, j) = (&carry[0], &j[0]);
-        let column = sum(op, &iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
+        let column = sum(&iota(m + n).try_eq(j)?.try_where_(x, 0.0)?, -1)?;
         let below = row.try_gt(j)?.try_where_(&column, 0.0)?;
-        let rest = sum(op, &below.square(), -2)?;
+        let rest = sum(&below.square(), -2)?;
         // A column that is zero already is not reflected and keeps the sign of its diagonal, as in
         // LAPACK. NaN is not zero, and propagates.
         let some = rest.try_ne(0)?;
-        let head = sum(op, &row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
+        let head = sum(&row.try_eq(j)?.try_where_(&column, 0.0)?, -2)?;
         let norm = some.try_where_(head.square().try_add(&rest)?, 1.0)?.sqrt();
         let top = head.try_lt(0)?.try_where_(head.try_sub(&norm)?, head.try_add(&norm)?)?;
         let v = row.try_eq(j)?.try_where_(&top, below)?;
         let scale =
             some.try_where_(2.0 / some.try_where_(top.square().try_add(&rest)?, 1.0)?, 0.0)?;
         let v = v.contiguous();
-        let down = sum(op, &v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
+        let down = sum(&v.try_mul(x)?, -2)?.try_mul(scale)?.contiguous();
         Ok((vec![x.try_sub(v.try_mul(down)?)?], vec![]))
     })?;
     let both = last_carry.remove(0);
@@ -129,12 +129,9 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]).newton_schulz(
-        ///     20,
-        ///     (1.5, -0.5, 0.0),
-        ///     1e-7,
-        /// );
-        /// assert!((x - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
+        /// let x = Tensor::new([[3.0f32, 0.0], [0.0, 1.0]]);
+        /// let q = x.newton_schulz(20, (1.5, -0.5, 0.0), 1e-7);
+        /// assert!((q - Tensor::eye(2, 2)).abs().max(..).item::<f32>()? < 1e-5);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn newton_schulz | try_newton_schulz(
@@ -142,15 +139,13 @@ impl Tensor {
         ) -> Tensor {
             let (_, m, n) = matrix("newton_schulz", self)?;
             if steps > MOST_STEPS {
-                return wrong_shape!(
-                    "newton_schulz",
+                return shape_error!(
                     "{steps} steps; the graph has nodes for each, expected at most {MOST_STEPS}"
                 );
             }
             let x = self.as_wide_float();
             let mut x = if m > n { x.try_transpose(-1, -2)? } else { x };
-            let norm =
-                x.square().reduce_axes("newton_schulz", Fold::Add, &keepdim([-2, -1]))?.sqrt();
+            let norm = x.square().reduce_axes(Fold::Add, keepdim([-2, -1]))?.sqrt();
             x = x.try_div(norm + eps)?;
             let (a, b, c) = coefficients;
             for _ in 0..steps {

@@ -1,10 +1,9 @@
 //! Loops in the graph: a body that is traced once and run for each element, with carried values.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::{Body, DeviceName, Op, UOp, param, substitute_all, toposort};
-use crate::shape::Dims;
 use crate::tensor::Tensor;
-use crate::tensor::broadcast::{Operand, common_device, has_data};
+use crate::tensor::broadcast::{device_of, has_data};
 use crate::tensor::grad::gradient::leaf;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,81 +58,34 @@ impl Tensor {
         xs: &[&Tensor],
         mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
     ) -> Result<Scanned> {
-        let Some(first) = xs.first() else {
-            return wrong_shape!(
-                op,
-                "expected a tensor to loop over, got none; for n iterations give \
-                 Tensor::arange(0, n, 1)"
-            );
-        };
-        for (i, x) in xs.iter().enumerate() {
-            if x.ndim() == 0 {
-                return wrong_shape!(op, "tensor {i} to loop over has no axis");
-            }
-            x.require_static(op, 0..1)?;
-            if x.dims()[0] != first.dims()[0] {
-                let (a, b) = (first.dims(), x.dims());
-                return wrong_shape!(op, "the first axes of {a:?} and {b:?} differ");
-            }
-        }
-        let count = first.dims()[0];
-        let device = common_device(
-            op,
-            &carry.iter().chain(xs).map(|t| Operand::from(*t)).collect::<Vec<_>>(),
-        )?;
-        let plain = |t: &&Tensor| t.uop().extents().is_empty();
+        let count = iterations(op, xs)?;
+        let inputs = || carry.iter().chain(xs).copied();
+        let device = device_of(op, inputs())?;
+        let scan = Loop { op, device, reverse, count, carry, xs };
         // Loops over several devices or with symbolic dimensions are unrolled.
-        if device.is_several() || !carry.iter().chain(xs).all(plain) {
-            return unroll(op, device, (reverse, count), carry, xs, body);
+        if device.is_several() || inputs().any(|t| !t.uop().extents().is_empty()) {
+            return scan.unroll(body);
         }
-        let argument = |t: &Tensor, shape: Dims| {
-            let node = param(NEXT_SLOT.fetch_add(1, Ordering::Relaxed), t.dtype(), &shape, device);
-            // A leaf shows where gradients are detached inside.
-            let marked = if t.dtype().is_float() { leaf(node.clone()).0 } else { node.clone() };
-            (node, marked)
-        };
-        let carried: Vec<(UOp, UOp)> = carry.iter().map(|t| argument(t, t.dims())).collect();
-        let elements: Vec<(UOp, UOp)> =
-            xs.iter().map(|t| argument(t, t.dims()[1..].into())).collect();
-        let tensors = |list: &[(UOp, UOp)]| {
-            list.iter().map(|a| Tensor::new_inner(a.1.clone(), device, None)).collect::<Vec<_>>()
-        };
-        let (after, kept) = body(&tensors(&carried), &tensors(&elements))?;
-        check_carries(op, device, carry, &after, &kept)?;
-        let nodes: Vec<UOp> = after.iter().chain(&kept).map(Tensor::uop).collect();
-        let map: FxHashMap<UOp, UOp> = carried
-            .iter()
-            .chain(&elements)
-            .map(|(node, marked)| (marked.clone(), node.clone()))
-            .collect();
-        let nodes = substitute_all(&nodes, &map);
+        let Traced { carried, elements, nodes } = scan.trace(&mut body)?;
         let empty = |u: &UOp| u.numel() == 0;
         let odd = |u: &UOp| u.op() == Op::Shards || !u.extents().is_empty();
-        let inputs: Vec<UOp> = carry.iter().chain(xs).map(|t| t.uop()).collect();
-        if count > 0 && (nodes.iter().chain(&inputs).any(empty) || toposort(&nodes).iter().any(odd))
-        {
-            return unroll(op, device, (reverse, count), carry, xs, body);
-        }
-        if count == 0 {
-            let none = |t: &Tensor| {
-                Tensor::zeros(&[&[0], &t.dims()[..]].concat()[..])
-                    .try_cast(t.dtype())?
-                    .try_to(device.as_str())
-            };
-            return Ok((
-                carry.iter().map(|t| t.copy()).collect(),
-                kept.iter().map(none).collect::<Result<_>>()?,
-            ));
+        let is_empty = nodes.iter().any(empty) || inputs().any(|t| empty(&t.uop()));
+        if count > 0 && (is_empty || toposort(&nodes).iter().any(odd)) {
+            return scan.unroll(body);
         }
         let (after, stacked) = nodes.split_at(carry.len());
-        let carries: Vec<(UOp, UOp, UOp)> = carried
+        if count == 0 {
+            return scan.without_iterations(stacked);
+        }
+        let with_inputs = |arguments: Vec<UOp>, inputs: &[&Tensor]| {
+            arguments.into_iter().zip(inputs.iter().map(|t| t.uop())).collect::<Vec<_>>()
+        };
+        let carries: Vec<(UOp, UOp, UOp)> = with_inputs(carried, carry)
             .into_iter()
-            .zip(carry)
             .zip(after)
-            .map(|((a, t), after)| (a.0, t.uop(), after.clone()))
+            .map(|((node, first), after)| (node, first, after.clone()))
             .collect();
-        let elements: Vec<(UOp, UOp)> =
-            elements.into_iter().zip(xs).map(|(a, t)| (a.0, t.uop())).collect();
+        let elements = with_inputs(elements, xs);
         let made = Body { carries: &carries, elements: &elements, stacked, count, reverse, device }
             .build();
         let tensor = |i: usize| Tensor::new_inner(made.output(i), device, None);
@@ -144,80 +96,145 @@ impl Tensor {
     }
 }
 
-/// Checks that carries keep their number, shape, dtype and device.
-fn check_carries(
-    op: &'static str,
-    device: &DeviceName,
-    carry: &[&Tensor],
-    after: &[Tensor],
-    kept: &[Tensor],
-) -> Result<()> {
-    if after.len() != carry.len() {
+/// Number of iterations of a loop over tensors: the size of their first axes, which must be equal.
+fn iterations(op: &'static str, xs: &[&Tensor]) -> Result<usize> {
+    let Some(first) = xs.first() else {
         return wrong_shape!(
             op,
-            "expected {} carries from the body, got {}",
-            carry.len(),
-            after.len()
+            "expected a tensor to loop over, got none; for n iterations give \
+             Tensor::arange(0, n, 1)"
         );
-    }
-    for (i, (a, b)) in carry.iter().zip(after).enumerate() {
-        if a.dims() != b.dims() {
-            return wrong_shape!(
-                op,
-                "expected carry {i} of shape {:?} from the body, got {:?}",
-                a.dims(),
-                b.dims()
-            );
+    };
+    for (i, x) in xs.iter().enumerate() {
+        if x.ndim() == 0 {
+            return wrong_shape!(op, "tensor {i} to loop over has no axis");
         }
-        if a.dtype() != b.dtype() {
-            let (a, b) = (a.dtype(), b.dtype());
-            return wrong_dtype!(
-                op,
-                "expected carry {i} of {a} from the body, got {b}; cast it to {a}"
-            );
+        x.require_static(op, 0..1)?;
+        let (a, b) = (first.dims(), x.dims());
+        if a[0] != b[0] {
+            return wrong_shape!(op, "the first axes of {a:?} and {b:?} differ");
         }
     }
-    match after.iter().chain(kept).find(|t| t.device() != device && has_data(&t.uop())) {
-        Some(t) => Err(Error::Device(format!(
-            "{op}: the loop is on {device}, but the body returned a tensor on {}",
-            t.device()
-        ))),
-        None => Ok(()),
-    }
+    Ok(first.dims()[0])
 }
 
-/// Unrolls the loop: a copy of the body for each iteration.
-fn unroll(
+/// Checked arguments of a loop.
+struct Loop<'a> {
     op: &'static str,
-    device: &DeviceName,
-    (reverse, count): (bool, usize),
-    carry: &[&Tensor],
-    xs: &[&Tensor],
-    mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
-) -> Result<Scanned> {
-    if count > MOST_UNROLLED {
-        let why = "the loop is unrolled (several devices, symbolic dimensions or tensors without \
-                   elements)";
-        return wrong_shape!(op, "{count} iterations; {why}, expected at most {MOST_UNROLLED}");
+    device: &'static DeviceName,
+    reverse: bool,
+    count: usize,
+    carry: &'a [&'a Tensor],
+    xs: &'a [&'a Tensor],
+}
+
+/// Traced body of a loop.
+struct Traced {
+    /// Arguments for the carries.
+    carried: Vec<UOp>,
+    /// Arguments for the elements.
+    elements: Vec<UOp>,
+    /// Next carries, then outputs.
+    nodes: Vec<UOp>,
+}
+
+impl Loop<'_> {
+    /// Traces the body on arguments without values.
+    fn trace(
+        &self,
+        body: &mut impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
+    ) -> Result<Traced> {
+        // A leaf shows where gradients are detached inside.
+        let mut unmarked: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut argument = |t: &Tensor, shape: &[usize]| {
+            let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
+            let node = param(slot, t.dtype(), &shape.into(), self.device);
+            let marked = if t.dtype().is_float() { leaf(node.clone()).0 } else { node.clone() };
+            unmarked.insert(marked.clone(), node.clone());
+            (node, Tensor::new_inner(marked, self.device, None))
+        };
+        let (carried, carry): (Vec<UOp>, Vec<Tensor>) =
+            self.carry.iter().map(|t| argument(t, &t.dims())).unzip();
+        let (elements, xs): (Vec<UOp>, Vec<Tensor>) =
+            self.xs.iter().map(|t| argument(t, &t.dims()[1..])).unzip();
+        let (after, kept) = body(&carry, &xs)?;
+        self.check_carries(&after, &kept)?;
+        let nodes: Vec<UOp> = after.iter().chain(&kept).map(Tensor::uop).collect();
+        Ok(Traced { carried, elements, nodes: substitute_all(&nodes, &unmarked) })
     }
-    let mut now: Vec<Tensor> = carry.iter().map(|t| t.copy()).collect();
-    let mut runs: Vec<Vec<Tensor>> = Vec::new();
-    for run in 0..count {
-        let t = if reverse { count - 1 - run } else { run };
-        let x = xs
-            .iter()
-            .map(|x| x.slice_axis(0, t, t + 1)?.try_squeeze(0))
-            .collect::<Result<Vec<_>>>()?;
-        let (after, kept) = body(&now, &x)?;
-        check_carries(op, device, carry, &after, &kept)?;
-        now = after.iter().map(Tensor::contiguous).collect();
-        runs.push(kept);
+
+    /// Result of a loop without iterations: the first carries, and empty outputs.
+    fn without_iterations(&self, stacked: &[UOp]) -> Result<Scanned> {
+        let none = |u: &UOp| {
+            let shape = [&[0], &u.shape()[..]].concat();
+            Tensor::zeros(&shape[..]).try_cast(u.dtype())?.try_to(self.device.as_str())
+        };
+        let carry = self.carry.iter().map(|t| t.copy()).collect();
+        Ok((carry, stacked.iter().map(none).collect::<Result<_>>()?))
     }
-    if reverse {
-        runs.reverse();
+
+    /// Checks that carries keep their number, shape, dtype and device.
+    fn check_carries(&self, after: &[Tensor], kept: &[Tensor]) -> Result<()> {
+        let Loop { op, device, carry, .. } = *self;
+        let (expected, given) = (carry.len(), after.len());
+        if expected != given {
+            return wrong_shape!(op, "expected {expected} carries from the body, got {given}");
+        }
+        for (i, (before, after)) in carry.iter().zip(after).enumerate() {
+            let (a, b) = (before.dims(), after.dims());
+            if a != b {
+                return wrong_shape!(
+                    op,
+                    "expected carry {i} of shape {a:?} from the body, got {b:?}"
+                );
+            }
+            let (a, b) = (before.dtype(), after.dtype());
+            if a != b {
+                return wrong_dtype!(
+                    op,
+                    "expected carry {i} of {a} from the body, got {b}; cast it to {a}"
+                );
+            }
+        }
+        match after.iter().chain(kept).find(|t| t.device() != device && has_data(&t.uop())) {
+            Some(t) => refuse!(
+                Device,
+                "{op}: the loop is on {device}, but the body returned a tensor on {}",
+                t.device()
+            ),
+            None => Ok(()),
+        }
     }
-    let stack =
-        |i: usize| Tensor::try_stack(&runs.iter().map(|r| r[i].clone()).collect::<Vec<_>>(), 0);
-    let kept = (0..runs.first().map_or(0, Vec::len)).map(stack).collect::<Result<_>>()?;
-    Ok((now, kept))
+
+    /// Unrolls the loop: a copy of the body for each iteration.
+    fn unroll(
+        &self,
+        mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
+    ) -> Result<Scanned> {
+        let count = self.count;
+        if count > MOST_UNROLLED {
+            return wrong_shape!(
+                self.op,
+                "{count} iterations; the loop is unrolled (several devices, symbolic dimensions or \
+                 tensors without elements), expected at most {MOST_UNROLLED}"
+            );
+        }
+        let mut now: Vec<Tensor> = self.carry.iter().map(|t| t.copy()).collect();
+        let mut runs: Vec<Vec<Tensor>> = Vec::new();
+        for run in 0..count {
+            let t = if self.reverse { count - 1 - run } else { run };
+            let x = self.xs.iter().map(|x| x.slice_axis(0, t, t + 1)?.try_squeeze(0));
+            let (after, kept) = body(&now, &x.collect::<Result<Vec<_>>>()?)?;
+            self.check_carries(&after, &kept)?;
+            now = after.iter().map(Tensor::contiguous).collect();
+            runs.push(kept);
+        }
+        if self.reverse {
+            runs.reverse();
+        }
+        let stack =
+            |i: usize| Tensor::try_stack(&runs.iter().map(|r| r[i].clone()).collect::<Vec<_>>(), 0);
+        let kept = (0..runs.first().map_or(0, Vec::len)).map(stack).collect::<Result<_>>()?;
+        Ok((now, kept))
+    }
 }

@@ -1,9 +1,12 @@
 //! Losses and their reductions. Narrow floats are computed in `f32` and rounded once.
 
 use super::margin_loss::positive;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Fold;
-use crate::tensor::{Axes, Tensor, autocast, resolve_axis};
+use crate::tensor::{
+    CrossEntropy, Ctc, GaussianNll, MultiMargin, PoissonNll, Tensor, TripletMargin, autocast,
+    resolve_axis,
+};
 
 /// Reduction of elementwise losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -11,7 +14,7 @@ pub enum Reduction {
     /// Mean, weighted if the losses have weights.
     #[default]
     Mean,
-    /// Sum.
+    /// Sum of the losses.
     Sum,
     /// No reduction.
     None,
@@ -34,16 +37,16 @@ impl BinaryCrossEntropy {
     /// ```
     /// use picograd::{Tensor, tensor::BinaryCrossEntropy};
     /// let (p, y) = (Tensor::new([0.5f32, 0.5]), Tensor::new([1.0f32, 0.0]));
-    /// assert!(
-    ///     (p.binary_crossentropy(&y, BinaryCrossEntropy::new()).item::<f32>()? - 2f32.ln())
-    ///         .abs()
-    ///         < 1e-6
-    /// );
+    /// let loss = p.binary_crossentropy(&y, BinaryCrossEntropy::new()).item::<f32>()?;
+    /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn new() -> BinaryCrossEntropy {
         BinaryCrossEntropy::default()
     }
+}
+
+setters! { BinaryCrossEntropy;
     /// Sets the reduction.
     ///
     /// ```
@@ -53,9 +56,7 @@ impl BinaryCrossEntropy {
     /// assert!((p.binary_crossentropy(&y, sum).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> BinaryCrossEntropy {
-        BinaryCrossEntropy { reduction, ..self }
-    }
+    reduction(reduction: Reduction) reduction = reduction;
     /// Factors of the losses, broadcast. The mean does not divide by them.
     ///
     /// ```
@@ -65,9 +66,7 @@ impl BinaryCrossEntropy {
     /// assert!((p.binary_crossentropy(&y, how).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn weight(self, weight: &Tensor) -> BinaryCrossEntropy {
-        BinaryCrossEntropy { weight: Some(weight.clone()), ..self }
-    }
+    weight(weight: &Tensor) weight = Some(weight.clone());
     /// Factors of the loss of positive targets, broadcast: above 1 for recall, below 1 for
     /// precision.
     ///
@@ -78,15 +77,20 @@ impl BinaryCrossEntropy {
     /// assert!((p.binary_crossentropy(&y, how).item::<f32>()? - 4f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn pos_weight(self, weight: &Tensor) -> BinaryCrossEntropy {
-        BinaryCrossEntropy { pos_weight: Some(weight.clone()), ..self }
-    }
+    pos_weight(weight: &Tensor) pos_weight = Some(weight.clone());
 }
 
-impl From<Reduction> for BinaryCrossEntropy {
-    fn from(reduction: Reduction) -> BinaryCrossEntropy {
-        BinaryCrossEntropy::new().reduction(reduction)
-    }
+macro_rules! from_reduction {
+    ($($options:ident)*) => { $(
+        impl From<Reduction> for $options {
+            fn from(reduction: Reduction) -> $options {
+                $options::new().reduction(reduction)
+            }
+        }
+    )* };
+}
+from_reduction! {
+    BinaryCrossEntropy CrossEntropy Ctc GaussianNll MultiMargin PoissonNll TripletMargin
 }
 
 impl Tensor {
@@ -104,9 +108,8 @@ impl Tensor {
         pub fn binary_crossentropy | try_binary_crossentropy(
             &self, target: &Tensor, options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
-            const OP: &str = "binary_crossentropy";
-            autocast::reject(OP, "binary_crossentropy_logits")?;
-            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
+            autocast::reject("binary_crossentropy", "binary_crossentropy_logits")?;
+            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(target)?);
             // log(0) is replaced by -100, and its argument by 1, which keeps the gradient finite.
             let log = |p: Tensor| {
                 let none = p.try_eq(0)?;
@@ -124,18 +127,15 @@ impl Tensor {
         /// use picograd::{Tensor, tensor::Reduction};
         /// let x = Tensor::new([1000.0f32, -1000.0]);
         /// let y = Tensor::new([1.0f32, 1.0]);
-        /// assert_eq!(
-        ///     x.binary_crossentropy_logits(&y, Reduction::None).to_vec::<f32>()?,
-        ///     [0.0, 1000.0]
-        /// );
+        /// let z = x.binary_crossentropy_logits(&y, Reduction::None);
+        /// assert_eq!(z.to_vec::<f32>()?, [0.0, 1000.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn binary_crossentropy_logits | try_binary_crossentropy_logits(
             &self, target: &Tensor, options: impl Into<BinaryCrossEntropy>,
         ) -> Tensor {
             in_wide_dtype!(self.try_binary_crossentropy_logits(target, options));
-            const OP: &str = "binary_crossentropy_logits";
-            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(OP, target)?);
+            let (options, x, y) = (options.into(), self.as_wide_float(), self.target(target)?);
             // -log(sigmoid(x)) = softplus(-x), and softplus(-x) = softplus(x) - x.
             let yes = scale_by(y.try_mul((-&x).softplus(1.0))?, &options.pos_weight)?;
             let no = (1.0 - &y).try_mul(x.softplus(1.0))?;
@@ -152,7 +152,7 @@ impl Tensor {
         /// ```
         pub fn mse_loss | try_mse_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
             in_wide_dtype!(self.try_mse_loss(target, reduction));
-            let diff = self.as_wide_float().try_sub(self.target("mse_loss", target)?)?;
+            let diff = self.as_wide_float().try_sub(self.target(target)?)?;
             self.reduced(&diff.square(), reduction)
         }
 
@@ -166,7 +166,7 @@ impl Tensor {
         /// ```
         pub fn l1_loss | try_l1_loss(&self, target: &Tensor, reduction: Reduction) -> Tensor {
             in_wide_dtype!(self.try_l1_loss(target, reduction));
-            let diff = self.as_wide_float().try_sub(self.target("l1_loss", target)?)?;
+            let diff = self.as_wide_float().try_sub(self.target(target)?)?;
             self.reduced(&diff.abs(), reduction)
         }
 
@@ -182,15 +182,11 @@ impl Tensor {
             &self, target: &Tensor, delta: f64, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_huber_loss(target, delta, reduction));
-            if delta.is_nan() || delta <= 0.0 {
-                return wrong_shape!("huber_loss", "expected delta above 0, got {delta}");
-            }
-            let diff = self.as_wide_float().try_sub(self.target("huber_loss", target)?)?.abs();
+            reject_shape!(delta.is_nan() || delta <= 0.0, "expected delta above 0, got {delta}");
+            let diff = self.as_wide_float().try_sub(self.target(target)?)?.abs();
             let near = diff.square() * 0.5;
-            self.reduced(
-                &diff.try_le(delta)?.try_where_(near, (&diff - 0.5 * delta) * delta)?,
-                reduction,
-            )
+            let each = diff.try_le(delta)?.try_where_(near, (&diff - 0.5 * delta) * delta)?;
+            self.reduced(&each, reduction)
         }
 
         /// [`huber_loss`](Self::huber_loss) divided by `beta`, so that its slope is 1. With `beta`
@@ -206,13 +202,11 @@ impl Tensor {
             &self, target: &Tensor, beta: f64, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_smooth_l1_loss(target, beta, reduction));
-            if beta.is_nan() || beta < 0.0 {
-                return wrong_shape!("smooth_l1_loss", "expected beta of at least 0, got {beta}");
-            }
+            reject_shape!(beta.is_nan() || beta < 0.0, "expected beta of at least 0, got {beta}");
             if beta == 0.0 {
                 return self.try_l1_loss(target, reduction);
             }
-            let diff = self.as_wide_float().try_sub(self.target("smooth_l1_loss", target)?)?.abs();
+            let diff = self.as_wide_float().try_sub(self.target(target)?)?.abs();
             let near = diff.square() * (0.5 / beta);
             self.reduced(&diff.try_lt(beta)?.try_where_(near, &diff - 0.5 * beta)?, reduction)
         }
@@ -232,7 +226,7 @@ impl Tensor {
             &self, target: &Tensor, log_target: bool, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_kl_div(target, log_target, reduction));
-            let (x, t) = (self.as_wide_float(), self.target("kl_div", target)?);
+            let (x, t) = (self.as_wide_float(), self.target(target)?);
             let each = if log_target {
                 t.exp().try_mul(t.try_sub(x)?)?
             } else {
@@ -258,10 +252,8 @@ impl Tensor {
             &self, other: &Tensor, axis: isize, eps: f64,
         ) -> Tensor {
             in_wide_dtype!(self.try_cosine_similarity(other, axis, eps));
-            cosine("cosine_similarity", self, other, axis, |squares| {
-                squares.try_maximum(eps * eps)
-            })?
-            .try_cast(self.as_float().dtype())
+            let cos = cosine(self, other, axis, |squares| squares.try_maximum(eps * eps))?;
+            cos.try_cast(self.as_float().dtype())
         }
 
         /// Cosine embedding loss of vectors along the last axis: `1 - cos` for pairs with target 1,
@@ -269,23 +261,17 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
-        /// let (x, y) = (
-        ///     Tensor::new([[1.0f32, 0.0], [0.0, 1.0]]),
-        ///     Tensor::new([[2.0f32, 0.0], [0.0, 3.0]]),
-        /// );
-        /// let each = x
-        ///     .cosine_embedding_loss(&y, &Tensor::new([1, -1]), 0.5, Reduction::None)
-        ///     .to_vec::<f32>()?;
-        /// assert!(each[0].abs() < 1e-6 && (each[1] - 0.5).abs() < 1e-6);
+        /// let (x, y) = (Tensor::new([[1.0f32, 0.0]]), Tensor::new([[0.0f32, 3.0]]));
+        /// let loss = x.cosine_embedding_loss(&y, &Tensor::new([1]), 0.5, Reduction::Sum);
+        /// assert!((loss.item::<f32>()? - 1.0).abs() < 1e-6);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cosine_embedding_loss | try_cosine_embedding_loss(
             &self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_cosine_embedding_loss(other, target, margin, reduction));
-            const OP: &str = "cosine_embedding_loss";
             // The constant keeps the gradient of the roots finite at 0.
-            let cos = cosine(OP, self, other, -1, |squares| Ok(squares + 1e-12))?;
+            let cos = cosine(self, other, -1, |squares| Ok(squares + 1e-12))?;
             let alike = target.try_eq(1)?.try_where_(1.0 - &cos, 0.0)?;
             let negative = target.try_eq(-1)?.try_where_(positive(&(cos - margin))?, 0.0)?;
             self.reduced(&alike.try_add(negative)?, reduction)
@@ -294,37 +280,30 @@ impl Tensor {
 
     /// Target in the dtype of the loss. Another shape than the input's is an error: broadcasting it
     /// would give a meaningless loss.
-    pub(in crate::tensor) fn target(&self, op: &'static str, target: &Tensor) -> Result<Tensor> {
-        if target.dims() != self.dims() {
-            return wrong_shape!(
-                op,
-                "expected a target of the input's shape {:?}, got {:?}",
-                self.dims(),
-                target.dims()
-            );
+    pub(super) fn target(&self, target: &Tensor) -> Result<Tensor> {
+        let (dims, given) = (self.dims(), target.dims());
+        if given != dims {
+            return shape_error!("expected a target of the input's shape {dims:?}, got {given:?}");
         }
         target.try_cast(self.as_wide_float().dtype())
     }
 
     /// Reduces elementwise losses, in this tensor's dtype.
-    pub(in crate::tensor) fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    pub(super) fn reduced(&self, each: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let sum = || each.try_sum(..);
         let loss = match reduction {
             Reduction::None => each.clone(),
             Reduction::Sum => sum()?,
-            Reduction::Mean => sum()?.try_div(each.count("loss", &Axes::from(..), 0)?)?,
-            Reduction::BatchMean => sum()?.try_div(self.count(
-                "loss",
-                &if self.ndim() == 0 { Axes::from(..) } else { Axes::from(0) },
-                0,
-            )?)?,
+            Reduction::Mean => sum()?.try_div(each.count(.., 0)?)?,
+            Reduction::BatchMean if self.ndim() == 0 => sum()?.try_div(self.count(.., 0)?)?,
+            Reduction::BatchMean => sum()?.try_div(self.count(0, 0)?)?,
         };
         loss.try_cast(self.as_float().dtype())
     }
 }
 
 /// Multiplies by a factor, if there is one.
-pub(in crate::tensor) fn scale_by(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
+pub(super) fn scale_by(x: Tensor, factor: &Option<Tensor>) -> Result<Tensor> {
     match factor {
         Some(f) => x.try_mul(f),
         None => Ok(x),
@@ -333,7 +312,6 @@ pub(in crate::tensor) fn scale_by(x: Tensor, factor: &Option<Tensor>) -> Result<
 
 /// Dot product divided by both lengths; `floor` keeps the squares away from 0.
 fn cosine(
-    op: &'static str,
     x: &Tensor,
     y: &Tensor,
     axis: isize,
@@ -341,10 +319,9 @@ fn cosine(
 ) -> Result<Tensor> {
     let (x, y) = (x.as_wide_float(), y.as_wide_float());
     let product = x.try_mul(&y)?;
-    let axis = resolve_axis(op, axis, &product.dims())? as isize - product.ndim() as isize;
+    let axis = resolve_axis("loss", axis, &product.dims())? as isize - product.ndim() as isize;
+    let squares = |t: &Tensor| floor(t.square().reduce_axes(Fold::Add, axis)?);
     // Two roots, because the product of squares overflows earlier.
-    let length = |t: &Tensor| {
-        Ok::<_, Error>(floor(t.square().reduce_axes(op, Fold::Add, &axis.into())?)?.sqrt())
-    };
-    product.reduce_axes(op, Fold::Add, &axis.into())?.try_div(length(&x)?.try_mul(length(&y)?)?)
+    let lengths = squares(&x)?.sqrt().try_mul(squares(&y)?.sqrt())?;
+    product.reduce_axes(Fold::Add, axis)?.try_div(lengths)
 }

@@ -2,20 +2,18 @@
 //! once. Options and defaults are PyTorch's.
 
 use super::create::iota;
-use super::cross_entropy::check_classes;
+use super::cross_entropy::{check_classes, check_indices, class_weights};
 use super::loss::scale_by;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
-use crate::tensor::{Axes, Reduction, Tensor};
+use crate::tensor::{Reduction, Tensor};
 
 /// Options of [`Tensor::triplet_margin_loss`]. Converts from a [`Reduction`].
 ///
 /// ```
 /// use picograd::tensor::{Reduction, Tensor, TripletMargin};
-/// let (a, p, n) =
-///     (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
+/// let (a, p, n) = (Tensor::new([[0.0f32]]), Tensor::new([[1.0f32]]), Tensor::new([[5.0f32]]));
 /// let how = TripletMargin::new().margin(6.0).p(1.0).swap().reduction(Reduction::Sum);
 /// assert!((a.triplet_margin_loss(&p, &n, how).item::<f32>()? - 3.0).abs() < 1e-4);
 /// # Ok::<(), picograd::Error>(())
@@ -47,20 +45,19 @@ impl TripletMargin {
     pub fn new() -> TripletMargin {
         TripletMargin::default()
     }
+}
+
+setters! { TripletMargin;
     /// Margin between the distances of the negative and the positive example.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(
-    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().margin(0.5)).item::<f32>()?,
-    ///     0.5
-    /// );
+    /// let y = x.triplet_margin_loss(&x, &x, TripletMargin::new().margin(0.5));
+    /// assert_eq!(y.item::<f32>()?, 0.5);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn margin(self, margin: f64) -> TripletMargin {
-        TripletMargin { margin, ..self }
-    }
+    margin(margin: f64) margin = margin;
     /// Power of the norm: 2 is Euclidean, 1 the sum and infinity the maximum of absolute values.
     ///
     /// ```
@@ -70,38 +67,27 @@ impl TripletMargin {
     /// assert!((loss.item::<f32>()? - 8.0).abs() < 1e-4);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn p(self, p: f64) -> TripletMargin {
-        TripletMargin { p, ..self }
-    }
+    p(p: f64) p = p;
     /// Constant added to each difference, which keeps the gradient of the distance finite.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(
-    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().eps(1e-3)).item::<f32>()?,
-    ///     1.0
-    /// );
+    /// let y = x.triplet_margin_loss(&x, &x, TripletMargin::new().eps(1e-3));
+    /// assert_eq!(y.item::<f32>()?, 1.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn eps(self, eps: f64) -> TripletMargin {
-        TripletMargin { eps, ..self }
-    }
+    eps(eps: f64) eps = eps;
     /// Uses the distance between the positive and the negative example if it is less than the
     /// anchor's.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::TripletMargin};
     /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!(
-    ///     x.triplet_margin_loss(&x, &x, TripletMargin::new().swap()).item::<f32>()?,
-    ///     1.0
-    /// );
+    /// assert_eq!(x.triplet_margin_loss(&x, &x, TripletMargin::new().swap()).item::<f32>()?, 1.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn swap(self) -> TripletMargin {
-        TripletMargin { swap: true, ..self }
-    }
+    swap() swap = true;
     /// Sets the reduction.
     ///
     /// ```
@@ -109,15 +95,7 @@ impl TripletMargin {
     /// let (x, how) = (Tensor::zeros([2, 3]), TripletMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.triplet_margin_loss(&x, &x, how).shape(), [2]);
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> TripletMargin {
-        TripletMargin { reduction, ..self }
-    }
-}
-
-impl From<Reduction> for TripletMargin {
-    fn from(reduction: Reduction) -> TripletMargin {
-        TripletMargin::new().reduction(reduction)
-    }
+    reduction(reduction: Reduction) reduction = reduction;
 }
 
 /// Options of [`Tensor::multi_margin_loss`]. Converts from a [`Reduction`].
@@ -156,36 +134,30 @@ impl MultiMargin {
     pub fn new() -> MultiMargin {
         MultiMargin::default()
     }
+}
+
+setters! { MultiMargin;
     /// Power of the hinge: 1 or 2.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
     /// let x = Tensor::new([[0.0f32, 1.0]]);
-    /// assert_eq!(
-    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(2)).item::<f32>()?,
-    ///     2.0
-    /// );
+    /// let y = x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(2));
+    /// assert_eq!(y.item::<f32>()?, 2.0);
     /// assert!(x.try_multi_margin_loss(&Tensor::new([0]), MultiMargin::new().p(3)).is_err());
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn p(self, p: usize) -> MultiMargin {
-        MultiMargin { p, ..self }
-    }
+    p(p: usize) p = p;
     /// Margin between the scores of the right class and the others.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::MultiMargin};
     /// let x = Tensor::new([[0.0f32, 0.0]]);
-    /// assert_eq!(
-    ///     x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().margin(4.0))
-    ///         .item::<f32>()?,
-    ///     2.0
-    /// );
+    /// let y = x.multi_margin_loss(&Tensor::new([0]), MultiMargin::new().margin(4.0));
+    /// assert_eq!(y.item::<f32>()?, 2.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn margin(self, margin: f64) -> MultiMargin {
-        MultiMargin { margin, ..self }
-    }
+    margin(margin: f64) margin = margin;
     /// Weight per class, which scales the losses of its samples.
     ///
     /// ```
@@ -195,9 +167,7 @@ impl MultiMargin {
     /// assert_eq!(loss.item::<f32>()?, 1.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn weight(self, weight: &Tensor) -> MultiMargin {
-        MultiMargin { weight: Some(weight.clone()), ..self }
-    }
+    weight(weight: &Tensor) weight = Some(weight.clone());
     /// Sets the reduction.
     ///
     /// ```
@@ -205,15 +175,7 @@ impl MultiMargin {
     /// let (x, how) = (Tensor::zeros([3, 2]), MultiMargin::new().reduction(Reduction::None));
     /// assert_eq!(x.multi_margin_loss(&Tensor::new([0, 1, 0]), how).shape(), [3]);
     /// ```
-    pub fn reduction(self, reduction: Reduction) -> MultiMargin {
-        MultiMargin { reduction, ..self }
-    }
-}
-
-impl From<Reduction> for MultiMargin {
-    fn from(reduction: Reduction) -> MultiMargin {
-        MultiMargin::new().reduction(reduction)
-    }
+    reduction(reduction: Reduction) reduction = reduction;
 }
 
 /// `max(x, 0)` with gradient 0 at 0, as in PyTorch's losses. NaN propagates.
@@ -222,9 +184,9 @@ pub(in crate::tensor) fn positive(x: &Tensor) -> Result<Tensor> {
 }
 
 /// ‖x - y + eps‖ₚ over the last axis.
-fn distance(op: &'static str, x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+fn distance(x: &Tensor, y: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
     let apart = x.try_sub(y)?.try_add(eps)?;
-    let sum = |t: &Tensor| t.reduce_axes(op, Fold::Add, &Axes::from(-1));
+    let sum = |t: &Tensor| t.reduce_axes(Fold::Add, -1);
     if p == 1.0 {
         return sum(&apart.abs());
     }
@@ -258,24 +220,22 @@ impl Tensor {
             negative_example: &Tensor,
             options: impl Into<TripletMargin>,
         ) -> Tensor {
-            in_wide_dtype!(self.try_triplet_margin_loss(positive_example, negative_example, options));
-            const OP: &str = "triplet_margin_loss";
+            in_wide_dtype!(self.try_triplet_margin_loss(
+                positive_example,
+                negative_example,
+                options
+            ));
             let options = options.into();
-            if self.ndim() == 0 {
-                return wrong_shape!(OP, "a tensor of shape [] has no axis of vectors");
-            }
+            reject_shape!(self.ndim() == 0, "a tensor of shape [] has no axis of vectors");
             if options.p.is_nan() || options.p <= 0.0 {
-                return wrong_shape!(OP, "expected a power above 0, got {}", options.p);
+                return shape_error!("expected a power above 0, got {}", options.p);
             }
-            let (a, p, n) = (
-                self.as_wide_float(),
-                self.target(OP, positive_example)?,
-                self.target(OP, negative_example)?,
-            );
-            let near = distance(OP, &a, &p, options.p, options.eps)?;
-            let mut far = distance(OP, &a, &n, options.p, options.eps)?;
+            let a = self.as_wide_float();
+            let (p, n) = (self.target(positive_example)?, self.target(negative_example)?);
+            let distance = |x: &Tensor, y: &Tensor| distance(x, y, options.p, options.eps);
+            let (near, mut far) = (distance(&a, &p)?, distance(&a, &n)?);
             if options.swap {
-                far = far.try_minimum(distance(OP, &p, &n, options.p, options.eps)?)?;
+                far = far.try_minimum(distance(&p, &n)?)?;
             }
             self.reduced(&positive(&(near.try_sub(far)? + options.margin))?, options.reduction)
         }
@@ -293,9 +253,7 @@ impl Tensor {
             &self, other: &Tensor, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_margin_ranking_loss(other, target, margin, reduction));
-            const OP: &str = "margin_ranking_loss";
-            let (x, y, t) =
-                (self.as_wide_float(), self.target(OP, other)?, self.target(OP, target)?);
+            let (x, y, t) = (self.as_wide_float(), self.target(other)?, self.target(target)?);
             self.reduced(&positive(&(t.try_mul(y.try_sub(x)?)? + margin))?, reduction)
         }
 
@@ -313,7 +271,7 @@ impl Tensor {
             &self, target: &Tensor, margin: f64, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_hinge_embedding_loss(target, margin, reduction));
-            let (x, t) = (self.as_wide_float(), self.target("hinge_embedding_loss", target)?);
+            let (x, t) = (self.as_wide_float(), self.target(target)?);
             let apart = t.try_ne(1.0)?.try_where_(positive(&(margin - &x))?, 0.0)?;
             let alike = t.try_ne(-1.0)?.try_where_(x, 0.0)?;
             self.reduced(&apart.try_add(alike)?, reduction)
@@ -325,8 +283,7 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::Reduction};
         /// let x = Tensor::new([0.0f32, 1000.0]);
-        /// let each =
-        ///     x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
+        /// let each = x.soft_margin_loss(&Tensor::new([1, -1]), Reduction::None).to_vec::<f32>()?;
         /// assert!((each[0] - 2f32.ln()).abs() < 1e-6 && each[1] == 1000.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -334,7 +291,7 @@ impl Tensor {
             &self, target: &Tensor, reduction: Reduction,
         ) -> Tensor {
             in_wide_dtype!(self.try_soft_margin_loss(target, reduction));
-            let (x, t) = (self.as_wide_float(), self.target("soft_margin_loss", target)?);
+            let (x, t) = (self.as_wide_float(), self.target(target)?);
             self.reduced(&(-t.try_mul(x)?).softplus(1.0), reduction)
         }
 
@@ -353,57 +310,33 @@ impl Tensor {
             &self, target: &Tensor, options: impl Into<MultiMargin>,
         ) -> Tensor {
             in_wide_dtype!(self.try_multi_margin_loss(target, options));
-            const OP: &str = "multi_margin_loss";
             let (options, dims) = (options.into(), self.dims());
             if !matches!(options.p, 1 | 2) {
-                return wrong_shape!(OP, "expected a power of 1 or 2, got {}", options.p);
+                return shape_error!("expected a power of 1 or 2, got {}", options.p);
             }
-            if !target.dtype().is_int() {
-                return wrong_dtype!(
-                    OP,
-                    "expected integer class indices as targets, got {}",
-                    target.dtype()
-                );
-            }
-            let lead: Dims = match dims.as_slice() {
-                [lead @ .., classes] if lead.len() < 2 && *classes > 0 => lead.into(),
-                _ => {
-                    return wrong_shape!(OP, "expected [batch, classes] or [classes], got {dims:?}");
-                }
+            check_indices(target)?;
+            let Some((&classes, lead)) = dims.split_last().filter(|(n, l)| **n > 0 && l.len() < 2)
+            else {
+                return shape_error!("expected [batch, classes] or [classes], got {dims:?}");
             };
-            if target.dims() != lead {
-                return wrong_shape!(
-                    OP,
-                    "an input of {dims:?} requires a target of {lead:?}, got {:?}",
-                    target.dims()
+            let given = target.dims();
+            if given[..] != *lead {
+                return shape_error!(
+                    "an input of {dims:?} requires a target of {lead:?}, got {given:?}"
                 );
             }
-            let (x, classes) = (self.as_wide_float(), dims[dims.len() - 1]);
-            check_classes(OP, target, classes, None)?;
-            let sum = |t: &Tensor| t.reduce_axes(OP, Fold::Add, &Axes::from(-1));
-            let right = target
-                .try_cast(DType::I64)?
-                .try_unsqueeze(-1)?
-                .try_eq(iota(classes).try_cast(DType::I64)?)?;
+            let x = self.as_wide_float();
+            check_classes(target, classes, None)?;
+            let sum = |t: &Tensor| t.reduce_axes(Fold::Add, -1);
+            let right = target.try_cast(DType::I64)?.try_unsqueeze(-1)?;
+            let right = right.try_eq(iota(classes).try_cast(DType::I64)?)?;
             let score = sum(&right.try_where_(&x, 0.0)?)?.try_unsqueeze(-1)?;
             let lack = positive(&(x.try_sub(score)? + options.margin))?;
             let lack = if options.p == 2 { lack.square() } else { lack };
-            let weight = match &options.weight {
-                None => None,
-                Some(w) if w.dims().as_slice() == [classes] => {
-                    let w = w
-                        .try_cast(x.dtype())?
-                        .movement(Movement::reshape(lead.iter().map(|_| 1).chain([classes])))?;
-                    Some(sum(&right.try_where_(w, 0.0)?)?)
-                }
-                Some(w) => {
-                    return wrong_shape!(
-                        OP,
-                        "expected a weight for each of {classes} classes, got {:?}",
-                        w.dims()
-                    );
-                }
-            };
+            let of_sample =
+                |w: Tensor| sum(&right.try_where_(w.line_along(lead.len(), dims.len())?, 0.0)?);
+            let weight = class_weights(&options.weight, classes, x.dtype())?;
+            let weight = weight.map(of_sample).transpose()?;
             let each = sum(&right.try_where_(0.0, lack)?)? * (1.0 / classes as f64);
             self.reduced(&scale_by(each, &weight)?, options.reduction)
         }

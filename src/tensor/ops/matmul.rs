@@ -10,17 +10,12 @@ use crate::tensor::{Tensor, autocast};
 /// Sum of products over the last `axes` axes, which are removed. Narrow floats multiply and
 /// accumulate in `f32`, where their products are exact, and are rounded once; narrow integers keep
 /// the 32 bits of their sum.
-pub(in crate::tensor) fn sum_of_products(
-    op: &'static str,
-    x: &Tensor,
-    y: &Tensor,
-    axes: usize,
-) -> Result<Tensor> {
+pub(super) fn sum_of_products(x: &Tensor, y: &Tensor, axes: usize) -> Result<Tensor> {
     let dtype = promote_operands(&[Operand::from(x), Operand::from(y)]);
     let acc = sum_acc(dtype);
     let product = x.try_cast(acc)?.try_mul(y.try_cast(acc)?)?;
     let last: Vec<isize> = (1..=axes as isize).map(|a| -a).collect();
-    let sum = product.reduce_axes(op, Fold::Add, &last.into())?;
+    let sum = product.reduce_axes(Fold::Add, last)?;
     if dtype.is_float() { sum.try_cast(dtype) } else { Ok(sum) }
 }
 
@@ -48,15 +43,13 @@ impl Tensor {
             }
             let (a, b) = (self.dims(), other.dims());
             if a.is_empty() || b.is_empty() {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "{a:?} and {b:?}: a scalar is not a matrix; multiply with `*`"
                 );
             }
             let inner = if b.len() == 1 { b[0] } else { b[b.len() - 2] };
             if a[a.len() - 1] != inner {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "inner sizes of {a:?} and {b:?} differ: {} and {inner}",
                     a[a.len() - 1]
                 );
@@ -67,8 +60,7 @@ impl Tensor {
             if let Err(e) =
                 broadcast_dims("matmul", &[m[..m.len() - 2].into(), n[..n.len() - 2].into()])
             {
-                return wrong_shape!(
-                    "matmul",
+                return shape_error!(
                     "{a:?} and {b:?}: {}",
                     e.to_string().trim_start_matches("matmul: ")
                 );
@@ -78,7 +70,7 @@ impl Tensor {
             let x = x.try_reshape([&m[..m.len() - 2], &[rows, 1, k]].concat())?;
             let y = y.try_transpose(-1, -2)?;
             let y = y.try_reshape([&n[..n.len() - 2], &[1, cols, k]].concat())?;
-            let mut product = sum_of_products("matmul", &x, &y, 1)?;
+            let mut product = sum_of_products(&x, &y, 1)?;
             if b.len() == 1 {
                 product = product.try_squeeze(-1)?;
             }
@@ -120,8 +112,7 @@ impl Tensor {
             }
             let (x, w) = (self.dims(), weight.dims());
             if w.len() != 2 || x.last() != Some(&w[1]) {
-                return wrong_shape!(
-                    "linear",
+                return shape_error!(
                     "a weight of {w:?} does not apply to {x:?}; expected [out, in] with `in` \
                      equal to the last size"
                 );

@@ -1,5 +1,18 @@
 //! Tensor operations by topic. Each method checks its arguments and adds nodes to the graph.
 
+/// Defines methods of two operands: the name, its fallible variant, and the function of
+/// [`elementwise::binary`].
+macro_rules! binary_methods {
+    ($($(#[$meta:meta])* $name:ident $try_name:ident $function:ident;)*) => {
+        impl Tensor { fallible! { $(
+            $(#[$meta])*
+            pub fn $name | $try_name(&self, other: impl Into<$crate::tensor::Operand>) -> Tensor {
+                $crate::tensor::ops::elementwise::binary::$function(self.into(), other.into())
+            }
+        )* } }
+    };
+}
+
 pub(super) mod activation;
 pub(super) mod adaptive;
 pub(super) mod advanced;

@@ -2,9 +2,72 @@
 
 use super::conv::{Window, windows};
 use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, Ranges};
-use crate::tensor::broadcast::Operand;
+use crate::shape::{Dims, Movement};
+use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis};
+use std::ops::Range;
+
+/// Sizes in which those of the axes in `range` are replaced.
+pub(super) fn spliced(dims: &[usize], range: Range<usize>, sizes: &[usize]) -> Dims {
+    dims[..range.start].iter().chain(sizes).chain(&dims[range.end..]).copied().collect()
+}
+
+/// `value` for one axis, and `other` for each other axis.
+pub(super) fn at_axis<T: Copy>(
+    rank: usize,
+    axis: usize,
+    value: T,
+    other: T,
+) -> impl Iterator<Item = T> {
+    (0..rank).map(move |i| if i == axis { value } else { other })
+}
+
+/// Methods for movement ops with resolved arguments.
+macro_rules! resolved {
+    ($($name:ident $op:ident $item:ty;)*) => {
+        impl Tensor { $(
+            pub(in crate::tensor) fn $name(
+                &self, to: impl IntoIterator<Item = $item>,
+            ) -> Result<Tensor> {
+                self.movement(Movement::$op(to))
+            }
+        )* }
+    };
+}
+resolved! {
+    shaped reshape usize;
+    expanded expand usize;
+    permuted permute usize;
+    padded pad (usize, usize);
+    shrunk shrink (usize, usize);
+    flipped flip bool;
+}
+
+impl Tensor {
+    /// Pads one axis with zeros.
+    pub(in crate::tensor) fn padded_axis(
+        &self,
+        axis: usize,
+        before: usize,
+        after: usize,
+    ) -> Result<Tensor> {
+        self.padded(at_axis(self.ndim(), axis, (before, after), (0, 0)))
+    }
+    /// Keeps `start..end` of one axis.
+    pub(in crate::tensor) fn slice_axis(
+        &self,
+        axis: usize,
+        start: usize,
+        end: usize,
+    ) -> Result<Tensor> {
+        let ranges = self.dims().into_iter().enumerate();
+        self.shrunk(ranges.map(|(i, n)| if i == axis { (start, end) } else { (0, n) }))
+    }
+    /// Reshapes a list to lie along one of `rank` axes.
+    pub(in crate::tensor) fn line_along(&self, axis: usize, rank: usize) -> Result<Tensor> {
+        self.shaped(at_axis(rank, axis, self.max_numel(), 1))
+    }
+}
 
 impl Tensor {
     fallible! {
@@ -19,13 +82,8 @@ impl Tensor {
         /// ```
         pub fn reshape | try_reshape(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
-            shape.slice_symbolic(
-                "reshape",
-                self.movement(Movement::Reshape(
-                    shape.sizes("reshape")?.infer("reshape", &self.dims())?,
-                ))?,
-                |_| false,
-            )
+            let full = self.shaped(shape.sizes("reshape")?.infer("reshape", &self.dims())?)?;
+            shape.slice_symbolic("reshape", full, |_| false)
         }
 
         /// Alias of [`reshape`](Self::reshape).
@@ -43,10 +101,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([[1], [2]]).expand([-1, 3]).to_vec::<i32>()?,
-        ///     [1, 1, 1, 2, 2, 2]
-        /// );
+        /// let y = Tensor::new([[1], [2]]).expand([-1, 3]);
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 1, 1, 2, 2, 2]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn expand | try_expand(&self, shape: impl Into<Shape>) -> Tensor {
@@ -57,11 +113,8 @@ impl Tensor {
                 if n == -1 && i >= new { from[i - new] as isize } else { n }
             };
             let full = Sizes(sizes.iter().enumerate().map(kept).collect()).shape("expand")?;
-            shape.slice_symbolic(
-                "expand",
-                crate::tensor::broadcast::broadcast_to("expand", self, &full)?,
-                |i| i < new || from[i - new] == 1,
-            )
+            let full = broadcast_to("expand", self, &full)?;
+            shape.slice_symbolic("expand", full, |i| i < new || from[i - new] == 1)
         }
 
         /// Permutes the axes: axis `i` of the result is axis `axes[i]` of the input.
@@ -71,7 +124,7 @@ impl Tensor {
         /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([-1, 0, 1]).shape(), [4, 2, 3]);
         /// ```
         pub fn permute | try_permute(&self, axes: impl Into<Sizes>) -> Tensor {
-            self.movement(Movement::Permute(axes.into().axes("permute", &self.dims())?))
+            self.permuted(axes.into().axes("permute", &self.dims())?)
         }
 
         /// Swaps two axes.
@@ -82,11 +135,9 @@ impl Tensor {
         /// ```
         pub fn transpose | try_transpose(&self, a: isize, b: isize) -> Tensor {
             let dims = self.dims();
-            let (a, b) =
-                (resolve_axis("transpose", a, &dims)?, resolve_axis("transpose", b, &dims)?);
             let mut axes: Dims = (0..dims.len()).collect();
-            axes.swap(a, b);
-            self.movement(Movement::Permute(axes))
+            axes.swap(resolve_axis("transpose", a, &dims)?, resolve_axis("transpose", b, &dims)?);
+            self.permuted(axes)
         }
 
         /// Transposes a matrix. Tensors of rank 0 and 1 are returned unchanged.
@@ -98,27 +149,24 @@ impl Tensor {
         /// ```
         pub fn t | try_t(&self) -> Tensor {
             if self.ndim() > 2 {
-                return wrong_shape!(
-                    "t",
-                    "expected two axes at most, got {:?}; use transpose(a, b)",
-                    self.dims()
+                let dims = self.dims();
+                return shape_error!(
+                    "expected two axes at most, got {dims:?}; use transpose(a, b)"
                 );
             }
-            self.movement(Movement::permute((0..self.ndim()).rev()))
+            self.permuted((0..self.ndim()).rev())
         }
 
         /// Pads each axis with `(before, after)` zeros.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([[1, 2]]).pad(&[(0, 1), (1, 0)]).to_vec::<i32>()?,
-        ///     [0, 1, 2, 0, 0, 0]
-        /// );
+        /// let y = Tensor::new([[1, 2]]).pad(&[(0, 1), (1, 0)]);
+        /// assert_eq!(y.to_vec::<i32>()?, [0, 1, 2, 0, 0, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad | try_pad(&self, padding: &[(usize, usize)]) -> Tensor {
-            self.movement(Movement::pad(padding.iter().copied()))
+            self.padded(padding.iter().copied())
         }
 
         /// Pads each axis with `(before, after)` copies of a value, which is cast to this tensor's
@@ -126,10 +174,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>()?,
-        ///     [9, 1, 2, 9, 9]
-        /// );
+        /// let y = Tensor::new([1, 2]).pad_with(&[(1, 2)], 9);
+        /// assert_eq!(y.to_vec::<i32>()?, [9, 1, 2, 9, 9]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad_with | try_pad_with(
@@ -139,10 +185,8 @@ impl Tensor {
             if padding.iter().all(|&p| p == (0, 0)) {
                 return Ok(padded);
             }
-            let inside = self
-                .match_extents(Tensor::full((), true).try_expand(&self.dims())?)
-                .try_pad(padding)?;
-            inside.try_where_(padded, value)?.try_cast(self.dtype())
+            let inside = self.match_extents(Tensor::full((), true).try_expand(&self.dims())?);
+            inside.try_pad(padding)?.try_where_(padded, value)?.try_cast(self.dtype())
         }
 
         /// Keeps `start..end` of each axis.
@@ -153,7 +197,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn shrink | try_shrink(&self, ranges: &[(usize, usize)]) -> Tensor {
-            self.movement(Movement::shrink(ranges.iter().copied()))
+            self.shrunk(ranges.iter().copied())
         }
 
         /// Reverses axes; `..` reverses all.
@@ -166,7 +210,7 @@ impl Tensor {
         pub fn flip | try_flip(&self, axes: impl Into<Axes>) -> Tensor {
             let dims = self.dims();
             let (axes, _) = axes.into().resolve("flip", &dims)?;
-            self.movement(Movement::flip((0..dims.len()).map(|axis| axes.contains(&axis))))
+            self.flipped((0..dims.len()).map(|axis| axes.contains(&axis)))
         }
 
         /// Removes the given axes of size 1, or with `..` all of them. A given axis of another size
@@ -182,7 +226,7 @@ impl Tensor {
             let (axes, _) = axes.into().resolve("squeeze", &dims)?;
             let kept =
                 dims.iter().enumerate().filter(|&(axis, &size)| size != 1 || !axes.contains(&axis));
-            self.movement(Movement::reshape(kept.map(|(_, &size)| size)))
+            self.shaped(kept.map(|(_, &size)| size))
         }
 
         /// Inserts an axis of size 1 at `axis` of the result.
@@ -204,7 +248,7 @@ impl Tensor {
                 ),
             })?;
             dims.insert(at, 1);
-            self.movement(Movement::Reshape(dims))
+            self.shaped(dims)
         }
 
         /// Flattens the axes `start` to `end`, inclusive, into one.
@@ -216,20 +260,12 @@ impl Tensor {
         pub fn flatten | try_flatten(&self, start: isize, end: isize) -> Tensor {
             let dims = self.dims();
             if dims.is_empty() {
-                return self.movement(Movement::reshape([1]));
+                return self.shaped([1]);
             }
-            let (a, b) =
-                (resolve_axis("flatten", start, &dims)?, resolve_axis("flatten", end, &dims)?);
-            if a > b {
-                return wrong_shape!(
-                    "flatten",
-                    "axes {start} to {end} of {dims:?} are in descending order"
-                );
-            }
-            let size: usize = dims[a..=b].iter().product();
-            self.movement(Movement::reshape(
-                dims[..a].iter().copied().chain([size]).chain(dims[b + 1..].iter().copied()),
-            ))
+            let at = |axis: isize| resolve_axis("flatten", axis, &dims);
+            let (a, b) = (at(start)?, at(end)?);
+            reject_shape!(a > b, "axes {start} to {end} of {dims:?} descend");
+            self.shaped(spliced(&dims, a..b + 1, &[dims[a..=b].iter().product()]))
         }
 
         /// Splits one axis into several. One size may be -1 and is inferred.
@@ -243,15 +279,12 @@ impl Tensor {
             let at = resolve_axis("unflatten", axis, &dims)?;
             let sizes = sizes.into().infer("unflatten", &dims[at..=at])?;
             if sizes.iter().product::<usize>() != dims[at] {
-                return wrong_shape!(
-                    "unflatten",
-                    "axis {axis} of {dims:?} has size {}, which is not {sizes:?}",
-                    dims[at]
+                let size = dims[at];
+                return shape_error!(
+                    "axis {axis} of {dims:?} has size {size}, which is not {sizes:?}"
                 );
             }
-            self.movement(Movement::reshape(
-                dims[..at].iter().copied().chain(sizes).chain(dims[at + 1..].iter().copied()),
-            ))
+            self.shaped(spliced(&dims, at..at + 1, &sizes))
         }
 
         /// Rolls elements cyclically along axes, with one shift for each. Without axes, `()`, the
@@ -268,14 +301,11 @@ impl Tensor {
         pub fn roll | try_roll(&self, shifts: impl Into<Sizes>, axes: impl Into<Sizes>) -> Tensor {
             let (shifts, axes, dims) = (shifts.into().0, axes.into().0, self.dims());
             if axes.is_empty() && shifts.len() == 1 {
-                let flat = self.movement(Movement::reshape([self.max_numel()]))?;
-                return flat.try_roll(shifts[0], 0)?.movement(Movement::Reshape(dims));
+                let flat = self.shaped([self.max_numel()])?;
+                return flat.try_roll(shifts[0], 0)?.shaped(dims);
             }
             if shifts.len() != axes.len() {
-                return wrong_shape!(
-                    "roll",
-                    "shifts {shifts:?} for axes {axes:?} of {dims:?}: there is one for each"
-                );
+                return shape_error!("expected a shift for each axis of {axes:?}, got {shifts:?}");
             }
             let mut x = self.copy();
             for (&shift, &axis) in shifts.iter().zip(&axes) {
@@ -297,9 +327,7 @@ impl Tensor {
         pub fn diagonal | try_diagonal(&self, offset: isize, a: isize, b: isize) -> Tensor {
             let dims = self.dims();
             let (a, b) = (resolve_axis("diagonal", a, &dims)?, resolve_axis("diagonal", b, &dims)?);
-            if a == b {
-                return wrong_shape!("diagonal", "of axis {a} of {dims:?} with itself");
-            }
+            reject_shape!(a == b, "expected two axes of {dims:?}, got {a} twice");
             let others = (0..dims.len()).filter(|&i| i != a && i != b);
             let rest: Dims = others.clone().map(|i| dims[i]).collect();
             let (down, right) = (
@@ -307,21 +335,16 @@ impl Tensor {
                 offset.max(0).unsigned_abs().min(dims[b]),
             );
             let n = (dims[a] - down).min(dims[b] - right);
-            let last = |sizes: &[usize]| Movement::reshape(rest.iter().chain(sizes).copied());
-            let mut square = self.movement(Movement::permute(others.chain([a, b])))?;
-            square = square.slice_axis(rest.len(), down, down + n)?.slice_axis(
-                rest.len() + 1,
-                right,
-                right + n,
-            )?;
+            let lead = rest.len();
+            let with = |sizes: &[usize]| [&rest[..], sizes].concat();
+            let square = self.permuted(others.chain([a, b]))?.slice_axis(lead, down, down + n)?;
+            let square = square.slice_axis(lead + 1, right, right + n)?;
             if n == 0 {
-                return square.movement(last(&[0]));
+                return square.shaped(with(&[0]));
             }
             // Padded to rows of `n + 1` elements, the diagonal of an `n` × `n` matrix is column 0.
-            let flat = square
-                .movement(last(&[n * n]))?
-                .movement(Movement::pad(rest.iter().map(|_| (0, 0)).chain([(0, n)])))?;
-            flat.movement(last(&[n, n + 1]))?.slice_axis(rest.len() + 1, 0, 1)?.movement(last(&[n]))
+            let flat = square.shaped(with(&[n * n]))?.padded_axis(lead, 0, n)?;
+            flat.shaped(with(&[n, n + 1]))?.slice_axis(lead + 1, 0, 1)?.shaped(with(&[n]))
         }
 
         /// Builds a diagonal matrix from a vector, or extracts the diagonal of a matrix.
@@ -338,12 +361,11 @@ impl Tensor {
                 [n] => n,
                 [_, _] => return self.try_diagonal(0, 0, 1),
                 _ => {
-                    return wrong_shape!("diag", "expected one axis or two, got {:?}", self.dims());
+                    return shape_error!("expected one or two axes, got {:?}", self.dims());
                 }
             };
-            let wide =
-                self.try_unsqueeze(-1)?.try_pad(&[(0, 0), (0, n)])?.try_reshape([n * (n + 1)])?;
-            wide.try_shrink(&[(0, n * n)])?.try_reshape([n, n])
+            let wide = self.try_unsqueeze(-1)?.padded_axis(1, 0, n)?.shaped([n * (n + 1)])?;
+            wide.slice_axis(0, 0, n * n)?.shaped([n, n])
         }
 
         /// Sliding windows of `size` elements along an axis, with stride `step`. The axis then
@@ -358,18 +380,13 @@ impl Tensor {
         pub fn unfold | try_unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
             let at = resolve_axis("unfold", axis, &self.dims())?;
             if size == 0 || step == 0 {
-                return wrong_shape!("unfold", "windows of {size} elements, {step} apart");
+                return shape_error!("expected a size and a step above 0, got {size} and {step}");
             }
             let last = self.ndim() - 1;
             let order = (0..=last).filter(|&i| i != at).chain([at]);
-            let windows = windows(
-                "unfold",
-                &self.movement(Movement::permute(order))?,
-                &[Window { kernel: size, stride: step, dilation: 1 }],
-            )?;
-            windows.movement(Movement::permute(
-                (0..at).chain([last]).chain(at..last).chain([last + 1]),
-            ))
+            let window = Window { kernel: size, stride: step, dilation: 1 };
+            windows(&self.permuted(order)?, &[window])?
+                .permuted((0..at).chain([last]).chain(at..last).chain([last + 1]))
         }
 
         /// Pads the end of each axis with zeros to the given sizes; -1 keeps a size.
@@ -382,9 +399,9 @@ impl Tensor {
         pub fn pad_to | try_pad_to(&self, shape: impl Into<Sizes>) -> Tensor {
             let (dims, to) = (self.dims(), self.resolve_sizes("pad_to", &shape.into())?);
             if dims.iter().zip(&to).any(|(n, m)| n > m) {
-                return wrong_shape!("pad_to", "{dims:?} is longer than {to:?}");
+                return shape_error!("expected sizes of at least {dims:?}, got {to:?}");
             }
-            self.movement(Movement::pad(dims.iter().zip(&to).map(|(n, m)| (0, m - n))))
+            self.padded(dims.iter().zip(&to).map(|(n, m)| (0, m - n)))
         }
 
         /// Shrinks each axis to its first elements, as many as the given sizes; -1 keeps a size.
@@ -397,11 +414,8 @@ impl Tensor {
         pub fn shrink_to | try_shrink_to(&self, shape: impl Into<Shape>) -> Tensor {
             let shape = shape.into();
             let to = self.resolve_sizes("shrink_to", shape.sizes("shrink_to")?)?;
-            shape.slice_symbolic(
-                "shrink_to",
-                self.movement(Movement::shrink(to.iter().map(|&m| (0, m))))?,
-                |_| true,
-            )
+            let part = self.shrunk(to.iter().map(|&m| (0, m)))?;
+            shape.slice_symbolic("shrink_to", part, |_| true)
         }
     }
 
@@ -415,51 +429,19 @@ impl Tensor {
         }
         // A slice of the tensor repeated twice along the axis.
         let start = (size - shift.rem_euclid(size as isize) as usize) % size;
-        let twice = self.movement(Movement::reshape(
-            dims[..at].iter().copied().chain([1]).chain(dims[at..].iter().copied()),
-        ))?;
-        let twice = twice.movement(Movement::expand(
-            dims[..at].iter().copied().chain([2]).chain(dims[at..].iter().copied()),
-        ))?;
-        let twice = twice.try_flatten(at as isize, at as isize + 1)?;
-        twice.slice_axis(at, start, start + size)
+        self.shaped(spliced(&dims, at..at, &[1]))?
+            .expanded(spliced(&dims, at..at, &[2]))?
+            .try_flatten(at as isize, at as isize + 1)?
+            .slice_axis(at, start, start + size)
     }
 
     /// Resolves target sizes, where -1 keeps that of the axis.
     fn resolve_sizes(&self, op: &'static str, shape: &Sizes) -> Result<Dims> {
-        let dims = self.dims();
-        if shape.0.len() != dims.len() {
-            return wrong_shape!(
-                op,
-                "{:?} has {} sizes for the axes of {dims:?}",
-                shape.0,
-                shape.0.len()
-            );
+        let (dims, given) = (self.dims(), &shape.0);
+        if given.len() != dims.len() {
+            return wrong_shape!(op, "expected a size for each axis of {dims:?}, got {given:?}");
         }
-        Sizes(
-            shape
-                .0
-                .iter()
-                .zip(&dims)
-                .map(|(&n, &own)| if n == -1 { own as isize } else { n })
-                .collect(),
-        )
-        .shape(op)
-    }
-
-    /// Keeps `start..end` of one axis.
-    pub(in crate::tensor) fn slice_axis(
-        &self,
-        axis: usize,
-        start: usize,
-        end: usize,
-    ) -> Result<Tensor> {
-        let ranges: Ranges = self
-            .dims()
-            .iter()
-            .enumerate()
-            .map(|(i, &n)| if i == axis { (start, end) } else { (0, n) })
-            .collect();
-        self.movement(Movement::Shrink(ranges))
+        let kept = |(&n, &own): (&isize, &usize)| if n == -1 { own as isize } else { n };
+        Sizes(given.iter().zip(&dims).map(kept).collect()).shape(op)
     }
 }

@@ -8,32 +8,29 @@ use crate::tensor::broadcast::Operand;
 use crate::tensor::{Tensor, or_panic};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
+macro_rules! operator {
+    ($trait:ident $method:ident $function:ident: $(($($generics:tt)*) $left:ty, $right:ty;)*) => { $(
+        impl $($generics)* $trait<$right> for $left {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: $right) -> Tensor {
+                or_panic(binary::$function(self.into(), other.into()))
+            }
+        }
+    )* };
+}
 macro_rules! operators {
-    ($($trait:ident $method:ident $function:ident;)*) => { $(
-        impl<R: Into<Operand>> $trait<R> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: R) -> Tensor { or_panic(binary::$function(self.into(), other.into())) }
-        }
-        impl<R: Into<Operand>> $trait<R> for &Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: R) -> Tensor { or_panic(binary::$function(self.into(), other.into())) }
-        }
-        operators! { @left $trait $method $function: f64 i32 bool }
-    )* };
-    (@left $trait:ident $method:ident $function:ident: $($t:ty)*) => { $(
-        impl $trait<Tensor> for $t {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: Tensor) -> Tensor { or_panic(binary::$function(self.into(), other.into())) }
-        }
-        impl $trait<&Tensor> for $t {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: &Tensor) -> Tensor { or_panic(binary::$function(self.into(), other.into())) }
-        }
-    )* };
+    ($($trait:ident $method:ident $function:ident;)*) => { $( operator! {
+        $trait $method $function:
+        (<R: Into<Operand>>) Tensor, R;
+        (<R: Into<Operand>>) &Tensor, R;
+        () f64, Tensor;
+        () f64, &Tensor;
+        () i32, Tensor;
+        () i32, &Tensor;
+        () bool, Tensor;
+        () bool, &Tensor;
+    } )* };
 }
 
 operators! {
@@ -49,31 +46,18 @@ operators! {
     Shr shr shr;
 }
 
-impl Neg for Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        Tensor::neg(&self)
-    }
+macro_rules! unary_operators {
+    ($($trait:ident $method:ident $try_method:ident: $($t:ty)*;)*) => { $($(
+        impl $trait for $t {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self) -> Tensor {
+                or_panic(self.$try_method())
+            }
+        }
+    )*)* };
 }
-impl Neg for &Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        Tensor::neg(self)
-    }
-}
-impl Not for Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn not(self) -> Tensor {
-        self.bitwise_not()
-    }
-}
-impl Not for &Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn not(self) -> Tensor {
-        self.bitwise_not()
-    }
+unary_operators! {
+    Neg neg try_neg: Tensor &Tensor;
+    Not not try_bitwise_not: Tensor &Tensor;
 }

@@ -1,7 +1,6 @@
 //! Padding with elements of the tensor: reflected, replicated or circular.
 
 use crate::error::Result;
-use crate::shape::Movement;
 use crate::tensor::Tensor;
 
 /// Source of the padding. [`Tensor::pad`] pads with zeros, and [`Tensor::pad_with`] with a value.
@@ -22,7 +21,7 @@ impl PadMode {
         let repeated = |t: Tensor, count: usize| {
             let mut dims = t.dims();
             dims[axis] = count;
-            t.movement(Movement::Expand(dims))
+            t.expanded(dims)
         };
         Ok(match self {
             PadMode::Reflect => [
@@ -56,26 +55,18 @@ impl Tensor {
         /// ```
         /// use picograd::{Tensor, tensor::PadMode};
         /// let x = Tensor::new([1, 2, 3]);
-        /// assert_eq!(
-        ///     x.pad_mode(&[(2, 1)], PadMode::Reflect).to_vec::<i32>()?,
-        ///     [3, 2, 1, 2, 3, 2]
-        /// );
-        /// assert_eq!(
-        ///     x.pad_mode(&[(2, 1)], PadMode::Replicate).to_vec::<i32>()?,
-        ///     [1, 1, 1, 2, 3, 3]
-        /// );
-        /// assert_eq!(
-        ///     x.pad_mode(&[(2, 1)], PadMode::Circular).to_vec::<i32>()?,
-        ///     [2, 3, 1, 2, 3, 1]
-        /// );
+        /// let y = x.pad_mode(&[(2, 1)], PadMode::Reflect);
+        /// assert_eq!(y.to_vec::<i32>()?, [3, 2, 1, 2, 3, 2]);
+        /// let z = x.pad_mode(&[(2, 1)], PadMode::Replicate);
+        /// assert_eq!(z.to_vec::<i32>()?, [1, 1, 1, 2, 3, 3]);
+        /// let w = x.pad_mode(&[(2, 1)], PadMode::Circular);
+        /// assert_eq!(w.to_vec::<i32>()?, [2, 3, 1, 2, 3, 1]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pad_mode | try_pad_mode(&self, padding: &[(usize, usize)], mode: PadMode) -> Tensor {
-            const OP: &str = "pad_mode";
             let dims = self.dims();
             if padding.len() != dims.len() {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "{padding:?} has {} pairs for the axes of {dims:?}",
                     padding.len()
                 );
@@ -84,8 +75,7 @@ impl Tensor {
             for (axis, &(before, after)) in padding.iter().enumerate() {
                 let most = mode.max_padding(dims[axis]);
                 if before > most || after > most {
-                    return wrong_shape!(
-                        OP,
+                    return shape_error!(
                         "padding {:?} of axis {axis} of {dims:?} exceeds its limit of {most}",
                         (before, after)
                     );

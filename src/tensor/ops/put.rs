@@ -1,12 +1,15 @@
 //! Writes at indices, and slices along an axis. Writes are `scatter` and `scatter_reduce`; an index
 //! outside its axis writes nothing.
 
-use super::gather::normalize_indices;
+use super::create::index_dtype;
+use super::gather::{check_source, normalize_indices, split_positions};
+use super::index::resolve_position;
+use super::movement::spliced;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::error::Result;
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_dims, broadcast_to};
-use crate::tensor::{Scatter, Sizes, Tensor, for_op, resolve_axis};
+use crate::tensor::{Scatter, Sizes, Tensor, resolve_axis};
 
 /// Flattens indices of the first axes of a shape to one index, and returns their broadcast shape. A
 /// position outside an axis becomes negative.
@@ -17,7 +20,7 @@ fn flatten_indices(op: &'static str, dims: &[usize], indices: &[Tensor]) -> Resu
     for (t, &size) in indices.iter().zip(dims) {
         let t = normalize_indices(op, t, size)?;
         let inside = t.try_ge(0)?.try_bitwise_and(t.try_lt(size)?)?;
-        let t = if i32::try_from(count).is_ok() { t } else { t.try_cast(DType::I64)? };
+        let t = if index_dtype(count) == DType::I32 { t } else { t.try_cast(DType::I64)? };
         all = Some(match all {
             None => (t, inside),
             Some((p, i)) => (p.try_mul(size)?.try_add(t)?, i.try_bitwise_and(inside)?),
@@ -37,12 +40,8 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 1], [2, 2], [3, 3]]);
-        /// let y = x.index_add(
-        ///     0,
-        ///     &Tensor::new([2, 0, 2]),
-        ///     &Tensor::new([[1, 2], [3, 4], [5, 6]]),
-        ///     10,
-        /// );
+        /// let (index, source) = (Tensor::new([2, 0, 2]), Tensor::new([[1, 2], [3, 4], [5, 6]]));
+        /// let y = x.index_add(0, &index, &source, 10);
         /// assert_eq!(y.to_vec::<i32>()?, [31, 41, 2, 2, 63, 83]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -53,40 +52,19 @@ impl Tensor {
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
             let [count] = index.dims()[..] else {
-                return wrong_shape!(OP, "expected an index of one axis, got {:?}", index.dims());
+                return shape_error!("expected an index of one axis, got {:?}", index.dims());
             };
-            let mut wanted = dims.clone();
-            wanted[at] = count;
-            if source.dims() != wanted {
-                return wrong_shape!(
-                    OP,
+            let (wanted, given) = (spliced(&dims, at..at + 1, &[count]), source.dims());
+            if given != wanted {
+                return shape_error!(
                     "expected a source of {wanted:?} for an index of {count} along axis {axis} \
-                     of {dims:?}, got {:?}",
-                    source.dims()
+                     of {dims:?}, got {given:?}"
                 );
             }
-            if source.dtype() != self.dtype() {
-                return wrong_dtype!(
-                    OP,
-                    "a source of {} for a tensor of {}; cast one",
-                    source.dtype(),
-                    self.dtype()
-                );
-            }
+            check_source(OP, self, source)?;
             let source = source.try_mul(source.cast_operand(alpha.into())?)?;
-            let along = index.movement(Movement::reshape(
-                (0..dims.len()).map(|i| if i == at { count } else { 1 }),
-            ))?;
-            for_op(
-                OP,
-                self.try_scatter_reduce(
-                    at as isize,
-                    &along.try_expand(&wanted)?,
-                    source,
-                    Scatter::Sum,
-                    true,
-                ),
-            )
+            let along = index.line_along(at, dims.len())?.try_expand(&wanted)?;
+            self.try_scatter_reduce(at as isize, &along, source, Scatter::Sum, true)
         }
 
         /// Writes values at indices of the first axes: one integer tensor per axis, or bool tensors
@@ -99,14 +77,8 @@ impl Tensor {
         /// let (x, rows, cols) =
         ///     (Tensor::full([2, 2], 0), Tensor::new([0, 1, 0]), Tensor::new([1, 0, 1]));
         /// let values = Tensor::new([1, 2, 3]);
-        /// assert_eq!(
-        ///     x.index_put(&[&rows, &cols], &values, true).to_vec::<i32>()?,
-        ///     [0, 4, 2, 0]
-        /// );
-        /// assert_eq!(
-        ///     x.index_put(&[&rows, &cols], &values, false).to_vec::<i32>()?,
-        ///     [0, 3, 2, 0]
-        /// );
+        /// assert_eq!(x.index_put(&[&rows, &cols], &values, true).to_vec::<i32>()?, [0, 4, 2, 0]);
+        /// assert_eq!(x.index_put(&[&rows, &cols], &values, false).to_vec::<i32>()?, [0, 3, 2, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn index_put | try_index_put(
@@ -125,36 +97,31 @@ impl Tensor {
                     || first + rank > dims.len()
                     || t.dims()[..] != dims[first..first + rank]
                 {
-                    return wrong_shape!(
-                        OP,
+                    return shape_error!(
                         "a mask of {:?} does not match the axes of {dims:?} from {first} on",
                         t.dims()
                     );
                 }
-                let mut rest = t.nonzero_indices(None)?;
-                for &n in t.dims().iter().rev() {
-                    list.insert(first, rest.try_modulo(n)?);
-                    rest = rest.try_idiv(n)?;
-                }
+                list.extend(split_positions(&t.nonzero_indices(None)?, &t.dims())?);
             }
             if list.is_empty() || list.len() > dims.len() {
-                return wrong_shape!(OP, "{} indices for the axes of {dims:?}", list.len());
+                return shape_error!("{} indices for the axes of {dims:?}", list.len());
             }
             let (place, shape) = flatten_indices(OP, &dims, &list)?;
             let rest = &dims[list.len()..];
             let (count, n) = (checked_numel(OP, &dims[..list.len()])?, checked_numel(OP, &shape)?);
             let wanted: Dims = shape.iter().chain(rest).copied().collect();
             let row = checked_numel(OP, rest)?;
-            let values = broadcast_to(OP, &self.cast_operand(values.into())?, &wanted)?
-                .movement(Movement::reshape([n, row]))?;
-            let place = place.movement(Movement::reshape([n, 1]))?.try_expand([n, row])?;
-            let x = self.movement(Movement::reshape([count, row]))?;
+            let values =
+                broadcast_to(OP, &self.cast_operand(values.into())?, &wanted)?.shaped([n, row])?;
+            let place = place.shaped([n, 1])?.try_expand([n, row])?;
+            let x = self.shaped([count, row])?;
             let written = if accumulate {
                 x.try_scatter_reduce(0, &place, values, Scatter::Sum, true)
             } else {
                 x.try_scatter(0, &place, values)
             };
-            for_op(OP, written)?.movement(Movement::Reshape(dims))
+            written?.shaped(dims)
         }
 
         /// Writes elements of a source, in row-major order, where a mask is true. The mask
@@ -163,10 +130,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// let y = x.masked_scatter(
-        ///     &Tensor::new([[true, false], [true, true]]),
-        ///     &Tensor::new([7, 8, 9]),
-        /// );
+        /// let y = x.masked_scatter(&x.ne(2), &Tensor::new([7, 8, 9]));
         /// assert_eq!(y.to_vec::<i32>()?, [7, 2, 8, 9]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -174,31 +138,18 @@ impl Tensor {
             &self, mask: &Tensor, source: &Tensor,
         ) -> Tensor {
             const OP: &str = "masked_scatter";
-            if !mask.dtype().is_bool() {
-                return wrong_dtype!(OP, "expected a bool mask, got {}", mask.dtype());
-            }
-            if source.dtype() != self.dtype() {
-                return wrong_dtype!(
-                    OP,
-                    "a source of {} for a tensor of {}; cast one",
-                    source.dtype(),
-                    self.dtype()
-                );
-            }
+            reject_dtype!(!mask.dtype().is_bool(), "expected a bool mask, got {}", mask.dtype());
+            check_source(OP, self, source)?;
             let (dims, n) = (self.dims(), self.max_numel());
             let mask = broadcast_to(OP, mask, &dims)?;
-            let source = for_op(OP, source.movement(Movement::reshape([source.max_numel()])))?;
+            let source = source.shaped([source.max_numel()])?;
             if n == 0 || source.max_numel() == 0 {
                 return mask.try_where_(self.literal(0), self);
             }
-            let order = for_op(
-                OP,
-                mask.movement(Movement::reshape([n]))?.try_cast(DType::I32)?.try_cumsum(0),
-            )? - 1;
+            let order = mask.shaped([n])?.try_cast(DType::I32)?.try_cumsum(0)? - 1;
             // Before the first selected position there is no element; what is read there is
             // discarded.
-            let read = for_op(OP, source.try_gather(0, &order.try_maximum(0)?))?
-                .movement(Movement::Reshape(dims))?;
+            let read = source.try_gather(0, &order.try_maximum(0)?)?.shaped(dims)?;
             mask.try_where_(read, self)
         }
 
@@ -216,8 +167,7 @@ impl Tensor {
             let dims = self.dims();
             let (from, to) = (source.into().axes(OP, &dims)?, destination.into().axes(OP, &dims)?);
             if from.len() != to.len() {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "expected as many destinations as sources, got {from:?} to {to:?}"
                 );
             }
@@ -227,7 +177,7 @@ impl Tensor {
                 None => rest.next().expect("an axis for each place"),
             });
             let order: Dims = order.collect();
-            self.movement(Movement::Permute(order))
+            self.permuted(order)
         }
 
         /// `length` elements of an axis from `start` on; a negative start counts from the end.
@@ -251,11 +201,10 @@ impl Tensor {
                 .and_then(|a| Some((a, a.checked_add(length)?)))
                 .filter(|r| r.1 <= size);
             let Some((a, b)) = range else {
-                let msg = format!(
+                return index_error!(
                     "{length} elements from {start} on are not within axis {axis} of {dims:?}, \
                      which has size {size}"
                 );
-                return Err(Error::Index { op: OP, msg });
             };
             self.slice_axis(at, a, b)
         }
@@ -264,8 +213,7 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]]);
-        /// assert_eq!(x.select(1, -1).to_vec::<i32>()?, [3, 6]);
+        /// assert_eq!(Tensor::new([[1, 2, 3], [4, 5, 6]]).select(1, -1).to_vec::<i32>()?, [3, 6]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn select | try_select(&self, axis: isize, index: isize) -> Tensor {
@@ -273,19 +221,9 @@ impl Tensor {
             let dims = self.dims();
             let at = resolve_axis(OP, axis, &dims)?;
             self.require_static(OP, [at])?;
-            let size = dims[at] as isize;
-            let place = if index < 0 { index.saturating_add(size) } else { index };
-            if !(0..size).contains(&place) {
-                return Err(Error::Index {
-                    op: OP,
-                    msg: format!(
-                        "index {index} is outside axis {axis} of {dims:?}, which has size {size}"
-                    ),
-                });
-            }
-            let rest = dims.iter().enumerate().filter(|&(i, _)| i != at).map(|(_, &n)| n);
-            self.slice_axis(at, place as usize, place as usize + 1)?
-                .movement(Movement::reshape(rest))
+            let place = resolve_position(OP, &dims, at, index)?;
+            let slice = self.slice_axis(at, place, place + 1)?;
+            slice.shaped(spliced(&dims, at..at + 1, &[]))
         }
     }
 }

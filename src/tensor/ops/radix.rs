@@ -6,8 +6,10 @@
 //! value:
 //!
 //! ```text
-//! count:    for t in 0..B: counts[t] = 0           move:  for t in 0..B: next[t] = next[t-1] + counts[t-1]
-//!           for u in 0..n: counts[digit(u)] += 1          for u in 0..n: out[next[digit(u)]++] = element(u)
+//! count:  for t in 0..B: counts[t] = 0
+//!         for u in 0..n: counts[digit(u)] += 1
+//! move:   for t in 0..B: next[t] = next[t-1] + counts[t-1]
+//!         for u in 0..n: out[next[digit(u)]++] = element(u)
 //! ```
 //!
 //! Both loops of a kernel are one `Ordered` range of `B + n` iterations, because a kernel has one
@@ -127,12 +129,8 @@ impl Loops {
         word.binary(Op::Shr, shift as i64).binary(Op::And, self.values - 1).cast(DType::INDEX)
     }
     fn sink(&self, stores: impl IntoIterator<Item = (UOp, UOp)>) -> UOp {
-        UOp::sink(
-            stores
-                .into_iter()
-                .map(|(place, value)| place.store(value, &self.ranges))
-                .collect::<Src>(),
-        )
+        let stores = stores.into_iter().map(|(place, value)| place.store(value, &self.ranges));
+        UOp::sink(stores.collect::<Src>())
     }
 }
 
@@ -229,12 +227,8 @@ impl Loops {
         let inside = filling.not().and(next.ge(0i64)).and(next.lt(self.n));
         let place = next.cast(DType::INDEX).binary(Op::Max, 0i64).binary(Op::Min, self.n - 1);
         let place = &self.row * self.n + place;
-        let place = UOp::new(
-            Op::Index,
-            outputs[0].dtype(),
-            [outputs[0].clone(), place, inside].to_src(),
-            Arg::None,
-        );
+        let src = [outputs[0].clone(), place, inside].to_src();
+        let place = UOp::new(Op::Index, outputs[0].dtype(), src, Arg::None);
         self.sink([(place, element.clone()), (entry, filling.select(&start, &(&next + 1)))])
     }
 }
@@ -255,11 +249,12 @@ pub(in crate::tensor) fn sort(
         Some(order) => (Elements::WordsAndIndices, vec![words, order]),
     };
     inputs.push(&counts[0]);
-    let mut elements = apply_library_kernel(&kernel(Task::Move(kind, 0)), &inputs)?.swap_remove(0);
+    let apply = |task: Task, inputs: &[&Tensor]| -> Result<Tensor> {
+        Ok(apply_library_kernel(&kernel(task), inputs)?.swap_remove(0))
+    };
+    let mut elements = apply(Task::Move(kind, 0), &inputs)?;
     for (i, counts) in counts.iter().enumerate().skip(1) {
-        elements =
-            apply_library_kernel(&kernel(Task::Move(Elements::Packed, i)), &[&elements, counts])?
-                .swap_remove(0);
+        elements = apply(Task::Move(Elements::Packed, i), &[&elements, counts])?;
     }
     Ok(elements)
 }

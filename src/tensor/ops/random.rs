@@ -12,9 +12,9 @@ use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
 use crate::exec::Capture;
 use crate::ir::{DeviceName, UOp};
-use crate::shape::{Movement, checked_numel};
+use crate::shape::checked_numel;
 use crate::tensor::realize::{buffer, default_device, storages};
-use crate::tensor::{Shape, Sizes, Tensor, keepdim};
+use crate::tensor::{Shape, Sizes, Tensor, keepdim, or_panic};
 use std::sync::Mutex;
 
 /// Seed, and counter of the next element.
@@ -62,7 +62,7 @@ fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
         c.add_draw(storages, numel as u64);
     });
     let start = Tensor::from_uop(start, device.clone());
-    let word = |i: usize| start.slice_axis(0, i, i + 1)?.movement(Movement::expand([numel]));
+    let word = |i: usize| start.slice_axis(0, i, i + 1)?.expanded([numel]);
     let (low, high) = (word(2)?, word(3)?);
     // 64-bit counter: carries from the lower word, and adds the upper word of the index.
     let place = iota(numel);
@@ -81,27 +81,27 @@ fn to_unit(word: &Tensor) -> Result<Tensor> {
     word.try_rshift(8)?.try_cast(DType::F32)?.try_mul(1.0 / (1u64 << 24) as f64)
 }
 
-pub(in crate::tensor) fn uniform(
-    op: &'static str,
+/// Random words of a shape, mapped to a tensor.
+fn draw(
     shape: &Shape,
     device: &DeviceName,
+    f: impl FnOnce([Tensor; 2]) -> Result<Tensor>,
 ) -> Result<Tensor> {
-    let dims = shape.sizes(op)?.shape(op)?;
-    let [word, _] = words(checked_numel(op, &dims)?, device)?;
-    shape.slice_symbolic(op, to_unit(&word)?.movement(Movement::Reshape(dims))?, |_| true)
+    let dims = shape.sizes("random")?.shape("random")?;
+    let numbers = f(words(checked_numel("random", &dims)?, device)?)?;
+    shape.slice_symbolic("random", numbers.shaped(dims)?, |_| true)
 }
 
-fn normal(op: &'static str, shape: &Shape, device: &DeviceName) -> Result<Tensor> {
-    let dims = shape.sizes(op)?.shape(op)?;
-    let [a, b] = words(checked_numel(op, &dims)?, device)?;
-    // Box-Muller transform. 1-u is never 0.
-    let radius = ((1.0 - to_unit(&a)?).log() * -2.0).sqrt();
-    let angle = to_unit(&b)? * std::f64::consts::TAU;
-    shape.slice_symbolic(
-        op,
-        radius.try_mul(angle.cos())?.movement(Movement::Reshape(dims))?,
-        |_| true,
-    )
+pub(super) fn uniform(shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+    draw(shape, device, |[word, _]| to_unit(&word))
+}
+
+fn normal(shape: &Shape, device: &DeviceName) -> Result<Tensor> {
+    draw(shape, device, |[a, b]| {
+        // Box-Muller transform. 1-u is never 0.
+        let radius = ((1.0 - to_unit(&a)?).log() * -2.0).sqrt();
+        radius.try_mul((to_unit(&b)? * std::f64::consts::TAU).cos())
+    })
 }
 
 /// Fan-in and fan-out of a weight: input and output channels times the kernel size.
@@ -163,10 +163,7 @@ impl Tensor {
         /// assert_eq!(Tensor::random_bits([2, 3]).dtype(), DType::U32);
         /// ```
         pub fn random_bits | try_random_bits(shape: impl Into<Shape>) -> Tensor {
-            let shape = shape.into();
-            let dims = shape.sizes("random_bits")?.shape("random_bits")?;
-            let [word, _] = words(checked_numel("random_bits", &dims)?, &default_device())?;
-            shape.slice_symbolic("random_bits", word.movement(Movement::Reshape(dims))?, |_| true)
+            draw(&shape.into(), &default_device(), |[word, _]| Ok(word))
         }
 
         /// 64 random bits for each counter of this tensor under a key, both `u64`, by threefry2x32
@@ -174,23 +171,14 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let bits = Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64]));
-        /// assert_eq!(bits.shape(), [3]);
-        /// assert_eq!(
-        ///     Tensor::new([0u64]).threefry(&Tensor::new([0u64])).to_vec::<u64>()?,
-        ///     [0x99ba4efe_6b200159]
-        /// );
+        /// assert_eq!(Tensor::new([0u64, 1, 2]).threefry(&Tensor::new([42u64])).shape(), [3]);
+        /// let y = Tensor::new([0u64]).threefry(&Tensor::new([0u64]));
+        /// assert_eq!(y.to_vec::<u64>()?, [0x99ba4efe_6b200159]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn threefry | try_threefry(&self, key: &Tensor) -> Tensor {
-            for t in [self, key] {
-                if t.dtype() != DType::U64 {
-                    return wrong_dtype!(
-                        "threefry",
-                        "expected counters and keys of u64, got {}",
-                        t.dtype()
-                    );
-                }
+            if let Some(other) = [self, key].map(Tensor::dtype).iter().find(|d| **d != DType::U64) {
+                return dtype_error!("expected counters and keys of u64, got {other}");
             }
             let pair = pair("threefry", self.into(), key.into())?;
             let halves = |t: &Tensor| {
@@ -227,25 +215,22 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn multinomial | try_multinomial(&self, samples: usize, replacement: bool) -> Tensor {
-            const OP: &str = "multinomial";
             let dims = self.dims();
             let Some(&n) = dims.last().filter(|&&n| n > 0 && dims.len() <= 2) else {
-                return wrong_shape!(OP, "expected weights along one axis or two, got {dims:?}");
+                return shape_error!("expected weights along one axis or two, got {dims:?}");
             };
             if !replacement && samples > n {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "cannot draw {samples} distinct indices from {n}; expected at most {n}, or \
                      replacement"
                 );
             }
-            check_weights(OP, self, n, if replacement { 1 } else { samples })?;
+            check_weights(self, n, if replacement { 1 } else { samples })?;
             let weights = self.as_wide_float();
             if !replacement {
                 // Exponential arrival times with these rates (Efraimidis and Spirakis, 2006). 1-u
                 // is never 0.
-                let times =
-                    (1.0 - uniform(OP, &Shape::from(&dims), self.device())?).log().try_neg()?;
+                let times = (1.0 - uniform(&Shape::from(&dims), self.device())?).log().try_neg()?;
                 let ever = weights.try_gt(0)?;
                 let times = ever
                     .try_where_(times.try_div(ever.try_where_(&weights, 1.0)?)?, f64::INFINITY)?;
@@ -254,11 +239,14 @@ impl Tensor {
             let sums = weights.try_cumsum(-1)?;
             let mut shape = dims.clone();
             shape[dims.len() - 1] = samples;
-            let drawn = uniform(OP, &Shape::from(&shape), self.device())?
-                .try_mul(sums.slice_axis(dims.len() - 1, n - 1, n)?)?;
+            let drawn = uniform(&Shape::from(&shape), self.device())?.try_mul(sums.slice_axis(
+                dims.len() - 1,
+                n - 1,
+                n,
+            )?)?;
             // The index is the number of sums at or below the draw. A draw that was rounded up to
             // the last sum takes the last index of positive weight.
-            let passed = count_at_most(OP, &sums.contiguous(), &drawn.contiguous())?;
+            let passed = count_at_most(&sums.contiguous(), &drawn.contiguous())?;
             let last = weights.try_gt(0)?.try_where_(iota(n), 0)?.try_max(keepdim(-1))?;
             passed.try_minimum(last)
         }
@@ -271,7 +259,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn rand | try_rand(shape: impl Into<Shape>) -> Tensor {
-            uniform("rand", &shape.into(), &default_device())
+            uniform(&shape.into(), &default_device())
         }
 
         /// Standard normal distribution, in `f32`.
@@ -282,53 +270,35 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn randn | try_randn(shape: impl Into<Shape>) -> Tensor {
-            normal("randn", &shape.into(), &default_device())
+            normal(&shape.into(), &default_device())
         }
 
         /// Uniformly distributed integers in `low..high`, in `i32`.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert!(
-        ///     Tensor::randint([100], 1, 7).to_vec::<i32>()?.iter().all(|x| (1..7).contains(x))
-        /// );
+        /// let x = Tensor::randint([100], 1, 7).to_vec::<i32>()?;
+        /// assert!(x.iter().all(|x| (1..7).contains(x)));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn randint | try_randint(shape: impl Into<Shape>, low: i32, high: i32) -> Tensor {
-            if low >= high {
-                return wrong_shape!(
-                    "randint",
-                    "the range {low}..{high} is empty; expected low below high"
-                );
-            }
-            let shape = shape.into();
-            let dims = shape.sizes("randint")?.shape("randint")?;
-            let [word, _] = words(checked_numel("randint", &dims)?, &default_device())?;
+            reject_shape!(low >= high, "the range {low}..{high} is empty; expected low below high");
             let span = (high as i64 - low as i64) as u32;
-            shape.slice_symbolic(
-                "randint",
-                word.try_modulo(span)?
-                    .try_cast(DType::I32)?
-                    .try_add(low)?
-                    .movement(Movement::Reshape(dims))?,
-                |_| true,
-            )
+            draw(&shape.into(), &default_device(), |[word, _]| {
+                word.try_modulo(span)?.try_cast(DType::I32)?.try_add(low)
+            })
         }
 
         /// Uniform distribution over [low, high), in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert!(
-        ///     Tensor::uniform([100], 2.0, 3.0)
-        ///         .to_vec::<f32>()?
-        ///         .iter()
-        ///         .all(|x| (2.0..=3.0).contains(x))
-        /// );
+        /// let x = Tensor::uniform([100], 2.0, 3.0).to_vec::<f32>()?;
+        /// assert!(x.iter().all(|x| (2.0..=3.0).contains(x)));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn uniform | try_uniform(shape: impl Into<Shape>, low: f64, high: f64) -> Tensor {
-            Ok(uniform("uniform", &shape.into(), &default_device())? * (high - low) + low)
+            Ok(uniform(&shape.into(), &default_device())? * (high - low) + low)
         }
 
         /// Normal distribution, in `f32`.
@@ -339,7 +309,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn normal | try_normal(shape: impl Into<Shape>, mean: f64, std: f64) -> Tensor {
-            Ok(normal("normal", &shape.into(), &default_device())? * std + mean)
+            Ok(normal(&shape.into(), &default_device())? * std + mean)
         }
 
         /// Uniform distribution over ±1/√numel.
@@ -404,14 +374,12 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn dropout | try_dropout(&self, p: f64) -> Tensor {
-            if !(0.0..=1.0).contains(&p) {
-                return wrong_shape!("dropout", "expected a probability, got {p}");
-            }
+            reject_shape!(!(0.0..=1.0).contains(&p), "expected a probability, got {p}");
             if p == 0.0 {
                 return Ok(self.copy());
             }
             let kept = self
-                .match_extents(uniform("dropout", &Shape::from(&self.dims()), self.device())?)
+                .match_extents(uniform(&Shape::from(&self.dims()), self.device())?)
                 .try_ge(p)?;
             let x = self.as_wide_float();
             let scaled = if p < 1.0 { x * (1.0 / (1.0 - p)) } else { x };
@@ -428,12 +396,8 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn rand_like(&self) -> Tensor {
-        self.match_extents(crate::tensor::or_panic(uniform(
-            "rand_like",
-            &Shape::from(&self.dims()),
-            self.device(),
-        )))
-        .cast(self.as_float().dtype())
+        let x = or_panic(uniform(&Shape::from(&self.dims()), self.device()));
+        self.match_extents(x).cast(self.as_float().dtype())
     }
     /// Standard normal distribution with this tensor's shape and device, and its dtype if that is a
     /// float.
@@ -444,43 +408,35 @@ impl Tensor {
     /// assert_eq!((x.shape(), x.dtype()), (vec![2, 3], DType::F16));
     /// ```
     pub fn randn_like(&self) -> Tensor {
-        self.match_extents(crate::tensor::or_panic(normal(
-            "randn_like",
-            &Shape::from(&self.dims()),
-            self.device(),
-        )))
-        .cast(self.as_float().dtype())
+        let x = or_panic(normal(&Shape::from(&self.dims()), self.device()));
+        self.match_extents(x).cast(self.as_float().dtype())
     }
 }
 
 /// Checks weights that are in host memory: finite, not negative, and enough of them above 0 in each
 /// row.
-fn check_weights(op: &'static str, weights: &Tensor, n: usize, needed: usize) -> Result<()> {
+fn check_weights(weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     let Some(values) = weights.at_hand() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
-        return wrong_shape!(op, "the weight at {i} is {w}; expected finite weights of at least 0");
+        return shape_error!("the weight at {i} is {w}; expected finite weights of at least 0");
     }
     for (row, weights) in values.chunks_exact(n).enumerate() {
-        let some = weights.iter().filter(|w| **w > 0.0).count();
-        if some < needed.max(1) {
-            return wrong_shape!(
-                op,
-                "row {row} has {some} weights above zero, and {} are drawn",
-                needed.max(1)
-            );
+        let (some, needed) = (weights.iter().filter(|w| **w > 0.0).count(), needed.max(1));
+        if some < needed {
+            return shape_error!("row {row} has {some} weights above zero, and {needed} are drawn");
         }
     }
     Ok(())
 }
 
 /// Number of ascending sums along the last axis at or below each number, by binary search.
-fn count_at_most(op: &'static str, sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
+fn count_at_most(sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
     let axis = sums.ndim() - 1;
     let n = sums.dims()[axis];
     let mut count = numbers.literal(0).try_cast(DType::I32)?.try_expand(&numbers.dims())?;
     for step in (0..usize::BITS - n.leading_zeros()).rev().map(|bit| 1usize << bit) {
         let further = count.try_add(step)?;
-        let sum = gather_at(op, sums, &further.try_sub(1)?, axis)?;
+        let sum = gather_at("multinomial", sums, &further.try_sub(1)?, axis)?;
         let passes = further.try_le(n)?.try_bitwise_and(sum.try_le(numbers)?)?;
         count = passes.try_where_(further, &count)?;
     }

@@ -1,10 +1,10 @@
 //! Reductions over axes: `x.sum(..)` over all, `x.sum(-1)` over one, `x.sum([0, 1])` over several;
 //! `x.sum(keepdim(-1))` keeps reduced axes with size 1.
 
-use crate::dtype::{DType, sum_acc};
+use crate::dtype::sum_acc;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement, SymInt};
+use crate::shape::{Dims, SymInt};
 use crate::tensor::broadcast::Operand;
 use crate::tensor::{Axes, Tensor, keepdim};
 
@@ -42,7 +42,7 @@ impl Tensor {
         /// ```
         pub fn sum | try_sum(&self, axes: impl Into<Axes>) -> Tensor {
             in_wide_dtype!(self.try_sum(axes));
-            self.accumulate("sum", Fold::Add, &axes.into())
+            self.accumulate(Fold::Add, axes)
         }
 
         /// Product over axes, in the dtypes of [`sum`](Self::sum). The product of no elements is 1.
@@ -54,7 +54,7 @@ impl Tensor {
         /// ```
         pub fn prod | try_prod(&self, axes: impl Into<Axes>) -> Tensor {
             in_wide_dtype!(self.try_prod(axes));
-            self.accumulate("prod", Fold::Mul, &axes.into())
+            self.accumulate(Fold::Mul, axes)
         }
 
         /// Maximum over axes. NaN propagates; an axis of size 0 is an error.
@@ -65,7 +65,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max | try_max(&self, axes: impl Into<Axes>) -> Tensor {
-            self.min_max("max", Fold::Max, &axes.into())
+            self.min_max(Fold::Max, axes)
         }
 
         /// Minimum over axes. NaN propagates; an axis of size 0 is an error.
@@ -76,7 +76,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn min | try_min(&self, axes: impl Into<Axes>) -> Tensor {
-            self.min_max("min", Fold::Min, &axes.into())
+            self.min_max(Fold::Min, axes)
         }
 
         /// Mean over axes. Integers are averaged in `f32`.
@@ -87,7 +87,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn mean | try_mean(&self, axes: impl Into<Axes>) -> Tensor {
-            self.wide_mean("mean", &axes.into())?.try_cast(self.as_float().dtype())
+            self.wide_mean(&axes.into())?.try_cast(self.as_float().dtype())
         }
 
         /// Variance over axes: the sum of squared deviations from the mean, divided by `n -
@@ -95,12 +95,11 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// let x = Tensor::new([1.0f32, 2.0, 3.0]);
-        /// assert_eq!(x.var(.., 1).item::<f32>()?, 1.0);
+        /// assert_eq!(Tensor::new([1.0f32, 2.0, 3.0]).var(.., 1).item::<f32>()?, 1.0);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn var | try_var(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
-            self.wide_var("var", &axes.into(), correction)?.try_cast(self.as_float().dtype())
+            self.wide_var(&axes.into(), correction)?.try_cast(self.as_float().dtype())
         }
 
         /// Standard deviation over axes: the square root of [`var`](Self::var). Its gradient at 0
@@ -112,7 +111,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn std | try_std(&self, axes: impl Into<Axes>, correction: usize) -> Tensor {
-            std_from_var(&self.wide_var("std", &axes.into(), correction)?)?
+            std_from_var(&self.wide_var(&axes.into(), correction)?)?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -178,7 +177,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn any | try_any(&self, axes: impl Into<Axes>) -> Tensor {
-            self.nonzero_mask().reduce_axes("any", Fold::Max, &axes.into())
+            self.nonzero_mask().reduce_axes(Fold::Max, axes)
         }
 
         /// True where all elements over axes are nonzero.
@@ -189,7 +188,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn all | try_all(&self, axes: impl Into<Axes>) -> Tensor {
-            self.nonzero_mask().reduce_axes("all", Fold::Min, &axes.into())
+            self.nonzero_mask().reduce_axes(Fold::Min, axes)
         }
 
         /// Index of the maximum along one axis, or with `..` in the flattened tensor. Ties give the
@@ -201,7 +200,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argmax | try_argmax(&self, axis: impl Into<Axes>) -> Tensor {
-            self.arg_extreme("argmax", Fold::Max, &axis.into())
+            self.arg_extreme(Fold::Max, axis)
         }
 
         /// Index of the minimum along one axis, or with `..` in the flattened tensor. Ties give the
@@ -213,81 +212,63 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argmin | try_argmin(&self, axis: impl Into<Axes>) -> Tensor {
-            self.arg_extreme("argmin", Fold::Min, &axis.into())
+            self.arg_extreme(Fold::Min, axis)
         }
     }
 
     /// Reduces in the tensor's own dtype.
-    pub(in crate::tensor) fn reduce_axes(
-        &self,
-        op: &'static str,
-        fold: Fold,
-        axes: &Axes,
-    ) -> Result<Tensor> {
+    pub(super) fn reduce_axes(&self, fold: Fold, axes: impl Into<Axes>) -> Result<Tensor> {
         let dims = self.dims();
-        let (axes, keep) = axes.resolve(op, &dims)?;
+        let (axes, keep) = axes.into().resolve("reduce", &dims)?;
         let folded = if axes.is_empty() {
             self.copy()
         } else {
-            let uop = self.uop();
-            self.with_uop(uop.reduced(fold, axes.iter().copied()))
+            self.with_uop(self.uop().reduced(fold, axes.iter().copied()))
         };
         if keep {
             return Ok(folded);
         }
-        let rest =
-            dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size);
-        folded.movement(Movement::reshape(rest))
+        folded.shaped((0..dims.len()).filter(|a| !axes.contains(a)).map(|a| dims[a]))
     }
 
-    fn accumulate(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
+    fn accumulate(&self, fold: Fold, axes: impl Into<Axes>) -> Result<Tensor> {
         let dtype = self.dtype();
-        let folded = self.try_cast(sum_acc(dtype))?.reduce_axes(op, fold, axes)?;
+        let folded = self.try_cast(sum_acc(dtype))?.reduce_axes(fold, axes)?;
         if dtype.is_float() { folded.try_cast(dtype) } else { Ok(folded) }
     }
 
-    fn min_max(&self, op: &'static str, fold: Fold, axes: &Axes) -> Result<Tensor> {
-        let dims = self.dims();
-        let (list, _) = axes.resolve(op, &dims)?;
+    fn min_max(&self, fold: Fold, axes: impl Into<Axes>) -> Result<Tensor> {
+        let (dims, axes) = (self.dims(), axes.into());
+        let (list, _) = axes.resolve("reduce", &dims)?;
         if let Some(axis) = list.iter().find(|&&axis| dims[axis] == 0) {
-            return wrong_shape!(op, "axis {axis} of {dims:?} has no element to choose");
+            return shape_error!("axis {axis} of {dims:?} has no element to choose");
         }
-        self.reduce_axes(op, fold, axes)
+        self.reduce_axes(fold, axes)
     }
 
     /// Value that is stored once if two kernels could round it differently. It is required where an
     /// element is compared with a reduction of itself.
-    pub(in crate::tensor) fn materialized(&self) -> Tensor {
+    pub(super) fn materialized(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
 
     /// Mean in the accumulation dtype.
-    pub(in crate::tensor) fn wide_mean(&self, op: &'static str, axes: &Axes) -> Result<Tensor> {
-        self.as_wide_float().reduce_axes(op, Fold::Add, axes)?.try_div(self.count(op, axes, 0)?)
+    pub(super) fn wide_mean(&self, axes: &Axes) -> Result<Tensor> {
+        self.as_wide_float().reduce_axes(Fold::Add, axes)?.try_div(self.count(axes, 0)?)
     }
 
-    pub(in crate::tensor) fn wide_var(
-        &self,
-        op: &'static str,
-        axes: &Axes,
-        correction: usize,
-    ) -> Result<Tensor> {
-        let count = self.count(op, axes, correction)?;
-        let mean = self.wide_mean(op, &keepdim(axes.clone()))?;
+    pub(super) fn wide_var(&self, axes: &Axes, correction: usize) -> Result<Tensor> {
+        let count = self.count(axes, correction)?;
+        let mean = self.wide_mean(&keepdim(axes))?;
         let squares = self.as_wide_float().try_sub(mean)?.square();
-        squares.reduce_axes(op, Fold::Add, axes)?.try_div(count)
+        squares.reduce_axes(Fold::Add, axes)?.try_div(count)
     }
 
     /// Number of reduced elements minus `less`, at least 0. With symbolic dimensions it is a
     /// tensor.
-    pub(in crate::tensor) fn count(
-        &self,
-        op: &'static str,
-        axes: &Axes,
-        less: usize,
-    ) -> Result<Operand> {
+    pub(super) fn count(&self, axes: impl Into<Axes>, less: usize) -> Result<Operand> {
         let (dims, uop) = (self.dims(), self.uop());
-        let axes = axes.resolve(op, &dims)?.0;
+        let axes = axes.into().resolve("reduce", &dims)?.0;
         let extents: Vec<&SymInt> = axes.iter().filter_map(|&a| uop.extent(a)).collect();
         let number: usize =
             axes.iter().filter(|&&a| uop.extent(a).is_none()).map(|&a| dims[a]).product();
@@ -300,33 +281,28 @@ impl Tensor {
         Ok(count.try_maximum(0.0)?.into())
     }
 
-    fn arg_extreme(&self, op: &'static str, fold: Fold, axis: &Axes) -> Result<Tensor> {
-        let dims = self.dims();
-        let (axes, keep) = axis.resolve(op, &dims)?;
+    fn arg_extreme(&self, fold: Fold, axis: impl Into<Axes>) -> Result<Tensor> {
+        let (dims, axis) = (self.dims(), axis.into());
+        let (axes, keep) = axis.resolve("reduce", &dims)?;
         if axes.len() != 1 {
             if axes.len() != dims.len() {
-                return wrong_shape!(op, "expected one axis or `..`, got {axes:?} of {dims:?}");
+                return shape_error!("expected one axis or `..`, got {axes:?} of {dims:?}");
             }
-            let place =
-                self.try_reshape([self.max_numel()])?.arg_extreme(op, fold, &Axes::from(0))?;
-            return if keep {
-                place.movement(Movement::Reshape(Dims::from_elem(1, dims.len())))
-            } else {
-                Ok(place)
-            };
+            let place = self.try_reshape([self.max_numel()])?.arg_extreme(fold, 0)?;
+            return if keep { place.shaped(Dims::from_elem(1, dims.len())) } else { Ok(place) };
         }
         let at = axes[0];
         let x = self.materialized();
-        // Detached, this is a different node than a reduction of the user's, whose stored value may
-        // come from an earlier plan.
-        let best = x.detach().min_max(op, fold, &keepdim(at))?;
-        // A NaN is the extreme value and equals nothing, so NaNs are found by `isnan`.
-        let is_best = x.try_eq(&best)?;
-        let is_best =
-            if x.is_floating_point() { is_best.try_bitwise_or(x.isnan())? } else { is_best };
-        let places = x.iota_along(at)?;
-        let place = is_best.try_where_(places, dims[at] as i64)?;
-        debug_assert!(place.dtype() == DType::I32 || place.dtype() == DType::I64);
-        place.reduce_axes(op, Fold::Min, axis)
+        // Detached, this node differs from a reduction by the caller, whose stored value may come
+        // from an earlier plan.
+        let best = x.detach().min_max(fold, keepdim(at))?;
+        let place = x.equals_or_nan(&best)?.try_where_(x.iota_along(at)?, dims[at] as i64)?;
+        place.reduce_axes(Fold::Min, axis)
+    }
+
+    /// True where elements are equal to an extreme, or NaN: a NaN is an extreme and equals nothing.
+    pub(super) fn equals_or_nan(&self, extreme: &Tensor) -> Result<Tensor> {
+        let equal = self.try_eq(extreme)?;
+        if self.is_floating_point() { equal.try_bitwise_or(self.isnan()) } else { Ok(equal) }
     }
 }

@@ -3,17 +3,17 @@
 //!
 //! Coordinates are integer fractions, so that neighbours and weights are exact at every size.
 
-use super::create::iota;
+use super::create::{index_dtype, iota};
 use super::gather::select_at;
-use crate::dtype::DType;
+use super::movement::spliced;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement, checked_numel};
-use crate::tensor::{Axes, Tensor};
+use crate::shape::checked_numel;
+use crate::tensor::{Tensor, keepdim};
 
 /// Weight of an element by its distance.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::tensor) enum Filter {
+pub(super) enum Filter {
     /// 1 at distance 0, 0 from 1 on.
     Triangle,
     /// Keys' cubic with the coefficient -0.5, 0 from 2 on.
@@ -51,7 +51,7 @@ fn far(t: &Tensor, a: f64) -> Tensor {
 fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor> {
     let (dims, size) = (x.dims(), first.dims()[0]);
     let n = dims[axis];
-    checked_numel("interpolate", &dims.iter().copied().chain([size, count]).collect::<Dims>())?;
+    checked_numel("interpolate", &[&dims[..], &[size, count]].concat())?;
     let index = first.try_unsqueeze(1)?.try_add(iota(count).try_cast(first.dtype())?)?;
     let index = index.try_maximum(0)?.try_minimum(n - 1)?.try_reshape([size * count])?;
     let taken = select_at("interpolate", x, &index, axis)?;
@@ -60,47 +60,30 @@ fn taps(x: &Tensor, axis: usize, first: &Tensor, count: usize) -> Result<Tensor>
 
 /// Sum of elements times weights of `[size, count]`.
 fn weighted(x: &Tensor, axis: usize, taps: &Tensor, weights: &Tensor) -> Result<Tensor> {
-    let w = weights.dims();
-    let sizes = (0..=x.ndim()).map(|i| {
-        if i == axis {
-            w[0]
-        } else if i == axis + 1 {
-            w[1]
-        } else {
-            1
-        }
-    });
-    taps.try_mul(weights.movement(Movement::reshape(sizes))?)?.reduce_axes(
-        "interpolate",
-        Fold::Add,
-        &Axes::from(axis + 1),
-    )
+    taps.try_mul(plane_along(weights, axis, x.ndim() + 1)?)?.reduce_axes(Fold::Add, axis + 1)
+}
+
+/// Reshapes a matrix to lie along two of `rank` axes.
+fn plane_along(t: &Tensor, axis: usize, rank: usize) -> Result<Tensor> {
+    t.shaped(spliced(&vec![1; rank], axis..axis + 2, &t.dims()))
 }
 
 /// Scale of coordinates as a fraction: `(2i + 1)·a - 2·b·h` over `2·b`, with `h` a half or 0.
 fn coordinate_scale(n: usize, size: usize, align: bool) -> (usize, usize) {
-    if !align {
-        (n, size)
-    } else if size > 1 {
-        (n - 1, size - 1)
-    } else {
-        (0, 1)
+    match (align, size) {
+        (false, _) => (n, size),
+        (true, 0 | 1) => (0, 1),
+        (true, _) => (n - 1, size - 1),
     }
 }
 
 /// `0 … size-1` in a dtype that holds the products of coordinates.
 fn counter(n: usize, size: usize) -> Result<Tensor> {
-    let wide = i32::try_from(4 * (n + 1) as i128 * (size + 1) as i128).is_err();
-    iota(size).try_cast(if wide { DType::I64 } else { DType::I32 })
+    iota(size).try_cast(index_dtype(4 * (n + 1) as i128 * (size + 1) as i128))
 }
 
 /// Resizes one axis by the cubic through four neighbours.
-pub(in crate::tensor) fn cubic(
-    x: &Tensor,
-    axis: usize,
-    size: usize,
-    align: bool,
-) -> Result<Tensor> {
+pub(super) fn cubic(x: &Tensor, axis: usize, size: usize, align: bool) -> Result<Tensor> {
     let n = x.dims()[axis];
     let (a, b) = coordinate_scale(n, size, align);
     let i = counter(n, size)?;
@@ -108,15 +91,13 @@ pub(in crate::tensor) fn cubic(
     let first = above.try_idiv(below)?;
     let t = above.try_modulo(below)?.try_cast(x.dtype())?.try_div(below as f64)?;
     let u = 1.0 - &t;
-    let weights = Tensor::try_stack(
-        &[far(&(&t + 1.0), -0.75), near(&t, -0.75), near(&u, -0.75), far(&(&u + 1.0), -0.75)],
-        1,
-    )?;
+    let (near, far) = (|t: &Tensor| near(t, -0.75), |t: &Tensor| far(&(t + 1.0), -0.75));
+    let weights = Tensor::try_stack(&[far(&t), near(&t), near(&u), far(&u)], 1)?;
     weighted(x, axis, &taps(x, axis, &(first - 1), 4)?, &weights)
 }
 
 /// Resizes one axis by the weighted mean within the filter's support.
-pub(in crate::tensor) fn antialiased(
+pub(super) fn antialiased(
     x: &Tensor,
     axis: usize,
     size: usize,
@@ -144,18 +125,9 @@ pub(in crate::tensor) fn antialiased(
         .try_sub(part.try_unsqueeze(1)?)?
         + 0.5;
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
-    let total = weights.reduce_axes("interpolate", Fold::Add, &crate::tensor::keepdim(1))?;
+    let total = weights.reduce_axes(Fold::Add, keepdim(1))?;
     let weights = weights.try_div(total)?;
-    let sizes = (0..=x.ndim()).map(|i| {
-        if i == axis {
-            size
-        } else if i == axis + 1 {
-            count
-        } else {
-            1
-        }
-    });
-    let inside = inside.movement(Movement::reshape(sizes))?;
+    let inside = plane_along(&inside, axis, x.ndim() + 1)?;
     // Selected, because elements outside may be infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
     weighted(x, axis, &taps, &weights)

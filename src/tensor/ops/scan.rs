@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use crate::tensor::{Tensor, resolve_axis};
 
 /// Elements per block of `logcumsumexp`. An axis of at most two blocks is reduced per prefix.
@@ -25,13 +25,13 @@ fn log_cumsum(x: &Tensor) -> Result<Tensor> {
     }
     let blocks = n.div_ceil(BLOCK);
     let filled = x.try_pad_with(&[(0, 0), (0, blocks * BLOCK - n)], f64::NEG_INFINITY)?;
-    let cut = filled.movement(Movement::reshape([rows, blocks, BLOCK]))?;
+    let cut = filled.shaped([rows, blocks, BLOCK])?;
     // Totals before each block, stored so that they are not rematerialized as one long sum.
     let before = log_cumsum(&cut.try_logsumexp(-1)?.slice_axis(1, 0, blocks - 1)?.contiguous())?;
     let inside = log_cumsum_direct(&cut)?.contiguous();
     let before = before.try_pad_with(&[(0, 0), (1, 0)], f64::NEG_INFINITY)?;
     let all = inside.try_logaddexp(before.try_unsqueeze(-1)?)?;
-    all.movement(Movement::reshape([rows, blocks * BLOCK]))?.slice_axis(1, 0, n)
+    all.shaped([rows, blocks * BLOCK])?.slice_axis(1, 0, n)
 }
 
 /// Cumulative log-sum-exp with one reduction per prefix.
@@ -50,7 +50,7 @@ fn cumulative_extreme(
     fold: Fold,
 ) -> Result<(Tensor, Tensor)> {
     if crate::tensor::is_scalar_axis(axis, &x.dims()) {
-        return Ok((x.copy(), x.with_uop(iota(1).uop()).movement(Movement::Reshape(Dims::new()))?));
+        return Ok((x.copy(), x.with_uop(iota(1).uop()).shaped(Dims::new())?));
     }
     let at = resolve_axis(op, axis, &x.dims())?;
     x.require_static(op, [at])?;
@@ -140,10 +140,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([[1, 2, 3], [4, 5, 6]]).cumsum(1).to_vec::<i32>()?,
-        ///     [1, 3, 6, 4, 9, 15]
-        /// );
+        /// let y = Tensor::new([[1, 2, 3], [4, 5, 6]]).cumsum(1);
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 3, 6, 4, 9, 15]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cumsum | try_cumsum(&self, axis: isize) -> Tensor {
@@ -209,11 +207,8 @@ impl Tensor {
             let swapped = x.try_transpose(at, -1)?;
             let shape = swapped.dims();
             let rows = shape[..shape.len() - 1].iter().product();
-            let flat = swapped.movement(Movement::reshape([rows, shape[shape.len() - 1]]))?;
-            log_cumsum(&flat)?
-                .movement(Movement::Reshape(shape))?
-                .try_transpose(at, -1)?
-                .try_cast(dtype)
+            let flat = swapped.shaped([rows, shape[shape.len() - 1]])?;
+            log_cumsum(&flat)?.shaped(shape)?.try_transpose(at, -1)?.try_cast(dtype)
         }
     }
 
@@ -224,36 +219,12 @@ impl Tensor {
     }
 
     /// Inclusive scan along an axis, in the dtype of this tensor.
-    pub(in crate::tensor) fn prefix_scan(
-        &self,
-        op: &'static str,
-        fold: Fold,
-        axis: isize,
-    ) -> Result<Tensor> {
+    pub(super) fn prefix_scan(&self, op: &'static str, fold: Fold, axis: isize) -> Result<Tensor> {
         if crate::tensor::is_scalar_axis(axis, &self.dims()) {
             return Ok(self.copy());
         }
         let at = resolve_axis(op, axis, &self.dims())?;
         self.require_static(op, [at])?;
         Ok(self.with_uop(self.uop().scanned(fold, at)))
-    }
-
-    /// Exclusive scan along an axis; the first element is the identity.
-    #[allow(dead_code, reason = "compaction by a mask, as in nonzero, places elements by it")]
-    pub(in crate::tensor) fn scan_exclusive(
-        &self,
-        op: &'static str,
-        fold: Fold,
-        axis: isize,
-    ) -> Result<Tensor> {
-        let at = resolve_axis(op, axis, &self.dims())?;
-        let n = self.dims()[at];
-        if n == 0 {
-            return Ok(self.copy());
-        }
-        let before = self.slice_axis(at, 0, n - 1)?.prefix_scan(op, fold, at as isize)?;
-        let sides: Vec<(usize, usize)> =
-            (0..self.ndim()).map(|a| (usize::from(a == at), 0)).collect();
-        before.try_pad_with(&sides, self.literal(fold.identity(self.dtype())))
     }
 }

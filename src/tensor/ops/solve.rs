@@ -11,9 +11,9 @@ use super::svd::{gather_slices, rank};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
-use crate::tensor::broadcast::broadcast_dims;
-use crate::tensor::{Axes, Tensor, for_op, keepdim};
+use crate::shape::Dims;
+use crate::tensor::broadcast::{broadcast_dims, broadcast_to};
+use crate::tensor::{Tensor, keepdim};
 
 /// Batch axes and size of square matrices.
 fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
@@ -121,7 +121,7 @@ fn solve(op: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Tensor::call(
         &[a, b],
         |x| {
-            let both = for_op(op, Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1))?;
+            let both = Tensor::try_cat(&[x[0].clone(), x[1].clone()], -1)?;
             let (done, _) = eliminate(op, &both, n)?;
             let last = done.ndim() - 1;
             let width = done.dims()[last];
@@ -151,7 +151,7 @@ fn inverse(op: &'static str, a: &Tensor) -> Result<Tensor> {
 fn pivots(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let (lead, n) = square(op, a)?;
     let (done, sign) = eliminate(op, a, n)?;
-    Ok((done.try_diagonal(0, -2, -1)?, sign.movement(Movement::Reshape(lead))?))
+    Ok((done.try_diagonal(0, -2, -1)?, sign.shaped(lead)?))
 }
 
 /// Reshapes a value per matrix, `[…]`, to `[…, 1, 1]`.
@@ -164,7 +164,7 @@ fn det(op: &'static str, a: &Tensor) -> Result<Tensor> {
         &[a],
         |x| {
             let (pivots, sign) = pivots(op, &x[0])?;
-            pivots.reduce_axes(op, Fold::Mul, &Axes::from(-1))?.try_mul(sign)
+            pivots.reduce_axes(Fold::Mul, -1)?.try_mul(sign)
         },
         move |g, x| Ok(vec![as_matrix(g)?.try_mul(cofactors(op, &x[0])?)?]),
     )
@@ -180,7 +180,7 @@ fn cofactors(op: &'static str, a: &Tensor) -> Result<Tensor> {
     let (u, s, v) = a.try_svd()?;
     let (row, column) = index_grid(n)?;
     let others = row.try_eq(&column)?.try_where_(1.0, s.try_unsqueeze(-2)?)?;
-    let products = others.reduce_axes(op, Fold::Mul, &Axes::from(-1))?;
+    let products = others.reduce_axes(Fold::Mul, -1)?;
     // The determinant of an orthogonal matrix is 1 or -1.
     let side = as_matrix(&det(op, &u.detach())?.try_mul(det(op, &v.detach())?)?.round())?;
     u.try_mul(products.try_unsqueeze(-2)?)?.try_matmul(&v)?.try_mul(side)
@@ -236,18 +236,18 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
                 // Shifted by a bound of their magnitudes no eigenvalue is negative, so that
                 // singular vectors are eigenvectors; the values are computed from the matrix
                 // itself.
-                let sizes = a.abs().reduce_axes(op, Fold::Add, &keepdim(-1))?;
-                let shift = sizes.reduce_axes(op, Fold::Max, &keepdim(-2))?;
+                let sizes = a.abs().reduce_axes(Fold::Add, keepdim(-1))?;
+                let shift = sizes.reduce_axes(Fold::Max, keepdim(-2))?;
                 let (row, column) = index_grid(n)?;
                 let shifted = row.try_eq(&column)?.try_where_(&a + &shift, &a)?;
                 let (u, _, _) = shifted.try_svd()?;
                 let vectors = u.try_flip(-1)?.contiguous();
                 let values = a.try_matmul(&vectors)?.try_mul(&vectors)?;
-                let values = values.reduce_axes(op, Fold::Add, &keepdim(-2))?;
+                let values = values.reduce_axes(Fold::Add, keepdim(-2))?;
                 let both = Tensor::try_cat(&[values, vectors], -2)?.contiguous();
                 // Values that are equal up to rounding may be out of order.
                 let values = both.slice_axis(both.ndim() - 2, 0, 1)?.try_squeeze(-2)?;
-                Ok(vec![gather_slices(&both, -1, &rank(op, &values, false)?.1)?])
+                Ok(vec![gather_slices(&both, -1, &rank(&values, false)?.1)?])
             };
             Ok(traced(op, &x[0], both)?.remove(0))
         },
@@ -275,7 +275,7 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
         &[a],
         |x| {
             let (u, s, v) = x[0].try_svd()?;
-            let limit = s.reduce_axes(op, Fold::Max, &keepdim(-1))?.try_mul(rcond)?;
+            let limit = s.reduce_axes(Fold::Max, keepdim(-1))?.try_mul(rcond)?;
             let counts = s.try_gt(limit)?;
             let scale = counts.try_where_(counts.try_where_(&s, 1.0)?.reciprocal(), 0.0)?;
             transposed(&v)?.try_mul(scale.try_unsqueeze(-2)?)?.try_matmul(&transposed(&u)?)
@@ -307,8 +307,7 @@ fn right_hand_sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor,
         [.., n, _] if n == rows => Ok((b, is_vector)),
         _ => wrong_shape!(
             op,
-            "expected right-hand sides of {rows} rows for matrices of {:?}, got {of_b:?}",
-            &dims[..]
+            "expected right-hand sides of {rows} rows for matrices of {dims:?}, got {of_b:?}"
         ),
     }
 }
@@ -319,7 +318,7 @@ fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)>
     let lead = broadcast_dims(op, &[of_a, of_b])?;
     let with = |x: &Tensor, rows: usize, cols: usize| {
         let shape: Dims = lead.iter().copied().chain([rows, cols]).collect();
-        crate::tensor::broadcast::broadcast_to(op, x, &shape)
+        broadcast_to(op, x, &shape)
     };
     Ok((with(a, m, n)?, with(b, rows, cols)?))
 }
@@ -390,10 +389,10 @@ impl Tensor {
             const OP: &str = "slogdet";
             let (a, dtype) = (self.as_wide_float(), self.as_float().dtype());
             let (of_a, side) = pivots(OP, &a.detach())?;
-            let sign = of_a.sign().reduce_axes(OP, Fold::Mul, &Axes::from(-1))?.try_mul(side)?;
+            let sign = of_a.sign().reduce_axes(Fold::Mul, -1)?.try_mul(side)?;
             let size = Tensor::call(
                 &[&a],
-                |_| of_a.abs().log().reduce_axes(OP, Fold::Add, &Axes::from(-1)),
+                |_| of_a.abs().log().reduce_axes(Fold::Add, -1),
                 |g, x| Ok(vec![as_matrix(g)?.try_mul(transposed(&inverse(OP, &x[0])?)?)?]),
             )?;
             Ok((sign.try_cast(dtype)?, size.try_cast(dtype)?))
@@ -432,7 +431,7 @@ impl Tensor {
             let dtype = self.as_float().dtype();
             if n == 0 {
                 let values: Dims = lead.iter().copied().chain([0]).collect();
-                return Ok((self.as_float().movement(Movement::Reshape(values))?, self.as_float()));
+                return Ok((self.as_float().shaped(values)?, self.as_float()));
             }
             let both = eigen(OP, &self.as_wide_float())?.try_cast(dtype)?;
             let at = both.ndim() - 2;

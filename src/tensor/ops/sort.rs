@@ -20,7 +20,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Fold, Group, Op, UOp};
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use crate::tensor::{Tensor, resolve_axis};
 
 /// Longest row that is sorted by ranks: about where radix sort, with its table of 256 entries per
@@ -203,8 +203,8 @@ impl Keys {
     fn by_ranks(&self, k: usize) -> Result<Tensor> {
         let (rows, size) = (self.x.dims()[0], self.x.dims()[1]);
         let (n, wanted) = (size.next_multiple_of(LANES), k.next_multiple_of(LANES));
-        let line = |t: &Tensor| t.movement(Movement::reshape([rows, 1, n]));
-        let column = |t: &Tensor| t.movement(Movement::reshape([rows, n, 1]));
+        let line = |t: &Tensor| t.shaped([rows, 1, n]);
+        let column = |t: &Tensor| t.shaped([rows, n, 1]);
         let keys = self.keys()?;
         let keys = keys
             .try_pad_with(&[(0, 0), (0, n - size)], keys.literal(self.limits.greatest))?
@@ -213,14 +213,11 @@ impl Keys {
         let earlier = iota(n).try_unsqueeze(1)?.try_lt(iota(n))?;
         let before =
             other.try_lt(&own)?.try_bitwise_or(other.try_eq(&own)?.try_bitwise_and(earlier)?)?;
-        let ranks =
-            before.try_cast(DType::I32)?.reduce_axes(self.op, Fold::Add, &1.into())?.contiguous();
+        let ranks = before.try_cast(DType::I32)?.reduce_axes(Fold::Add, 1)?.contiguous();
         // Ranks are distinct, so that a masked sum selects.
         let here = column(&ranks)?.try_eq(iota(wanted))?;
         let index = iota(n).try_unsqueeze(1)?;
-        here.try_where_(&index, index.literal(0))?
-            .reduce_axes(self.op, Fold::Add, &1.into())?
-            .slice_axis(1, 0, k)
+        here.try_where_(&index, index.literal(0))?.reduce_axes(Fold::Add, 1)?.slice_axis(1, 0, k)
     }
 
     /// Block size that leaves the fewest keys to sort, or `None` if it saves too little.
@@ -244,17 +241,13 @@ impl Keys {
         // Computed elements are stored as keys.
         let computed = !in_memory(&self.x.uop());
         let padded = if computed { padded.contiguous() } else { padded };
-        let best = padded.movement(Movement::reshape([rows, blocks, size]))?.reduce_axes(
-            self.op,
-            Fold::Min,
-            &2.into(),
-        )?;
+        let best = padded.shaped([rows, blocks, size])?.reduce_axes(Fold::Min, 2)?;
         let chosen = self.with(best.contiguous(), self.limits).first(k)?.contiguous();
         // Ascending, so that candidates are in the order of their indices.
         let order = self.with(chosen.clone(), Limits::below(blocks)).first(k)?;
         let chosen = gather_at(self.op, &chosen, &order, 1)?.contiguous();
         let index = chosen.try_unsqueeze(2)?.try_mul(size)?.try_add(iota(size))?;
-        let index = index.movement(Movement::reshape([rows, k * size]))?;
+        let index = index.shaped([rows, k * size])?;
         let candidates = if computed {
             gather_at(self.op, &padded, &index, 1)?
         } else {
@@ -277,14 +270,9 @@ fn sort_first(
 ) -> Result<(Tensor, Tensor)> {
     let dims = x.dims();
     if crate::tensor::is_scalar_axis(axis, &dims) {
-        let (values, indices) =
-            sort_first(op, &x.movement(Movement::reshape([1]))?, k, 0, descending)?;
+        let (values, indices) = sort_first(op, &x.shaped([1])?, k, 0, descending)?;
         let out = |t: &Tensor| {
-            if t.max_numel() == 1 {
-                t.movement(Movement::Reshape(Dims::new()))
-            } else {
-                Ok(t.clone())
-            }
+            if t.max_numel() == 1 { t.shaped(Dims::new()) } else { Ok(t.clone()) }
         };
         return Ok((out(&values)?, out(&indices)?));
     }
@@ -300,7 +288,7 @@ fn sort_first(
     let mut shape = swapped.dims();
     let last = shape.len() - 1;
     let rows = shape[..last].iter().product::<usize>();
-    let x = swapped.movement(Movement::reshape([rows, n]))?;
+    let x = swapped.shaped([rows, n])?;
     let (values, indices) = if rows * k == 0 {
         let indices = x.match_extents(x.with_uop(iota(k).uop()).try_expand([rows, k])?);
         (gather_at(op, &x, &indices, 1)?, indices)
@@ -310,8 +298,7 @@ fn sort_first(
         (keys.values(&x, &indices)?, indices)
     };
     shape[last] = k;
-    let back =
-        |t: Tensor| t.movement(Movement::Reshape(shape.clone()))?.try_transpose(at as isize, -1);
+    let back = |t: Tensor| t.shaped(shape.clone())?.try_transpose(at as isize, -1);
     Ok((back(values)?, back(indices)?))
 }
 
@@ -337,10 +324,8 @@ impl Tensor {
         ///
         /// ```
         /// use picograd::Tensor;
-        /// assert_eq!(
-        ///     Tensor::new([0.5f32, -1.0, 2.0]).argsort(0, true).to_vec::<i32>()?,
-        ///     [2, 0, 1]
-        /// );
+        /// let y = Tensor::new([0.5f32, -1.0, 2.0]).argsort(0, true);
+        /// assert_eq!(y.to_vec::<i32>()?, [2, 0, 1]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn argsort | try_argsort(&self, axis: isize, descending: bool) -> Tensor {

@@ -5,12 +5,13 @@
 //! a stable sort, which puts NaN last.
 
 use super::linalg::MOST_STEPS;
+use super::movement::at_axis;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ir::Fold;
-use crate::shape::{Dims, Movement};
+use crate::shape::Dims;
 use crate::tensor::broadcast::{Operand, broadcast_to};
-use crate::tensor::{Axes, Tensor, for_op, keepdim};
+use crate::tensor::{Axes, Tensor, keepdim, resolve_axis};
 
 /// Interpolation of [`Tensor::quantile`] between two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,11 +45,8 @@ impl Line {
             return wrong_shape!(op, "expected one axis or `..`, got {list:?} of {dims:?}");
         }
         x.require_static(op, list.iter().copied())?;
-        let (x, at) = if list.len() == 1 {
-            (x.copy(), list[0])
-        } else {
-            (x.movement(Movement::reshape([x.max_numel()]))?, 0)
-        };
+        let (x, at) =
+            if list.len() == 1 { (x.copy(), list[0]) } else { (x.shaped([x.max_numel()])?, 0) };
         let sizes = dims.iter().enumerate();
         let out = sizes
             .filter(|(i, _)| keep || !list.contains(i))
@@ -67,20 +65,21 @@ impl Line {
         }
     }
     /// Elements at one index per row, and the indices, in the shape of the result.
-    fn gather_at(&self, op: &'static str, index: &Tensor) -> Result<(Tensor, Tensor)> {
-        let values = for_op(op, self.x.try_gather(self.at as isize, index))?;
-        let out = |t: &Tensor| t.movement(Movement::Reshape(self.out.clone()));
+    fn gather_at(&self, index: &Tensor) -> Result<(Tensor, Tensor)> {
+        let values = self.x.try_gather(self.at as isize, index)?;
+        let out = |t: &Tensor| t.shaped(self.out.clone());
         Ok((out(&values)?, out(index)?))
     }
     /// Indices of the elements in ascending order, NaN last, and the number of elements other than
     /// NaN.
-    fn order(&self, op: &'static str) -> Result<(Tensor, Tensor)> {
-        let order = for_op(op, self.x.detach().try_argsort(self.at as isize, false))?;
-        let numbers = self.x.isnan().logical_not().try_cast(DType::I32)?.reduce_axes(
-            op,
-            Fold::Add,
-            &keepdim(self.at),
-        )?;
+    fn order(&self) -> Result<(Tensor, Tensor)> {
+        let order = self.x.detach().try_argsort(self.at as isize, false)?;
+        let numbers = self
+            .x
+            .isnan()
+            .logical_not()
+            .try_cast(DType::I32)?
+            .reduce_axes(Fold::Add, keepdim(self.at))?;
         Ok((order, numbers))
     }
 }
@@ -96,29 +95,18 @@ fn extreme_with_index(
     line.require_elements(op)?;
     let (x, axis) = (line.x.detach(), keepdim(line.at));
     let index = if fold == Fold::Max { x.try_argmax(axis) } else { x.try_argmin(axis) };
-    line.gather_at(op, &for_op(op, index)?)
+    line.gather_at(&index?)
 }
 
 /// `p`-norm over axes of a wide float. The gradient is 0 where the norm is 0.
-pub(in crate::tensor) fn p_norm(
-    op: &'static str,
-    x: &Tensor,
-    p: f64,
-    axes: &Axes,
-) -> Result<Tensor> {
-    let size = x.abs();
-    let some = x.try_ne(0)?;
-    if p == f64::INFINITY {
-        return for_op(op, size.try_max(axes.clone()));
-    }
-    if p == f64::NEG_INFINITY {
-        return for_op(op, size.try_min(axes.clone()));
-    }
-    if p == 0.0 {
-        return some.try_where_(x.literal(1.0), 0.0)?.reduce_axes(op, Fold::Add, axes);
-    }
-    if p == 1.0 {
-        return size.reduce_axes(op, Fold::Add, axes);
+pub(super) fn p_norm(x: &Tensor, p: f64, axes: &Axes) -> Result<Tensor> {
+    let (size, some) = (x.abs(), x.try_ne(0)?);
+    match p {
+        f64::INFINITY => return size.try_max(axes),
+        f64::NEG_INFINITY => return size.try_min(axes),
+        0.0 => return some.try_where_(x.literal(1.0), 0.0)?.reduce_axes(Fold::Add, axes),
+        1.0 => return size.reduce_axes(Fold::Add, axes),
+        _ => {}
     }
     let powers = if p == 2.0 {
         x.square()
@@ -127,7 +115,7 @@ pub(in crate::tensor) fn p_norm(
         let zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
         some.try_where_(some.try_where_(size, 1.0)?.try_pow(p)?, zero)?
     };
-    let sum = powers.reduce_axes(op, Fold::Add, axes)?;
+    let sum = powers.reduce_axes(Fold::Add, axes)?;
     let some = sum.try_ne(0)?;
     let safe = some.try_where_(&sum, 1.0)?;
     let root = if p == 2.0 { safe.sqrt() } else { safe.try_pow(1.0 / p)? };
@@ -136,13 +124,8 @@ pub(in crate::tensor) fn p_norm(
 }
 
 /// Elements at fractional ranks from 0 to the size minus 1, one per row.
-fn interpolated(
-    op: &'static str,
-    line: &Line,
-    rank: &Tensor,
-    interpolation: Quantile,
-) -> Result<Tensor> {
-    let (order, there) = line.order(op)?;
+fn interpolated(line: &Line, rank: &Tensor, interpolation: Quantile) -> Result<Tensor> {
+    let (order, there) = line.order()?;
     let (at, last) = (line.at as isize, line.size() - 1);
     let low = rank.detach().floor();
     let index = |rank: &Tensor| rank.try_cast(DType::I32)?.try_maximum(0)?.try_minimum(last);
@@ -151,7 +134,7 @@ fn interpolated(
     let wide = line.x.as_wide_float();
     let read = |rank: &Tensor| {
         let place = whole.try_where_(index(rank)?, last)?;
-        for_op(op, wide.try_gather(at, &for_op(op, order.try_gather(at, &place))?))
+        wide.try_gather(at, &order.try_gather(at, &place)?)
     };
     let share = rank.try_sub(&low)?;
     Ok(match interpolation {
@@ -203,11 +186,8 @@ impl Tensor {
         /// ```
         pub fn norm | try_norm(&self, p: f64, axes: impl Into<Axes>) -> Tensor {
             in_wide_dtype!(self.try_norm(p, axes));
-            if p.is_nan() {
-                return wrong_shape!("norm", "expected a power, got NaN");
-            }
-            p_norm("norm", &self.as_wide_float(), p, &axes.into())?
-                .try_cast(self.as_float().dtype())
+            reject_shape!(p.is_nan(), "expected a power, got NaN");
+            p_norm(&self.as_wide_float(), p, &axes.into())?.try_cast(self.as_float().dtype())
         }
 
         /// Sum over axes, with NaN as 0.
@@ -218,12 +198,10 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nansum | try_nansum(&self, axes: impl Into<Axes>) -> Tensor {
-            let there = if self.is_floating_point() {
-                self.isnan().try_where_(0.0, self)?
-            } else {
-                self.copy()
-            };
-            for_op("nansum", there.try_sum(axes))
+            if !self.is_floating_point() {
+                return self.try_sum(axes);
+            }
+            self.isnan().try_where_(0.0, self)?.try_sum(axes)
         }
 
         /// Mean over axes of the elements other than NaN; NaN if there is none.
@@ -234,12 +212,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nanmean | try_nanmean(&self, axes: impl Into<Axes>) -> Tensor {
-            const OP: &str = "nanmean";
             let (x, axes) = (self.as_wide_float(), axes.into());
             let missing = x.isnan();
-            let sum = missing.try_where_(0.0, &x)?.reduce_axes(OP, Fold::Add, &axes)?;
+            let sum = missing.try_where_(0.0, &x)?.reduce_axes(Fold::Add, &axes)?;
             let count =
-                missing.logical_not().try_cast(DType::I32)?.reduce_axes(OP, Fold::Add, &axes)?;
+                missing.logical_not().try_cast(DType::I32)?.reduce_axes(Fold::Add, &axes)?;
             sum.try_div(count.try_cast(x.dtype())?)?.try_cast(self.as_float().dtype())
         }
 
@@ -251,7 +228,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn count_nonzero | try_count_nonzero(&self, axes: impl Into<Axes>) -> Tensor {
-            for_op("count_nonzero", self.nonzero_mask().try_sum(axes))
+            self.nonzero_mask().try_sum(axes)
         }
 
         /// Maximum over axes, as [`max`](Self::max); equal elements share the gradient.
@@ -262,7 +239,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn amax | try_amax(&self, axes: impl Into<Axes>) -> Tensor {
-            for_op("amax", self.try_max(axes))
+            self.try_max(axes)
         }
 
         /// Minimum over axes, as [`min`](Self::min); equal elements share the gradient.
@@ -273,7 +250,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn amin | try_amin(&self, axes: impl Into<Axes>) -> Tensor {
-            for_op("amin", self.try_min(axes))
+            self.try_min(axes)
         }
 
         /// Maximum along an axis and its index, or with `..` of the flattened tensor. Ties give the
@@ -282,10 +259,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).max_with_index(-1);
-        /// assert_eq!(
-        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
-        ///     (vec![5, 7], vec![1, 0])
-        /// );
+        /// assert_eq!((values.to_vec::<i32>()?, index.to_vec::<i32>()?), (vec![5, 7], vec![1, 0]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn max_with_index | try_max_with_index(
@@ -299,10 +273,7 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let (values, index) = Tensor::new([[1, 5, 5], [7, 2, 0]]).min_with_index(-1);
-        /// assert_eq!(
-        ///     (values.to_vec::<i32>()?, index.to_vec::<i32>()?),
-        ///     (vec![1, 0], vec![0, 2])
-        /// );
+        /// assert_eq!((values.to_vec::<i32>()?, index.to_vec::<i32>()?), (vec![1, 0], vec![0, 2]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn min_with_index | try_min_with_index(
@@ -325,11 +296,11 @@ impl Tensor {
             const OP: &str = "median";
             let line = Line::new(OP, self, &axis.into())?;
             line.require_elements(OP)?;
-            let (order, there) = line.order(OP)?;
+            let (order, there) = line.order()?;
             let n = line.size();
             // The first NaN follows all numbers.
             let rank = there.try_eq(n)?.try_where_((n - 1) / 2, there)?;
-            line.gather_at(OP, &for_op(OP, order.try_gather(line.at as isize, &rank))?)
+            line.gather_at(&order.try_gather(line.at as isize, &rank)?)
         }
 
         /// `k`-th smallest element along an axis, counted from 1, and its index. NaN is greater
@@ -346,10 +317,10 @@ impl Tensor {
             let line = Line::new(OP, self, &axis.into())?;
             let n = line.size();
             if k == 0 || k > n {
-                return wrong_shape!(OP, "k is {k}, but the axis has size {n}; expected 1 to {n}");
+                return shape_error!("k is {k}, but the axis has size {n}; expected 1 to {n}");
             }
-            let order = for_op(OP, line.x.detach().try_topk(k, line.at as isize, false, true))?.1;
-            line.gather_at(OP, &order.slice_axis(line.at, k - 1, k)?)
+            let order = line.x.detach().try_topk(k, line.at as isize, false, true)?.1;
+            line.gather_at(&order.slice_axis(line.at, k - 1, k)?)
         }
 
         /// Most frequent element along an axis, the smallest of equally frequent ones, and the
@@ -367,20 +338,16 @@ impl Tensor {
             let line = Line::new(OP, self, &axis.into())?;
             line.require_elements(OP)?;
             let (at, n) = (line.at, line.size());
-            let (sorted, order) = for_op(OP, line.x.detach().try_sort(at as isize, false))?;
+            let (sorted, order) = line.x.detach().try_sort(at as isize, false)?;
             // Position of each element in its run of equals; the longest run ends at the first
             // maximum.
             let place = sorted.iota_along(at)?;
             let new = sorted.slice_axis(at, 1, n)?.try_ne(sorted.slice_axis(at, 0, n - 1)?)?;
-            let new = new.try_pad_with(
-                &(0..sorted.ndim())
-                    .map(|i| if i == at { (1, 0) } else { (0, 0) })
-                    .collect::<Vec<_>>(),
-                true,
-            )?;
-            let start = for_op(OP, new.try_where_(&place, 0)?.try_cummax(at as isize))?.0;
-            let end = for_op(OP, place.try_sub(start)?.try_argmax(keepdim(at)))?;
-            line.gather_at(OP, &for_op(OP, order.try_gather(at as isize, &end))?)
+            let sides: Vec<_> = at_axis(sorted.ndim(), at, (1, 0), (0, 0)).collect();
+            let new = new.try_pad_with(&sides, true)?;
+            let start = new.try_where_(&place, 0)?.try_cummax(at as isize)?.0;
+            let end = place.try_sub(start)?.try_argmax(keepdim(at))?;
+            line.gather_at(&order.try_gather(at as isize, &end)?)
         }
 
         /// Quantiles along an axis, or with `..` of the flattened tensor, for `q` from 0 to 1: the
@@ -407,32 +374,25 @@ impl Tensor {
             if let Some(c) = q.uop().as_const() {
                 let q = c.as_f64(wide.dtype());
                 if !(0.0..=1.0).contains(&q) {
-                    return Err(Error::Index {
-                        op: OP,
-                        msg: format!("expected q from 0 to 1, got {q}"),
-                    });
+                    return index_error!("expected q from 0 to 1, got {q}");
                 }
             }
-            if q.ndim() > 1 {
-                return wrong_shape!(OP, "expected q as a number or a list, got {:?}", q.dims());
-            }
+            reject_shape!(q.ndim() > 1, "expected q as a number or a list, got {:?}", q.dims());
             // The quantiles replace the axis, which then becomes the first.
             let mut shape = wide.dims();
             let count = q.max_numel();
             shape[line.at] = count;
-            let along = q.movement(Movement::reshape(
-                (0..shape.len()).map(|i| if i == line.at { count } else { 1 }),
-            ))?;
+            let along = q.line_along(line.at, shape.len())?;
             let inside = along.try_ge(0.0)?.try_bitwise_and(along.try_le(1.0)?)?;
             let rank = inside.try_where_(&along, 0.0)?.try_mul((line.size() - 1) as f64)?;
             let rank = wide.match_extents(broadcast_to(OP, &rank, &shape)?);
             let line = Line { x: wide, ..line };
-            let values = interpolated(OP, &line, &rank, interpolation)?;
+            let values = interpolated(&line, &rank, interpolation)?;
             let values = inside.try_where_(values, f64::NAN)?;
-            let values = for_op(OP, values.try_movedim(line.at, 0))?;
+            let values = values.try_movedim(line.at, 0)?;
             let front = if q.ndim() == 0 { None } else { Some(count) };
             values
-                .movement(Movement::reshape(front.into_iter().chain(line.out.iter().copied())))?
+                .shaped(front.into_iter().chain(line.out.iter().copied()))?
                 .try_cast(self.as_float().dtype())
         }
 
@@ -444,35 +404,28 @@ impl Tensor {
         /// let x = Tensor::new([1, 4, 9, 16]);
         /// assert_eq!(x.diff(1, 0, None, None).to_vec::<i32>()?, [3, 5, 7]);
         /// assert_eq!(x.diff(2, 0, None, None).to_vec::<i32>()?, [2, 2]);
-        /// assert_eq!(
-        ///     x.diff(1, 0, Some(&Tensor::new([0])), None).to_vec::<i32>()?,
-        ///     [1, 3, 5, 7]
-        /// );
+        /// assert_eq!(x.diff(1, 0, Some(&Tensor::new([0])), None).to_vec::<i32>()?, [1, 3, 5, 7]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn diff | try_diff(
             &self, n: usize, axis: isize, prepend: Option<&Tensor>, append: Option<&Tensor>,
         ) -> Tensor {
             const OP: &str = "diff";
-            let at = crate::tensor::resolve_axis(OP, axis, &self.dims())?;
+            let at = resolve_axis(OP, axis, &self.dims())?;
             if n == 0 {
                 return Ok(self.copy());
             }
             let parts: Vec<Tensor> =
                 prepend.into_iter().chain([self]).chain(append).cloned().collect();
-            let mut x = if parts.len() == 1 {
-                self.copy()
-            } else {
-                for_op(OP, Tensor::try_cat(&parts, at as isize))?
-            };
+            let mut x =
+                if parts.len() == 1 { self.copy() } else { Tensor::try_cat(&parts, at as isize)? };
             x.require_static(OP, [at])?;
             let size = x.dims()[at];
             if n >= size {
                 return x.slice_axis(at, 0, 0);
             }
             if n > MOST_STEPS {
-                return wrong_shape!(
-                    OP,
+                return shape_error!(
                     "n is {n}, but the graph has a node for each difference; expected at most \
                      {MOST_STEPS}"
                 );
@@ -490,10 +443,8 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0]);
-        /// assert_eq!(
-        ///     x.nan_to_num(0.5, Some(9.0), None).to_vec::<f32>()?,
-        ///     [0.5, 9.0, f32::MIN, 1.0]
-        /// );
+        /// let y = x.nan_to_num(0.5, Some(9.0), None);
+        /// assert_eq!(y.to_vec::<f32>()?, [0.5, 9.0, f32::MIN, 1.0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn nan_to_num | try_nan_to_num(

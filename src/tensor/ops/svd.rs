@@ -14,16 +14,12 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::Fold;
 use crate::shape::{Dims, checked_numel};
-use crate::tensor::{Axes, Tensor};
+use crate::tensor::Tensor;
 
 /// Ranks of keys along the last axis, and the indices that sort them. NaN counts as infinite; the
 /// sort is stable. Comparing all pairs takes two kernels, where a sorting network takes one for
 /// every few steps.
-pub(in crate::tensor) fn rank(
-    op: &'static str,
-    keys: &Tensor,
-    descending: bool,
-) -> Result<(Tensor, Tensor)> {
+pub(in crate::tensor) fn rank(keys: &Tensor, descending: bool) -> Result<(Tensor, Tensor)> {
     let n = keys.size(-1);
     let keys = keys.isnan().try_where_(f64::INFINITY, keys)?.contiguous();
     let (own, other) = (keys.try_unsqueeze(-1)?, keys.try_unsqueeze(-2)?);
@@ -31,20 +27,15 @@ pub(in crate::tensor) fn rank(
     let ahead = if descending { other.try_gt(&own)? } else { other.try_lt(&own)? };
     let equal = other.try_eq(&own)?.try_bitwise_and(column.try_lt(&row)?)?;
     let ahead = ahead.try_bitwise_or(equal)?.try_cast(DType::I32)?;
-    let place = ahead.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
+    let place = ahead.reduce_axes(Fold::Add, -1)?.contiguous();
     // Row i, column j: true if key j has rank i.
     let comes = place.try_unsqueeze(-2)?.try_eq(&row)?;
-    let number =
-        comes.try_where_(&column, 0)?.reduce_axes(op, Fold::Add, &Axes::from(-1))?.contiguous();
+    let number = comes.try_where_(&column, 0)?.reduce_axes(Fold::Add, -1)?.contiguous();
     Ok((place, number))
 }
 
 /// Gathers slices along axis -1 or -2, by the indices of each matrix.
-pub(in crate::tensor) fn gather_slices(
-    x: &Tensor,
-    axis: isize,
-    numbers: &Tensor,
-) -> Result<Tensor> {
+pub(super) fn gather_slices(x: &Tensor, axis: isize, numbers: &Tensor) -> Result<Tensor> {
     let numbers = numbers.try_unsqueeze(if axis == -1 { -2 } else { -1 })?;
     x.try_gather(axis, &numbers.try_expand(&x.dims())?)
 }
@@ -84,8 +75,7 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
         let opposite = rotate_position(&(iota(half).neg() + circle as i64), round, circle, true)?;
         let top = all.slice_axis(last, 0, n)?;
         let (x, y) = (select_at(op, &top, &here, axis)?, select_at(op, &top, &opposite, axis)?);
-        let (xx, yy, xy) =
-            (sum(op, &x.square(), -1)?, sum(op, &y.square(), -1)?, sum(op, &(&x * &y), -1)?);
+        let (xx, yy, xy) = (sum(&x.square(), -1)?, sum(&y.square(), -1)?, sum(&(&x * &y), -1)?);
         let meet = xy.abs().try_gt(xx.sqrt().try_mul(yy.sqrt())? * limit)?;
         let zeta = yy.try_sub(&xx)?.try_div(meet.try_where_(&xy * 2.0, 1.0)?)?;
         let size = zeta.abs().try_add((zeta.square() + 1.0).sqrt())?;
@@ -117,14 +107,14 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
     // Comparison of all pairs, checked before anything is built.
     let even = n.next_multiple_of(2);
     checked_numel(op, &lead.iter().copied().chain([n + even, even, even]).collect::<Dims>())?;
-    let norms = |x: &Tensor, axis: isize| x.square().reduce_axes(op, Fold::Add, &Axes::from(axis));
-    let (place, number) = rank(op, &norms(a, -2)?, true)?;
+    let norms = |x: &Tensor, axis: isize| x.square().reduce_axes(Fold::Add, axis);
+    let (place, number) = rank(&norms(a, -2)?, true)?;
     let (q, r) = qr(op, &gather_slices(a, -1, &number)?.contiguous())?;
     let mut rows = Tensor::try_cat(&[r, identity(a, &lead, n)?], -1)?.contiguous();
     if n > 1 {
         rows = jacobi(op, &rows, n)?;
     }
-    let (_, number) = rank(op, &norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
+    let (_, number) = rank(&norms(&rows.slice_axis(last, 0, n)?, -1)?, true)?;
     let rows = gather_slices(&rows, -2, &number)?.contiguous();
     let (b, v) = (rows.slice_axis(last, 0, n)?, rows.slice_axis(last, n, 2 * n)?);
     // The triangle of orthogonal columns is diagonal, and the other factor is orthogonal even if a
@@ -198,12 +188,12 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
 }
 
 /// Singular values of each matrix of wide floats in descending order, along the last axis.
-pub(in crate::tensor) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
+pub(super) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let (lead, m, n) = matrix(op, x)?;
     x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {
         // There are none; a sum keeps the gradient.
-        return x.reduce_axes(op, Fold::Add, &Axes::from(if n == 0 { -2 } else { -1 }));
+        return x.reduce_axes(Fold::Add, if n == 0 { -2 } else { -1 });
     }
     let tall = if m < n { x.try_transpose(-1, -2)? } else { x.copy() };
     Tensor::call(

@@ -4,9 +4,9 @@
 use super::statistics::p_norm;
 use crate::dtype::sum_acc;
 use crate::error::Result;
-use crate::shape::{Dims, Movement, checked_numel};
+use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{broadcast_dims, broadcast_to, promote_operands};
-use crate::tensor::{Axes, Sizes, Tensor, autocast, for_op, resolve_axis};
+use crate::tensor::{Axes, Sizes, Tensor, autocast, resolve_axis};
 
 /// Axes that [`Tensor::tensordot`] contracts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,14 +59,10 @@ impl Tensor {
         /// ```
         pub fn outer | try_outer(&self, other: &Tensor) -> Tensor {
             if self.ndim() != 1 || other.ndim() != 1 {
-                return wrong_shape!(
-                    "outer",
-                    "expected two vectors, got {:?} and {:?}",
-                    self.dims(),
-                    other.dims()
-                );
+                let (a, b) = (self.dims(), other.dims());
+                return shape_error!("expected two vectors, got {a:?} and {b:?}");
             }
-            for_op("outer", self.try_unsqueeze(1)?.try_mul(other))
+            self.try_unsqueeze(1)?.try_mul(other)
         }
 
         /// Trace of a matrix.
@@ -77,10 +73,8 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn trace | try_trace(&self) -> Tensor {
-            if self.ndim() != 2 {
-                return wrong_shape!("trace", "expected a matrix, got {:?}", self.dims());
-            }
-            for_op("trace", self.try_diagonal(0, 0, 1)?.try_sum(0))
+            reject_shape!(self.ndim() != 2, "expected a matrix, got {:?}", self.dims());
+            self.try_diagonal(0, 0, 1)?.try_sum(0)
         }
 
         /// Cross product of vectors of three elements along an axis; other axes broadcast.
@@ -94,23 +88,19 @@ impl Tensor {
         pub fn cross | try_cross(&self, other: &Tensor, axis: isize) -> Tensor {
             const OP: &str = "cross";
             let (a, b) = (self.dims(), other.dims());
-            if a.len() != b.len() {
-                return wrong_shape!(OP, "{a:?} and {b:?} differ in the number of axes");
-            }
+            reject_shape!(a.len() != b.len(), "{a:?} and {b:?} differ in the number of axes");
             let at = resolve_axis(OP, axis, &a)?;
             if a[at] != 3 || b[at] != 3 {
-                return wrong_shape!(OP, "expected size 3 along axis {axis}, got {a:?} and {b:?}");
+                return shape_error!("expected size 3 along axis {axis}, got {a:?} and {b:?}");
             }
             let dtype = promote_operands(&[self.into(), other.into()]);
-            if dtype.is_bool() {
-                return wrong_dtype!(OP, "expected numbers, got bool");
-            }
+            reject_dtype!(dtype.is_bool(), "expected numbers, got bool");
             let wide = if dtype.is_float() { sum_acc(dtype) } else { dtype };
             let (x, y) = (self.try_cast(wide)?, other.try_cast(wide)?);
             let turned = |t: &Tensor, by: isize| t.try_roll(-by, at);
             let first = turned(&x, 1)?.try_mul(turned(&y, 2)?);
             let second = turned(&x, 2)?.try_mul(turned(&y, 1)?);
-            for_op(OP, first)?.try_sub(for_op(OP, second)?)?.try_cast(dtype)
+            first?.try_sub(second?)?.try_cast(dtype)
         }
 
         /// Kronecker product. The tensor of lower rank gets leading axes of size 1.
@@ -118,24 +108,19 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let y = Tensor::new([[1, 2]]).kron(&Tensor::new([[1, 1], [0, 3]]));
-        /// assert_eq!(
-        ///     (y.shape(), y.to_vec::<i32>()?),
-        ///     (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6])
-        /// );
+        /// assert_eq!((y.shape(), y.to_vec::<i32>()?), (vec![2, 4], vec![1, 1, 2, 2, 0, 3, 0, 6]));
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
             const OP: &str = "kron";
             let rank = self.ndim().max(other.ndim());
-            let full = |t: &Tensor| {
-                std::iter::repeat_n(1, rank - t.ndim()).chain(t.dims()).collect::<Dims>()
-            };
+            let full = |t: &Tensor| [&vec![1; rank - t.ndim()], &t.dims()[..]].concat();
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
             checked_numel(OP, &sizes)?;
-            let x = self.movement(Movement::reshape(a.iter().flat_map(|&n| [n, 1])))?;
-            let y = other.movement(Movement::reshape(b.iter().flat_map(|&n| [1, n])))?;
-            for_op(OP, x.try_mul(y))?.movement(Movement::Reshape(sizes))
+            let x = self.shaped(a.iter().flat_map(|&n| [n, 1]))?;
+            let y = other.shaped(b.iter().flat_map(|&n| [1, n]))?;
+            x.try_mul(y)?.shaped(sizes)
         }
 
         /// Tensor contraction: the sum of products over axes of two tensors. The result has the
@@ -156,21 +141,18 @@ impl Tensor {
             const OP: &str = "tensordot";
             let (a, b) = (self.dims(), other.dims());
             let (x, y) = axes.into().resolve(OP, &a, &b)?;
-            let (rows, cols): (Dims, Dims) = (
-                (0..a.len()).filter(|i| !x.contains(i)).collect(),
-                (0..b.len()).filter(|i| !y.contains(i)).collect(),
-            );
+            let rest = |n: usize, taken: &Dims| (0..n).filter(|i| !taken.contains(i)).collect();
+            let (rows, cols): (Dims, Dims) = (rest(a.len(), &x), rest(b.len(), &y));
             let count =
                 |axes: &[usize], of: &[usize]| axes.iter().map(|&i| of[i]).product::<usize>();
             let inner = count(&x, &a);
-            let left = self
-                .movement(Movement::permute(rows.iter().chain(&x).copied()))?
-                .movement(Movement::reshape([count(&rows, &a), inner]))?;
+            let left =
+                self.permuted(rows.iter().chain(&x).copied())?.shaped([count(&rows, &a), inner])?;
             let right = other
-                .movement(Movement::permute(y.iter().chain(&cols).copied()))?
-                .movement(Movement::reshape([inner, count(&cols, &b)]))?;
+                .permuted(y.iter().chain(&cols).copied())?
+                .shaped([inner, count(&cols, &b)])?;
             let out = rows.iter().map(|&i| a[i]).chain(cols.iter().map(|&j| b[j]));
-            for_op(OP, left.try_matmul(&right))?.movement(Movement::reshape(out))
+            left.try_matmul(&right)?.shaped(out)
         }
 
         /// Pairwise distances of rows: for `[…, m, k]` and `[…, n, k]` a tensor `[…, m, n]` of
@@ -192,24 +174,21 @@ impl Tensor {
             const OP: &str = "cdist";
             let (a, b) = (self.dims(), other.dims());
             if a.len() < 2 || b.len() < 2 || a.last() != b.last() {
-                return wrong_shape!(OP, "expected rows of the same length, got {a:?} and {b:?}");
+                return shape_error!("expected rows of the same length, got {a:?} and {b:?}");
             }
-            if p.is_nan() || p < 0.0 {
-                return wrong_shape!(OP, "expected a power of at least 0, got {p}");
-            }
+            reject_shape!(p.is_nan() || p < 0.0, "expected a power of at least 0, got {p}");
             let dtype = promote_operands(&[self.into(), other.into()]);
             let lead = broadcast_dims(OP, &[a[..a.len() - 2].into(), b[..b.len() - 2].into()])?;
-            let shape: Dims =
-                lead.iter().copied().chain([a[a.len() - 2], b[b.len() - 2]]).collect();
-            checked_numel(OP, &shape.iter().chain(a.last()).copied().collect::<Dims>())?;
+            let shape = [&lead[..], &[a[a.len() - 2], b[b.len() - 2]]].concat();
+            checked_numel(OP, &[&shape[..], &a[a.len() - 1..]].concat())?;
             let out = self.with_uop(crate::ir::UOp::constant(0, dtype)).as_float().dtype();
             if a.last() == Some(&0) {
                 return Tensor::try_full((), 0.0)?.try_cast(out)?.try_expand(&shape);
             }
             let (x, y) =
                 (self.try_cast(dtype)?.as_wide_float(), other.try_cast(dtype)?.as_wide_float());
-            let gap = for_op(OP, x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?))?;
-            let distance = p_norm(OP, &gap, p, &Axes::from(-1))?.try_cast(out)?;
+            let gap = x.try_unsqueeze(-2)?.try_sub(y.try_unsqueeze(-3)?)?;
+            let distance = p_norm(&gap, p, &Axes::from(-1))?.try_cast(out)?;
             broadcast_to(OP, &distance, &shape)
         }
     }

@@ -9,7 +9,6 @@ use super::conv::{Window, resize_axis, windows};
 use super::matmul::sum_of_products;
 use crate::dtype::sum_acc;
 use crate::error::Result;
-use crate::shape::Movement;
 use crate::tensor::Tensor;
 use crate::tensor::broadcast::{Operand, promote_operands};
 
@@ -43,7 +42,7 @@ const OUTPUT: [[f64; 6]; 4] = [
 ];
 
 /// True if the method applies to these windows and tensors.
-pub(in crate::tensor) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
+pub(super) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
     let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
     list.len() == 2
         && list.iter().all(three)
@@ -54,38 +53,33 @@ pub(in crate::tensor) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) 
 
 /// Convolves a padded `[batch, channels, h, w]` with `[outputs, channels / groups, 3, 3]` to
 /// `[batch, outputs, h - 2, w - 2]`.
-pub(in crate::tensor) fn winograd(
-    op: &'static str,
-    x: &Tensor,
-    weight: &Tensor,
-    groups: usize,
-) -> Result<Tensor> {
+pub(super) fn winograd(x: &Tensor, weight: &Tensor, groups: usize) -> Result<Tensor> {
     let dtype = promote_operands(&[Operand::from(x), Operand::from(weight)]);
     let acc = sum_acc(dtype);
     let (xs, ws) = (x.dims(), weight.dims());
     let (batch, channels, outputs) = (xs[0], ws[1], ws[0] / groups);
     let window = Window { kernel: 3, stride: 1, dilation: 1 };
-    let (rows, columns) = (window.count(op, xs[2])?, window.count(op, xs[3])?);
+    let (rows, columns) = (window.count(xs[2])?, window.count(xs[3])?);
     let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
     // The last tiles may exceed the axis.
     let x =
         resize_axis(&resize_axis(x, 2, down * TILE + 2)?, 3, across * TILE + 2)?.try_cast(acc)?;
-    let tiles = windows(op, &x, &[Window { kernel: TILE + 2, stride: TILE, dilation: 1 }; 2])?;
+    let tiles = windows(&x, &[Window { kernel: TILE + 2, stride: TILE, dilation: 1 }; 2])?;
     let tiles = transform(&tiles, &INPUT, 1.0)?;
     let weight = transform(&weight.try_cast(acc)?, &WEIGHT, 1.0 / 24.0)?;
     // [batch, groups, 1, down, across, 6, 6, channels] · [groups, outputs, 1, 1, 6, 6, channels]
     let tiles = tiles
-        .movement(Movement::reshape([batch, groups, 1, channels, down, across, 6, 6]))?
-        .movement(Movement::permute([0, 1, 2, 4, 5, 6, 7, 3]))?
+        .shaped([batch, groups, 1, channels, down, across, 6, 6])?
+        .permuted([0, 1, 2, 4, 5, 6, 7, 3])?
         .contiguous();
     let weight = weight
-        .movement(Movement::reshape([groups, outputs, channels, 1, 1, 6, 6]))?
-        .movement(Movement::permute([0, 1, 3, 4, 5, 6, 2]))?
+        .shaped([groups, outputs, channels, 1, 1, 6, 6])?
+        .permuted([0, 1, 3, 4, 5, 6, 2])?
         .contiguous();
-    let products = sum_of_products(op, &tiles, &weight, 1)?.contiguous();
+    let products = sum_of_products(&tiles, &weight, 1)?.contiguous();
     transform(&products, &OUTPUT, 1.0)?
-        .movement(Movement::permute([0, 1, 2, 3, 5, 4, 6]))?
-        .movement(Movement::reshape([batch, ws[0], down * TILE, across * TILE]))?
+        .permuted([0, 1, 2, 3, 5, 4, 6])?
+        .shaped([batch, ws[0], down * TILE, across * TILE])?
         .slice_axis(2, 0, rows)?
         .slice_axis(3, 0, columns)?
         .try_cast(dtype)
