@@ -8,7 +8,7 @@ use crate::oracle::{Pairs, UNARY, pow, ulp_error};
 use picograd::math;
 use picograd::math::Val;
 
-/// Numbers at which something changes: a class, a sign, a path, or the result from one limit to the other.
+/// Numbers at which the class, the sign, the code path or the limit of a result changes.
 #[rustfmt::skip]
 const EDGES: &[f32] = &[
     0.0, 1e-45, 1e-40, 1.1754942e-38, 1.1754944e-38, 1e-30, 1e-8, 6e-8, 1.2e-7, 0.3, 0.5,
@@ -24,7 +24,7 @@ fn edges() -> impl Iterator<Item = f32> + Clone {
     EDGES.iter().flat_map(|&x| [x, -x])
 }
 
-/// 262,144 inputs: 512 for each sign and exponent, both ends of the binade among them.
+/// 262,144 inputs: 512 for each sign and exponent, including both ends of the binade.
 fn inputs() -> impl Iterator<Item = f32> {
     let fractions = (0..512u32).map(|k| {
         (k * 0x8000 + (k * k).wrapping_mul(0x9e37) % 0x8000) * u32::from(k != 0) + k / 511
@@ -101,7 +101,7 @@ fn limits_are_exact() {
 }
 
 #[test]
-fn odd_and_even_functions_mirror_to_the_bit() {
+fn odd_and_even_functions_are_symmetric_in_bits() {
     for f in UNARY.iter().filter(|f| f.mirror != 0.0) {
         for x in inputs().filter(|x| x.is_finite()) {
             let (got, want) = ((f.run)(-x), (f.run)(x) * f.mirror);
@@ -110,11 +110,11 @@ fn odd_and_even_functions_mirror_to_the_bit() {
     }
 }
 
-/// A function with the operations it takes; bitcasts are free on most targets and counted apart.
+/// A function with its operation count; bitcasts are free on most targets and counted separately.
 type Counted = (&'static str, fn(&Node) -> Node, usize, usize);
 
 #[test]
-fn functions_take_this_many_operations() {
+fn operation_counts_match_the_table() {
     let table: &[Counted] = &[
         ("exp", math::exp, 20, 3),
         ("exp2", math::exp2, 19, 3),
@@ -136,8 +136,7 @@ fn functions_take_this_many_operations() {
     assert_eq!(got, want);
 }
 
-/// How many distinct operations other than bitcasts the expression of `f` has, and how many
-/// bitcasts.
+/// The number of distinct operations of `f` except bitcasts, and the number of bitcasts.
 fn count(f: fn(&Node) -> Node) -> (usize, usize) {
     let root = Node { id: 0, seen: Rc::default() }.leaf("x");
     let result = f(&root);
@@ -164,7 +163,7 @@ fn count(f: fn(&Node) -> Node) -> (usize, usize) {
     (live(false), live(true))
 }
 
-/// Marks all that `id` is computed from.
+/// Marks the nodes that `id` depends on.
 fn mark(nodes: &[&Key], live: &mut [bool], id: usize) {
     for &arg in &nodes[id].1 {
         if !std::mem::replace(&mut live[arg], true) {
@@ -176,7 +175,7 @@ fn mark(nodes: &[&Key], live: &mut [bool], id: usize) {
 /// An operation and its operands.
 type Key = (String, Vec<usize>);
 
-/// A node of an expression in which equal nodes are one, as they are in the IR.
+/// A node of a hash-consed expression, as in the IR.
 #[derive(Clone)]
 struct Node {
     id: usize,

@@ -12,17 +12,17 @@ use smallvec::smallvec;
 use std::ffi::{CString, c_long, c_void};
 use std::path::Path;
 
-/// A multiple of every number of lanes in the tests.
+/// The length of all buffers: a multiple of every number of lanes under test.
 const N: usize = 480;
 
-/// Floats that are held as bits: only conversions and choices know them.
+/// True for floats stored as bits, which have only conversions and selects.
 const SMALL: [Scalar; 4] = [Scalar::F16, Scalar::BF16, Scalar::F8E4M3, Scalar::F8E5M2];
 
 fn is_small(t: DType) -> bool {
     SMALL.contains(&t.scalar)
 }
 
-/// The values where arithmetic is most likely to go wrong.
+/// Values at which arithmetic is most likely to fail.
 fn edges(t: DType) -> Vec<Const> {
     if t.is_bool() {
         return vec![Const::Bool(false), Const::Bool(true)];
@@ -102,12 +102,11 @@ fn values(t: DType, salt: u64) -> Vec<Const> {
         .collect()
 }
 
-/// Builds a program in the linear form: one loop, loads at the top, then any number of stored
-/// values.
+/// Builds a linear program: one loop with loads at the top and any number of stored values.
 struct Builder {
     lanes: u16,
     list: Vec<UOp>,
-    /// What each argument holds before the run, or none for an output.
+    /// The content of each argument before the run; `None` for an output.
     args: Vec<(DType, Option<Vec<Const>>)>,
     idx: UOp,
     outputs: Vec<(usize, UOp)>,
@@ -170,8 +169,7 @@ impl Builder {
     }
 }
 
-/// Every op that a linear program may hold on the dtype, on its own and in the forms that the
-/// renderer writes shorter.
+/// Every op of linear programs on the dtype, alone and in the forms that the renderer abbreviates.
 fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let lanes = b.lanes;
     let (x, y, z) = (b.load(t, values(t, 0)), b.load(t, values(t, 1)), b.load(t, values(t, 2)));
@@ -179,8 +177,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let mut out = vec![condition.select(&x, &y)];
     for to in DType::ALL.iter().filter(|to| **to != t) {
         out.push(x.cast(*to));
-        // A bool's bits other than 0 and 1 do not survive, and neither does a NaN's payload: the
-        // rest do.
+        // All bits survive except those of a bool other than 0 and 1, and the payload of a NaN.
         if to.bits() == t.bits() {
             out.push(x.bitcast(*to));
         }
@@ -246,7 +243,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         out.push(x.binary(op, x.const_like(5)));
     }
     out.push(x.not());
-    // Lowering proves that counts lie inside the width and that divisions cannot trap.
+    // Lowering proves that shift counts are below the width and that divisions cannot trap.
     let bits = t.bits() as i64;
     let counts =
         values(t, 4).into_iter().map(|c| Const::Int(c.as_i64().unwrap() & (bits - 1))).collect();
@@ -269,7 +266,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         out.push(x.binary(Op::Lt, x.const_like(v)));
     }
     if lanes > 1 {
-        // Lanes taken apart and put together in another order.
+        // Lanes extracted and recombined in another order.
         let picked: Vec<UOp> = (0..lanes).map(|l| x.lane((l * 7 + 1) % lanes)).collect();
         let first = x.lane(0);
         out.push(UOp::new(
@@ -312,13 +309,13 @@ fn expect(
 
 /// The machine code of several kernels.
 enum Object {
-    /// A shared object made of C files.
+    /// A shared object compiled from C files.
     Shared(*mut c_void),
     Loaded(Vec<(String, Code)>),
 }
 
 impl Object {
-    /// Through LLVM, or nothing where it is not here.
+    /// Compiles with LLVM; `None` if it is not available.
     fn by_llvm(programs: &[Rendered]) -> Option<Object> {
         let llvm = llvm::Llvm::find().inspect_err(|e| eprintln!("skipped: {e}")).ok()?;
         // SAFETY: the renderer wrote the text.
@@ -353,7 +350,7 @@ impl Object {
             String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>()
         );
         let path = CString::new(so.to_str().unwrap()).unwrap();
-        // SAFETY: the object was just made from our own source and runs nothing when it is opened.
+        // SAFETY: the object was compiled from our own source and runs no code when opened.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null());
         Object::Shared(handle)
@@ -394,7 +391,7 @@ impl Drop for Object {
     }
 }
 
-/// A folder of its own for each test, removed at the end.
+/// A temporary folder, removed on drop.
 struct TempDir(std::path::PathBuf);
 
 impl TempDir {
@@ -412,7 +409,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A program with its name and text.
+/// A program, its name and its text.
 struct Rendered {
     name: String,
     source: String,
@@ -446,7 +443,7 @@ fn check_llvm(lanes: u16) {
     programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
-/// Runs a program and compares every element of every output with what it should be.
+/// Runs a program and compares every element of every output with the evaluator.
 fn compare(object: &Object, name: &str, b: &Builder) {
     let lanes = b.lanes as usize;
     let mut bufs: Vec<Vec<u8>> = Vec::new();
@@ -456,7 +453,7 @@ fn compare(object: &Object, name: &str, b: &Builder) {
         let mut bytes = vec![0xa5; N * size];
         for (i, (chunk, c)) in bytes.chunks_mut(size).zip(values.iter().flatten()).enumerate() {
             dtype::write(*c, *t, chunk);
-            // Any byte but 0 counts as true.
+            // Any nonzero byte counts as true.
             if t.is_bool() && c.is_true() {
                 chunk[0] = [1, 2, 255][i % 3];
             }

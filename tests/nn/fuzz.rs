@@ -10,7 +10,7 @@ use picograd::testing::Rng;
 use picograd::{DType, Result, Tensor, nn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Sizes beyond the memory of every machine: weights are made, and what fits would be filled.
+/// Sizes whose weights do not fit the memory of any machine.
 const HUGE: [usize; 6] =
     [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
 const FLOATS: [f64; 12] = [
@@ -28,11 +28,11 @@ const FLOATS: [f64; 12] = [
     f64::NAN,
 ];
 
-/// Draws arguments.
+/// A generator of arguments.
 struct Draw(Rng);
 
 impl Draw {
-    /// A size, mostly one that fits.
+    /// A size, mostly a small one.
     fn n(&mut self) -> usize {
         if self.0.once_in(12) {
             self.0.pick(&HUGE)
@@ -69,8 +69,7 @@ impl Draw {
         ];
         if self.0.once_in(3) { self.0.pick(&rare) } else { DType::F32 }
     }
-    /// An input: of small sizes, or as large as can be counted, of any rank, with numbers that are
-    /// not finite.
+    /// An input of any rank, small or of the largest sizes, with non-finite numbers.
     fn x(&mut self) -> Tensor {
         let shape: Vec<usize> = match self.0.below(10) {
             0 => self.0.pick(&[
@@ -99,17 +98,17 @@ impl Draw {
     }
 }
 
-/// What one call does with a layer or an optimizer that it makes.
+/// One call: constructs a layer or an optimizer and uses it.
 type Call = fn(&mut Draw) -> Result<()>;
 
-/// Runs a layer on an input, and what comes out if that is little.
+/// Runs a layer on an input, and computes the result if it is small.
 fn run(d: &mut Draw, make: impl FnOnce(&mut Draw) -> Forward) -> Result<()> {
     let Ok(layer) = catch_unwind(AssertUnwindSafe(|| make(d))) else { return Ok(()) };
     let x = d.x();
     compute(&layer(&x)?)
 }
 
-/// Computes what is small enough to be computed.
+/// Realizes a result that is small enough.
 fn compute(y: &Tensor) -> Result<()> {
     let graph = picograd::ir::toposort([&y.uop()]);
     if graph.iter().all(|u| u.shape().iter().product::<usize>() < 4096) && graph.len() < 400 {
@@ -118,7 +117,7 @@ fn compute(y: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A layer's `try_forward`.
+/// The `try_forward` of a layer.
 type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 
 fn boxed(layer: impl Layer + 'static) -> Forward {
@@ -210,7 +209,7 @@ fn train<R: Rule + 'static>(d: &mut Draw, rule: impl FnOnce(&mut Draw) -> R) -> 
     optimizer.load_state_dict(&state)
 }
 
-/// A schedule with a few steps, one of them far away.
+/// Runs a schedule for a few steps, one of them huge.
 fn scheduled(d: &mut Draw, schedule: impl Schedule + 'static) -> Result<()> {
     let p = Tensor::ones([2]).as_param();
     let mut optimizer = Optimizer::new([p], SGD::new(0.1))?;
@@ -467,14 +466,14 @@ fn no_layer_or_optimizer_panics() {
                         .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
                         .unwrap_or_default();
                     wrong.push(format!("{name}, call {n}: {text}"));
-                    // One failure of each is enough to see.
+                    // Only the first failure of each is reported.
                     break;
                 }
             }
         }
     }
     std::panic::set_hook(hook);
-    eprintln!("{} layers and optimizers, {good} calls were right and {bad} an error", calls.len());
+    eprintln!("{} layers and optimizers: {good} calls succeeded, {bad} were errors", calls.len());
     assert!(wrong.is_empty(), "{} panic:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(good * 10 > good + bad, "most arguments are refused at once: {good} of {}", good + bad);
+    assert!(good * 10 > good + bad, "only {good} of {} calls succeeded", good + bad);
 }

@@ -7,7 +7,7 @@ use picograd::tensor::{NewAxis, PadMode, Scatter, step};
 
 const PAD: &[(usize, usize)] = &[(1, 0), (2, 1)];
 
-/// A tensor of its own, which an assignment may change.
+/// A copy that an assignment may change.
 fn own(x: &Tensor) -> Tensor {
     x.contiguous()
 }

@@ -5,7 +5,7 @@ use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::{Attention, Conv, Interpolate, Pool};
 
-/// Signs are made positive, since each factor is free to choose them.
+/// The factors of QR with positive signs, because signs are not unique.
 fn qr(x: &Tensor) -> (Tensor, Tensor) {
     let (q, r) = x.qr();
     let s = r.diagonal(0, -2, -1).sign().detach();

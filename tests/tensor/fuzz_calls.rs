@@ -9,7 +9,7 @@ use picograd::tensor::{
 };
 use picograd::{DType, Error, Tensor};
 
-/// A call with arguments that it draws.
+/// A call with generated arguments.
 type Call = fn(&mut Draw) -> Result<(), Error>;
 
 /// The calls, by name.

@@ -1,4 +1,4 @@
-//! Every `try_` method names itself in its errors, not an op that it is made of.
+//! Every `try_` method names itself in its errors, not an op that it uses.
 
 use picograd::tensor::{Attention, Conv, Interpolate, PadMode, Pool, Reduction, Rounding, Scatter};
 use picograd::{DType, Error, Tensor};
