@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Computes the polynomial coefficients of src/tensor/ops/special.rs. Needs mpmath.
 
-Each function is interpolated at Chebyshev's nodes of its interval, in 60 digits, and written as powers
-of the distance from the middle of the interval, lowest power first, with its greatest relative error.
+Each function is interpolated at the Chebyshev nodes of its interval with 60 digits. Prints powers
+of the distance from the middle of the interval, lowest power first, and the largest relative error.
 """
 
 from mpmath import mp, mpf
@@ -34,7 +34,7 @@ def fit(name, f, low, high, degree):
 
 
 def erfinv(w):
-    """erfinv(x)/x for w = -log(1 - x²), from erfc, which loses nothing near 1."""
+    """erfinv(x)/x for w = -log(1 - x²), from erfc, which does not cancel near 1."""
     x = mp.sqrt(-mp.expm1(-w))
     if w < mpf(10) ** -40:
         return mp.sqrt(mp.pi) / 2

@@ -294,7 +294,10 @@ fn file_tensors_use_no_memory_until_read() {
     let _guard = serial();
     let path = std::env::temp_dir().join(format!("pico-mapped-{}.safetensors", std::process::id()));
     // A sparse file of a gigabyte.
-    let header = r#"{"a":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"b":{"dtype":"U8","shape":[5],"data_offsets":[1000000000,1000000005]}}"#;
+    let header = concat!(
+        r#"{"a":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"#,
+        r#""b":{"dtype":"U8","shape":[5],"data_offsets":[1000000000,1000000005]}}"#
+    );
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(header.as_bytes()).unwrap();

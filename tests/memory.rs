@@ -347,7 +347,11 @@ fn allocation_failure_is_recoverable() {
         // The devices of the host share one memory limit.
         let whose = if name == "INTERP" { "CPU" } else { name };
         assert!(
-            matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device.starts_with(whose)),
+            matches!(
+                &e,
+                Error::OutOfMemory { device, asked: 40_000_000_000_000, .. }
+                    if device.starts_with(whose)
+            ),
             "{name}: {e}"
         );
         assert_eq!(device.memory().live, before, "{name}");

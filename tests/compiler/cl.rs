@@ -75,7 +75,10 @@ fn a_missing_device_is_an_error() {
     let e =
         Tensor::zeros(&[10_000_000_000_000usize][..]).to("CL").contiguous().realize().unwrap_err();
     assert!(
-        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"),
+        matches!(
+            &e,
+            Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"
+        ),
         "{e}"
     );
     assert_eq!((Tensor::ones([3]).to("CL") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);

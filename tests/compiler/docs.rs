@@ -25,7 +25,8 @@ fn generated(file: &str, by: &str, table: &str) {
             .unwrap_or_else(|e| panic!("{file}: {e}"));
     } else {
         panic!(
-            "{file} differs from the output of {by}(); BLESS=1 cargo test --test compiler docs rewrites it"
+            "{file} differs from the output of {by}(); BLESS=1 cargo test --test compiler docs \
+             rewrites it"
         );
     }
 }

@@ -154,7 +154,10 @@ fn a_missing_device_is_an_error() {
         .realize()
         .unwrap_err();
     assert!(
-        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"),
+        matches!(
+            &e,
+            Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"
+        ),
         "{e}"
     );
     let e = (Tensor::new([1.0f64]).to("WEBGPU") / 3.0).realize().unwrap_err().to_string();

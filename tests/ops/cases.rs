@@ -61,7 +61,11 @@ impl Outputs for (Tensor, Tensor, Tensor) {
 /// `how "name" |x| call;`
 macro_rules! cases {
     ($($how:expr, $name:literal, |$x:pat_param| $call:expr;)*) => {
-        &[$($crate::cases::Case { name: $name, how: $how, call: |$x: &[picograd::Tensor]| $crate::cases::Outputs::list($call) }),*]
+        &[$($crate::cases::Case {
+            name: $name,
+            how: $how,
+            call: |$x: &[picograd::Tensor]| $crate::cases::Outputs::list($call),
+        }),*]
     };
 }
 pub(crate) use cases;
