@@ -20,7 +20,7 @@ mp.dps = 50
 
 
 def fit(name, func, powers, lo, hi, weight=None, fixed=(), points=300):
-    """Fits func ~ sum c_k x^powers[k]; the default weight is 1/|func|, `fixed` has the first c_k."""
+    """Fits func ~ sum c_k x^powers[k]. Default weight: 1/|func|. `fixed` has the first c_k."""
     lo, hi = mpf(lo), mpf(hi)
     xs = [
         lo + (hi - lo) * (1 - mp.cos(mp.pi * (k + mpf(1) / 2) / points)) / 2 for k in range(points)
