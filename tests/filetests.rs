@@ -2,7 +2,7 @@
 //! pass. `BLESS=1 cargo test --test filetests` writes the current results to the files; read the
 //! diff.
 //!
-//! A file starts with a line about itself. Lines of `---` separate cases; a case is a comment, the
+//! The first line of a file describes it. Lines of `---` separate cases; a case is a comment, the
 //! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules
 //! that the case tests, or `stays` for a graph that must not change. In directories of passes,
 //! comments of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// A rule table as a function.
 type Rewrite = fn(&UOp) -> UOp;
 
-/// Directories of rule tables, and what is done to a graph in each.
+/// Directories of rule tables, with the function applied to the graphs of each.
 const TABLES: &[(&str, Rewrite)] = &[
     ("gradient", gradient),
     ("prepare", prepare),
@@ -32,8 +32,8 @@ const TABLES: &[(&str, Rewrite)] = &[
     ("decompose", decompose),
 ];
 
-/// The gradients by the leaves of the graph, with the graph's last parameter as the gradient of the
-/// root.
+/// The gradients of the leaves of the graph, with the second operand of the sink as the upstream
+/// gradient.
 fn gradient(u: &UOp) -> UOp {
     let [y, seed] = u.src() else { panic!("a sink of a result and its gradient") };
     let found = autograd::gradients(y, seed.clone(), &autograd::leaves(y)).expect("a gradient");
@@ -48,7 +48,7 @@ fn simplify_reduces(u: &UOp) -> UOp {
     Rules::new(&[&schedule::SIMPLIFY_REDUCES, &schedule::MERGE_RANGES]).fixpoint(u, &mut ())
 }
 
-/// For C, which has doubles and no narrower float than f32.
+/// Decomposes for C, which has f64 and no float narrower than f32.
 fn decompose(u: &UOp) -> UOp {
     Rules::new(&[&lower::DECOMPOSE]).fixpoint(u, &mut Target::c(1, 0))
 }
@@ -74,7 +74,7 @@ impl Case<'_> {
         comments.filter_map(|l| l.split_once(": ")).find(|(key, _)| *key == name).map(|(_, v)| v)
     }
 
-    /// The target; without a setting C with vectors of 16 bytes.
+    /// The target: C with vectors of 16 bytes unless the case sets another.
     fn target(&self) -> Target {
         match self.setting("target").unwrap_or("c") {
             "c" => Target::c(4, 16),
@@ -83,7 +83,7 @@ impl Case<'_> {
             "metal" => Target::metal(),
             "wgsl" => Target::wgsl(),
             "interp" => Target::interp(),
-            other => panic!("there is no target {other}"),
+            other => panic!("unknown target {other}"),
         }
     }
 
@@ -119,7 +119,7 @@ impl Case<'_> {
                     "opencl" => Box::new(OpenCl::new()),
                     "metal" => Box::new(Metal::new()),
                     "wgsl" => Box::new(Wgsl::new()),
-                    other => panic!("there is no language {other}"),
+                    other => panic!("unknown language {other}"),
                 };
                 renderer.render("kernel", &self.program()).expect("a renderable program").text()
             }
@@ -170,8 +170,8 @@ impl Case<'_> {
 
     fn lowered(&self, name: &str, target: &Target) -> String {
         let pass = lower::PASSES.iter().find(|p| p.info.name == name);
-        let stage = pass.unwrap_or_else(|| panic!("there is no pass {name}")).info.stage;
-        // The input of the passes behind `linearize` is a program.
+        let stage = pass.unwrap_or_else(|| panic!("unknown pass {name}")).info.stage;
+        // The input of the passes after `linearize` is a program.
         let mut state = match stage {
             Stage::Program => lower::Lowering::of_program(self.program(), target),
             _ => lower::Lowering::new(&self.graph(), target),
@@ -221,7 +221,7 @@ fn run_pass(text: &str, pass: &str) -> String {
     out.join("---\n")
 }
 
-/// Runs the cases of a file and returns its text as it should be.
+/// Runs the cases of a file of a rule table and returns its text with the current results.
 fn run_table(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
     let mut parts = text.split("---\n");
     let mut out = vec![parts.next().unwrap_or_default().to_string()];
@@ -236,7 +236,7 @@ fn run_table(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
             } else {
                 steps.iter().any(|s| s.rule == rule)
             };
-            assert!(holds, "{}: not so: {rule} on\n{input}{steps:#?}", file.display());
+            assert!(holds, "{}: wrong list of rules: {rule} on\n{input}{steps:#?}", file.display());
         }
         out.push(format!("{input}=>\n{}", print(&result)));
     }
@@ -259,7 +259,7 @@ fn compare(folder: &str, now: impl Fn(&Path, &str) -> String, wrong: &mut Vec<St
         } else if now != text {
             let line = now.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
             wrong.push(format!(
-                "{}:{}: the result is now {:?}",
+                "{}:{}: the result is {:?}",
                 file.display(),
                 line + 1,
                 now.lines().nth(line).unwrap_or("the end")

@@ -14,15 +14,15 @@ use picograd::{Device, Tensor, heuristic, opt};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A kind of kernel: optimisations that make it, where the heuristic is not to choose, and tensors
-/// that are computed by it.
+/// A kind of kernel: the Opts that produce it, or none for those of the heuristic, and the tensors
+/// that it computes.
 struct Kind {
     name: &'static str,
     opts: &'static str,
     make: fn(&str) -> Vec<Tensor>,
 }
 
-/// No optimisations at all.
+/// The value of `opts` for a kernel without Opts; the empty string is the heuristic.
 const PLAIN: &str = "none";
 
 /// Whole numbers from -4 to 4.
@@ -30,8 +30,7 @@ fn whole(shape: &[usize], seed: usize, dtype: DType, device: &str) -> Tensor {
     stored(shape, dtype, device, |i| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as i64 - 4)
 }
 
-/// Whole numbers, of which those of each row are greater than those of the row before: so are the
-/// greatest and the least of them.
+/// Whole numbers that increase from row to row, so that the extremes of rows increase too.
 fn rows(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     let row = shape[shape.len() - 1];
     stored(shape, dtype, device, |i| (i % row * 5 % 7 + i / row * 10) as i64)
@@ -54,7 +53,7 @@ fn fractions(shape: &[usize], seed: usize, device: &str) -> Tensor {
     common::stored(&values, DType::F32, shape, device)
 }
 
-/// Places from 0 to `most - 1`.
+/// Indices from 0 to `most - 1`.
 fn places(shape: &[usize], most: usize, dtype: DType, device: &str) -> Tensor {
     let values: Vec<Const> =
         (0..shape.iter().product()).map(|i| Const::Int(((i * 5 + i / 3) % most) as i64)).collect();
@@ -69,7 +68,7 @@ fn product(dtype: DType, [m, k, n]: [usize; 3], d: &str) -> Vec<Tensor> {
     vec![whole(&[m, k], 1, dtype, d).matmul(&whole(&[k, n], 2, dtype, d))]
 }
 
-/// The gradients of what a function makes of the tensors, weighted, so that they are not all alike.
+/// The gradients of a weighted sum of the function's result; the weights make them differ.
 fn gradients(f: impl Fn(&[Tensor]) -> Tensor, inputs: &[Tensor], d: &str) -> Vec<Tensor> {
     let inputs: Vec<Tensor> = inputs.iter().map(Tensor::as_param).collect();
     let value = f(&inputs);
@@ -133,9 +132,9 @@ const KINDS: &[Kind] = &[
         opts: "",
         make: |d| vec![f32s(&[512, 64], 1, d).sum(0)],
     },
-    Kind { name: "a sum of everything", opts: "", make: |d| vec![f32s(&[70, 1000], 1, d).sum(..)] },
+    Kind { name: "a full sum", opts: "", make: |d| vec![f32s(&[70, 1000], 1, d).sum(..)] },
     Kind {
-        name: "a group through local memory",
+        name: "a group through shared memory",
         opts: "GROUP:1:24",
         make: |d| vec![f32s(&[4, 96], 1, d).sum(1)],
     },
@@ -209,11 +208,7 @@ const KINDS: &[Kind] = &[
         opts: "",
         make: |d| gradients(|x| x[0].layernorm(-1, 1e-5), &[fractions(&[6, 256], 1, d)], d),
     },
-    Kind {
-        name: "the place of the greatest",
-        opts: "",
-        make: |d| vec![fractions(&[4, 300], 1, d).argmax(1)],
-    },
+    Kind { name: "argmax", opts: "", make: |d| vec![fractions(&[4, 300], 1, d).argmax(1)] },
     Kind { name: "gemv", opts: "", make: |d| product(DType::F32, [1, 512, 64], d) },
     Kind {
         name: "a product, by the heuristic",
@@ -242,7 +237,7 @@ const KINDS: &[Kind] = &[
         make: |d| vec![f32s(&[8, 64], 1, d).sum(1)],
     },
     Kind {
-        name: "loads a turn ahead",
+        name: "prefetched loads",
         opts: "UPCAST:0:4 LOCAL:1:2 UNROLL:3:5 PREFETCH:3",
         make: |d| product(DType::F32, [12, 20, 6], d),
     },
@@ -267,7 +262,7 @@ const KINDS: &[Kind] = &[
         make: |d| product(DType::BF16, [40, 50, 17], d),
     },
     Kind {
-        name: "tensor cores, staged and ahead",
+        name: "tensor cores, staged and prefetched",
         opts: "UPCAST:0:4 UPCAST:1:8 TC:2:2 LOCAL:0:2 LOCAL:0:2 STAGE:4:1 STAGE:4:2 PREFETCH:4",
         make: |d| product(DType::BF16, [128, 64, 128], d),
     },
@@ -358,8 +353,8 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// The tensors, computed with the optimisations of their kind; what does not take them is left to
-/// the heuristic. And how often they were taken.
+/// The tensors computed with the Opts of their kind, and the number of kernels that accepted them.
+/// Other kernels use the heuristic.
 fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
     let taken = Rc::new(Cell::new(0));
     let count = taken.clone();
@@ -380,7 +375,7 @@ fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
     (got, taken.get())
 }
 
-/// True if two values are equal up to the order of sums and the last bit of functions.
+/// True if two values are equal up to the order of sums and one rounding of functions.
 fn near(expected: &Const, got: &Const, dtype: DType) -> bool {
     match (expected, got) {
         (Const::Float(e), Const::Float(g)) => {
@@ -391,7 +386,7 @@ fn near(expected: &Const, got: &Const, dtype: DType) -> bool {
 }
 
 #[test]
-fn every_kind_is_right() {
+fn every_kernel_kind_matches_the_reference() {
     for device in common::devices() {
         let target = Device::get(&device).unwrap().target().clone();
         for kind in KINDS {
@@ -405,14 +400,14 @@ fn every_kind_is_right() {
             for ((e, g), t) in expected.iter().zip(&got).zip(&tensors) {
                 assert!(
                     e.len() == 1 || e.iter().any(|v| *v != e[0]),
-                    "{}: there is something to compare",
+                    "{}: the result has elements",
                     kind.name
                 );
                 let wrong = e.iter().zip(g).position(|(e, g)| !near(e, g, t.dtype()));
                 assert_eq!(wrong.map(|i| (i, e[i], g[i])), None, "{} on {device}", kind.name);
             }
-            // What the kind is made by was done, where the device has workgroups, and tensor cores
-            // if it is about them.
+            // The Opts were applied if the device has workgroups, and tensor cores if the kind uses
+            // them.
             let cores = target
                 .tensor_cores
                 .iter()
@@ -422,15 +417,15 @@ fn every_kind_is_right() {
                 && target.local_max >= 256
                 && (cores || !kind.opts.contains("TC:"))
             {
-                assert!(taken > 0, "{} is not made by {} on {device}", kind.name, kind.opts);
+                assert!(taken > 0, "{}: no kernel accepts {} on {device}", kind.name, kind.opts);
             }
         }
     }
 }
 
-/// Writes over memory that is read at the same time, as an optimizer's step does.
+/// Kernels write over memory that they read, as an optimizer step does.
 #[test]
-fn assignments_in_place_are_right() {
+fn in_place_assignments_match_the_reference() {
     for device in common::devices() {
         let x = f32s(&[33, 40], 1, &device);
         let before = x.to_vec::<f32>().unwrap();
@@ -440,8 +435,7 @@ fn assignments_in_place_are_right() {
         }
         let expected: Vec<f32> = before.iter().map(|v| v * 8.0 + 7.0).collect();
         assert_eq!(x.to_vec::<f32>().unwrap(), expected, "{device}");
-        // Threads share a sum that is added to what is there, in one warp and in several, and one
-        // of them writes.
+        // Threads of one warp or several share a sum that one of them adds to the old value.
         for width in [64, 4096] {
             let (sums, rows) = (f32s(&[24], 3, &device), f32s(&[24, width], 4, &device));
             let expected = (&sums + rows.sum(1)).to_vec::<f32>().unwrap();
@@ -452,7 +446,7 @@ fn assignments_in_place_are_right() {
                 "{device}: {found:?} {expected:?}"
             );
         }
-        // What is read turned round cannot be written over while it is read.
+        // A flipped input cannot be overwritten while it is read.
         let y = f32s(&[16, 16], 2, &device);
         let turned = y.t().contiguous().to_vec::<f32>().unwrap();
         y.assign(y.t()).unwrap();

@@ -20,7 +20,7 @@ struct Noting;
 
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
@@ -53,7 +53,8 @@ fn serial() -> MutexGuard<'static, ()> {
 }
 
 const FILES: u64 = 10_000;
-/// The files have a few kB. Deflate can make a thousand times as much of them; nothing else may.
+/// The largest allowed allocation. The files have a few kB, and only deflate may expand them a
+/// thousandfold.
 const MOST: usize = 16 << 20;
 
 const HUGE: [u64; 9] = [
@@ -68,10 +69,10 @@ const HUGE: [u64; 9] = [
     100_000_000,
 ];
 
-/// A file with something wrong with it, from a valid one and another to take pieces from.
+/// Mutates a valid file, with pieces of another one.
 fn mutate(r: &mut Random, file: &[u8], other: &[u8]) -> Vec<u8> {
     let mut f = file.to_vec();
-    // Headers stand at the beginning or, in an archive, at the end: half of the changes are there.
+    // Headers are at the beginning or, in an archive, at the end: half of the changes are there.
     let place = |r: &mut Random, len: usize| match r.below(4) {
         0 => r.below(len.min(200)),
         1 => len - 1 - r.below(len.min(120)),
@@ -97,7 +98,7 @@ fn mutate(r: &mut Random, file: &[u8], other: &[u8]) -> Vec<u8> {
                 bytes.iter().zip(&mut f[at..]).for_each(|(b, place)| *place = *b);
             }
             5 => {
-                // A number in text becomes another, which may be huge.
+                // A number in text becomes another, possibly huge one.
                 if let Some(digit) = (at..f.len()).find(|i| f[*i].is_ascii_digit()) {
                     let end = (digit..f.len()).find(|i| !f[*i].is_ascii_digit()).unwrap_or(f.len());
                     let n = if r.below(2) == 0 {
@@ -132,11 +133,11 @@ fn gz(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// Feeds mutants of the seeds to a reader that says whether it took them.
+/// Feeds mutants of the seeds to a reader that returns whether it accepted them.
 fn campaign(what: &str, seeds: &[Vec<u8>], wrap: fn(Vec<u8>) -> Vec<u8>, read: fn(&[u8]) -> bool) {
     let _guard = serial();
     for seed in seeds {
-        assert!(read(&wrap(seed.clone())), "{what}: the file before it is mutated is valid");
+        assert!(read(&wrap(seed.clone())), "{what}: the seed is not valid");
     }
     memory::clear_cache();
     memory::reset_peak();
@@ -183,7 +184,7 @@ fn same(file: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn safetensors() {
+fn mutated_safetensors_are_handled() {
     let seeds = [
         safe_to_bytes(&state(), &[("note", "12 words")]).unwrap(),
         safe_to_bytes(&StateDict::new(), &[]).unwrap(),
@@ -192,7 +193,7 @@ fn safetensors() {
 }
 
 #[test]
-fn safetensors_on_disk() {
+fn mutated_safetensors_on_disk_are_handled() {
     let seeds = [safe_to_bytes(&state(), &[("note", "12 words")]).unwrap()];
     campaign("safetensors on disk", &seeds, same, |f| {
         let path =
@@ -209,18 +210,19 @@ fn arrays() -> Vec<Vec<u8>> {
     state().iter().map(|(_, t)| npy_to_bytes(t).unwrap()).collect()
 }
 
-/// An array in Fortran order needs a kernel to be read, so it is its description that is looked at.
+/// True if shape and dtype are consistent. Reading an array in Fortran order needs a kernel, so
+/// values are not read.
 fn described(t: &Tensor) -> bool {
     t.shape().len() <= 64 && t.nbytes() <= MOST
 }
 
 #[test]
-fn npy() {
+fn mutated_npy_files_are_handled() {
     campaign("npy", &arrays(), same, |f| npy_load_bytes(f).is_ok_and(|t| described(&t)));
 }
 
 #[test]
-fn npz() {
+fn mutated_npz_files_are_handled() {
     let seeds = [npz_to_bytes(&state(), false).unwrap(), npz_to_bytes(&state(), true).unwrap()];
     campaign("npz", &seeds, same, |f| {
         npz_load_bytes(f).is_ok_and(|s| s.iter().all(|(_, t)| described(t)))
@@ -228,7 +230,7 @@ fn npz() {
 }
 
 #[test]
-fn idx() {
+fn mutated_idx_files_are_handled() {
     let mut plain = vec![0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 28, 0, 0, 0, 28];
     plain.extend(vec![7; 3 * 28 * 28]);
     let mut floats = vec![0, 0, 0x0d, 1, 0, 0, 0, 4];
@@ -239,23 +241,22 @@ fn idx() {
         })
     };
     campaign("idx", &[plain.clone(), floats.clone()], same, read);
-    // Under a whole gzip layer, so that the changes reach the reader inside, and in that layer
-    // itself.
+    // Mutants inside a valid gzip layer, so that they reach the IDX reader, and mutants of that
+    // layer.
     campaign("idx in gz", &[plain.clone(), floats.clone()], |f| gz(&f), read);
     campaign("gz of idx", &[gz(&plain), gz(&floats)], same, read);
 }
 
 #[test]
-fn cifar() {
+fn mutated_cifar_files_are_handled() {
     let file: Vec<u8> =
         (0..3073 * 2).map(|i| if i % 3073 == 0 { 3 } else { (i % 251) as u8 }).collect();
     campaign("cifar-10", &[file], same, |f| cifar10_load_bytes(f).is_ok());
 }
 
-/// A tensor that a state is loaded into holds on to no other memory than its own.
-/// Opening a pipe waits for a writer, and a device has no end.
+/// Opening a pipe would wait for a writer, and a device file has no end.
 #[test]
-fn what_is_no_regular_file_is_refused() {
+fn irregular_files_are_refused() {
     let folder = std::env::temp_dir().join(format!("pico-pipe-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let pipe = folder.join("pipe");
@@ -273,7 +274,7 @@ fn what_is_no_regular_file_is_refused() {
 }
 
 #[test]
-fn a_load_leaves_no_old_values_behind() {
+fn a_load_frees_replaced_values() {
     let _guard = serial();
     let target = Tensor::from_vec(vec![1.0f32; 1 << 20], [1 << 20]);
     let bytes = safe_to_bytes(
@@ -287,13 +288,16 @@ fn a_load_leaves_no_old_values_behind() {
     assert_eq!(target.to_vec::<f32>().unwrap()[9], 2.0);
 }
 
-/// Loading maps the file: memory is taken when a tensor is brought to a device, and then once.
+/// Loading reads only the header: memory is allocated once, when a tensor is moved to a device.
 #[test]
 fn file_tensors_use_no_memory_until_read() {
     let _guard = serial();
     let path = std::env::temp_dir().join(format!("pico-mapped-{}.safetensors", std::process::id()));
-    // A gigabyte, of which the file system stores the header alone.
-    let header = r#"{"a":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"b":{"dtype":"U8","shape":[5],"data_offsets":[1000000000,1000000005]}}"#;
+    // A sparse file of a gigabyte.
+    let header = concat!(
+        r#"{"a":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"#,
+        r#""b":{"dtype":"U8","shape":[5],"data_offsets":[1000000000,1000000005]}}"#
+    );
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(header.as_bytes()).unwrap();
@@ -304,8 +308,8 @@ fn file_tensors_use_no_memory_until_read() {
     memory::reset_peak();
     let part =
         loaded.get("a").unwrap().shrink(&[(200_000_000, 201_000_000)]).to("CPU").realize().unwrap();
-    assert_eq!(memory::peak_bytes() - live, 4_000_000, "the bytes of the part, once");
-    assert!(LARGEST.load(Ordering::Relaxed) < 100_000, "and none on the way");
+    assert_eq!(memory::peak_bytes() - live, 4_000_000, "the bytes of the slice, once");
+    assert!(LARGEST.load(Ordering::Relaxed) < 100_000, "no other allocation");
     assert_eq!(part.to_vec::<f32>().unwrap()[5], 0.0);
     assert_eq!(loaded.get("b").unwrap().to_vec::<u8>().unwrap(), [0; 5]);
     drop((loaded, part));

@@ -10,24 +10,23 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what the host's own memory is asked for. Buffers of the CPU come from elsewhere, and are
-/// counted there.
+/// Counts the allocations of the host. Buffers of the CPU have their own allocator and counters.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is the system's allocator; beside it numbers are counted.
+// SAFETY: every call goes to the system's allocator; only counters are added.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -35,10 +34,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Memory is counted for the whole process, so one test runs at a time.
+/// Serializes the tests: the counters of memory are process-wide.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A file that goes away with the value.
+/// A temporary file, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -56,7 +55,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Devices with memory of their own that are here.
+/// The available devices with separate memory.
 fn remote() -> Vec<&'static str> {
     let is_here = |d: &&str| Device::get(d).inspect_err(|e| eprintln!("skipped {d}: {e}")).is_ok();
     ["CL", "WEBGPU", "CUDA"].into_iter().filter(is_here).collect()
@@ -75,7 +74,7 @@ fn file_loads_make_one_copy() {
     let file = Scratch::new("file", &bytes);
     let mapped = Tensor::from_file(&file.0).unwrap();
     for device in ["INTERP"].into_iter().chain(remote()) {
-        // The device and what it makes once are there before anything is counted.
+        // The device is initialized before anything is counted.
         Tensor::new([1u8, 2]).to(device).realize().unwrap();
         memory::reset_peak();
         let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
@@ -83,22 +82,15 @@ fn file_loads_make_one_copy() {
         let there = mapped.to(device).realize().unwrap();
         let (buffers, own) = (memory::peak_bytes() - buffers, PEAK.load(Ordering::Relaxed) - own);
         let expected = if device == "INTERP" { bytes.len() } else { 0 };
-        assert_eq!(
-            buffers, expected,
-            "{device}: the one copy is the buffer itself, which is the host's or the device's"
-        );
-        // A file is read piece by piece, and a piece is 16 MiB. The memory of WebGPU's queue is the
-        // library's own.
-        assert!(
-            own < 17 * MIB || device == "WEBGPU",
-            "{device}: {own} bytes of the host beside it"
-        );
+        assert_eq!(buffers, expected, "{device}: the only copy is the buffer");
+        // A file is read in pieces of 16 MiB. WebGPU's queue has memory of the library.
+        assert!(own < 17 * MIB || device == "WEBGPU", "{device}: {own} further bytes on the host");
         assert!(there.to_vec::<u8>().unwrap() == bytes, "{device}");
     }
 }
 
 #[test]
-fn slices_of_files_load_on_every_device() {
+fn file_slices_load_on_every_device() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let bytes = content(20 * MIB);
     let file = Scratch::new("parts", &bytes);
@@ -147,7 +139,7 @@ fn copies_leave_neighbouring_elements() {
     for from in &devices {
         let there = x.to(from).realize().unwrap();
         for to in &devices {
-            // The middle of a buffer, at a place that no vector and no word of a binding begins at.
+            // The middle of a buffer, aligned neither to a vector nor to a word of a binding.
             let part = there.shrink(&[(3, 998)]).to(to);
             assert_eq!(
                 (&part + 1).to_vec::<i32>().unwrap(),
@@ -180,7 +172,7 @@ fn borrowed_memory_is_read_in_place() {
     // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let x = unsafe { Tensor::from_uop_unchecked(lent.node(), lent.device_name().clone()) };
     assert_eq!(x.shrink(&[(5, 8)]).to_vec::<f32>().unwrap(), [5.0, 6.0, 7.0]);
-    // A part of a buffer keeps all of it.
+    // A slice of a buffer keeps the whole buffer alive.
     let part = lent.part(10..12);
     drop((lent, x));
     assert_eq!(std::sync::Arc::strong_count(&numbers), 2);
@@ -188,7 +180,11 @@ fn borrowed_memory_is_read_in_place() {
     let kept = unsafe { Tensor::from_uop_unchecked(part.node(), part.device_name().clone()) };
     assert_eq!(kept.to_vec::<f32>().unwrap(), [10.0, 11.0]);
     drop((part, kept));
-    assert_eq!(std::sync::Arc::strong_count(&numbers), 1, "and lets it go");
+    assert_eq!(
+        std::sync::Arc::strong_count(&numbers),
+        1,
+        "dropping the tensor releases the memory"
+    );
 }
 
 #[test]
@@ -208,8 +204,8 @@ fn code_for_another_cpu_is_equivalent() {
     }
 }
 
-/// Values of more buffers than a kernel of most devices takes: sums, rows one after the other,
-/// products in sums, and two outputs.
+/// Tensors that need more buffers than most devices can bind: sums, concatenations, sums of
+/// products, and two outputs.
 fn of_many_buffers(device: &str) -> Vec<Tensor> {
     let many = |n: usize, seed: i64| -> Vec<Tensor> {
         let one = |i: usize| {
@@ -241,7 +237,7 @@ fn kernels_respect_the_buffer_limit() {
         };
         assert!(
             items.iter().all(|i| buffers(i) <= most),
-            "{device} takes {most}: {:?}",
+            "{device} binds {most} buffers: {:?}",
             items.iter().map(buffers).collect::<Vec<_>>()
         );
         Tensor::realize_many(&values.iter().collect::<Vec<_>>()).unwrap();
@@ -251,11 +247,11 @@ fn kernels_respect_the_buffer_limit() {
     }
 }
 
-/// What computing tensors together takes between kernels.
+/// The planned memory of the intermediates of tensors computed together.
 fn planned(tensors: &[&Tensor]) -> PlannedMemory {
     let request =
         |t: &&Tensor| Request { node: t.uop(), device: t.device().clone(), reuse: vec![] };
-    // SAFETY: the graphs are those of tensors, and nothing runs.
+    // SAFETY: the graphs come from tensors, and nothing runs.
     unsafe { exec::schedule_unchecked(&tensors.iter().map(request).collect::<Vec<_>>()) }
         .unwrap()
         .plan
@@ -276,9 +272,9 @@ fn gradients_of_layers(device: &str, layers: usize, rows: usize, width: usize) -
     y.sum(..).gradient(&weights.iter().collect::<Vec<_>>())
 }
 
-/// Every layer keeps its result for the gradient, and nothing else of its size: relu is known by
-/// its result, and a gradient of a result is gone when those of the layer before and of the weights
-/// are there, in whatever order they are asked for.
+/// Every layer stores only its result for the gradient: the gradient of relu uses its result, and
+/// an upstream gradient is freed after those of the previous layer and of the weights, in any order
+/// of targets.
 #[test]
 fn gradients_keep_one_value_for_each_layer() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -300,7 +296,7 @@ fn gradients_keep_one_value_for_each_layer() {
 #[test]
 fn values_do_not_depend_on_memory_offsets() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    // Alone, each gradient has a plan of its own; together they share one.
+    // Separately, each gradient has its own plan; together they share one.
     let alone: Vec<Vec<f32>> =
         gradients_of_layers("CPU", 5, 12, 9).iter().map(|g| g.to_vec().unwrap()).collect();
     assert!(alone.iter().flatten().any(|v| *v != 0.0));
@@ -332,7 +328,7 @@ fn a_buffer_frees_itself_with_its_last_handle() {
         assert_eq!(
             device.memory().live,
             before + 4 * MIB,
-            "{}: a tensor of a part keeps all of it",
+            "{}: a tensor of a slice keeps the whole buffer alive",
             device.name()
         );
         drop(again);
@@ -348,10 +344,14 @@ fn allocation_failure_is_recoverable() {
         let device = Device::get(name).unwrap();
         let before = device.memory().live;
         let e = Buffer::new(device.name(), DType::U8, 40_000_000_000_000).unwrap_err();
-        // The devices of the host have one memory.
+        // The devices of the host share one memory limit.
         let whose = if name == "INTERP" { "CPU" } else { name };
         assert!(
-            matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device.starts_with(whose)),
+            matches!(
+                &e,
+                Error::OutOfMemory { device, asked: 40_000_000_000_000, .. }
+                    if device.starts_with(whose)
+            ),
             "{name}: {e}"
         );
         assert_eq!(device.memory().live, before, "{name}");
@@ -363,10 +363,10 @@ fn allocation_failure_is_recoverable() {
     }
 }
 
-/// What was freed is kept for the next buffers, of other sizes too, and is given back where there
-/// is no other room.
+/// Freed memory is cached for later buffers of any size, and returned to the driver if an
+/// allocation would fail.
 #[test]
-fn freed_memory_of_a_gpu_is_there_for_others() {
+fn freed_gpu_memory_is_reused() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     for name in remote().into_iter().filter(|d| *d == "CUDA") {
         let device = Device::get(name).unwrap();
@@ -378,9 +378,9 @@ fn freed_memory_of_a_gpu_is_there_for_others() {
     }
 }
 
-/// Run by the test below in a process of its own.
+/// The body of the child process of the test below.
 #[test]
-fn child() {
+fn child_process() {
     if std::env::var("PICO_TEST_MEMORY").is_ok() {
         let gradients = gradients_of_layers("INTERP", 4, 512, 16);
         Tensor::realize_many(&gradients.iter().collect::<Vec<_>>()).unwrap();
@@ -394,7 +394,7 @@ fn debug_prints_the_memory_of_intermediates() {
         command.env_remove(v.name);
     }
     command
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "child_process", "--nocapture", "--test-threads=1"])
         .env("PICO_TEST_MEMORY", "1")
         .env("DEBUG", "1");
     let out = command.output().unwrap();
@@ -402,7 +402,7 @@ fn debug_prints_the_memory_of_intermediates() {
     let line =
         text.lines().find(|l| l.contains("intermediates: ")).unwrap_or_else(|| panic!("{text}"));
     let memory = line.split(" | ").last().unwrap();
-    // Planned, without reuse, and the peak.
+    // The planned bytes, the bytes without reuse, and the peak memory.
     let number = |w: &str| w.trim_start_matches('(').parse::<f64>().ok();
     let numbers: Vec<f64> = memory.split_whitespace().filter_map(number).collect();
     assert!(

@@ -18,7 +18,7 @@ fn run(command: &mut Command) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn help_and_version() {
+fn help_and_version_are_printed() {
     let (code, out, _) = run(&mut pico(&["--help"]));
     assert!(code == Some(0) && out.starts_with("usage: pico") && out.contains("devices"), "{out}");
     let (code, out, _) = run(&mut pico(&["--version"]));
@@ -26,7 +26,7 @@ fn help_and_version() {
 }
 
 #[test]
-fn unknown_words_end_with_two() {
+fn unknown_arguments_exit_with_two() {
     for words in
         [&["dance"][..], &["cache", "eat"], &["cache", "clear", "all"], &["devices", "all"], &[]]
     {
@@ -39,7 +39,7 @@ fn unknown_words_end_with_two() {
 }
 
 #[test]
-fn devices_are_listed_with_what_to_do() {
+fn devices_are_listed_with_remedies() {
     let (code, out, _) = run(&mut pico(&["devices"]));
     assert!(
         code == Some(0)
@@ -99,7 +99,7 @@ fn the_cache_is_shown_and_cleared() {
     let folder = std::env::temp_dir().join(format!("picograd-pico-{}", std::process::id()));
     let cache = DiskCache::at(&folder);
     let put = |key: u128, kind: EntryKind, device: &str, value: &[u8]| {
-        // SAFETY: no process asks for these keys.
+        // SAFETY: no process looks up these keys.
         unsafe { cache.put_unchecked(&[CacheEntry { key: CacheKey(key), kind, device, value }]) }
     };
     let show = || run(pico(&["cache"]).env("PICO_CACHE", &folder).env("PICO_CACHE_SIZE", "3"));
@@ -156,7 +156,7 @@ fn the_cache_is_shown_and_cleared() {
 
 /// A closed pipe does not panic.
 #[test]
-fn a_closed_pipe_ends_it_quietly() {
+fn a_closed_pipe_does_not_panic() {
     for words in [&["devices"][..], &["cache"], &["--help"]] {
         let mut child = pico(words)
             .env("PICO_CACHE", "off")

@@ -25,10 +25,10 @@ fn run(first: u64, count: u64) -> Found {
         t.covered.len(),
         start.elapsed().as_secs_f64()
     );
-    eprintln!("optimisations applied: {:?}", t.opts);
+    eprintln!("Opts applied: {:?}", t.opts);
     for (device, n) in &t.left_out {
         eprintln!(
-            "{n} of {} runs left out on {device}, which does not compute in a dtype of theirs",
+            "{n} of {} runs skipped on {device}, which does not compute in one of their dtypes",
             t.cases
         );
     }
@@ -41,13 +41,13 @@ fn run(first: u64, count: u64) -> Found {
     found
 }
 
-/// Numbers from the environment, for looking at some seeds only.
+/// A number from the environment, to select seeds.
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 #[test]
-fn fixed_seeds() {
+fn fixed_seeds_match_the_reference() {
     let count = graphs();
     let found = run(number("FUZZ_FIRST", 0), count);
     assert!(found.kinds.is_empty(), "see above");
@@ -63,7 +63,7 @@ fn fixed_seeds() {
             .filter(|w| !found.tally.covered.contains_key(w))
             .map(|(op, d)| format!("{op:?} {d}"))
             .collect();
-        assert!(missing.is_empty(), "never made: {}", missing.join(", "));
+        assert!(missing.is_empty(), "never generated: {}", missing.join(", "));
         let grid = devices().iter().any(|d| Device::get(d).is_ok_and(|d| d.target().grid));
         let possible = ["UPCAST", "UNROLL", "SWAP", "PADTO", "SPLIT", "STAGE", "NOLOCALS"];
         let all =
@@ -79,7 +79,7 @@ fn fixed_seeds() {
 }
 
 #[test]
-fn a_fresh_seed() {
+fn a_fresh_seed_matches_the_reference() {
     let clock =
         std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
     let count = if devices().iter().any(|d| is_slow(d)) { 8 } else { 32 };
@@ -87,7 +87,7 @@ fn a_fresh_seed() {
     assert!(found.kinds.is_empty(), "see above");
 }
 
-/// Every op of the tensor graph at every dtype that it has.
+/// Every op of the tensor graph at each of its dtypes.
 fn wanted() -> impl Iterator<Item = (Op, DType)> {
     let has = |op: Op, d: DType| match op {
         Op::Iota => !d.is_bool(),

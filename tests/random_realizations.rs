@@ -12,32 +12,32 @@ use picograd::tensor::{Pool, Scatter, keepdim};
 use picograd::testing::{Rng, graphs};
 use picograd::{DType, Device, Tensor};
 
-/// The largest difference from the reference, relative to the largest element: sums of a few
-/// hundred terms, and a few levels of them.
+/// The largest allowed difference from the reference, relative to the largest element: a few nested
+/// sums of a few hundred terms.
 const TOLERANCE: f64 = 2e-4;
-/// How much the inputs are changed to tell a program whose result hangs on the last bits of a
+/// The perturbation of the inputs that detects programs whose result depends on the last bits of a
 /// comparison.
 const NUDGES: [f64; 4] = [1e-6, -1e-6, 4e-6, -4e-6];
 
 struct Program {
     rng: Rng,
-    /// Decides what is realized; none for the program of which nothing is.
+    /// The generator that decides what is realized; `None` if nothing is.
     realize: Option<Rng>,
     params: Vec<Tensor>,
-    /// Tensors that are no parameter, and are written in place.
+    /// Tensors that are written in place and are not parameters.
     data: Vec<Tensor>,
     pool: Vec<Tensor>,
-    /// Extremes over products, all of which are in the loss.
+    /// Extremes over products; the loss contains all of them.
     tops: Vec<Tensor>,
 }
 
 impl Program {
-    /// Square matrices of a few sizes, so that everything meets everything.
+    /// Square matrices of a few sizes, so that all ops combine.
     fn new(seed: u64, device: &str, nudge: f64, realizes: bool) -> Program {
         let mut rng = Rng::new(seed ^ 0x0072_6561_6c69_7a65);
         let n = 2 + rng.below(30);
         let mut input = |n: usize| {
-            // A few values come twice, so that there are true ties.
+            // A few values occur twice, as exact ties.
             let mut values: Vec<f32> = (0..n * n)
                 .map(|_| ((rng.unit() * 2.0 - 1.0) * (1.0 + nudge * (rng.unit() - 0.5))) as f32)
                 .collect();
@@ -54,7 +54,7 @@ impl Program {
     }
 
     fn any(&mut self) -> Tensor {
-        // One of the latest as often as not, so that graphs become deep.
+        // Half of the picks are recent tensors, so that graphs become deep.
         let i = if self.rng.once_in(2) {
             self.rng.below(self.pool.len())
         } else {
@@ -105,8 +105,8 @@ impl Program {
                     / (n as f64)
             }
             25 => x.clamp(-0.4, 0.6),
-            // An extreme over a product that is rematerialized wherever it is not stored, realized
-            // with a sibling of it.
+            // An extreme over a product that is rematerialized unless stored, realized with a
+            // sibling.
             _ => {
                 let y = if self.rng.once_in(2) { x.matmul(&y) } else { x.tanh().matmul(&y) };
                 let product = y.matmul(&y.t()) / (n as f64);
@@ -144,7 +144,7 @@ impl Program {
                 top
             }
         };
-        // Values stay near one, whatever they are multiplied with.
+        // Values stay near one under multiplication.
         let made = if self.rng.once_in(4) { made.tanh() } else { made };
         self.pool.push(made);
         self.realize_some(2);
@@ -167,7 +167,7 @@ impl Program {
         }
     }
 
-    /// Writes one of the tensors that programs write in place.
+    /// Writes one of the mutable tensors in place.
     fn write(&mut self) {
         let which = self.rng.below(3);
         let target = if which < 2 { self.params[which].clone() } else { self.data[0].clone() };
@@ -183,7 +183,7 @@ impl Program {
         self.pool.push(&target * 1.0);
     }
 
-    /// The sum of a random handful, with weights.
+    /// The weighted sum of a few random tensors.
     fn loss(&mut self) -> Tensor {
         let parts = (0..2).map(|_| self.any()).collect::<Vec<_>>();
         let weighed =
@@ -193,7 +193,7 @@ impl Program {
         weighed.reduce(|a, b| a + b).unwrap() + every
     }
 
-    /// The results, gradients among them.
+    /// The results, including gradients.
     fn run(mut self) -> Vec<Tensor> {
         let ops = 3 + self.rng.below(6);
         let write_at = self.rng.below(2 * ops);
@@ -226,14 +226,14 @@ impl Program {
     }
 }
 
-/// What the reference evaluator makes of the program of which nothing was realized.
+/// The values of the unrealized program by the reference evaluator.
 fn reference(seed: u64, nudge: f64) -> Vec<Value> {
     let results = Program::new(seed, "INTERP", nudge, false).run();
     let nodes: Vec<_> = results.iter().map(|t| t.uop()).collect();
     evaluate(&unmarked(&nodes, |_| None), &|s| Buffer::of(s).read().unwrap())
 }
 
-/// The first result that differs, and by how much of its largest element.
+/// The first result that differs, and its difference relative to its largest element.
 fn difference(got: &[Vec<f64>], want: &[Vec<f64>]) -> Option<(usize, f64)> {
     got.iter().zip(want).enumerate().find_map(|(i, (got, want))| {
         let size = want.iter().filter(|w| w.is_finite()).fold(1.0f64, |m, w| m.max(w.abs()));
@@ -253,13 +253,13 @@ fn floats(values: &[Value]) -> Vec<Vec<f64>> {
     values.iter().map(|v| v.to_vec::<f32>().into_iter().map(f64::from).collect()).collect()
 }
 
-/// Runs programs and returns what is wrong, and how many hang on the last bits of a comparison.
+/// Runs programs and returns the failures, and how many depend on the last bits of a comparison.
 fn check(first: u64, count: u64) -> (Vec<String>, u64) {
     let (mut wrong, mut open) = (Vec::new(), 0);
     for seed in first..first + count {
         let want = floats(&reference(seed, 0.0));
         for device in ["CPU", "INTERP"] {
-            // The interpreter takes every fourth.
+            // The interpreter runs every fourth program.
             if device == "INTERP" && !seed.is_multiple_of(4) {
                 continue;
             }
@@ -269,8 +269,8 @@ fn check(first: u64, count: u64) -> (Vec<String>, u64) {
                 .map(|t| t.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect())
                 .collect();
             let Some((result, by)) = difference(&got, &want) else { continue };
-            // Beside a kink of the function either side is right: there the reference itself jumps
-            // when its inputs change in the last bits.
+            // Near a kink either side is correct: the reference itself jumps if its inputs change
+            // in the last bits.
             let jumps =
                 |nudge: &f64| difference(&floats(&reference(seed, *nudge)), &want).is_some();
             if NUDGES.iter().any(jumps) {
@@ -287,7 +287,7 @@ fn check(first: u64, count: u64) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn results_do_not_depend_on_what_was_realized() {
+fn results_do_not_depend_on_realizations() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
@@ -296,15 +296,15 @@ fn results_do_not_depend_on_what_was_realized() {
     let is_slow = std::env::var_os("PICO_GRAPHS").is_none() && Device::get("CPU:LLVM").is_err();
     let count = if is_slow { 60 } else { graphs() };
     if is_slow {
-        eprintln!("there is no LLVM here: {count} programs in place of {}", graphs());
+        eprintln!("LLVM is not available: {count} programs instead of {}", graphs());
     }
     let start = std::time::Instant::now();
     let (wrong, open) = check(first, count);
     eprintln!(
-        "{count} programs from seed {first}: {} wrong, {open} beside a kink, {:.1} s",
+        "{count} programs from seed {first}: {} wrong, {open} near a kink, {:.1} s",
         wrong.len(),
         start.elapsed().as_secs_f64()
     );
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(open * 50 <= count, "{open} of {count} programs say nothing");
+    assert!(open * 50 <= count, "{open} of {count} programs are undecided");
 }

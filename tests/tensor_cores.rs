@@ -13,7 +13,7 @@ use picograd::target::Target;
 use picograd::{Device, Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
-/// Whole numbers from -4 to 4: their products add up exactly in every order.
+/// Whole numbers from -4 to 4: sums of their products are exact in every order.
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + i / 13 * 5 + seed * 3 + i * i % 11) % 9) as f32 - 4.0).collect()
 }
@@ -41,8 +41,8 @@ fn all_cores() -> Target {
     Target::interp().with_tensor_cores(true, true)
 }
 
-/// Computes a tensor with these optimisations of its one kernel and without any, compares, and
-/// compiles the same for CUDA.
+/// Compares a tensor computed with these Opts for its kernel and without Opts, and compiles it for
+/// CUDA.
 fn check(make: impl Fn() -> Tensor, opts: &str) {
     let programs = compared(make, opts);
     assert!(programs[0].uops.iter().any(|u| u.op() == Op::Wmma));
@@ -68,7 +68,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
         make(),
         kernels(&make()).iter().map(|k| k.name()).collect::<Vec<_>>()
     );
-    assert!(got.iter().any(|v| *v != 0.0), "there is something to compare");
+    assert!(got.iter().any(|v| *v != 0.0), "the result is not all zero");
     assert_eq!(got, expected, "{opts}");
     let target = Target::cuda().with_tensor_cores(true, true);
     let programs: Vec<_> = kernels(&make())
@@ -81,22 +81,22 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
 }
 
 #[test]
-fn every_core_is_right() {
+fn every_core_matches_plain_loops() {
     for core in TensorCore::ALL {
         let dtype = DType { scalar: core.input, lanes: 1 };
         let [m, n, k] = core.dims;
         for (m, n, k) in [(m, n, k), (2 * m, 3 * n, 4 * k)] {
             let (a, b) = (whole(&[m, k], 1, dtype), whole(&[k, n], 2, dtype));
-            // The ways are by core, and for each there are two, with rows and columns either way.
+            // Each core has two variants, with rows and columns exchanged.
             let which = if m % core.dims[0] == 0 && core.steps > 1 { 2 } else { 0 };
             check(|| a.matmul(&b), &format!("TC:2:{which}"));
         }
     }
 }
 
-/// Both factors along memory and across it.
+/// Both factors row-major and column-major.
 #[test]
-fn every_layout_is_right() {
+fn every_layout_matches_plain_loops() {
     for (i, (turn_a, turn_b)) in
         [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate()
     {
@@ -106,7 +106,7 @@ fn every_layout_is_right() {
                 if turned { whole(&[c, r], seed, dtype).t() } else { whole(&[r, c], seed, dtype) }
             };
             let (a, b) = (made([64, 64], turn_a, i), made([64, 64], turn_b, i + 7));
-            // Alone, and with adjacent registers in adjacent memory.
+            // Alone, and with adjacent registers at adjacent addresses.
             for opts in [
                 "TC:2:0",
                 "UPCAST:1:8 UPCAST:0:2 TC:2:2",
@@ -119,8 +119,7 @@ fn every_layout_is_right() {
     }
 }
 
-/// Other axes around, other sums beside, other ops before and after, and sizes that no tensor core
-/// has.
+/// Products with other axes, other sums, prologues and epilogues, and padded sizes.
 #[test]
 fn epilogues_of_products_are_correct() {
     let bf16 = DType::BF16;
@@ -131,7 +130,7 @@ fn epilogues_of_products_are_correct() {
         (whole(&[32, 64], 3, bf16), whole(&[24, 64], 4, bf16), whole(&[24], 5, bf16));
     check(|| x.linear(&w, Some(&bias)).relu(), "TC:2:0");
     check(|| x.linear(&w, Some(&bias)).relu(), "UNROLL:2:2 TC:2:0 UPCAST:0:2 GROUP:3:2");
-    // A factor that is computed where it is used.
+    // A factor with a fused prologue.
     check(|| (&x * 2.0).relu().matmul(&w.t()), "TC:2:0");
     // Two products in one kernel.
     let v = whole(&[24, 64], 6, bf16);
@@ -143,16 +142,17 @@ fn epilogues_of_products_are_correct() {
         || odd_a.matmul(&odd_b),
         "PADTO:0:32 PADTO:1:16 PADTO:2:32 UPCAST:1:2 UPCAST:0:2 UNROLL:2:2 TC:2:0",
     );
-    // A convolution: the channels are the axis of the product, and its window is left to loops.
+    // A convolution: the channels are the reduction axis of the product, and the window stays a
+    // loop.
     let (image, kernel) = (whole(&[2, 16, 10, 10], 9, bf16), whole(&[16, 16, 3, 3], 10, bf16));
     let conv = || image.conv2d(&kernel, Default::default());
     let chosen = heuristic::choose(&kernels(&conv())[0], &Target::interp());
     check(conv, &opt::show(&chosen.opts));
 }
 
-/// The heuristic uses them by itself, and what it makes is right.
+/// The heuristic chooses tensor cores, and results match the reference.
 #[test]
-fn the_heuristic_uses_them() {
+fn the_heuristic_chooses_tensor_cores() {
     let bf16 = DType::BF16;
     for (m, n, k) in [(64, 64, 64), (128, 256, 64), (100, 60, 50), (40, 17, 200), (16, 8, 16)] {
         let (a, b) = (whole(&[m, k], 1, bf16), whole(&[k, n], 2, bf16));
@@ -177,7 +177,7 @@ fn the_heuristic_uses_them() {
 
 /// Tiles of both factors in shared memory, with and without prefetch.
 #[test]
-fn staged_factors_are_right() {
+fn staged_factors_match_plain_loops() {
     for (i, (turn_a, turn_b)) in
         [(false, false), (false, true), (true, false), (true, true)].into_iter().enumerate()
     {
@@ -197,7 +197,7 @@ fn staged_factors_are_right() {
     }
 }
 
-/// Prefetched loads, with tensor cores and without, masked ones and loads at a loaded index too.
+/// Prefetched loads with and without tensor cores, with masks, and at loaded indices.
 #[test]
 fn prefetched_loads_are_correct() {
     let (a, b) = (whole(&[12, 20], 1, DType::F32), whole(&[20, 6], 2, DType::F32));
@@ -214,7 +214,7 @@ fn prefetched_loads_are_correct() {
             .iter()
             .filter(|u| u.op() == Op::DefineAcc && u.src()[0].op() == Op::Load)
             .count();
-        // Where there is a loop, each load stands twice: before it and in it.
+        // A loop has each load twice: before it and inside it.
         assert_eq!(
             (kept > 0, loads == 2 * kept),
             if opts.ends_with("PREFETCH:2 UNROLL:2:0") { (false, false) } else { (true, true) },
@@ -227,9 +227,9 @@ fn prefetched_loads_are_correct() {
     compared(|| a.i(&rows).sum(0), "PREFETCH:1");
 }
 
-/// What they are not for is refused with a reason.
+/// Kernels without a suitable product are refused with a reason.
 #[test]
-fn what_does_not_fit_is_refused() {
+fn unsuitable_kernels_are_refused() {
     let refused = |t: Tensor, target: &Target, opts: &str| {
         let e =
             kernels(&t)[0].apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
@@ -245,7 +245,7 @@ fn what_does_not_fit_is_refused() {
     assert!(
         refused(x.matmul(&y), &interp, "TC:2:0")
             .contains("not the reduction axis of a sum of products"),
-        "f32 keeps its digits"
+        "f32 is not rounded by default"
     );
     assert!(refused(a.matmul(&b), &interp, "TC:0:0").contains("not the reduction axis"));
     assert!(refused(a.matmul(&b), &interp, "TC:2:4").contains("there are 4 ways"));
@@ -265,9 +265,9 @@ fn what_does_not_fit_is_refused() {
     assert!(refused(a.sum(1), &interp, "TC:1:0").contains("not the reduction axis"));
 }
 
-/// Rounding to 11 digits is asked for by name, and is what it says.
+/// Rounding to 11 bits must be requested, and is exact.
 #[test]
-fn f32_is_rounded_only_where_that_is_allowed() {
+fn f32_is_rounded_only_where_allowed() {
     let a = Tensor::full([16, 8], 1.0f32 + 2.0f32.powi(-11))
         .to("INTERP")
         .contiguous()
@@ -286,9 +286,9 @@ fn f32_is_rounded_only_where_that_is_allowed() {
     assert_eq!(a.matmul(&b).to_vec::<f32>().unwrap(), a.to_vec::<f32>().unwrap());
 }
 
-/// The devices under test use them by themselves where they have them, and are right either way.
+/// Devices with tensor cores use them, and results match the reference on every device.
 #[test]
-fn devices_are_right() {
+fn devices_match_the_reference() {
     for device in common::devices() {
         let has = !Device::get(&device).unwrap().target().tensor_cores.is_empty();
         for (i, (m, n, k)) in [
@@ -334,7 +334,7 @@ fn devices_are_right() {
                         "{device}: {m} × {n} × {k}: {}",
                         opt::show(&chosen.opts)
                     );
-                    // What is above 256 is rounded to the dtype of the factors.
+                    // Results above 256 are rounded to the dtype of the factors.
                     let rounded = Tensor::from_vec(expected.clone(), [m, n])
                         .cast(dtype)
                         .cast(DType::F32)
@@ -359,9 +359,9 @@ fn devices_are_right() {
     }
 }
 
-/// Values with many digits stay within what `docs/semantics.md` says.
+/// Errors of values with full mantissas stay within the bounds of `docs/semantics.md`.
 #[test]
-fn sums_are_within_their_bound() {
+fn sums_are_within_their_bounds() {
     let (m, n, k) = (128, 64, 512);
     let mut state = 12345u32;
     let mut random = |count: usize| -> Vec<f32> {
@@ -385,7 +385,7 @@ fn sums_are_within_their_bound() {
                 a.to(&device).contiguous().realize().unwrap(),
                 b.to(&device).contiguous().realize().unwrap(),
             );
-            // Summed in f32, and not rounded to 16 bits in the end.
+            // The sum is in f32 and is not rounded to 16 bits.
             let got = (a.cast(DType::F32).matmul(&b.cast(DType::F32))).to_vec::<f32>().unwrap();
             for (e, got) in got.iter().enumerate() {
                 let products =

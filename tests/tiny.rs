@@ -19,7 +19,7 @@ fn dot(device: &str) -> Tensor {
     (a * b).sum(0)
 }
 
-/// What `dot` gives.
+/// The result of `dot`.
 fn expected() -> Vec<f32> {
     (0..8).map(|j| (0..4).map(|i| ((8 * i + j) * ((8 * i + j) % 3)) as f32).sum()).collect()
 }
@@ -35,13 +35,13 @@ fn kernel() -> Kernel {
 }
 
 #[test]
-fn dtypes() {
+fn dtypes_promote_and_parse() {
     assert_eq!(dtype::promote(DType::I32, DType::F16), DType::F16);
     assert_eq!("bfloat16".parse::<DType>().unwrap(), DType::BF16);
 }
 
 #[test]
-fn shapes() {
+fn reshape_checks_the_number_of_elements() {
     let m = shape::Movement::Reshape(shape::Dims::from_slice(&[3, 2]));
     assert_eq!(m.apply_shape(&[2, 3]).unwrap().as_slice(), [3, 2]);
     assert!(m.apply_shape(&[2, 2]).is_err());
@@ -70,11 +70,11 @@ fn the_scheduler_makes_a_sound_kernel() {
     assert_eq!(k.name(), "r_8_4");
     let before = schedule::cache_len();
     dot("NULL").schedule().unwrap();
-    assert!(schedule::cache_len() >= before.max(1), "plans are kept");
+    assert!(schedule::cache_len() >= before.max(1), "plans are cached");
 }
 
 #[test]
-fn optimisations_apply_or_say_why_not() {
+fn opts_apply_or_give_a_reason() {
     let target = Target::c(1, 16);
     let k = kernel().apply(&Opt::new(OptOp::Upcast, 0, 4), &target).unwrap();
     assert_eq!(k.name(), "r_2_4_4");
@@ -100,10 +100,10 @@ fn a_kernel_is_lowered_and_rendered() {
 }
 
 #[test]
-fn every_device_that_is_here_computes() {
+fn every_available_device_computes() {
     for name in ["INTERP", "CPU:LLVM", "CPU:CLANG", "CUDA"] {
         if let Err(e) = Device::get(name) {
-            eprintln!("{name} is not here: {e}");
+            eprintln!("skipped {name}: {e}");
             continue;
         }
         assert_eq!(dot(name).to_vec::<f32>().unwrap(), expected(), "on {name}");
@@ -113,14 +113,14 @@ fn every_device_that_is_here_computes() {
 }
 
 #[test]
-fn the_reference_agrees() {
+fn the_reference_computes_the_same() {
     let c = dot("INTERP");
     let values = reference::evaluate(&[c.uop()], &|s| Buffer::of(s).read().unwrap());
     assert_eq!(values[0].to_vec::<f32>(), expected());
 }
 
 #[test]
-fn the_executor_counts_and_keeps() {
+fn launches_are_counted_and_plans_cached() {
     let c = dot("INTERP");
     let scheduled = c.schedule().unwrap();
     let kernels = device::counters().kernels;

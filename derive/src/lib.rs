@@ -84,7 +84,7 @@ fn skipped(field: &Field) -> Result<bool> {
                 skip = true;
                 return Ok(());
             }
-            Err(meta.error("`#[module(skip)]` is the only form that there is"))
+            Err(meta.error("expected `#[module(skip)]`"))
         })?;
     }
     Ok(skip)

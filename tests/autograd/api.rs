@@ -9,7 +9,7 @@ fn vec(t: &Tensor) -> Vec<f32> {
 }
 
 #[test]
-fn equal_parameters_are_different_ones() {
+fn equal_parameters_are_distinct() {
     let (a, b) = (Tensor::zeros([3]).as_param(), Tensor::zeros([3]).as_param());
     (&a * 2.0 + &b * 5.0).sum(..).backward();
     assert_eq!(vec(&a.grad().unwrap()), [2.0; 3]);
@@ -17,7 +17,7 @@ fn equal_parameters_are_different_ones() {
 }
 
 #[test]
-fn backward_adds_up_until_it_is_cleared() {
+fn backward_accumulates_until_cleared() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     w.square().sum(..).backward();
     w.square().sum(..).backward();
@@ -32,7 +32,7 @@ fn realized_intermediates_keep_their_gradient() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let h = w.square();
     let loss = (&h * 3.0).sum(..);
-    // Reading makes buffers of both; the way back is still known.
+    // Reading stores both; their graph stays known to the gradient.
     assert_eq!(vec(&h), [1.0, 4.0]);
     assert_eq!(loss.item::<f32>().unwrap(), 15.0);
     assert!(loss.requires_grad() && h.requires_grad());
@@ -54,7 +54,7 @@ fn realizing_a_parameter_keeps_its_gradient() {
 }
 
 #[test]
-fn a_step_by_hand() {
+fn manual_gradient_steps_reduce_the_loss() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     for _ in 0..3 {
         let loss = w.square().sum(..);
@@ -78,7 +78,7 @@ fn gradients_use_the_values_of_their_graph() {
 }
 
 #[test]
-fn detach_and_no_grad_cut() {
+fn detach_and_no_grad_stop_gradients() {
     let w = Tensor::new([2.0f32]).as_param();
     let y = (&w * w.detach()).sum(..);
     assert_eq!(vec(&y.gradient(&[&w])[0]), [2.0]);
@@ -93,7 +93,7 @@ fn detach_and_no_grad_cut() {
 }
 
 #[test]
-fn detached_is_an_error_and_constant_is_zero() {
+fn detached_target_is_an_error_and_constant_gradient_is_zero() {
     let (w, v) = (Tensor::new([2.5f32]).as_param(), Tensor::new([1.0f32]).as_param());
     let e = w.detach().sum(..).try_gradient(&[&w]).unwrap_err().to_string();
     assert_eq!(e, "gradient: the tensor does not depend on target 0");
@@ -104,7 +104,7 @@ fn detached_is_an_error_and_constant_is_zero() {
 }
 
 #[test]
-fn misuse_is_explained() {
+fn misuse_errors_name_the_cause() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let e = w.square().try_backward().unwrap_err().to_string();
     assert!(e.contains("one element") && e.contains("[2]"), "{e}");
@@ -133,9 +133,9 @@ fn a_detached_running_total_frees_its_graphs() {
 }
 
 #[test]
-fn half_precision_and_f64() {
+fn gradients_have_the_dtype_of_their_parameter() {
     for dtype in [DType::F16, DType::BF16, DType::F64] {
-        if is_spared("half_precision_and_f64", &[dtype]) {
+        if is_spared("gradients_have_the_dtype_of_their_parameter", &[dtype]) {
             continue;
         }
         let w = Tensor::new([1.0f32, 2.0, 3.0]).cast(dtype).as_param();
@@ -146,7 +146,7 @@ fn half_precision_and_f64() {
 }
 
 #[test]
-fn gradients_of_realized_intermediates() {
+fn realized_intermediates_can_be_targets() {
     let w = Tensor::new([1.0f32, 2.0]).as_param();
     let x = &w * 2.0;
     let h = x.exp();
@@ -154,7 +154,7 @@ fn gradients_of_realized_intermediates() {
     x.realize().unwrap();
     let g = ((&x * 3.0).sum(..) + h.sum(..)).gradient(&[&x]).remove(0);
     assert_eq!(vec(&g), [3.0 + 2f32.exp(), 3.0 + 4f32.exp()]);
-    // Of a plain tensor a part would be lost in silence, so it is refused.
+    // A tensor that is not a parameter would lose a part silently, so it is refused.
     let p = Tensor::new([1.0f32]);
     let e = (&p * &p).sum(..).try_gradient(&[&p]).unwrap_err().to_string();
     assert!(e.contains("as_param"), "{e}");
@@ -171,9 +171,9 @@ fn a_live_loss_keeps_its_graph_alive() {
 }
 
 #[test]
-fn a_call_has_the_gradient_of_its_user() {
+fn a_call_uses_its_custom_gradient() {
     let (x, w) = (Tensor::new([1.0f32, 2.0]).as_param(), Tensor::new([3.0f32, 5.0]).as_param());
-    // Another gradient than that of the product, so that one can be told from the other.
+    // It differs from the gradient of the product, so that the two are distinguishable.
     let odd = |x: &Tensor, w: &Tensor| {
         Tensor::call(
             &[x, w],
@@ -187,7 +187,7 @@ fn a_call_has_the_gradient_of_its_user() {
     y.sum(..).backward();
     assert_eq!(vec(&x.grad().unwrap()), [3.0, 20.0]);
     assert_eq!(vec(&w.grad().unwrap()), [100.0, 100.0]);
-    // What was computed in between changes nothing, and the gradient has its own: it is 24x²w.
+    // Realizing intermediates changes nothing. The second gradient is 24x²w.
     let y = odd(&(&x * 2.0), &w);
     y.realize().unwrap();
     let dx = (&y * 3.0).sum(..).gradient(&[&x]).remove(0);
@@ -196,7 +196,7 @@ fn a_call_has_the_gradient_of_its_user() {
     assert_eq!(vec(&second[0]), [48.0 * 3.0, 48.0 * 2.0 * 5.0]);
     assert_eq!(vec(&second[1]), [24.0, 24.0 * 4.0]);
     assert!(!no_grad(|| odd(&x, &w)).requires_grad());
-    // A result of another shape than any input, and an input without a gradient.
+    // The result has a shape of no input, and one input has no gradient.
     let picked = Tensor::call(
         &[&x, &Tensor::new([1])],
         |x| Ok(x[0].index_select(0, &x[1]).sum(..)),
@@ -258,14 +258,14 @@ fn a_call_is_freed_with_its_graph() {
     assert_eq!(
         std::sync::Arc::strong_count(&held),
         1,
-        "the function went with the last node that named it"
+        "the function is freed with the last node that refers to it"
     );
 }
 
-/// The quotient is that of the remainder: 0.7 / 0.1 is 7 when it is rounded, and 6 whole times with
-/// a remainder.
+/// The gradient uses the quotient of the remainder: 0.7 / 0.1 rounds to 7, but its exact integer
+/// part is 6.
 #[test]
-fn gradient_of_a_remainder_by_its_divisor() {
+fn gradient_of_a_remainder_uses_the_exact_quotient() {
     let cases = [
         (0.7f32, 0.1f32, -6.0f32),
         (-0.7, 0.1, 7.0),
@@ -281,9 +281,9 @@ fn gradient_of_a_remainder_by_its_divisor() {
     }
 }
 
-/// Gradients where a domain ends and at NaN; the numbers are PyTorch 2.15's.
+/// Gradients at the ends of domains and at NaN; the values are those of PyTorch 2.15.
 #[test]
-fn gradients_at_the_edges_of_domains() {
+fn gradients_at_domain_edges_match_pytorch() {
     const NAN: f32 = f32::NAN;
     const INF: f32 = f32::INFINITY;
     type Case = (&'static str, fn(&Tensor) -> Tensor, &'static [f32], &'static [f32]);

@@ -13,7 +13,7 @@ fn numbers(n: usize, salt: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Away from zero on the positive side.
+/// Positive numbers away from zero.
 fn positive(v: Vec<f64>) -> Vec<f64> {
     v.into_iter().map(|x| x.abs() + 0.3).collect()
 }
@@ -22,7 +22,7 @@ fn tensor(values: &[f64], shape: &[usize]) -> Tensor {
     Tensor::new(values.to_vec()).reshape(shape)
 }
 
-/// A sum with a weight for each element, so that no two elements can be confused.
+/// The sum with a distinct weight for each element, so that swapped elements are detected.
 fn weighted(y: &Tensor) -> Tensor {
     let w = tensor(&numbers(y.numel(), 5), &y.shape());
     (y * w).sum(..)
@@ -63,7 +63,7 @@ fn against_differences(name: &str, f: Function, inputs: &[(Vec<f64>, Vec<usize>)
     }
 }
 
-/// First and second order of a function of tensors.
+/// Checks the first and second gradient of a function of tensors.
 fn check(name: &str, f: &dyn Fn(&[Tensor]) -> Tensor, inputs: &[(Vec<f64>, Vec<usize>)]) {
     against_differences(name, &|x| weighted(&f(x)), inputs);
     let second = |x: &[Tensor]| {
@@ -84,8 +84,8 @@ fn graph(x: &Tensor, f: impl Fn(UOp) -> UOp) -> Tensor {
     unsafe { Tensor::from_uop_unchecked(f(x.uop()), x.device().clone()) }
 }
 
-/// Runs the op on its own, with inputs where it is smooth. `false` for ops that are no functions of
-/// floats.
+/// Checks the op alone, at inputs where it is smooth. Returns `false` for an op that is not a
+/// function of floats.
 fn check_op(op: Op) -> bool {
     let six = |salt| (numbers(6, salt), vec![2, 3]);
     let name = format!("{op:?}");
@@ -108,7 +108,7 @@ fn check_op(op: Op) -> bool {
             &|x| graph(&x[0], |u| u.binary(op, x[1].uop())),
             &[six(1), (positive(numbers(6, 2)), vec![2, 3])],
         ),
-        // Far from where the quotient is whole.
+        // Away from integer quotients.
         Op::Mod => {
             let (x, y) =
                 (vec![7.3, -4.1, 2.9, 5.2, -8.6, 0.4], vec![2.0, 1.5, -1.7, 3.1, 2.5, 1.1]);
@@ -178,7 +178,7 @@ fn check_op(op: Op) -> bool {
         }
         Op::Scan => {
             for fold in [Fold::Add, Fold::Mul, Fold::Max, Fold::Min] {
-                // Rows of one block of the gradient, and of several with a rest.
+                // The gradient has one block of rows, or several and a partial one.
                 for (axis, shape) in [(1, vec![2, 3, 2]), (0, vec![5, 2]), (1, vec![1, 35])] {
                     let f = |x: &[Tensor]| graph(&x[0], |u| u.scanned(fold, axis)).square();
                     check(
@@ -188,7 +188,7 @@ fn check_op(op: Op) -> bool {
                     );
                 }
             }
-            // Zeros in a running product.
+            // A running product with zeros.
             let mut holes = numbers(6, 2);
             (holes[1], holes[4]) = (0.0, 0.0);
             check(
@@ -212,7 +212,7 @@ fn check_op(op: Op) -> bool {
             }
         }
         Op::Scatter => {
-            // Places that are named twice, not at all, and outside.
+            // Indices that occur twice, never, and out of range.
             let index = Tensor::new([[2, 0], [2, -1], [0, 3], [0, 2]]);
             let distinct = Tensor::new([[2, 0], [1, -1], [-1, 3], [0, 2]]);
             for combine in Combine::ALL {
@@ -251,7 +251,7 @@ fn check_op(op: Op) -> bool {
                 check(&format!("Shards {axis:?}"), &f, &[six(1)]);
             }
         }
-        // A gradient stops here, which `api` tests.
+        // These stop the gradient; `api` tests it.
         Op::Detach | Op::Leaf => {}
         Op::Call => check(
             &name,
@@ -286,7 +286,7 @@ const NO_GRADIENT: &[Op] = &[
     Op::Buffer,
     Op::Param,
     Op::Var,
-    // What a variable cuts: an error, tested in `tests/jit/variables.rs`.
+    // A symbolic slice has no gradient; `tests/jit/variables.rs` tests the error.
     Op::Slice,
     Op::Iota,
     Op::Sink,
@@ -298,13 +298,13 @@ const NO_GRADIENT: &[Op] = &[
     Op::And,
     Op::Or,
     Op::Xor,
-    // A custom kernel is inside a call, which has its gradient.
+    // A custom kernel is inside a call, which defines the gradient.
     Op::Kernel,
-    // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with what is written
-    // out.
+    // The gradient of a loop is a loop: `tests/tensor/loops.rs` compares both with the unrolled
+    // form.
     Op::Loop,
     Op::Output,
-    // Bits are no numbers: an error, tested below.
+    // A bitcast has no gradient; the error is tested below.
     Op::Bitcast,
 ];
 
@@ -336,8 +336,8 @@ fn an_op_without_a_gradient_is_an_error() {
     let bits = graph(&x, |u| {
         UOp::new(Op::Bitcast, DType::I32, [u].to_src(), Arg::None).bitcast(DType::F32)
     });
-    // The integers between have no gradient, so nothing depends on the parameter as far as the
-    // graph knows; asked for, it is an error.
+    // The integers in between have no gradient, so the result does not depend on the parameter, and
+    // requesting its gradient is an error.
     let e = bits.sum(..).try_gradient(&[&x]).unwrap_err().to_string();
     assert!(e.contains("Bitcast has no gradient"), "{e}");
     let e = bits.sum(..).try_backward().unwrap_err().to_string();
@@ -362,8 +362,8 @@ fn scalar_operands_sum_their_gradient() {
 }
 
 #[test]
-fn products_beside_zeros() {
-    if is_spared("products_beside_zeros", &[DType::F64]) {
+fn gradients_of_products_with_zeros_match_differences() {
+    if is_spared("gradients_of_products_with_zeros_match_differences", &[DType::F64]) {
         return;
     }
     for zeros in [vec![], vec![1], vec![0, 2]] {
@@ -384,8 +384,8 @@ fn ties_share_the_gradient() {
 }
 
 #[test]
-fn powers_at_zero() {
-    if is_spared("powers_at_zero", &[DType::F64]) {
+fn gradients_of_powers_at_zero_are_finite() {
+    if is_spared("gradients_of_powers_at_zero_are_finite", &[DType::F64]) {
         return;
     }
     let x = Tensor::new([0.0f64, 0.0, 2.0]).as_param();

@@ -4,12 +4,12 @@ use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
 use picograd::{Tensor, no_grad};
 
-/// As many seeds, or a few on devices that take long to compile.
+/// The number of seeds: `many`, or a few on devices that compile slowly.
 fn seeds(many: u64) -> u64 {
     if devices().iter().any(|d| is_slow(d)) { many.min(6) } else { many }
 }
 
-/// Numbers in [-1, 1) that depend on the seed alone.
+/// Numbers in [-1, 1) that depend only on the seed.
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
@@ -41,9 +41,9 @@ fn first_and_second(top: &Tensor, x: &Tensor, realize: bool) -> [Vec<f32>; 2] {
     [first, second].map(|g| g.to_vec::<f32>().unwrap())
 }
 
-/// A maximum is realized together with a sibling, as printing both does, then differentiated.
+/// Realizes a maximum together with a sibling, as printing both does, then differentiates it.
 #[test]
-fn gradient_of_max_after_realizing_a_sibling() {
+fn gradient_of_max_ignores_a_realized_sibling() {
     let mut lost = Vec::new();
     for seed in 0..seeds(180) {
         let shape = [2 + seed as usize % 29, 1 + seed as usize % 23];
@@ -73,10 +73,10 @@ fn gradient_of_max_after_realizing_a_sibling() {
     );
 }
 
-/// The value of a maximum is realized through a detached tensor, then the maximum is differentiated
-/// twice, the first gradient realized in between.
+/// Realizes the value of a maximum through a detached tensor, then differentiates the maximum
+/// twice, with the first gradient realized in between.
 #[test]
-fn gradient_of_max_after_realizing_its_detached_value() {
+fn gradient_of_max_ignores_its_realized_detached_value() {
     let mut lost = Vec::new();
     for seed in 0..seeds(40) {
         let n = 4 + seed as usize % 9;
@@ -103,11 +103,11 @@ fn gradient_of_max_after_realizing_its_detached_value() {
     assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
 }
 
-/// An extreme is realized, and then by itself the product that it was taken of, on one device and
-/// over two. The product may be rounded differently the second time, and the gradient still finds
-/// the elements that were taken.
+/// Realizes an extreme, and then separately the product that is its argument, on one device and
+/// sharded over two. The product may round differently the second time; the gradient still goes to
+/// the selected elements.
 #[test]
-fn gradients_of_extremes_realized_before_their_argument() {
+fn extremes_realized_before_their_argument_keep_their_gradient() {
     let mut lost = Vec::new();
     for seed in 0..seeds(40) {
         let n = 4 + 2 * (seed as usize % 5);
@@ -144,10 +144,9 @@ fn gradients_of_extremes_realized_before_their_argument() {
     assert!(lost.is_empty(), "{} gradients depend on what was realized: {lost:?}", lost.len());
 }
 
-/// Places of extremes are those of the value that is there, also where the extreme was computed
-/// before.
+/// Indices of extremes point at the stored value, also if the extreme was computed earlier.
 #[test]
-fn indices_of_realized_extremes() {
+fn indices_of_realized_extremes_point_at_their_values() {
     for seed in 0..seeds(40) {
         let n = 3 + seed as usize % 20;
         let x = param(seed, [n, n + 3]);
@@ -169,13 +168,14 @@ fn indices_of_realized_extremes() {
     }
 }
 
-/// Both sides of a choice see the same condition: together they get all of the gradient.
+/// Both branches of a select read the same condition, so their gradients add up to the upstream
+/// gradient.
 #[test]
 fn sides_of_a_choice_share_the_gradient() {
     for seed in 0..seeds(20) {
         let n = 3 + seed as usize % 20;
         let (x, w) = (param(seed, [n, n]), param(seed + 500, [n, n]));
-        // Equal but for rounding, so that each kernel could come to its own decision.
+        // The values are equal except for rounding, so two kernels could decide differently.
         let (a, b) = (x.matmul(&w), (w.t().matmul(&x.t())).t());
         let (p, q) = (param(seed + 1, [n, n]), param(seed + 2, [n, n]));
         let y = a.lt(&b).where_(&p, &q).sum(..);
@@ -203,7 +203,7 @@ fn sides_of_a_choice_share_the_gradient() {
 }
 
 #[test]
-fn where_a_nan_won_the_gradient_is_nan() {
+fn gradient_of_a_nan_extreme_is_nan() {
     let x = Tensor::new([[1.0f32, f32::NAN, 2.0], [3.0, 3.0, 1.0]]).as_param();
     let g = x.max(1).sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap();
     assert!(g[..3].iter().all(|g| g.is_nan()), "{g:?}");
@@ -216,9 +216,9 @@ fn where_a_nan_won_the_gradient_is_nan() {
     assert_eq!((&g[0][1..], &g[1][2..]), (&[0.0, 1.0][..], &[0.5, 0.5][..]));
 }
 
-/// A product over many elements has a gradient, of first and second order.
+/// A product over many elements has a first and a second gradient.
 #[test]
-fn gradient_of_a_long_product() {
+fn long_products_have_first_and_second_gradients() {
     for n in [5_000usize, 70_000] {
         let mut values = vec![1.0f32; n];
         (values[3], values[n - 1]) = (2.0, 0.5);
@@ -235,15 +235,15 @@ fn gradient_of_a_long_product() {
     assert!(second.iter().enumerate().all(|(i, v)| *v == if i == 7 { 0.0 } else { 1.0 }));
 }
 
-/// What is realized with a gradient behind it keeps the argument of a maximum, and nothing that a
-/// gradient does not need.
+/// Realizing a differentiable maximum stores its argument, and nothing else that the gradient does
+/// not need.
 #[test]
 fn the_argument_of_max_is_computed_once() {
     let x = param(1, [8, 8]);
     let product = x.matmul(&x.t());
     let top = product.max(keepdim(1));
     top.realize().unwrap();
-    // Reading it, and differentiating, start from what is stored.
+    // Reading and differentiating start from the stored value.
     assert_eq!(product.schedule().unwrap().len(), 0);
     let cut = param(2, [8, 8]);
     let product = no_grad(|| cut.matmul(&cut.t()));
@@ -251,7 +251,7 @@ fn the_argument_of_max_is_computed_once() {
     assert_eq!(product.schedule().unwrap().len(), 1);
 }
 
-/// A function with a kink, and what its derivative is where it has such a result.
+/// A function with a kink, and its derivative as a function of the result.
 struct Kink {
     name: &'static str,
     call: fn(&Tensor) -> Tensor,
@@ -319,13 +319,13 @@ const KINKS: &[Kink] = &[
     },
 ];
 
-/// The argument of each kink is rounding noise, which differs between kernels. Gradients that are
-/// alive together take the same side.
+/// The argument of each kink is rounding noise, which differs between kernels. Gradients that exist
+/// together take the same side.
 #[test]
 fn kinks_are_decided_once() {
     let mut checked = 0;
     for (at, kink) in KINKS.iter().enumerate() {
-        // A device that takes long to compile has one of the orders for each.
+        // A device that compiles slowly runs one order for each.
         let one = at as u64 % 4..at as u64 % 4 + 1;
         for seed in if seeds(12) < 12 { one } else { 0..12 } {
             let n = 3 + (seed as usize * 5 + at) % 29;
@@ -336,7 +336,7 @@ fn kinks_are_decided_once() {
             let make =
                 || (param(seed, [n, 1 + n % 23]), param(seed + 300, [1 + n % 23, 1 + n % 23]));
             let (a, b) = make();
-            // As it is rounded where it is computed alone.
+            // The value as rounded by a kernel of its own.
             let usual = no_grad(|| product(&make().0, &make().1).0.to_vec::<f32>().unwrap());
             let (product, y) = product(&a, &b);
             let noise = &product - Tensor::new(usual).reshape([n, n]);
@@ -366,13 +366,13 @@ fn kinks_are_decided_once() {
                 "{}, seed {seed}: the gradients of two equal parts",
                 kink.name
             );
-            // Asked for again, when all that was computed for it may be gone.
+            // Requested again, when its intermediates may be freed.
             drop(g);
             if seed % 4 < 3 {
                 let again = loss.gradient(&[&q])[0].to_vec::<f32>().unwrap();
                 assert_eq!(
                     first, again,
-                    "{}, seed {seed}: the gradient asked for again",
+                    "{}, seed {seed}: the second request of the gradient",
                     kink.name
                 );
                 let results = y.to_vec::<f32>().unwrap();

@@ -1,5 +1,5 @@
 //! Helpers of the tests: devices under test, tensors from values, and comparison of values.
-#![allow(dead_code)] // Each test uses some of it.
+#![allow(dead_code)] // Each test binary uses a part.
 
 use picograd::device::Buffer;
 use picograd::device::cuda::Nvrtc;

@@ -16,7 +16,7 @@ fn four() -> Tensor {
     Tensor::new([1.0f32, 2.0, 3.0, 4.0])
 }
 
-/// The number of the memory that a realized tensor lives in.
+/// The allocation number of a realized tensor.
 fn memory(t: &Tensor) -> u64 {
     let u = t.realize().unwrap().uop();
     let base = u.view().map_or(u.clone(), |v| v.0.clone());
@@ -76,7 +76,7 @@ fn a_slice_read_only_by_its_update_is_no_hazard() {
 }
 
 #[test]
-fn diamonds() {
+fn diamond_graphs_read_old_and_new_values() {
     let a = four();
     let c = &a + 1.0;
     a.assign(&a * 2.0).unwrap();
@@ -85,7 +85,7 @@ fn diamonds() {
     assert_eq!(v(&e), [8.0, 21.0, 40.0, 65.0]);
     assert_eq!(v(&a), [2.0, 4.0, 6.0, 8.0]);
     assert_eq!(v(&c), [2.0, 3.0, 4.0, 5.0]);
-    // Both sides of the diamond and the update in one run.
+    // Both branches of the diamond and the update are realized together.
     let a = four();
     let (left, right) = (&a + 1.0, &a * 3.0);
     a.assign(&left * &right).unwrap();
@@ -95,7 +95,7 @@ fn diamonds() {
 }
 
 #[test]
-fn permutations_and_overlaps_of_itself() {
+fn a_tensor_can_be_assigned_its_own_permutation_or_overlap() {
     let a = Tensor::arange(0, 9, 1).cast(DType::F32).reshape([3, 3]).realize().unwrap();
     a.assign(a.t()).unwrap();
     assert_eq!(v(&a), [0.0, 3.0, 6.0, 1.0, 4.0, 7.0, 2.0, 5.0, 8.0]);
@@ -114,7 +114,7 @@ fn permutations_and_overlaps_of_itself() {
 }
 
 #[test]
-fn tensors_exchange_their_values() {
+fn two_tensors_can_be_swapped() {
     let (a, b) = (four(), four() * 10.0);
     b.realize().unwrap();
     let old = &a * 1.0;
@@ -125,7 +125,7 @@ fn tensors_exchange_their_values() {
 }
 
 #[test]
-fn several_updates_before_anything_is_read() {
+fn updates_accumulate_before_a_read() {
     let a = four();
     for _ in 0..10 {
         a.assign(&a + 1.0).unwrap();
@@ -145,7 +145,7 @@ fn values_are_broadcast_and_cast() {
 }
 
 #[test]
-fn an_optimizer_step_over_several_tensors() {
+fn an_optimizer_step_updates_all_tensors_in_place() {
     let params: Vec<Tensor> = (0..4).map(|i| four().repeat([4096]) + i as f64).collect();
     params.iter().for_each(|p| drop(p.realize().unwrap()));
     let homes: Vec<u64> = params.iter().map(memory).collect();
@@ -183,7 +183,7 @@ fn reads_are_ordered_around_a_write() {
 }
 
 #[test]
-fn updates_that_wait_for_each_other() {
+fn updates_that_read_each_other_are_ordered() {
     let (a, b) = (
         Tensor::ones([4096]).contiguous().realize().unwrap(),
         Tensor::full([4096], 2.0f32).contiguous().realize().unwrap(),
@@ -252,8 +252,7 @@ fn a_run_that_fails_changes_nothing() {
     assert_eq!(v(&w), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// Checks that a value is whole, never half of one update and half of the next, and not older than
-/// one seen before.
+/// Checks that a value is not a mixture of two updates, and not older than the last one seen.
 fn whole(v: &[f32], last: &mut f32) {
     assert!(
         v.iter().all(|e| *e == v[0]),
@@ -265,7 +264,7 @@ fn whole(v: &[f32], last: &mut f32) {
     *last = v[0];
 }
 
-/// One thread changes a tensor, `rounds` times by 1, and others read what `read` makes of it.
+/// One thread adds 1 to a tensor `rounds` times; other threads read the result of `read` on it.
 fn changed_and_read(
     rounds: usize,
     x: &Tensor,
@@ -279,7 +278,7 @@ fn changed_and_read(
                 let mut last = 0.0;
                 while running.load(Ordering::Relaxed) {
                     whole(&read().to_vec::<f32>().unwrap(), &mut last);
-                    // In between nobody reads the memory, so that it is written in place.
+                    // No reader holds the memory in between, so the update is in place.
                     std::thread::sleep(Duration::from_micros(20));
                 }
             });
@@ -307,7 +306,8 @@ fn threads_read_a_tensor_that_one_realizes() {
     }
 }
 
-/// Whoever is first realizes an assignment, and the next one may come meanwhile.
+/// The first thread that needs an assignment realizes it; the next assignment may happen
+/// concurrently.
 #[test]
 fn threads_realize_what_one_assigns() {
     for read in [|x: &Tensor| x.clone(), |x: &Tensor| x * 2.0 + 1.0, |x: &Tensor| x + 1.0] {
@@ -316,7 +316,7 @@ fn threads_realize_what_one_assigns() {
     }
 }
 
-/// A write in place by two kernels: the first leaves every other element at -1.
+/// Two kernels write in place; the first leaves every other element at -1.
 #[test]
 fn in_place_writes_are_atomic_for_readers() {
     const N: i64 = 1 << 14;
@@ -331,8 +331,7 @@ fn in_place_writes_are_atomic_for_readers() {
     changed_and_read(500, &x, change, || x.clone());
 }
 
-/// Boxes of random places and sizes, written one after the other and several at a time, against the
-/// same on the host.
+/// Writes random boxes, one after another and several at once, and compares with the host.
 #[test]
 fn writing_a_slice_keeps_the_rest() {
     const DIMS: [usize; 3] = [7, 5, 6];
@@ -355,13 +354,13 @@ fn writing_a_slice_keeps_the_rest() {
                     (start, start + 1 + below(n - start))
                 })
             };
-            // Both tensors have the same part in some rounds, so that one kernel may write both.
+            // In some rounds both tensors write the same slice, so that one kernel may write both.
             let same = parts();
             let each = [same, if round % 3 == 0 { same } else { parts() }];
             for (t, (tensor, [a, b, c])) in tensors.iter().zip(each).enumerate() {
                 let by = (round * 10 + t) as f32;
                 let index = (a.0..a.1, b.0..b.1, c.0..c.1);
-                // Half of them look at what was there.
+                // Half of the writes read the old content.
                 if round % 2 == 0 {
                     tensor.set(index, by).unwrap();
                 } else {
@@ -390,10 +389,9 @@ fn writing_a_slice_keeps_the_rest() {
     }
 }
 
-/// If the memory of the base is donated, a scatter is its updates alone; otherwise the base is
-/// copied first.
+/// If the base is donated, a scatter runs only its updates; otherwise the base is copied first.
 #[test]
-fn a_scatter_in_place_is_its_updates() {
+fn an_in_place_scatter_costs_only_its_updates() {
     let device = DeviceName::new("CPU");
     let param = |slot, len, dtype| {
         UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() })
@@ -417,8 +415,7 @@ fn a_scatter_in_place_is_its_updates() {
             in_place.buffers[in_place.outputs[0].as_ref().unwrap().buffer].role,
             Role::Input(0)
         );
-        // A value that is read from the base itself needs the old content while the new one is
-        // written.
+        // A value read from the base needs the old content while the new content is written.
         let moved = base.scattered(&index, &base.moved(Movement::shrink([(4, 7)])), combine, 0);
         assert_eq!(plan(&moved, Some(0)).commands.len(), 2, "{combine:?}");
     }

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The message has each of these parts.
+/// Asserts that the result is an error whose message contains each part.
 #[track_caller]
 fn says<T>(result: Result<T>, parts: &[&str]) {
     match result {
@@ -46,7 +46,7 @@ fn errors_name_op_and_arguments() {
 }
 
 #[test]
-fn devices_that_do_not_exist() {
+fn unknown_devices_are_errors() {
     says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
     says(
         Device::get("cpu:fortran").map(|_| ()),
@@ -77,7 +77,7 @@ fn devices_that_do_not_exist() {
 }
 
 #[test]
-fn settings_say_what_they_take() {
+fn settings_errors_list_allowed_values() {
     let read = |name: &'static str, value: &'static str| {
         Config::read(&move |n| (n == name).then(|| value.to_string()))
     };
@@ -95,9 +95,9 @@ fn settings_say_what_they_take() {
     assert!(read("UNKNOWN", "anything").is_ok());
 }
 
-/// Ten terabytes are an error where they are asked for, and nothing is left behind by it.
+/// A request of ten terabytes is an error, and leaves no allocation behind.
 #[test]
-fn more_memory_than_there_is() {
+fn oversized_allocations_are_errors() {
     for device in ["INTERP", "CPU:LLVM", "CPU:CLANG"] {
         if Device::get(device).is_err() {
             continue;
@@ -117,12 +117,12 @@ fn more_memory_than_there_is() {
     );
 }
 
-/// What a process of its own says, with these variables and none else of picograd's.
+/// The output of a child process with only these variables of picograd.
 fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
-        "bad_input::in_a_process_of_its_own",
+        "bad_input::child_process",
         "--ignored",
         "--nocapture",
         "--test-threads=1",
@@ -139,7 +139,7 @@ fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
         String::from_utf8_lossy(&out.stdout).into_owned(),
         String::from_utf8_lossy(&out.stderr).into_owned(),
     );
-    assert!(out.status.success(), "the process ended with {}:\n{text}{errors}", out.status);
+    assert!(out.status.success(), "the process exited with {}:\n{text}{errors}", out.status);
     assert!(!errors.contains("panicked"), "{errors}");
     text
 }
@@ -148,10 +148,10 @@ fn text(s: &str) -> &OsStr {
     OsStr::new(s)
 }
 
-/// Not a test: what the others run in a process of its own.
+/// The body of the child processes of the other tests.
 #[test]
 #[ignore = "run by the tests of this file"]
-fn in_a_process_of_its_own() {
+fn child_process() {
     if std::env::var_os("BAD_INPUT_CHILD").is_none() {
         return;
     }
@@ -162,7 +162,7 @@ fn in_a_process_of_its_own() {
     }
 }
 
-/// A folder of this test's own, removed at its end.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -180,10 +180,9 @@ impl Drop for Folder {
     }
 }
 
-/// A compiler that refuses everything: its words are shown, and the source is kept where the
-/// message says.
+/// The compiler refuses everything. The error has its output and the path of the source.
 #[test]
-fn a_compiler_that_fails() {
+fn a_failing_compiler_is_reported_with_its_output() {
     let folder = Folder::new("cc");
     let cc = folder.0.join("cc");
     std::fs::write(
@@ -205,7 +204,7 @@ fn a_compiler_that_fails() {
 }
 
 #[test]
-fn a_compiler_that_is_not_there() {
+fn a_missing_compiler_is_reported() {
     let folder = Folder::new("path");
     let empty = folder.0.as_os_str();
     let said = child(&[("PATH", empty), ("DEV", text("CPU:CLANG"))]);
@@ -214,8 +213,8 @@ fn a_compiler_that_is_not_there() {
     has(&said, &["error: compile: CC=/no/such/compiler", "there is no program", "install"]);
     let said = child(&[("PICO_LLVM", text("/no/such/library")), ("DEV", text("CPU:LLVM"))]);
     has(&said, &["error: device: PICO_LLVM=/no/such/library: ", "install", "DEV=INTERP"]);
-    // What is named is not exchanged for another compiler: a file that is not there, and files that
-    // are no library of LLVM.
+    // A named library is never replaced by another compiler: a missing file, and files that are not
+    // LLVM.
     let other = folder.0.join("not-a-library");
     std::fs::write(&other, "text").unwrap();
     for library in [text("/no/such/library"), other.as_os_str(), text("libc.so.6")] {
@@ -232,12 +231,12 @@ fn a_compiler_that_is_not_there() {
         &child(&[neither[0], neither[1], ("DEV", text("CPU"))]),
         &["CPU:LLVM: ", "PICO_LLVM turns LLVM off", "CPU:CLANG: ", "no C compiler found"],
     );
-    // Without a wish for a device there is one that needs no compiler.
+    // If no device is requested, one that needs no compiler is used.
     has(&child(&neither), &["on INTERP: [1.0, 3.0, 5.0]"]);
 }
 
 #[test]
-fn variables_that_make_no_sense() {
+fn invalid_environment_variables_are_reported() {
     let cases: [(&str, &str, &[&str]); 9] = [
         ("DEBUG", "9", &["environment: DEBUG=9", "0 to 7"]),
         ("NOOPT", "perhaps", &["environment: NOOPT=perhaps", "0 or 1"]),
@@ -267,7 +266,7 @@ fn malformed_environment_values_are_errors() {
     works("PICO_CACHE", text(&long));
     works("NO_COLOR", noise);
     works("CC", text("rm -rf"));
-    // Each of these is an error or has no effect; a panic or an abort it is never.
+    // Each of these is an error or has no effect, never a panic or an abort.
     for name in ["DEBUG", "DEV", "NOOPT", "PRINT_AFTER", "THREADS", "GUARD", "PICO_CACHE"] {
         child(&[(name, noise)]);
     }

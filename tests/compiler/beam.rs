@@ -5,9 +5,9 @@ use picograd::{DType, Device, Tensor, device};
 use std::path::Path;
 use std::process::Command;
 
-/// Run by the test below in a process of its own.
+/// The body of the child process of the test below.
 #[test]
-fn child() {
+fn child_process() {
     if std::env::var("PICO_TEST_BEAM").is_err() {
         return;
     }
@@ -22,14 +22,14 @@ fn child() {
     println!("made {} kept {} searched {}", c.compiled, c.from_cache, c.searched);
 }
 
-/// What a process says it did, and what it wrote to standard error.
+/// The counts that a child process prints, and its standard error.
 fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3], String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
     command
-        .args(["--exact", "beam::child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "beam::child_process", "--nocapture", "--test-threads=1"])
         .env("PICO_CACHE", folder)
         .env("PICO_TEST_BEAM", "1");
     let out = command.env("DEV", device).envs(settings.iter().copied()).output().unwrap();
@@ -48,7 +48,7 @@ fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3],
 fn a_kernel_is_searched_for_once() {
     for device in ["CPU:CLANG", "CPU:LLVM"] {
         if let Err(e) = Device::get(device) {
-            eprintln!("{device} is left out: {e}");
+            eprintln!("skipped {device}: {e}");
             continue;
         }
         let folder = std::env::temp_dir().join(format!(
@@ -69,12 +69,12 @@ fn a_kernel_is_searched_for_once() {
             "{err}"
         );
         let (again, err) = process(device, &folder, &beam);
-        assert_eq!(again, [made, made, 0], "{device}: all from the store\n{err}");
+        assert_eq!(again, [made, made, 0], "{device}: all are cache hits\n{err}");
         assert!(!err.contains("beam "), "{err}");
-        // Without BEAM nothing of it is used; a wider search is another one.
+        // Without BEAM the tuned Opts are not used, and another beam width is another entry.
         assert_eq!(process(device, &folder, &[]).0[2], 0);
         assert_eq!(process(device, &folder, &[("BEAM", "3"), ("BEAM_SECONDS", "0.1")]).0[2], made);
-        // No search is shown where nobody looks.
+        // The progress of a search is printed only on a terminal.
         let (_, err) = process(device, &folder, &[("BEAM", "4"), ("BEAM_SECONDS", "0.1")]);
         assert!(!err.contains("beam "), "{err}");
         let _ = std::fs::remove_dir_all(&folder);
@@ -82,7 +82,7 @@ fn a_kernel_is_searched_for_once() {
 }
 
 #[test]
-fn opt_lists_can_be_pinned() {
+fn an_item_runs_with_a_given_opt_list() {
     use picograd::opt;
     let x = Tensor::rand([16, 24])
         .cast(DType::F32)

@@ -4,7 +4,7 @@ use crate::common::devices;
 use picograd::testing::lacks;
 use picograd::{DType, Tensor};
 
-/// Bytes of all kinds: every value, and no pattern that a width shares with another.
+/// Bytes that cover every value, without a pattern that repeats at the width of a dtype.
 fn bytes(n: usize) -> Vec<u8> {
     (0..n as u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8 ^ i as u8).collect()
 }
@@ -30,7 +30,7 @@ fn every_pair_of_dtypes_shares_its_bytes() {
             all.retain(|(_, y)| !lacks(&device, y.uop().toposort().iter().map(|u| u.dtype())));
             Tensor::realize_many(&all.iter().map(|(_, y)| y).collect::<Vec<_>>()).unwrap();
             for (to, y) in all {
-                // A NaN may change its payload where a float is computed; integers may not.
+                // Float kernels may change the payload of a NaN; integers keep every bit.
                 let (got, dtype) = (y.to_bytes().unwrap(), to);
                 let same = |i: usize| {
                     let (a, b) = (
@@ -62,7 +62,7 @@ fn bitcast_fuses_with_what_uses_it() {
 }
 
 #[test]
-fn misuse_says_what_would_work() {
+fn misuse_errors_name_the_fix() {
     let x = Tensor::from_bytes(&bytes(6), DType::U8, [2, 3]);
     let said = |r: picograd::error::Result<Tensor>| r.unwrap_err().to_string();
     assert_eq!(
@@ -73,6 +73,6 @@ fn misuse_says_what_would_work() {
     assert!(said(x.try_bitcast(DType::BOOL)).contains("use cast"));
     assert_eq!(Tensor::from_bytes(&[], DType::U8, [0, 4]).bitcast(DType::F32).shape(), [0, 1]);
     assert_eq!(Tensor::from_bytes(&[], DType::F32, [2, 0]).bitcast(DType::U8).shape(), [2, 0]);
-    // Bits have no gradient.
+    // A bitcast has no gradient.
     assert!(!Tensor::new([1.0f32, 2.0]).as_param().bitcast(DType::F64).requires_grad());
 }

@@ -20,7 +20,7 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
 }
 
 #[test]
-fn buffers_begin_anywhere() {
+fn unaligned_buffers_compute() {
     if !there("CL") {
         return;
     }
@@ -38,7 +38,7 @@ fn buffers_begin_anywhere() {
     }
 }
 
-/// Nothing waits for a kernel but what reads its result, and memory goes from one to the next.
+/// Only readers of a result wait for its kernel, and freed memory goes to later kernels.
 #[test]
 fn kernels_run_in_order() {
     if !there("CL") {
@@ -53,7 +53,7 @@ fn kernels_run_in_order() {
 }
 
 #[test]
-fn copies_between_devices() {
+fn copies_between_devices_keep_values() {
     if !there("CL") {
         return;
     }
@@ -66,7 +66,7 @@ fn copies_between_devices() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn a_missing_device_is_an_error() {
     if !there("CL") {
         return;
     }
@@ -75,13 +75,16 @@ fn what_is_not_there_is_said() {
     let e =
         Tensor::zeros(&[10_000_000_000_000usize][..]).to("CL").contiguous().realize().unwrap_err();
     assert!(
-        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"),
+        matches!(
+            &e,
+            Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "CL"
+        ),
         "{e}"
     );
     assert_eq!((Tensor::ones([3]).to("CL") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
 }
 
-/// In f32 it would be another number.
+/// f32 cannot represent the number.
 #[test]
 fn no_double_precision_is_an_error() {
     let without = Target::opencl().without_f64();
@@ -95,9 +98,9 @@ fn no_double_precision_is_an_error() {
     compile::lowered(&kernels(&(&x + 1.0))[0], &without).unwrap();
 }
 
-/// What is computed on one device and read on another is copied in between.
+/// A value computed on one device and read on another is copied.
 #[test]
-fn devices_beside_each_other() {
+fn graphs_over_two_devices_compute() {
     if !there("CL") {
         return;
     }
@@ -111,7 +114,7 @@ fn devices_beside_each_other() {
         (y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap()),
         (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0])
     );
-    // Equal graphs without inputs are one node, wherever they are asked for.
+    // Equal graphs without inputs are one node on all devices.
     // SAFETY: the verifier accepts the graph, and it has no custom kernels.
     let on = |device: &str| unsafe {
         Tensor::from_uop_unchecked(

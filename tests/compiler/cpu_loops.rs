@@ -13,7 +13,7 @@ use picograd::{Tensor, compile, opt};
 /// A machine with 16 lanes and two threads.
 const WIDE: Target = Target::llvm(2, 64);
 
-/// The kernels of a tensor as they are for such a machine, with the names of their optimisations.
+/// The kernels of a tensor with the Opts for `WIDE`, and their programs.
 fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
     let items = t.schedule().expect("a schedule");
     let of = |i: ScheduleItem| match i {
@@ -27,14 +27,14 @@ fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
     items.into_iter().filter_map(of).collect()
 }
 
-/// Numbers that are not all alike, from -1 to 1.
+/// Varied numbers from -1 to 1.
 fn numbers(shape: &[usize], from: usize, device: &str) -> Tensor {
     let n: usize = shape.iter().product();
     let list: Vec<f32> = (0..n).map(|i| ((i * 37 + from * 11) % 64) as f32 / 32.0 - 1.0).collect();
     Tensor::new(list).reshape(shape).to(device).contiguous().realize().expect("numbers")
 }
 
-/// The gradient of a convolution by its image. `weight` may change the weights.
+/// The gradient of a convolution with respect to its image. `weight` may change the weights.
 fn image_gradient(
     device: &str,
     image: [usize; 4],
@@ -66,8 +66,7 @@ fn close(a: &Tensor, b: &Tensor) {
 
 #[test]
 fn convolution_gradients_match_the_interpreter() {
-    // Rows that fit in registers and rows that do not, channels that are lanes and channels that
-    // are not, padding.
+    // Rows that fit in registers or not, channels that fill vectors or not, and padding.
     for (image, channels, kernel, padding) in [
         ([4, 32, 12, 12], 32, 5, 0),
         ([2, 16, 7, 9], 8, 3, 1),
@@ -81,9 +80,9 @@ fn convolution_gradients_match_the_interpreter() {
 }
 
 #[test]
-fn taps_outside_of_the_image_do_not_count() {
-    // The first tap of every channel is not a number: it reaches all outputs but those that only
-    // other taps see.
+fn masked_taps_do_not_spread_nan() {
+    // The first tap of every channel is NaN: it reaches all outputs except those that read only
+    // other taps.
     let of = |device| {
         image_gradient(device, [2, 16, 8, 8], 16, 3, 0, &|w| {
             w.iter_mut().step_by(9).for_each(|w| *w = f32::NAN)
@@ -96,7 +95,7 @@ fn taps_outside_of_the_image_do_not_count() {
 }
 
 #[test]
-fn a_condition_is_asked_once_before_the_loop() {
+fn a_loop_invariant_mask_is_hoisted() {
     let gradient = image_gradient("cpu", [8, 32, 12, 12], 32, 5, 0, &|_| {});
     let mut seen = 0;
     for (k, program) in kernels(&gradient)
@@ -108,18 +107,18 @@ fn a_condition_is_asked_once_before_the_loop() {
         let end = ops.iter().position(|o| *o == Op::EndIf).expect("an end");
         assert!(
             ops[open..end].contains(&Op::Range),
-            "a loop stands in the condition of {}",
+            "a loop is inside a condition in {}",
             opt::show(&k.opts)
         );
         let guarded = program.uops[open..end]
             .iter()
             .filter(|u| u.op() == Op::Load && u.src()[0].src().len() > 2)
             .count();
-        assert_eq!(guarded, 0, "loads ask again in {}", opt::show(&k.opts));
-        // The weights' channels are lanes, and lie far apart.
+        assert_eq!(guarded, 0, "loads still have a mask in {}", opt::show(&k.opts));
+        // The channels of the weights are lanes, with a large stride.
         assert!(
             k.opts.iter().any(|o| o.op == OptOp::Stage),
-            "nothing is copied: {}",
+            "no tile is staged: {}",
             opt::show(&k.opts)
         );
         seen += 1;
@@ -128,7 +127,7 @@ fn a_condition_is_asked_once_before_the_loop() {
 }
 
 #[test]
-fn sums_of_rows_read_several_streams() {
+fn row_sums_read_several_streams() {
     let x = numbers(&[64, 512], 0, "cpu");
     let list = kernels(&x.sum(1));
     assert_eq!(
@@ -139,7 +138,7 @@ fn sums_of_rows_read_several_streams() {
 }
 
 #[test]
-fn rows_are_computed_together() {
+fn short_reductions_compute_several_rows_at_once() {
     let x = numbers(&[64, 512], 0, "cpu");
     let list = kernels(&x.softmax(1));
     assert_eq!(
@@ -148,7 +147,7 @@ fn rows_are_computed_together() {
           VECTORIZE:7 VECTORIZE:6"]
     );
     close(&x.softmax(1), &numbers(&[64, 512], 0, "interp").softmax(1));
-    // What does not come out even is computed as well.
+    // The remaining rows are computed as well.
     for shape in [[7usize, 33], [6, 130], [1, 1024], [3, 1]] {
         close(&numbers(&shape, 0, "cpu").softmax(1), &numbers(&shape, 0, "interp").softmax(1));
         close(&numbers(&shape, 0, "cpu").sum(1), &numbers(&shape, 0, "interp").sum(1));

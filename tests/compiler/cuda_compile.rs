@@ -14,7 +14,7 @@ use picograd::testing::{Choose, check_for, random_case};
 use picograd::{Tensor, compile};
 
 #[test]
-fn random_graphs_are_right_and_compile() {
+fn random_graphs_match_the_reference_and_compile() {
     let mut programs: Vec<Program> = Vec::new();
     for seed in 0..120 {
         let case = random_case(seed);
@@ -29,7 +29,7 @@ fn random_graphs_are_right_and_compile() {
     common::compile_for_cuda(&programs);
 }
 
-/// The optimisations and programs of the kernels of a tensor.
+/// The Opts and programs of the kernels of a tensor.
 fn kernels(t: &Tensor) -> Vec<(String, Program)> {
     let of = |item: &ScheduleItem| {
         let ScheduleItem::Kernel { ast, .. } = item else { panic!("only kernels are expected") };
@@ -49,8 +49,7 @@ fn known_kernels_have_their_measured_opts() {
     let (images, weights) = (x(&[512, 32, 24, 24]), x(&[32, 32, 5, 5]));
     let row = "UNROLL:3:4 GROUP:3:512 UNROLL:4:2 UNROLL:3:4 GROUP:3:512 UNROLL:3:2 UPCAST:1:4 \
                LOCAL:1:512 UPCAST:1:2 VECTORIZE:7 VECTORIZE:5 VECTORIZE:3";
-    // What is computed, the name of its first kernel, the optimisations, and how the threads of a
-    // workgroup lie.
+    // The graph, the name of its first kernel, the Opts, and the thread shape of a workgroup.
     let cases = [
         (
             (&a * &b + 1.5).relu(),
@@ -91,8 +90,8 @@ fn known_kernels_have_their_measured_opts() {
              STAGE:4:1 STAGE:4:2 UNROLL:5:16 VECTORIZE:8",
             [16, 16, 1],
         ),
-        // Both factors of a convolution serve several outputs, a row of the window is written out,
-        // and threads lie along what they load.
+        // Both factors of a convolution are reused for several outputs, a row of the window is
+        // unrolled, and threads follow the contiguous axis of the loads.
         (
             images.conv2d(&weights, Conv::new()),
             "r_32_8_5_8_4_5_32_5_2_4_4_5",
@@ -114,10 +113,9 @@ fn known_kernels_have_their_measured_opts() {
     common::compile_for_cuda(&programs);
 }
 
-/// What workgroups share, on rows of all sorts of lengths: the interpreter has the same
-/// optimisations, and checks that no two threads meet in memory.
+/// Group reduces on rows of many lengths. The interpreter runs the same Opts with its race check.
 #[test]
-fn shared_rows_are_right() {
+fn shared_reductions_of_any_length_match_the_host() {
     for (rows, len) in [(3, 5), (2, 64), (5, 96), (2, 250), (3, 257), (2, 1024)] {
         let values: Vec<f32> =
             (0..rows * len).map(|i| ((i * 37 + 11) % 101) as f32 / 25.0).collect();
@@ -151,9 +149,9 @@ fn shared_rows_are_right() {
     }
 }
 
-/// A sign that the assembler would lose: see the renderer.
+/// The assembler would lose the sign of zero; the renderer has the reason.
 #[test]
-fn a_choice_of_minus_zero_is_one_of_bits() {
+fn a_select_of_minus_zero_uses_bits() {
     let mask = Tensor::new([true, false]).to("NULL").realize().unwrap();
     let t =
         mask.where_(Tensor::full([2], -1.0f32).to("NULL"), Tensor::full([2], -0.0f32).to("NULL"));

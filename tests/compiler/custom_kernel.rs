@@ -12,7 +12,7 @@ fn global(extent: usize, id: u32) -> UOp {
     UOp::range(extent, id, AxisKind::Global)
 }
 
-/// Where nodes run: every device that is there.
+/// The available devices that run node kernels.
 fn devices() -> Vec<&'static str> {
     ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:1", "CUDA", "CL"]
         .into_iter()
@@ -20,7 +20,7 @@ fn devices() -> Vec<&'static str> {
         .collect()
 }
 
-/// x·y + 1 over n elements.
+/// The kernel x·y + 1 over n elements.
 fn product<'a>(n: usize) -> CustomKernel<'a> {
     CustomKernel::new(move |outputs, inputs| {
         let i = global(n, 0);
@@ -29,7 +29,7 @@ fn product<'a>(n: usize) -> CustomKernel<'a> {
     })
 }
 
-/// With the gradient of it.
+/// The same kernel with its gradient.
 fn product_with_grad<'a>(n: usize) -> CustomKernel<'a> {
     product(n).grad(|g, x| Ok(vec![&g[0] * &x[1], &g[0] * &x[0]]))
 }
@@ -39,14 +39,14 @@ fn run<T: Element>(inputs: &[&Tensor], output: (&[usize], DType), kernel: Custom
 }
 
 #[test]
-fn nodes_on_every_device() {
+fn node_kernels_run_on_every_device() {
     for device in devices() {
         let x = Tensor::arange(0, 6, 1).cast(DType::F32).to(device).realize().unwrap();
         let y = (&x * 2.0).reshape([2, 3]).t();
-        // The inputs are row-major, whatever view they are.
+        // A kernel gets row-major inputs, also from views.
         let got = run::<f32>(&[&x, &y], (&[6], DType::F32), product(6));
         assert_eq!(got, [1.0, 7.0, 5.0, 25.0, 17.0, 51.0], "{device}");
-        // A fold, transcendental functions, a guarded load and another dtype.
+        // A reduction, transcendental functions, a masked load and another dtype.
         let kernel = CustomKernel::new(|outputs, inputs| {
             let (i, k) = (global(4, 0), UOp::range(3, 1, AxisKind::Reduce));
             let at = &i + &k;
@@ -72,7 +72,7 @@ fn nodes_on_every_device() {
 }
 
 #[test]
-fn several_outputs() {
+fn kernels_can_have_several_outputs() {
     for device in devices() {
         let both = || {
             CustomKernel::new(|outputs, inputs| {
@@ -88,7 +88,7 @@ fn several_outputs() {
         let outputs: [(&[usize], DType); 2] = [(&[5, 1], DType::I32), (&[5], DType::F32)];
         let list = Tensor::custom_kernel(&[&x], &outputs, both()).unwrap();
         assert_eq!((list[0].shape(), list[1].dtype()), (vec![5, 1], DType::F32));
-        // One of them alone, and both with what follows: the kernel runs once.
+        // The kernel runs once for one output alone, and for both with their consumers.
         assert_eq!(list[1].to_vec::<f32>().unwrap(), [4.0, 3.0, 2.0, 1.0, 0.0]);
         let list = Tensor::custom_kernel(&[&(&x * 2)], &outputs, both()).unwrap();
         let sum = list[0].reshape([5]) + &list[1];
@@ -105,9 +105,9 @@ fn several_outputs() {
 }
 
 #[test]
-fn in_a_larger_graph() {
+fn kernels_fuse_and_order_with_their_graph() {
     let x = Tensor::arange(0, 12, 1).cast(DType::F32).reshape([3, 4]).realize().unwrap();
-    // What comes before and after fuses as it would, and chains of kernels are in order.
+    // Producers and consumers fuse as usual, and chained kernels run in order.
     let a = (&x + 1.0).i((1.., ..));
     let b =
         Tensor::custom_kernel(&[&a, &a], &[(&[2, 4], DType::F32)], product(8)).unwrap().remove(0);
@@ -117,7 +117,7 @@ fn in_a_larger_graph() {
     let want: Vec<f32> = [0, 4, 1, 5, 2, 6, 3, 7].map(|i| ((i + 5) as f32).powi(2) + 2.0).to_vec();
     assert_eq!((&c * 1.0).to_vec::<f32>().unwrap(), want);
     assert_eq!(c.sum(..).item::<f32>().unwrap(), want.iter().sum::<f32>());
-    // An assignment after does not change what was made before.
+    // A later assignment does not change earlier results.
     let y = x.contiguous();
     let lazy =
         Tensor::custom_kernel(&[&y, &y], &[(&[12], DType::F32)], product(12)).unwrap().remove(0);
@@ -134,7 +134,7 @@ fn product_node() -> UOp {
 }
 
 #[test]
-fn gradients() {
+fn custom_gradients_match_differences() {
     let values = [0.5f32, -1.5, 2.0, 3.0];
     let loss = |x: &Tensor| {
         let y = x.sin();
@@ -159,7 +159,7 @@ fn gradients() {
             got[i]
         );
     }
-    // Of two outputs each brings its part; a gradient is a graph, and has one itself.
+    // Each of two outputs contributes to the gradient. A gradient is a graph and is differentiable.
     let two = CustomKernel::new(|outputs, inputs| {
         let i = global(2, 0);
         let x = inputs[0].at(&i).load();
@@ -175,7 +175,7 @@ fn gradients() {
     let dx = (&list[0] + &list[1] * 10.0).sum(..).gradient(&[&x]).remove(0);
     assert_eq!(dx.to_vec::<f32>().unwrap(), [40.0, 44.0]);
     assert_eq!(dx.sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap(), [2.0, 2.0]);
-    // Without a gradient there is an error, and none where nobody asks for it.
+    // A kernel without a gradient is an error only if its gradient is requested.
     let x = Tensor::new([1.0f32, 2.0]).as_param();
     let y = Tensor::custom_kernel(&[&x, &x], &[(&[2], DType::F32)], product(2)).unwrap().remove(0);
     assert_eq!(y.to_vec::<f32>().unwrap(), [2.0, 5.0]);
@@ -187,12 +187,12 @@ fn gradients() {
 }
 
 #[test]
-fn text() {
+fn source_kernels_run_on_their_device() {
     let x = |device: &str| Tensor::arange(0, 8, 1).cast(DType::F32).to(device).realize().unwrap();
     if Device::get("CPU:CLANG").is_ok() {
         let twice = "void twice(float* out, const float* in, long share) { for (int i = 0; i < 4; \
                      i++) out[share * 4 + i] = in[share * 4 + i] * 2; }";
-        // SAFETY: two shares of four floats, of eight.
+        // SAFETY: two threads write four floats each, of eight.
         let kernel =
             unsafe { CustomKernel::source("cpu:clang", "twice", twice) }.launch([2, 1, 1], [1; 3]);
         let kernel = kernel.grad(|g, _| Ok(vec![&g[0] * 2.0]));
@@ -224,7 +224,7 @@ fn text() {
             let e = y.to_vec::<f32>().unwrap_err().to_string();
             assert!(
                 e.starts_with("compile: ") && e.contains(says),
-                "what the compiler says is kept: {e}"
+                "the error has the compiler's message: {e}"
             );
         }
     }
@@ -287,8 +287,8 @@ fn text() {
     );
 }
 
-/// LLVM works in this process and takes a module that is not sound for what it is: text is always
-/// verified, also where `SPEC=0` or a release build verifies nothing else.
+/// LLVM runs in this process and trusts an invalid module, so source text is always verified, also
+/// with `SPEC=0` and in release builds.
 #[test]
 fn text_for_llvm_is_verified() {
     if Device::get("CPU:LLVM").is_err() {
@@ -308,7 +308,7 @@ fn text_for_llvm_is_verified() {
 }
 
 #[test]
-fn refused() {
+fn invalid_kernels_are_refused() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
     let error = |nodes: &Build<'_>| {
         let kernel = CustomKernel::new(|outputs, inputs| nodes(outputs, inputs));
@@ -316,7 +316,7 @@ fn refused() {
     };
     let i = || global(4, 0);
     let one = |o: &[UOp], value: UOp| vec![o[0].at(i()).store(value, &[i()])];
-    // Outside, on either side, in loads and stores.
+    // Indices out of bounds on either side, in loads and stores.
     assert!(error(&|o, x| one(o, x[0].at(i() + 1i64).load())).contains("inside its buffers"));
     assert!(error(&|o, x| one(o, x[0].at(i() - 1i64).load())).contains("inside its buffers"));
     assert!(
@@ -330,7 +330,7 @@ fn refused() {
         ])
         .contains("inside its buffers")
     );
-    // Indices that are computed from values.
+    // Indices computed from data.
     assert!(
         error(&|o, x| one(o, x[0].at(x[0].at(i()).load().cast(DType::INDEX)).load()))
             .contains("custom_kernel")
@@ -360,8 +360,8 @@ fn refused() {
         .contains("kind Global")
     );
     assert!(error(&|_, _| vec![]).contains("nothing is stored to output 0"));
-    // An input that makes no difference, steps that store to one element, a range for two folds of
-    // which one is in the other, and folds over other ranges.
+    // An unread input, iterations that store to one element, one range for two nested reductions,
+    // and reductions over other kinds of ranges.
     let nothing = UOp::constant(0i64, DType::I32);
     assert!(error(&|o, x| one(o, x[0].at(i()).load() * &nothing)).contains("input 0 is not read"));
     assert!(
@@ -372,7 +372,7 @@ fn refused() {
         error(&|o, x| vec![o[0].at(i() / 2i64).store(x[0].at(i()).load(), &[i()])])
             .contains("store to distinct elements")
     );
-    // Two stores to one element, at one step or at two.
+    // Two stores to one element, in the same iteration or in two.
     let (at_most, value) = ("two stores write distinct elements", |x: &[UOp]| x[0].at(i()).load());
     assert!(
         error(&|o, x| vec![
@@ -398,7 +398,7 @@ fn refused() {
     assert!(error(&|o, x| one(o, fold(x, AxisKind::Group))).contains(
         "of the kind Reduce with a constant extent of 1 or more, because a reduction closes it"
     ));
-    // Counts, shapes and devices.
+    // Wrong counts, shapes and devices.
     assert!(
         Tensor::custom_kernel(&[], &[(&[1], DType::I32)], product(1))
             .unwrap_err()
@@ -424,9 +424,9 @@ fn refused() {
     assert!(e.contains("one operand is on CPU and another on INTERP"), "{e}");
 }
 
-/// Several stores to one output are accepted if they write disjoint elements.
+/// Several stores to one output are accepted only if they write disjoint elements.
 #[test]
-fn stores_to_one_output_are_apart() {
+fn stores_to_one_output_must_be_disjoint() {
     let x = Tensor::arange(0, 8, 1).realize().unwrap();
     for device in devices() {
         let x = x.to(device);
@@ -450,7 +450,7 @@ fn stores_to_one_output_are_apart() {
         let columns =
             run(16, &|o, x| two(o, x, at(), at() + 4i64, &[r(), c()], r() * 4i64 + c())).unwrap();
         assert_eq!(columns, [0, 1, 2, 3, 10, 11, 12, 13, 4, 5, 6, 7, 14, 15, 16, 17], "{device}");
-        // Columns that overlap in one element.
+        // The columns overlap in one element.
         let wrong = run(16, &|o, x| two(o, x, at(), at() + 3i64, &[r(), c()], r() * 4i64 + c()))
             .unwrap_err();
         assert!(wrong.contains("two stores write distinct elements"), "{wrong}");
@@ -458,7 +458,7 @@ fn stores_to_one_output_are_apart() {
 }
 
 #[test]
-fn over_several_devices() {
+fn kernels_run_on_sharded_inputs() {
     let names = ["CPU:0", "CPU:1", "CPU:2"];
     let x = Tensor::arange(0, 6, 1).cast(DType::F32).realize().unwrap();
     let want = run::<f32>(&[&x, &x], (&[6], DType::F32), product(6));

@@ -5,7 +5,7 @@ use picograd::{Device, Tensor, device};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder that goes away with the value.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,8 +23,8 @@ impl Drop for Folder {
     }
 }
 
-/// Several kernels in several plans. The second kind of process has them in other plans, and some
-/// on their own.
+/// Computes several kernels in several plans. The second kind of process has them in other plans,
+/// some alone.
 fn work(kind: &str) -> picograd::Result<Vec<f32>> {
     let x = Tensor::arange(0.0f32, 192.0, 1.0).reshape([12, 16]).realize()?;
     let w = Tensor::full([16, 8], 0.25f32).contiguous().realize()?;
@@ -38,24 +38,23 @@ fn work(kind: &str) -> picograd::Result<Vec<f32>> {
     Ok([product.to_vec::<f32>()?, soft.to_vec::<f32>()?, sum.to_vec::<f32>()?].concat())
 }
 
-/// Run by the test below in a process of its own.
+/// The body of the child process of the test below.
 #[test]
-fn child() {
+fn child_process() {
     let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
     let sum: f64 = work(&kind).unwrap().iter().map(|x| f64::from(*x)).sum();
     let c = device::counters();
     println!("made {} kept {} sum {sum}", c.compiled, c.from_cache);
 }
 
-/// How many kernels a process made ready, how many of them came from the store, and what it
-/// computed.
+/// The number of kernels that a child process loaded, how many were cache hits, and its result.
 fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
     let out = command
-        .args(["--exact", "disk_cache::child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "disk_cache::child_process", "--nocapture", "--test-threads=1"])
         .envs([("DEV", device), ("PICO_TEST_KIND", kind)])
         .env("PICO_CACHE", folder)
         .output()
@@ -69,30 +68,30 @@ fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
 }
 
 #[test]
-fn a_second_process_compiles_nothing_again() {
+fn a_second_process_compiles_nothing() {
     for device in ["CPU:CLANG", "CPU:LLVM", "CL", "CUDA"] {
         if let Err(e) = Device::get(device) {
-            eprintln!("{device} is left out: {e}");
+            eprintln!("skipped {device}: {e}");
             continue;
         }
         let folder = Folder::new(&device.replace(':', "-"));
         let (made, kept, sum) = process(device, "together", &folder.0);
         assert!(
             made >= 5 && kept == 0,
-            "{device}: {made} kernels, {kept} of them from an empty store"
+            "{device}: {made} kernels, {kept} cache hits in an empty cache"
         );
         assert_eq!(
             process(device, "together", &folder.0),
             (made, made, sum.clone()),
-            "{device}: all from the store"
+            "{device}: all are cache hits"
         );
-        // The same kernels in other plans are the same kernels.
+        // Kernels are found independently of their plans.
         assert_eq!(
             process(device, "apart", &folder.0),
             (made, made, sum.clone()),
-            "{device}: all from the store, in another order"
+            "{device}: all are cache hits in another order"
         );
-        // A store that is broken costs time and nothing else.
+        // A corrupt cache costs only time.
         for file in
             std::fs::read_dir(&folder.0).unwrap().map(|f| f.unwrap().path()).filter(|f| f.is_file())
         {

@@ -10,15 +10,13 @@ fn path(file: &str) -> String {
     format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The part of a document between its markers is what the code makes.
+/// Checks the generated part of a page, between its markers.
 fn generated(file: &str, by: &str, table: &str) {
     let begin = format!("<!-- begin: made by {by}, do not edit -->\n");
     let doc = std::fs::read_to_string(path(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
-    let (head, rest) = doc
-        .split_once(&begin)
-        .unwrap_or_else(|| panic!("{file} has no marker where the table begins"));
-    let (now, tail) =
-        rest.split_once(END).unwrap_or_else(|| panic!("{file} has no marker where the table ends"));
+    let (head, rest) =
+        doc.split_once(&begin).unwrap_or_else(|| panic!("{file} has no begin marker"));
+    let (now, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{file} has no end marker"));
     if now == table {
         return;
     }
@@ -27,7 +25,8 @@ fn generated(file: &str, by: &str, table: &str) {
             .unwrap_or_else(|e| panic!("{file}: {e}"));
     } else {
         panic!(
-            "{file} is not what {by}() makes; BLESS=1 cargo test --test compiler docs rewrites it"
+            "{file} differs from the output of {by}(); BLESS=1 cargo test --test compiler docs \
+             rewrites it"
         );
     }
 }
@@ -43,13 +42,13 @@ fn env_table_matches_the_code() {
 }
 
 #[test]
-fn the_table_of_passes_is_what_the_code_says() {
+fn pass_table_matches_the_code() {
     let table = pipeline::doc_table();
     generated("docs/add-a-pass.md", "compile::pipeline::doc_table", &table);
 }
 
 #[test]
-fn the_examples_are_text_ir() {
+fn ir_examples_parse_and_print() {
     let doc = std::fs::read_to_string(path("docs/ir.md")).expect("docs/ir.md");
     let block = |kind: &str| -> &str {
         let (_, rest) =
@@ -67,7 +66,7 @@ fn the_examples_are_text_ir() {
 
 /// The colours of docs/debug.md are those of the code.
 #[test]
-fn the_colours_are_what_the_code_says() {
+fn axis_colours_match_the_code() {
     let doc = std::fs::read_to_string(path("docs/debug.md")).expect("docs/debug.md");
     for kind in ir::AxisKind::ALL {
         let code = picograd::kernel::color(kind)
@@ -80,7 +79,7 @@ fn the_colours_are_what_the_code_says() {
             .unwrap_or_else(|| panic!("no line for {kind:?}"));
         assert!(
             line.contains(&format!("| {code} |")),
-            "{kind:?} has colour {code}, not as in {line}"
+            "{kind:?} has colour {code}, but docs/debug.md has {line}"
         );
     }
 }

@@ -5,7 +5,7 @@ use picograd::exec::ScheduleItem;
 use picograd::ir::{Fold, Op};
 use picograd::{DType, Tensor};
 
-/// `table[index]` by the definition: along axis 0 of a matrix.
+/// `table[index]` along axis 0 of a matrix, as a masked sum.
 fn rows(table: &Tensor, index: &Tensor) -> Tensor {
     let (n, v, d) = (index.numel(), table.size(0), table.size(1));
     let places = Tensor::arange(0, v as i64, 1).cast(index.dtype()).reshape([1, v, 1]);
@@ -62,7 +62,7 @@ fn a_gather_has_no_loop_over_the_table() {
 }
 
 #[test]
-fn outside_there_is_nothing() {
+fn an_index_outside_reads_zero() {
     let table = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
     for (index, want) in [
         (5i64, [0.0; 2]),
@@ -77,13 +77,13 @@ fn outside_there_is_nothing() {
             "at {index}"
         );
     }
-    // What is not read does no harm either.
+    // Rows that are not read have no effect, NaN included.
     let table = Tensor::new([[f32::NAN, f32::INFINITY], [3.0, 4.0]]);
     assert_eq!(rows(&table, &Tensor::new([1])).to_vec::<f32>().unwrap(), [3.0, 4.0]);
 }
 
 #[test]
-fn gathered_values_and_indices_may_be_computed() {
+fn gathers_accept_computed_values_and_indices() {
     let x = Tensor::arange(0, 12, 1).cast(DType::F32).reshape([4, 3]);
     let index = Tensor::new([2, 0]);
     let got = rows(&(x.softmax(-1).log() * 2.0), &((&index + 1) % 4));
@@ -95,7 +95,7 @@ fn gathered_values_and_indices_may_be_computed() {
 }
 
 #[test]
-fn places_of_narrow_integers() {
+fn gathers_accept_narrow_indices() {
     for (dtype, n) in [(DType::U8, 256i64), (DType::I8, 128), (DType::U16, 65536)] {
         let x = (Tensor::arange(0, n, 1).cast(DType::F32) + 1.0).realize().unwrap();
         let index = Tensor::new([[0i32], [3], [n as i32 - 1]]).cast(dtype).realize().unwrap();
@@ -105,7 +105,7 @@ fn places_of_narrow_integers() {
 }
 
 #[test]
-fn a_sum_under_a_condition_on_itself() {
+fn a_sum_masked_by_itself_keeps_its_value() {
     for shape in [[3, 4], [5, 7], [8, 16]] {
         let x = (Tensor::arange(0, (shape[0] * shape[1]) as i64, 1).cast(DType::F32) - 10.0)
             .reshape(shape)
@@ -125,8 +125,8 @@ fn a_sum_under_a_condition_on_itself() {
     }
 }
 
-/// Backwards through windows there is no division, and no step that is not needed: one reduce over
-/// channels and the window.
+/// The gradient of a convolution is one reduction over channels and window, without division or
+/// masked-out iterations.
 #[test]
 fn convolution_gradient_is_a_plain_loop() {
     use picograd::tensor::Conv;

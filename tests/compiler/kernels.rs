@@ -28,7 +28,7 @@ fn no_dead_store(items: &[ScheduleItem]) {
             });
             assert!(
                 read || b.role == picograd::schedule::Role::Output,
-                "kernel {i} writes a buffer that nobody reads: {item}"
+                "kernel {i} writes a buffer that nothing reads: {item}"
             );
         }
     }
@@ -46,7 +46,7 @@ fn check(name: &str, most: usize, tensors: &[&Tensor]) {
 }
 
 #[test]
-fn elementwise_chains_are_one() {
+fn elementwise_chains_are_one_kernel() {
     let (a, b) = (randn(&[64, 32]), randn(&[64, 32]));
     check("relu(a*b+1)", 1, &[&(&a * &b + 1.0).relu()]);
     check("gelu", 1, &[&a.gelu()]);
@@ -55,7 +55,7 @@ fn elementwise_chains_are_one() {
 }
 
 #[test]
-fn products_take_their_epilogue_in() {
+fn products_fuse_their_epilogue() {
     let (a, b, c, d) = (randn(&[64, 48]), randn(&[48, 32]), randn(&[64, 20]), randn(&[20, 32]));
     let bias = randn(&[32]);
     check("a@b", 1, &[&a.matmul(&b)]);
@@ -67,7 +67,7 @@ fn products_take_their_epilogue_in() {
 }
 
 #[test]
-fn rows_are_one() {
+fn softmax_and_norms_of_rows_are_one_kernel() {
     let x = randn(&[64, 128]);
     check("softmax", 1, &[&x.softmax(-1)]);
     check("log_softmax", 1, &[&x.log_softmax(-1)]);
@@ -80,8 +80,8 @@ fn rows_are_one() {
     check("reduce, broadcast, reduce", 1, &[&(&x - x.sum(keepdim(1))).square().sum(1)]);
     check("softmax of few rows", 1, &[&randn(&[8, 8192]).softmax(-1)]);
     check("softmax of one row", 1, &[&randn(&[1, 1000]).softmax(-1)]);
-    // A row of 1 MiB does not stay in a cache while it is walked twice. Nothing runs on this
-    // device, so it costs no memory.
+    // A row of 1 MiB does not stay in a cache while it is read twice. Nothing runs on this device,
+    // so it costs no memory.
     let long = Tensor::zeros([512, 1 << 18]).to("NULL").contiguous().realize().unwrap();
     check(
         "reduce, broadcast, reduce of long rows",
@@ -91,7 +91,7 @@ fn rows_are_one() {
 }
 
 #[test]
-fn several_reduces_and_several_outputs() {
+fn independent_outputs_share_a_kernel() {
     let (x, y) = (randn(&[50, 20]), randn(&[30, 40]));
     check("x.sum()+y.sum()", 1, &[&(x.sum([0, 1]) + y.sum([0, 1]))]);
     let z = randn(&[50, 20]);
@@ -101,14 +101,14 @@ fn several_reduces_and_several_outputs() {
 }
 
 #[test]
-fn a_full_sum_is_two() {
+fn a_full_sum_is_two_kernels() {
     let x = Tensor::zeros([1 << 24]).contiguous().realize().unwrap();
     let n = kernels(&[&x.sum(0)]);
     assert!(n <= 2, "{n} kernels");
 }
 
 #[test]
-fn attention_is_three() {
+fn attention_is_three_kernels() {
     let [q, k, v] = [(); 3].map(|_| randn(&[2, 4, 32, 16]));
     let n = kernels(&[&q.scaled_dot_product_attention(&k, &v, Attention::new())]);
     assert!(n <= 3, "{n} kernels");
@@ -127,8 +127,8 @@ fn realized_values_are_not_recomputed() {
     check("a cast to the same", 0, &[&x.cast(DType::F32)]);
 }
 
-/// Products that a sum adds up are added before they are rounded; what a user writes as a product
-/// and a sum of its own is not touched.
+/// A sum of products adds each product before rounding it (fma). A product and an addition written
+/// by the user stay separate.
 #[test]
 fn sums_of_products_are_fused() {
     let x = |shape: &[usize]| Tensor::zeros(shape).contiguous().to("NULL").realize().unwrap();
@@ -152,7 +152,7 @@ fn sums_of_products_are_fused() {
     assert!(count(&product, Op::Fma) > 0 && count(&product, Op::Mul) == 0);
     let by_hand = &a * &a + 1.5;
     assert!(count(&by_hand, Op::Fma) == 0 && count(&by_hand, Op::Mul) > 0);
-    // A sum whose body is more than a product stays as it was written.
+    // A sum of anything but a product is not contracted.
     let inside = (&a * &a + 1.5).sum(1);
     assert!(count(&inside, Op::Fma) == 0 && count(&inside, Op::Mul) > 0);
 }
@@ -166,7 +166,7 @@ fn long_dot_products_are_split_on_gpus() {
     };
     let (product, vector) = on("INTERP");
     check("many threads", 2, &[&product]);
-    check("a matrix by a vector: nothing is used twice", 1, &[&vector]);
+    check("a matrix by a vector: no element is reused", 1, &[&vector]);
     let (plain, _) = on("CPU");
     check("few threads", 1, &[&plain]);
     let (cut, whole) = (product.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
@@ -177,7 +177,7 @@ fn long_dot_products_are_split_on_gpus() {
         &whole[..4]
     );
     assert!(whole.iter().any(|x| x.abs() > 1.0));
-    // The pieces of the weights' gradient of a convolution.
+    // The partial sums of the gradient of convolution weights.
     let gradient = |device: &str| {
         let (x, w) =
             (randn(&[64, 16, 10, 10]).to(device), randn(&[16, 16, 3, 3]).to(device).as_param());

@@ -8,23 +8,23 @@ use crate::oracle::{Pairs, UNARY, pow, ulp_error};
 use picograd::math;
 use picograd::math::Val;
 
-/// Numbers at which something changes: a class, a sign, a path, or the result from one limit to the other.
+/// Numbers at which the class, the sign, the code path or the limit of a result changes.
 #[rustfmt::skip]
 const EDGES: &[f32] = &[
     0.0, 1e-45, 1e-40, 1.1754942e-38, 1.1754944e-38, 1e-30, 1e-8, 6e-8, 1.2e-7, 0.3, 0.5,
-    0.54999995, 0.55, 0.70710677, std::f32::consts::FRAC_PI_4, 0.87, 0.99999994, 1.0, 1.0000001, 1.16, std::f32::consts::SQRT_2, 1.5,
-    1.5707964, 2.0, 3.0, std::f32::consts::PI, 3.92, 4.0, 7.0, 9.01, 9.02, 10.0, 16.6, 17.3, 23.5, 24.0, 87.3,
-    88.0, 88.72283, 88.72284, 89.0, 103.27, 103.97, 103.98, 104.0, 105.0, 110.0, 126.0, 126.5,
-    127.5, 128.0, 149.0, 149.5, 150.0, 151.0, 160.0, 1e4, 8388607.0, 8388608.0, 16777215.0,
-    16777216.0, 1.8446743e19, 1.8446744e19, 7.730943e31, 1e38, f32::MAX, f32::INFINITY, f32::NAN,
-];
+    0.54999995, 0.55, 0.70710677, std::f32::consts::FRAC_PI_4, 0.87, 0.99999994, 1.0, 1.0000001,
+    1.16, std::f32::consts::SQRT_2, 1.5, 1.5707964, 2.0, 3.0, std::f32::consts::PI, 3.92, 4.0, 7.0,
+    9.01, 9.02, 10.0, 16.6, 17.3, 23.5, 24.0, 87.3, 88.0, 88.72283, 88.72284, 89.0, 103.27, 103.97,
+    103.98, 104.0, 105.0, 110.0, 126.0, 126.5, 127.5, 128.0, 149.0, 149.5, 150.0, 151.0, 160.0, 1e4,
+    8388607.0, 8388608.0, 16777215.0, 16777216.0, 1.8446743e19, 1.8446744e19, 7.730943e31, 1e38,
+    f32::MAX, f32::INFINITY, f32::NAN, ];
 
 /// [`EDGES`] with both signs.
 fn edges() -> impl Iterator<Item = f32> + Clone {
     EDGES.iter().flat_map(|&x| [x, -x])
 }
 
-/// 262,144 inputs: 512 for each sign and exponent, both ends of the binade among them.
+/// 262,144 inputs: 512 for each sign and exponent, including both ends of the binade.
 fn inputs() -> impl Iterator<Item = f32> {
     let fractions = (0..512u32).map(|k| {
         (k * 0x8000 + (k * k).wrapping_mul(0x9e37) % 0x8000) * u32::from(k != 0) + k / 511
@@ -101,7 +101,7 @@ fn limits_are_exact() {
 }
 
 #[test]
-fn odd_and_even_functions_mirror_to_the_bit() {
+fn odd_and_even_functions_are_symmetric_in_bits() {
     for f in UNARY.iter().filter(|f| f.mirror != 0.0) {
         for x in inputs().filter(|x| x.is_finite()) {
             let (got, want) = ((f.run)(-x), (f.run)(x) * f.mirror);
@@ -110,11 +110,11 @@ fn odd_and_even_functions_mirror_to_the_bit() {
     }
 }
 
-/// A function with the operations it takes; bitcasts are free on most targets and counted apart.
+/// A function with its operation count; bitcasts are free on most targets and counted separately.
 type Counted = (&'static str, fn(&Node) -> Node, usize, usize);
 
 #[test]
-fn functions_take_this_many_operations() {
+fn operation_counts_match_the_table() {
     let table: &[Counted] = &[
         ("exp", math::exp, 20, 3),
         ("exp2", math::exp2, 19, 3),
@@ -136,8 +136,7 @@ fn functions_take_this_many_operations() {
     assert_eq!(got, want);
 }
 
-/// How many distinct operations other than bitcasts the expression of `f` has, and how many
-/// bitcasts.
+/// The number of distinct operations of `f` except bitcasts, and the number of bitcasts.
 fn count(f: fn(&Node) -> Node) -> (usize, usize) {
     let root = Node { id: 0, seen: Rc::default() }.leaf("x");
     let result = f(&root);
@@ -164,7 +163,7 @@ fn count(f: fn(&Node) -> Node) -> (usize, usize) {
     (live(false), live(true))
 }
 
-/// Marks all that `id` is computed from.
+/// Marks the nodes that `id` depends on.
 fn mark(nodes: &[&Key], live: &mut [bool], id: usize) {
     for &arg in &nodes[id].1 {
         if !std::mem::replace(&mut live[arg], true) {
@@ -176,7 +175,7 @@ fn mark(nodes: &[&Key], live: &mut [bool], id: usize) {
 /// An operation and its operands.
 type Key = (String, Vec<usize>);
 
-/// A node of an expression in which equal nodes are one, as they are in the IR.
+/// A node of a hash-consed expression, as in the IR.
 #[derive(Clone)]
 struct Node {
     id: usize,

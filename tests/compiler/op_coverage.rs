@@ -7,8 +7,8 @@ use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::target::Target;
 use std::panic::catch_unwind;
 
-/// The ops that users write; marks are removed before scheduling, and machine division is made by
-/// lowering alone.
+/// The elementwise ops of users. Markers are removed before scheduling, and only lowering creates
+/// machine division.
 fn elementwise() -> impl Iterator<Item = Op> {
     let groups = |op: &Op| [Group::Unary, Group::Binary, Group::Ternary].iter().any(|g| op.is(*g));
     let made = |op: &Op| !op.is(Group::Mark) && !matches!(op, Op::CDiv | Op::CMod);

@@ -44,10 +44,10 @@ fn cases(device: &str) -> Vec<(Tensor, &'static str)> {
     ]
 }
 
-/// Every axis that can be lanes gives the values of the kernel without Opts. The inputs are small
-/// integers, so the order of additions changes nothing.
+/// Vectorizing any axis gives the values of the kernel without Opts. The inputs are small integers,
+/// so the order of additions changes nothing.
 #[test]
-fn any_lanes_keep_values() {
+fn every_choice_of_lanes_keeps_values() {
     for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"] {
         let Ok(d) = Device::get(device) else { continue };
         let mut applied = 0;
@@ -68,9 +68,9 @@ fn any_lanes_keep_values() {
     }
 }
 
-/// The list of a program has its lanes, and gives the same program again.
+/// The Opt list of a program contains its lanes, and gives the same program again.
 #[test]
-fn lanes_are_in_the_list() {
+fn the_opt_list_contains_the_lanes() {
     let target = Target::c(2, 64);
     let t = values(&[64, 512], "INTERP").sum(1);
     let chosen = heuristic::choose(&kernel(&t), &target);
@@ -80,13 +80,16 @@ fn lanes_are_in_the_list() {
     assert_eq!(replayed.ast, chosen.ast);
     let uops = |k: &Kernel| compile::lowered(k, &target).unwrap().uops;
     assert_eq!(uops(&replayed), uops(&chosen));
-    // A list without lanes gets those of the heuristic.
+    // The heuristic adds lanes to a list without them.
     assert_eq!(uops(&chosen.without_lanes()), uops(&chosen));
-    assert!(!heuristic::actions(&chosen, &target).is_empty(), "a search goes on from lanes");
+    assert!(
+        !heuristic::actions(&chosen, &target).is_empty(),
+        "beam search can continue from lanes"
+    );
 }
 
 #[test]
-fn what_cannot_be_lanes() {
+fn invalid_vector_axes_are_refused() {
     let target = Target::c(2, 64);
     let t = values(&[16, 8], "INTERP").matmul(&values(&[8, 48], "INTERP"));
     let refused = |opts: &str, why: &str| {
@@ -102,7 +105,7 @@ fn what_cannot_be_lanes() {
 
 /// Every Opt has a row in the table of docs/opts.md.
 #[test]
-fn the_page_lists_all_opts() {
+fn opts_page_lists_all_opts() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/opts.md");
     let page = std::fs::read_to_string(path).unwrap();
     let table: Vec<&str> = page.lines().filter(|l| l.starts_with("| `")).collect();

@@ -3,19 +3,17 @@
 use picograd::math;
 use picograd::math::Scalar;
 
-/// A function of one argument: its name, how it computes, what it should be and how many ulp it may
-/// miss that by.
+/// A function of one argument with its name, implementation, oracle and error bound in ulp.
 pub struct Unary {
     /// The name in `picograd::math`.
     pub name: &'static str,
-    /// The function over plain numbers.
+    /// The function on `f32` values.
     pub run: fn(f32) -> f32,
-    /// The float64 function, good to far more than float32.
+    /// The oracle in f64, much more precise than f32.
     pub oracle: fn(f64) -> f64,
-    /// The bound.
+    /// The error bound in ulp.
     pub ulp: f64,
-    /// What the function is multiplied by when x changes its sign: 1 or -1, or 0 where neither
-    /// holds.
+    /// The symmetry of the function: 1 if even, -1 if odd, 0 otherwise.
     pub mirror: f32,
 }
 
@@ -31,7 +29,7 @@ macro_rules! unary {
     };
 }
 
-/// Every function of one argument.
+/// The functions of one argument.
 pub const UNARY: &[Unary] = &[
     unary!(exp, f64::exp, 1.0, 0.0),
     unary!(exp2, f64::exp2, 1.0, 0.0),
@@ -46,14 +44,13 @@ pub const UNARY: &[Unary] = &[
     unary!(rsqrt, |x| 1.0 / x.sqrt(), 1.5, 0.0),
 ];
 
-/// How far `got` is from `want`, in units of the float32 spacing at `want`. Infinite where the
-/// class or the sign of a zero is wrong.
+/// The error of `got` in units of the f32 spacing at `want`. Infinite if the class or the sign of a
+/// zero is wrong.
 pub fn ulp_error(got: f32, want: f64) -> f64 {
     if want.is_nan() || got.is_nan() {
         return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
     }
-    // What rounds to an infinity or to a zero counts as that, so that the class is checked exactly
-    // where there is no doubt.
+    // A value that rounds to infinity or zero counts as such, so that the class is checked exactly.
     if want.is_infinite() || got.is_infinite() {
         if got as f64 == want {
             return 0.0;
@@ -73,15 +70,15 @@ pub fn ulp_error(got: f32, want: f64) -> f64 {
     (got as f64 - want).abs() * f64::from_bits(((23 - exponent + 1023) as u64) << 52)
 }
 
-/// The error function in float64: the series below 3, the continued fraction of the complement
-/// above.
+/// The error function in f64: the series below 3, above it the continued fraction of the
+/// complement.
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 1e-5 {
         return std::f64::consts::FRAC_2_SQRT_PI * x * (1.0 - x * x / 3.0);
     }
     let y = if a < 3.0 {
-        // 2/sqrt(pi) e^-a^2 sum of 2^n a^(2n+1) / (2n+1)!!: all terms are positive, so that nothing
+        // 2/sqrt(pi) e^-a^2 sum of 2^n a^(2n+1) / (2n+1)!!: all terms are positive, so nothing
         // cancels.
         let (mut term, mut sum, mut n) = (a, a, 1.0);
         while term > sum * 1e-17 {
@@ -99,13 +96,13 @@ pub fn erf(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// What `pow` gives over plain numbers.
+/// `pow` on `f32` values.
 pub fn pow(x: f32, y: f32) -> f32 {
     math::pow(&Scalar::F32(x), &Scalar::F32(y)).as_f32()
 }
 
-/// Pairs for `pow`. A quarter each: any bits at all; a result of any size, from a base of any size;
-/// the same from a base close to one; and whole exponents, half of them with a negative base.
+/// Pairs for `pow`, a quarter each: arbitrary bits; results of any magnitude from any base; the
+/// same from a base close to one; and integer exponents, half of them with a negative base.
 pub struct Pairs(pub u64);
 
 impl Iterator for Pairs {

@@ -1,5 +1,5 @@
-//! A process with an address space of 2 GiB: what does not fit is an error that names the limit,
-//! and the next small operation works.
+//! A process with an address space of 2 GiB: an allocation that does not fit is an error that names
+//! the limit, and the next small operation works.
 
 use picograd::io::{
     StateDict, npy_load, npy_load_bytes, npy_save, npy_to_bytes, npz_load, npz_load_bytes,
@@ -12,14 +12,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What `ulimit -v` leaves, in bytes.
+/// The address space that `ulimit -v` leaves, in bytes.
 const LIMIT: u64 = 2 << 30;
 
-/// Bytes that are more than there can be, and of which two copies are more than there can be.
+/// A size beyond the address space, and a size of which two copies are beyond it.
 const HUGE: usize = 3 << 30;
 const HALF: usize = 1200 << 20;
 
-/// Bytes of which three copies are more than there can be.
+/// A size of which three copies are beyond the address space.
 const THIRD: usize = 700 << 20;
 
 fn small_op_works() {
@@ -33,7 +33,7 @@ fn refused<T>(what: &str, done: Result<T, Error>) {
             assert!(e.to_string().contains("RLIMIT_AS is 2147483648 bytes"), "{what}: {e}")
         }
         Err(e) => panic!("{what}: another error: {e}"),
-        Ok(_) => panic!("{what}: there was room"),
+        Ok(_) => panic!("{what}: succeeded, expected an out-of-memory error"),
     }
     small_op_works();
     println!("refused {what}");
@@ -48,34 +48,34 @@ fn npy_head(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// A file that is as long as it says and has hardly a block on the disk.
+/// A sparse file with this header and length.
 fn sparse(path: &Path, head: &[u8], bytes: usize) {
     let mut file = std::fs::File::create(path).unwrap();
     file.write_all(head).unwrap();
     file.set_len((head.len() + bytes) as u64).unwrap();
 }
 
-/// Not a test: what the one below runs in a process with little memory.
+/// The body of the child process of the test below, which has little memory.
 #[test]
 #[ignore = "run by the test of this file"]
-fn in_a_process_with_little_memory() {
+fn child_process() {
     let Some(folder) = std::env::var_os("OOM_FOLDER") else { return };
     let folder = Path::new(&folder);
     small_op_works();
-    // One value everywhere takes no memory until it is read or stored.
+    // A constant tensor takes no memory until it is read or stored.
     let huge = Tensor::full([HUGE], 1u8);
     refused("to_vec", huge.to_vec::<u8>());
     refused("to_bytes", huge.to_bytes());
     refused("realize", huge.contiguous().realize());
     refused("f64", Tensor::zeros([HUGE / 8]).cast(DType::F64).to_vec::<f64>());
-    // The tensor fits, and the copy for the reader does not.
+    // The tensor fits, but not the copy for the reader.
     let half = Tensor::full([HALF], 1u8).contiguous().realize().unwrap();
     refused("the copy of to_vec", half.to_vec::<u8>());
     refused("a second tensor", (&half + 1u8).realize());
     refused("safe_to_bytes", safe_to_bytes(&StateDict::from_iter([("x", half.clone())]), &[]));
     drop(half);
     picograd::device::memory::clear_cache();
-    // The tensor and one copy fit, and what is written of it does not.
+    // The tensor and one copy fit, but not the written file.
     let third = Tensor::full([THIRD], 1u8).contiguous().realize().unwrap();
     let state = StateDict::from_iter([("x", third.clone())]);
     refused("npy_to_bytes", npy_to_bytes(&third));
@@ -84,12 +84,12 @@ fn in_a_process_with_little_memory() {
     npz_save(folder.join("third.npz"), &state, false).unwrap();
     drop((third, state));
     picograd::device::memory::clear_cache();
-    // Rows of one byte take 56 bytes each, and a piece of a tensor is a tensor.
+    // Rows of one byte take 56 bytes each, and each piece is a tensor.
     refused("to_rows", Tensor::full([40_000_000, 1], 1u8).to_rows::<u8>());
     picograd::device::memory::clear_cache();
     refused("split", Tensor::ones([1usize << 31]).try_split(1usize, 0));
     refused("chunk", Tensor::ones([1 << 24]).try_chunk(usize::MAX, 0));
-    // The caller holds the bytes, and a second copy does not fit.
+    // The caller holds the bytes; a second copy does not fit.
     let bytes = vec![0u8; HALF];
     refused("try_from_bytes", Tensor::try_from_bytes(&bytes, DType::U8, [HALF]));
     refused("try_from_slice", Tensor::try_from_slice(&bytes, [HALF]));
@@ -99,14 +99,14 @@ fn in_a_process_with_little_memory() {
             println!("refused try_from_vec: {e}");
             vec![0u8; HALF]
         }
-        Ok(_) => panic!("try_from_vec: there was room"),
+        Ok(_) => panic!("try_from_vec: succeeded, expected an out-of-memory error"),
     };
     drop(bytes);
-    // Eight bytes a number, because each number is looked at.
+    // Eight bytes per number, because each number is checked.
     let wide = vec![0u64; HALF / 8];
     refused("try_new", Tensor::try_new(&wide));
     drop(wide);
-    // Files that are longer than memory.
+    // Files larger than memory.
     let path = folder.join("huge.npy");
     sparse(&path, &npy_head(HUGE), HUGE);
     refused("npy_load", npy_load(&path));
@@ -129,11 +129,11 @@ fn in_a_process_with_little_memory() {
     file.resize(file.len() + HALF, 0);
     refused("safe_load_bytes", safe_load_bytes(&file));
     drop(file);
-    // A few megabytes that inflate to more than there is.
+    // A few megabytes that inflate beyond the address space.
     let bomb = std::fs::read(folder.join("bomb.npz")).unwrap();
     assert!(bomb.len() < 8 << 20);
     refused("npz_load_bytes of a bomb", npz_load_bytes(&bomb));
-    // One that fits once, and not four times.
+    // An archive that fits once, but not four times.
     let loaded = npz_load_bytes(&std::fs::read(folder.join("large.npz")).unwrap()).unwrap();
     assert_eq!(loaded.require("x").unwrap().shape(), [600 << 20]);
     drop(loaded);
@@ -141,7 +141,7 @@ fn in_a_process_with_little_memory() {
     let e = idx_load_bytes(&idx).unwrap_err().to_string();
     assert!(e.contains("RLIMIT_AS"), "{e}");
     small_op_works();
-    println!("all is well");
+    println!("passed");
 }
 
 /// A deflated stream of a header and `mebibytes` MiB of zeros. All but the first MiB have the same
@@ -164,7 +164,7 @@ fn deflated(head: &[u8], mebibytes: usize) -> Vec<u8> {
     out
 }
 
-/// An archive of one array of zeros, made by exchanging the content of a small one.
+/// An archive of one array of zeros, made by replacing the content of a small one.
 fn npz_of_zeros(mebibytes: usize) -> Vec<u8> {
     let small = npz_to_bytes(&StateDict::from_iter([("x", Tensor::zeros([1]))]), true).unwrap();
     let bytes = mebibytes << 20;
@@ -174,8 +174,8 @@ fn npz_of_zeros(mebibytes: usize) -> Vec<u8> {
     zeros.update(&vec![0; 1 << 20]);
     (0..mebibytes).for_each(|_| crc.combine(&zeros));
     let size = (npy_head(bytes).len() + bytes) as u32;
-    // The local header of a small name: 30 bytes and the name; then the data, the directory and its
-    // end.
+    // The local header has 30 bytes and the name; then follow the data, the directory and its end
+    // record.
     let name = 5;
     let mut out = small[..30 + name].to_vec();
     let directory_at =
@@ -209,7 +209,7 @@ fn out_of_memory_names_the_limit() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([
             "--exact",
-            "out_of_memory::in_a_process_with_little_memory",
+            "out_of_memory::child_process",
             "--ignored",
             "--nocapture",
             "--test-threads=1",
@@ -222,7 +222,7 @@ fn out_of_memory_names_the_limit() {
             .env("PICO_CACHE", "off")
             .env("DEV", device)
             .env("MALLOC_ARENA_MAX", "2");
-        // SAFETY: what is called between fork and exec is one system call.
+        // SAFETY: only one system call runs between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
@@ -237,8 +237,8 @@ fn out_of_memory_names_the_limit() {
             String::from_utf8_lossy(&out.stderr)
         );
         assert!(
-            out.status.success() && text.contains("all is well"),
-            "{device} ended with {}:\n{text}",
+            out.status.success() && text.contains("passed"),
+            "{device} exited with {}:\n{text}",
             out.status
         );
     }

@@ -4,7 +4,7 @@ use picograd::Tensor;
 use picograd::opt::Opt;
 use picograd::testing::{Case, Choose, Setup, check, setups};
 
-/// Runs the text in every setup, and on a device with these optimisations, kernel by kernel.
+/// Runs the graph in every setup, and on the given devices with these Opts per kernel.
 #[track_caller]
 fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     let case = Case::parse(text).unwrap();
@@ -25,10 +25,9 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
     }
 }
 
-/// A cast between two narrow floats goes through f32; simplification must not join the two casts
-/// again.
+/// A cast between two narrow floats goes through f32; simplification must not merge the two casts.
 #[test]
-fn cast_between_narrow_floats() {
+fn casts_between_narrow_floats_round_through_f32() {
     let text = "
         ; input 0: bf16 803f0040c03f
         %0 = Param bf16 {slot=0 len=3 device=HERE}
@@ -40,9 +39,9 @@ fn cast_between_narrow_floats() {
     agrees(text, &[]);
 }
 
-/// A value that was copied away and back twice is not one that its own kernel has just computed.
+/// A value that was copied to another device and back is not the value inside its own kernel.
 #[test]
-fn copy_of_a_copy() {
+fn a_copy_of_a_copy_keeps_values() {
     let text = "
         ; input 0: f32 0000803f00000040
         %0 = Param f32 {slot=0 len=2 device=HERE}
@@ -54,9 +53,9 @@ fn copy_of_a_copy() {
     agrees(text, &[]);
 }
 
-/// Narrow floats are summed in f32, also where the sum is taken apart into lanes or threads.
+/// Narrow floats are summed in f32, also if the sum is split into lanes or threads.
 #[test]
-fn narrow_sum_in_lanes() {
+fn narrow_sums_in_lanes_accumulate_in_f32() {
     let text = "
         ; input 0: f8e5m2 44c23cc23cc2c0bcc400c440c23cc04444c4c040c042003c
         %0 = Param f8e5m2 {slot=0 len=24 device=HERE}
@@ -72,9 +71,9 @@ fn narrow_sum_in_lanes() {
     );
 }
 
-/// The maximum of no element is the least value, which for f8e4m3 is no infinity.
+/// The maximum of no elements is the least value, which for f8e4m3 is finite.
 #[test]
-fn maximum_of_nothing() {
+fn maximum_of_an_empty_axis_is_the_least_value() {
     let text = "
         ; input 0: f8e4m3
         %0 = Param f8e4m3 {slot=0 len=0 device=HERE}
@@ -84,10 +83,10 @@ fn maximum_of_nothing() {
     agrees(text, &[]);
 }
 
-/// Steps of a padded axis that lie wholly inside or wholly outside have no guard; those at the edge
-/// may share one condition.
+/// Iterations of a padded axis that are all inside or all outside have no mask; those at the edge
+/// may share one.
 #[test]
-fn padded_axis_written_out() {
+fn an_unrolled_padded_axis_keeps_its_masks() {
     let text = "
         ; input 0: u32 0100000002000000030000000400000005000000
         %0 = Param u32 {slot=0 len=5 device=HERE}
@@ -99,9 +98,9 @@ fn padded_axis_written_out() {
     );
 }
 
-/// The threads that share a reduce are positions of the launch to the end of the kernel.
+/// The thread index of a group reduce stays a launch dimension to the end of the kernel.
 #[test]
-fn shared_reduce() {
+fn a_group_reduce_keeps_its_launch_dims() {
     let text = "
         ; input 0: f32 0000803f0000004000004040000080400000a0400000c040
         %0 = Param f32 {slot=0 len=6 device=HERE}
@@ -113,9 +112,9 @@ fn shared_reduce() {
     agrees(text, &[("INTERP", &[&["GROUPTOP:1:3"]]), ("INTERP", &[&["GROUP:1:2", "LOCAL:0:2"]])]);
 }
 
-/// The remainder of an index that can be negative lies inside the buffer, and that is shown.
+/// The remainder of an index that can be negative is proven inside the buffer.
 #[test]
-fn index_modulo_with_a_negative_side() {
+fn a_negative_index_modulo_is_in_bounds() {
     let text = "
         ; input 0: i32 010000000200000003000000
         %0 = Param i32 {slot=0 len=3 device=HERE}
@@ -128,9 +127,9 @@ fn index_modulo_with_a_negative_side() {
     agrees(text, &[]);
 }
 
-/// A reduce of a literal has no operand in its loop to wait for.
+/// A reduce of a literal has no operand inside its loop.
 #[test]
-fn reduce_of_a_literal() {
+fn a_reduce_of_a_literal_compiles() {
     let text = "
         %0 = Reshape bool true:bool {reshape [1,1]}
         %1 = Expand bool %0 {expand [2,2]}
@@ -139,9 +138,9 @@ fn reduce_of_a_literal() {
     agrees(text, &[]);
 }
 
-/// A temporary that was merged into its only reader needs no memory.
+/// A temporary that was fused into its only reader needs no memory.
 #[test]
-fn temporary_that_is_not_needed() {
+fn an_unread_temporary_takes_no_memory() {
     let text = "
         %0 = Contiguous f16 1.0:f16
         %1 = Cast bool %0
@@ -149,7 +148,7 @@ fn temporary_that_is_not_needed() {
     agrees(text, &[]);
 }
 
-/// Signed integers wrap, also where a C compiler would like to think that they do not.
+/// Signed integers wrap, although C compilers may assume that they do not overflow.
 #[test]
 fn signed_overflow_wraps() {
     let text = "
@@ -162,9 +161,9 @@ fn signed_overflow_wraps() {
     agrees(text, &[]);
 }
 
-/// An input whose value turns out not to matter when the kernel is lowered is still an argument.
+/// An input that lowering finds unused is still an argument.
 #[test]
-fn argument_without_a_use() {
+fn an_unused_argument_stays_an_argument() {
     let text = "
         ; input 0: f32 0000803f00000040
         %0 = Param f32 {slot=0 len=2 device=HERE}
@@ -173,10 +172,10 @@ fn argument_without_a_use() {
     agrees(text, &[]);
 }
 
-/// Kernels that read a new value come after the one that writes it over an old value, those that
-/// read the old one before.
+/// Readers of a new value run after the kernel that writes it in place; readers of the old value
+/// run before it.
 #[test]
-fn concurrent_readers_of_in_place_writes() {
+fn readers_are_ordered_around_in_place_writes() {
     let text = "
         ; input 0: i32 010000000200000003000000
         %0 = Param i32 {slot=0 len=3 device=HERE}
@@ -196,10 +195,9 @@ fn concurrent_readers_of_in_place_writes() {
     }
 }
 
-/// Where threads share the reduce of a kernel that writes over its input, only the one that writes
-/// may read what was there.
+/// In a group reduce that writes over its input, only the writing thread reads the old value.
 #[test]
-fn shared_reduce_in_place() {
+fn an_in_place_group_reduce_reads_in_one_thread() {
     let text = "
         ; input 0: f32 0000803f0000004000004040
         ; input 1: f32 0000803f0000004000004040000080400000a0400000c040
@@ -218,9 +216,9 @@ fn shared_reduce_in_place() {
     check(&case, &case.expected(), &Setup { in_place: false, ..in_place }).unwrap();
 }
 
-/// A mask bounds the rest of a division by what another of its clauses says of the whole.
+/// One clause of a mask bounds a remainder by what another clause says of the dividend.
 #[test]
-fn mask_of_a_reshaped_pad() {
+fn a_reshaped_pad_keeps_its_mask() {
     let text = "
         ; input 0: i8 0102030405060708090a0b0c0d0e0f
         %0 = Param i8 {slot=0 len=15 device=HERE}
@@ -234,9 +232,9 @@ fn mask_of_a_reshaped_pad() {
     agrees(text, &[]);
 }
 
-/// What a guard implies of an index before an axis is split is not always to be seen after.
+/// A bound that a mask implies before an axis is split may not be provable afterwards.
 #[test]
-fn guard_of_a_split_axis() {
+fn a_split_axis_keeps_its_mask() {
     let text = "
         ; input 0: i32 010000000200000003000000
         %0 = Param i32 {slot=0 len=3 device=HERE}
@@ -256,9 +254,9 @@ fn guard_of_a_split_axis() {
     );
 }
 
-/// A literal that goes to another device, and is used here as well.
+/// A literal is copied to another device and also used on this one.
 #[test]
-fn copy_of_a_literal() {
+fn a_copied_literal_stays_usable() {
     let text = "
         ; input 0: f32 0000803f00000040
         %0 = Param f32 {slot=0 len=2 device=HERE}
@@ -270,9 +268,9 @@ fn copy_of_a_literal() {
     agrees(text, &[]);
 }
 
-/// A tensor made of nothing, asked for on two devices and used on both: each has its own.
+/// A constant tensor is realized on two devices: each has its own buffer.
 #[test]
-fn ones_on_two_devices() {
+fn ones_on_two_devices_are_two_buffers() {
     let (here, there) = (Tensor::ones([6]), Tensor::ones([6]).to("INTERP:1"));
     let x = Tensor::from_vec(vec![1.0f32, 2., 3., 4., 5., 6.], [6]).to("INTERP").realize().unwrap();
     let here = here.to("INTERP");
@@ -284,10 +282,10 @@ fn ones_on_two_devices() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [1., 2., 3., 4., 5., 6.]);
 }
 
-/// User integers that wrap on their way to an index: they are not the compiler's own, which never
-/// do.
+/// Integers of the user may wrap on the way to an index, unlike the compiler's own index
+/// arithmetic.
 #[test]
-fn places_by_integers_that_wrap() {
+fn indices_from_wrapping_integers_are_exact() {
     let places = (Tensor::arange(0, 100_000, 1) * 100_003).bitwise_and(511);
     let table = Tensor::arange(0, 512, 1) * 3;
     let got = table.gather(0, &places).to_vec::<i32>().unwrap();
@@ -295,9 +293,9 @@ fn places_by_integers_that_wrap() {
     assert!(got.iter().enumerate().all(|(i, v)| *v == expected(i as i32)));
 }
 
-/// A choice under the opposite of its own condition.
+/// A select inside the opposite of its own condition.
 #[test]
-fn opposite_conditions() {
+fn nested_opposite_conditions_select_correctly() {
     let text = "
         ; input 0: f32 0000000000000000
         ; input 1: f32 0000c0be000000be

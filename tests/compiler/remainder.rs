@@ -5,7 +5,7 @@ use picograd::DType;
 use picograd::dtype::Const;
 use picograd::testing::lacks;
 
-/// A few numbers of every exponent, with both signs, and the values at the ends.
+/// A few numbers of every exponent with both signs, and the extreme values.
 fn values(dtype: DType) -> Vec<Const> {
     let (digits, exponents) = match dtype {
         DType::F64 => (52u32, 2048u64),
@@ -30,7 +30,7 @@ fn values(dtype: DType) -> Vec<Const> {
 }
 
 fn expected(x: f64, y: f64, dtype: DType) -> [f64; 2] {
-    // The remainder of two numbers of a dtype is one of that dtype; Rust's own is exact.
+    // The remainder of two numbers of a dtype is representable in it, and `%` of Rust is exact.
     let rest = x % y;
     let floor = match rest {
         0.0 => 0f64.copysign(y),
@@ -50,7 +50,7 @@ fn float_remainders_are_exact() {
                 continue;
             }
             let all = values(dtype);
-            // Every other number with each, at a distance: all differences of exponents come up.
+            // Pairs at a fixed distance cover all differences of exponents.
             let shifts = if device == "INTERP" || dtype == DType::F64 { 23 } else { 101 };
             let n = all.len();
             let x: Vec<Const> = (0..n * shifts).map(|i| all[i % n]).collect();

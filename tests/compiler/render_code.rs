@@ -12,17 +12,17 @@ use smallvec::smallvec;
 use std::ffi::{CString, c_long, c_void};
 use std::path::Path;
 
-/// A multiple of every number of lanes in the tests.
+/// The length of all buffers: a multiple of every number of lanes under test.
 const N: usize = 480;
 
-/// Floats that are held as bits: only conversions and choices know them.
+/// True for floats stored as bits, which have only conversions and selects.
 const SMALL: [Scalar; 4] = [Scalar::F16, Scalar::BF16, Scalar::F8E4M3, Scalar::F8E5M2];
 
 fn is_small(t: DType) -> bool {
     SMALL.contains(&t.scalar)
 }
 
-/// The values where arithmetic is most likely to go wrong.
+/// Values at which arithmetic is most likely to fail.
 fn edges(t: DType) -> Vec<Const> {
     if t.is_bool() {
         return vec![Const::Bool(false), Const::Bool(true)];
@@ -63,12 +63,15 @@ fn edges(t: DType) -> Vec<Const> {
     }
     #[rustfmt::skip]
     let floats = [
-        0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.999, 1e-3, 1e10, -1e10, 1e30, 1e-30, 1e-40, -1e-42, 1e300, 1e-310,
-        f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 127.5, 128.0, -128.5, -129.0, 255.5, 256.0, -0.99, 32767.9, 65504.0, 65519.9,
-        65520.0, 448.0, 464.0, 465.0, 57344.0, 61440.0, 61441.0, 2147483647.0, 2147483648.0, -2147483648.0, -2147483904.0, 4294967295.0,
-        4294967296.0, 9.223372036854775e18, 9.223372036854776e18, -9.223372036854776e18, 1.8446744073709552e19, 1.844674407370955e19,
-        5.9604645e-8, 2.9802322e-8, 2.98023260e-8, 6.1e-5, 0.001953125, 0.0009765625, 0.000976563, 0.015625, 0.0146, 1.5258789e-5,
-        7.62939453125e-6, 1.175494e-38, f32::MIN_POSITIVE as f64, f32::MAX as f64, f64::MAX, 1.00390625, 1.01171875, 1.0048828125,
+        0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.999, 1e-3, 1e10, -1e10, 1e30, 1e-30,
+        1e-40, -1e-42, 1e300, 1e-310, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 127.5, 128.0,
+        -128.5, -129.0, 255.5, 256.0, -0.99, 32767.9, 65504.0, 65519.9, 65520.0, 448.0, 464.0,
+        465.0, 57344.0, 61440.0, 61441.0, 2147483647.0, 2147483648.0, -2147483648.0, -2147483904.0,
+        4294967295.0, 4294967296.0, 9.223372036854775e18, 9.223372036854776e18,
+        -9.223372036854776e18, 1.8446744073709552e19, 1.844674407370955e19, 5.9604645e-8,
+        2.9802322e-8, 2.98023260e-8, 6.1e-5, 0.001953125, 0.0009765625, 0.000976563, 0.015625,
+        0.0146, 1.5258789e-5, 7.62939453125e-6, 1.175494e-38, f32::MIN_POSITIVE as f64,
+        f32::MAX as f64, f64::MAX, 1.00390625, 1.01171875, 1.0048828125,
         1.0009765625 / 2.0 * 3.0,
     ];
     floats.iter().map(|v| Const::Float(*v).cast(DType::F64, t)).collect()
@@ -102,12 +105,11 @@ fn values(t: DType, salt: u64) -> Vec<Const> {
         .collect()
 }
 
-/// Builds a program in the linear form: one loop, loads at the top, then any number of stored
-/// values.
+/// Builds a linear program: one loop with loads at the top and any number of stored values.
 struct Builder {
     lanes: u16,
     list: Vec<UOp>,
-    /// What each argument holds before the run, or none for an output.
+    /// The content of each argument before the run; `None` for an output.
     args: Vec<(DType, Option<Vec<Const>>)>,
     idx: UOp,
     outputs: Vec<(usize, UOp)>,
@@ -170,8 +172,7 @@ impl Builder {
     }
 }
 
-/// Every op that a linear program may hold on the dtype, on its own and in the forms that the
-/// renderer writes shorter.
+/// Every op of linear programs on the dtype, alone and in the forms that the renderer abbreviates.
 fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let lanes = b.lanes;
     let (x, y, z) = (b.load(t, values(t, 0)), b.load(t, values(t, 1)), b.load(t, values(t, 2)));
@@ -179,8 +180,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
     let mut out = vec![condition.select(&x, &y)];
     for to in DType::ALL.iter().filter(|to| **to != t) {
         out.push(x.cast(*to));
-        // A bool's bits other than 0 and 1 do not survive, and neither does a NaN's payload: the
-        // rest do.
+        // All bits survive except those of a bool other than 0 and 1, and the payload of a NaN.
         if to.bits() == t.bits() {
             out.push(x.bitcast(*to));
         }
@@ -246,7 +246,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         out.push(x.binary(op, x.const_like(5)));
     }
     out.push(x.not());
-    // Lowering proves that counts lie inside the width and that divisions cannot trap.
+    // Lowering proves that shift counts are below the width and that divisions cannot trap.
     let bits = t.bits() as i64;
     let counts =
         values(t, 4).into_iter().map(|c| Const::Int(c.as_i64().unwrap() & (bits - 1))).collect();
@@ -269,7 +269,7 @@ fn expressions(b: &mut Builder, t: DType) -> Vec<UOp> {
         out.push(x.binary(Op::Lt, x.const_like(v)));
     }
     if lanes > 1 {
-        // Lanes taken apart and put together in another order.
+        // Lanes extracted and recombined in another order.
         let picked: Vec<UOp> = (0..lanes).map(|l| x.lane((l * 7 + 1) % lanes)).collect();
         let first = x.lane(0);
         out.push(UOp::new(
@@ -312,13 +312,13 @@ fn expect(
 
 /// The machine code of several kernels.
 enum Object {
-    /// A shared object made of C files.
+    /// A shared object compiled from C files.
     Shared(*mut c_void),
     Loaded(Vec<(String, Code)>),
 }
 
 impl Object {
-    /// Through LLVM, or nothing where it is not here.
+    /// Compiles with LLVM; `None` if it is not available.
     fn by_llvm(programs: &[Rendered]) -> Option<Object> {
         let llvm = llvm::Llvm::find().inspect_err(|e| eprintln!("skipped: {e}")).ok()?;
         // SAFETY: the renderer wrote the text.
@@ -353,7 +353,7 @@ impl Object {
             String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>()
         );
         let path = CString::new(so.to_str().unwrap()).unwrap();
-        // SAFETY: the object was just made from our own source and runs nothing when it is opened.
+        // SAFETY: the object was compiled from our own source and runs no code when opened.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null());
         Object::Shared(handle)
@@ -394,7 +394,7 @@ impl Drop for Object {
     }
 }
 
-/// A folder of its own for each test, removed at the end.
+/// A temporary folder, removed on drop.
 struct TempDir(std::path::PathBuf);
 
 impl TempDir {
@@ -412,7 +412,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A program with its name and text.
+/// A program, its name and its text.
 struct Rendered {
     name: String,
     source: String,
@@ -446,7 +446,7 @@ fn check_llvm(lanes: u16) {
     programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
-/// Runs a program and compares every element of every output with what it should be.
+/// Runs a program and compares every element of every output with the evaluator.
 fn compare(object: &Object, name: &str, b: &Builder) {
     let lanes = b.lanes as usize;
     let mut bufs: Vec<Vec<u8>> = Vec::new();
@@ -456,7 +456,7 @@ fn compare(object: &Object, name: &str, b: &Builder) {
         let mut bytes = vec![0xa5; N * size];
         for (i, (chunk, c)) in bytes.chunks_mut(size).zip(values.iter().flatten()).enumerate() {
             dtype::write(*c, *t, chunk);
-            // Any byte but 0 counts as true.
+            // Any nonzero byte counts as true.
             if t.is_bool() && c.is_true() {
                 chunk[0] = [1, 2, 255][i % 3];
             }

@@ -9,12 +9,12 @@ use picograd::target::Target;
 use smallvec::smallvec;
 use std::path::Path;
 
-/// Puts a linear program together; each method adds the node and returns it.
+/// A builder of linear programs; each method adds a node and returns it.
 #[derive(Default)]
 struct Program(Vec<UOp>);
 
 impl Program {
-    /// Adds a node, and before it what it needs.
+    /// Adds a node after its operands.
     fn add(&mut self, u: UOp) -> UOp {
         for n in u.toposort() {
             if n.op() != Op::Const && !self.0.contains(&n) {
@@ -78,12 +78,12 @@ fn int(v: i64) -> UOp {
     UOp::constant(v, DType::I32)
 }
 
-/// The outermost axis of a case: a workgroup on a GPU, a thread's share or a loop in C.
+/// The outermost axis of a case: a workgroup on a GPU, a loop in C.
 fn outer(p: &mut Program, gpu: bool, extent: usize) -> UOp {
     p.special(if gpu { SpecialKind::Group } else { SpecialKind::Thread }, 0, extent)
 }
 
-/// `CONST` and `ADD` by hand, as in the seed documents.
+/// `CONST` and `ADD`, built by hand.
 fn const_add(_: bool) -> Vec<UOp> {
     let one = UOp::constant(1.0, DType::F32);
     let add = &one + &one;
@@ -98,7 +98,7 @@ fn special(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// One element at a time, as in the seed documents.
+/// Adds two arrays, one element per iteration.
 fn add_scalar(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a, b) =
@@ -109,7 +109,7 @@ fn add_scalar(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// A sum of constants everywhere, as in the seed documents.
+/// Stores a sum of constants to every element.
 fn store_constant(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let out = p.arg(DType::F32, 0, 16);
@@ -120,7 +120,7 @@ fn store_constant(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Four elements at a time, as in the seed documents.
+/// Adds two arrays, four elements per iteration.
 fn add_float4(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a, b) =
@@ -132,8 +132,7 @@ fn add_float4(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// The same where the elements are not known to be aligned, and in a number of lanes that no
-/// language has.
+/// Adds two arrays without known alignment, with a vector width that no language has.
 fn add_unaligned(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 65));
@@ -161,8 +160,8 @@ fn reduce(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Two accumulators where the second reads the first before it changes, and a product that must not
-/// move into the loop.
+/// Two accumulators of which the second reads the old value of the first, and a loop-invariant
+/// product.
 fn two_accumulators(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 2), p.arg(DType::F32, 1, 8));
@@ -204,7 +203,7 @@ fn gated_store(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// A workgroup sums in local memory.
+/// A workgroup sum through shared memory.
 fn local_reduce(_: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 8), p.arg(DType::F32, 1, 128));
@@ -227,7 +226,7 @@ fn local_reduce(_: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Each dtype read, through f32 where it has no arithmetic, changed, and written.
+/// Loads, computes and stores each dtype, through f32 if it has no arithmetic.
 fn every_dtype(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let at = outer(&mut p, gpu, 16);
@@ -290,7 +289,7 @@ fn vector_lanes(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// What other threads of a warp hold: scalars, vectors, and what is narrower than a register.
+/// Warp shuffles of scalars, vectors, and values narrower than a register.
 fn shuffle(_: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a, b) =
@@ -307,7 +306,7 @@ fn shuffle(_: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Data wraps, index arithmetic cannot.
+/// Data arithmetic wraps; index arithmetic cannot overflow.
 fn int_wrap(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a, b) = (p.arg(DType::I32, 0, 64), p.arg(DType::I32, 1, 64), p.arg(DType::I8, 2, 64));
@@ -321,7 +320,7 @@ fn int_wrap(gpu: bool) -> Vec<UOp> {
     p.0
 }
 
-/// Lines break where an expression grows too long, and a value with two uses has a name.
+/// Long expressions are split over lines, and a value with two uses has a name.
 fn long_expression(gpu: bool) -> Vec<UOp> {
     let mut p = Program::default();
     let (out, a) = (p.arg(DType::F32, 0, 64), p.arg(DType::F32, 1, 64));
@@ -378,7 +377,7 @@ fn check(language: &str, renderer: &dyn Renderer) {
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
         if golden != text {
             differ.push(format!(
-                "{} is not what is rendered now (BLESS=1 rewrites it):\n{text}",
+                "{} differs from the rendered text (BLESS=1 rewrites it):\n{text}",
                 path.display()
             ));
         }
@@ -387,32 +386,31 @@ fn check(language: &str, renderer: &dyn Renderer) {
 }
 
 #[test]
-fn c_text() {
+fn c_text_matches_the_golden_files() {
     check("c", &Clang::new(Target::c(8, 64)));
 }
 #[test]
-fn llvm_text() {
+fn llvm_text_matches_the_golden_files() {
     check("llvm", &Llvm::new(Target::llvm(8, 64)));
 }
 #[test]
-fn opencl_text() {
+fn opencl_text_matches_the_golden_files() {
     check("opencl", &OpenCl::new());
 }
 #[test]
-fn cuda_text() {
+fn cuda_text_matches_the_golden_files() {
     check("cuda", &Cuda::new("sm_90"));
 }
 #[test]
-fn metal_text() {
+fn metal_text_matches_the_golden_files() {
     check("metal", &Metal::new());
 }
 #[test]
-fn wgsl_text() {
+fn wgsl_text_matches_the_golden_files() {
     check("wgsl", &Wgsl::new());
 }
 
-/// What is rendered is WGSL: the parser and the checks of the library that runs it take every case,
-/// also of buffers in pieces and of folded grids.
+/// naga parses and validates every case, including buffers in several bindings and folded grids.
 #[cfg(feature = "webgpu")]
 #[test]
 fn wgsl_is_valid() {
@@ -439,7 +437,7 @@ fn wgsl_is_valid() {
         p.store(&out, &at, &UOp::constant(1i64, DType::U8));
         p.0
     };
-    // WGSL has no shuffles that every adapter has.
+    // Not every WGSL adapter has shuffles.
     let cases = CASES.iter().copied().filter(|c| c.0 != "shuffle");
     for (name, build) in cases.chain([("long", long as fn(bool) -> Vec<UOp>), ("products", fused)])
     {
@@ -456,7 +454,7 @@ fn wgsl_is_valid() {
     }
 }
 
-/// Where buffers may start anywhere, nothing is read or written through a pointer to vectors.
+/// If buffers may be unaligned, nothing is accessed through a pointer to vectors.
 #[test]
 fn unaligned_text_has_no_vectors_in_memory() {
     let program = add_float4(true);
@@ -479,9 +477,9 @@ fn unaligned_text_has_no_vectors_in_memory() {
     }
 }
 
-/// What has no words in a language is an error that names the node.
+/// A node without text in a language is an error that names the node.
 #[test]
-fn the_unsupported_is_an_error() {
+fn unsupported_nodes_are_errors() {
     let x = UOp::constant(1.5, DType::F32);
     let half = UOp::constant(1.5, DType::F16);
     let double = UOp::constant(1.5, DType::F64);

@@ -1,5 +1,5 @@
-//! The Opt `REUSE`: values that a reduction computes and a later loop needs are computed once where
-//! that pays, with the same bits.
+//! The Opt `REUSE`: values that a reduction computes and a later loop needs are computed once if
+//! storing them is cheaper, with the same bits.
 
 use picograd::device::interp::{Interp, Memory, Options};
 use picograd::dtype::Scalar;
@@ -11,8 +11,8 @@ use picograd::target::Target;
 use picograd::tensor::{Attention, keepdim};
 use picograd::{DType, Device, Tensor, compile, heuristic, opt};
 
-/// A machine with 16 lanes, two threads, and an instruction for exponentials, so that they can be
-/// seen.
+/// A machine with 16 lanes, two threads, and an exponential instruction, so that exponentials can
+/// be counted.
 const WIDE: Target = Target {
     native: &[(Op::Exp, Scalar::F32), (Op::Exp, Scalar::F64), (Op::Sin, Scalar::F32)],
     ..Target::llvm(2, 64)
@@ -24,14 +24,14 @@ fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     Tensor::from_vec(list, shape).cast(dtype).to(device).contiguous().realize().unwrap()
 }
 
-/// The asts of a tensor's kernels.
+/// The ASTs of the kernels of a tensor.
 fn asts(t: &Tensor) -> Vec<UOp> {
     let of =
         |i: ScheduleItem| if let ScheduleItem::Kernel { ast, .. } = i { Some(ast) } else { None };
     t.schedule().unwrap().into_iter().filter_map(of).collect()
 }
 
-/// How often an op is computed, lane by lane, in one run of a program.
+/// The number of times that one run of a program computes an op, counted per lane.
 fn times(uops: &[UOp], op: Op) -> usize {
     let (mut loops, mut sum, mut threads) = (vec![1usize], 0, 1);
     for u in uops {
@@ -50,7 +50,7 @@ fn chosen(ast: &UOp) -> Kernel {
     heuristic::choose(&Kernel::new(ast.clone()), &WIDE)
 }
 
-/// How often an op is computed for each of `elements` by the kernels of a tensor.
+/// The number of times that the kernels of a tensor compute an op, per element.
 #[track_caller]
 fn each(t: &Tensor, op: Op, elements: usize) -> f64 {
     let programs =
@@ -81,7 +81,7 @@ fn exponentials_of_a_softmax_are_computed_once() {
             "{shape:?} with a mask"
         );
     }
-    // Rows that are written out whole share what they compute without memory.
+    // Fully unrolled rows share values in registers.
     assert_eq!(each(&values(&[64, 16], DType::F32, "CPU").softmax(1), Op::Exp, 1024), 1.0);
 }
 
@@ -93,7 +93,7 @@ fn rows_that_are_too_long_are_computed_twice() {
 }
 
 #[test]
-fn what_is_cheap_is_computed_again() {
+fn cheap_values_are_recomputed() {
     let x = values(&[64, 1024], DType::F32, "CPU");
     for t in [x.layernorm(-1, 1e-5), x.softmax(1).log(), &x - x.sum(keepdim(1))] {
         for ast in asts(&t) {
@@ -111,17 +111,17 @@ fn what_is_cheap_is_computed_again() {
 
 #[test]
 fn reused_values_may_share_subexpressions() {
-    // The sine is folded, then part of what is added up, then part of the result.
+    // The sine is reduced, then part of a summand, then part of the result.
     let x = values(&[64, 512], DType::F32, "CPU");
     let y = x.sin().softmax(1);
     assert_eq!((each(&y, Op::Sin, 64 * 512), each(&y, Op::Exp, 64 * 512)), (1.0, 1.0));
-    // In two reduces of one row, and nowhere else.
+    // It is used in two reductions of one row, and nowhere else.
     let s = x.sin();
     let y = (&s - s.mean(keepdim(1))).square().sum(1);
     assert_eq!(each(&y, Op::Sin, 64 * 512), 1.0);
 }
 
-/// The bits of every kernel with and without what is kept, on compilers and on the interpreter.
+/// Compares the bits of every kernel with and without `REUSE`, on compilers and the interpreter.
 #[track_caller]
 fn same(make: impl Fn(&str) -> Tensor) {
     let kept = |ast: &UOp, target: &Target| heuristic::choose(&Kernel::new(ast.clone()), target);
@@ -144,7 +144,7 @@ fn same(make: impl Fn(&str) -> Tensor) {
             assert!(!written.is_empty());
             written
         };
-        assert!(run(true) == run(false), "{device}: other bits");
+        assert!(run(true) == run(false), "{device}: different bits");
     }
     for ast in asts(&make("CPU")) {
         let with = kept(&ast, &WIDE);
@@ -161,14 +161,14 @@ fn same(make: impl Fn(&str) -> Tensor) {
         };
         assert!(
             run(&with) == run(&without),
-            "INTERP: other bits {} {}",
+            "INTERP: different bits {} {}",
             opt::show(&with.opts),
             opt::show(&without.opts)
         );
     }
 }
 
-/// Bytes for an argument: small numbers, also negative ones.
+/// The bytes of an argument: small positive and negative numbers.
 fn content(arg: &UOp) -> Vec<u8> {
     let picograd::ir::Arg::Global { len, .. } = arg.arg() else { panic!("an argument") };
     let list: Vec<f32> = (0..*len).map(|i| ((i * 31 + 7) % 41) as f32 / 8.0 - 2.0).collect();
@@ -210,7 +210,7 @@ fn reuse_keeps_bits_with_several_outputs() {
         let w = values(&[12, 160], DType::F32, d);
         (x.softmax(1) * w).sum(..).gradient(&[&x]).remove(0)
     });
-    // A row of two axes.
+    // The row has two axes.
     same(|d| {
         let e = values(&[6, 40, 24], DType::F32, d).exp();
         &e / e.sum(keepdim([1, 2]))
@@ -223,13 +223,13 @@ fn reuse_keeps_bits_with_several_outputs() {
 
 #[test]
 fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
-    // The lanes are rows: what each waits for is written by all.
+    // Lanes are rows, and all of them write the buffer that each reads.
     same(|d| {
         let x = values(&[5, 2, 5], DType::F32, d).exp() + values(&[5, 2, 5], DType::F32, d);
         x.maximum(x.max(keepdim(2)))
     });
-    // A fold over what others have scaled: the first is rematerialized at each iteration of the
-    // second.
+    // A reduction over values scaled by another: the first is rematerialized at each iteration of
+    // the second.
     same(|d| {
         let e = values(&[5, 5], DType::F32, d).exp();
         let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);
@@ -239,7 +239,7 @@ fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
             .shrink(&[(0, 5), (0, 4), (0, 2)])
             .sum(1)
     });
-    // Two folds that each compute what the other needs.
+    // Two reductions that compute the same values.
     same(|d| {
         let x = values(&[64], DType::F32, d);
         Tensor::stack(&[(x.exp() * x.max(0)).sum(0), (x.exp() * 2.0).sum(0) * x.exp().max(0)], 0)
@@ -247,10 +247,10 @@ fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
 }
 
 #[test]
-fn rows_that_are_cut_in_different_ways() {
+fn loops_with_different_splits_share_values() {
     let x = values(&[8, 256], DType::F32, "CPU");
     let ast = asts(&x.softmax(1)).remove(0);
-    // Four vectors of the sum at a time and one of the result, and the other way around.
+    // Four vectors per iteration of the sum and one of the result, and vice versa.
     for opts in [
         "",
         "UPCAST:1:16 UNROLL:2:64",
@@ -267,13 +267,13 @@ fn rows_that_are_cut_in_different_ways() {
                 let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("a kernel") };
                 buffers[0].buffer.read().unwrap()
             };
-            assert!(bits(&opts) == bits(opts.trim_end_matches("REUSE")), "{opts}: other bits");
+            assert!(bits(&opts) == bits(opts.trim_end_matches("REUSE")), "{opts}: different bits");
         }
     }
 }
 
 #[test]
-fn what_cannot_be_kept() {
+fn invalid_reuse_is_refused() {
     let x = values(&[8, 256], DType::F32, "CPU");
     let refused = |t: &Tensor, opts: &str, target: &Target, why: &str| {
         let e = Kernel::new(asts(t).remove(0))

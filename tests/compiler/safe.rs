@@ -15,7 +15,7 @@ use picograd::{DType, Device, Jit, SymInt, Tensor, Variable, compile};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The devices whose kernels run here.
+/// The devices whose kernels this machine runs.
 const DEVICES: [&str; 2] = ["INTERP", "CPU"];
 
 fn there() -> impl Iterator<Item = &'static str> {
@@ -27,7 +27,7 @@ fn item(device: &str, len: usize) -> ScheduleItem {
     (&x + 1.0).schedule().unwrap().remove(0)
 }
 
-/// A node of source text, which would write where it likes.
+/// A node of source text that would write out of bounds.
 fn source(device: &str, args: Vec<UOp>) -> UOp {
     let text = "void evil(float* out, float* in, long share) { out[1 << 30] = 1; }";
     let source = Source {
@@ -51,7 +51,7 @@ fn refused(item: &ScheduleItem) {
         Ok(lowered) => lowered.run().err(),
         Err(e) => Some(e),
     };
-    let error = error.expect("the changed item was run").to_string();
+    let error = error.expect("the modified item was run").to_string();
     assert!(error.contains("changed after it was planned"), "{error}");
 }
 
@@ -187,14 +187,14 @@ fn test_cases_with_custom_kernels_are_refused() {
         let case = Case { outputs: vec![output], inputs: vec![vec![0; 16]] };
         let e = format!("{}", check(&case, &nothing, &setup).unwrap_err());
         assert!(e.contains("has no place in a case"), "{e}");
-        // An input that is shorter than it says.
+        // An input that is shorter than its declared length.
         let case = Case { outputs: vec![input], inputs: vec![vec![0; 4]] };
         let e = format!("{}", check(&case, &nothing, &setup).unwrap_err());
         assert!(e.contains("has not the bytes"), "{e}");
     }
 }
 
-/// Kernels take every bool for 0 or 1, and prove indices with it.
+/// Kernels assume that a bool is 0 or 1, and prove indices with it.
 #[test]
 fn a_byte_of_a_bool_is_one_or_zero() {
     for device in there() {
@@ -210,7 +210,7 @@ fn a_byte_of_a_bool_is_one_or_zero() {
     }
 }
 
-/// A bool of memory that nobody wrote could be any byte.
+/// A bool of uninitialized memory could be any byte.
 #[test]
 fn a_kernel_writes_every_bool_of_its_output() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
@@ -244,7 +244,7 @@ fn variable(name: &str, min: i64, max: i64, value: i64) -> SymInt {
     Variable::new(name, min, max).unwrap().bind(value).unwrap()
 }
 
-/// Sums of which a part leaves 64 bits, or what memory can have, though their value may be small.
+/// Sums with a term that overflows 64 bits or the address space, although their value may be small.
 fn wild() -> Vec<SymInt> {
     let (a, b) = (variable("a", 1, 1000, 1000), variable("b", 1, 1, 1));
     let p = i64::MAX - 8;
@@ -260,7 +260,7 @@ fn wild() -> Vec<SymInt> {
     ]
 }
 
-/// Kernels compute modulo 2^64: a size or a place is one that does not leave 64 bits on the way.
+/// Kernels compute modulo 2^64, so every part of a size or index must fit 64 bits.
 #[test]
 fn a_size_that_wraps_is_refused() {
     let x = Tensor::arange(0, 8, 1).realize().unwrap();
@@ -285,17 +285,16 @@ fn a_size_that_wraps_is_refused() {
         says(x.try_i(len.clone()..&len + 1), "i");
         says(x.try_i(..&len - 990), "i");
     }
-    // Small enough at every step.
+    // No part overflows.
     let n = variable("n", 1, 8, 5);
     assert_eq!(x.i(..&n * 1000 - &n * 999).to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4]);
-    // A size that is negative for sure is none either.
+    // A size that is always negative is refused.
     assert!(Tensor::try_zeros(variable("m", 1, 1, 1) - 10).is_err());
 }
 
-/// As a number such a sum is what sums of `i64` are: modulo 2^64. Its bounds say that it may be
-/// anything.
+/// As a number, such a sum is modulo 2^64, like sums of `i64`. Its bounds are those of `i64`.
 #[test]
-fn a_number_that_wraps_is_that_of_64_bits() {
+fn symbolic_numbers_wrap_at_64_bits() {
     for sum in wild() {
         let value = Tensor::from(&sum).cast(DType::I64).to_vec::<i64>().unwrap();
         assert_eq!(value, [sum.value()], "{sum}");
@@ -309,7 +308,7 @@ fn a_number_that_wraps_is_that_of_64_bits() {
     );
 }
 
-/// While a lazy argument is computed, the user's code may move another one.
+/// User code may move an argument while another lazy argument is computed.
 #[test]
 fn replay_refuses_a_moved_argument() {
     for device in ["NULL", "INTERP"] {
@@ -334,7 +333,7 @@ fn replay_refuses_a_moved_argument() {
     }
 }
 
-/// An element of a buffer where a mask holds, and 7 elsewhere.
+/// An element of a buffer if the mask holds, else 7.
 fn masked(buffer: &UOp, index: UOp, mask: UOp) -> UOp {
     let place = UOp::new(
         Op::Index,
@@ -346,8 +345,8 @@ fn masked(buffer: &UOp, index: UOp, mask: UOp) -> UOp {
     UOp::new(Op::Load, DType::I32, [place, other].into_iter().collect::<Src>(), Arg::None)
 }
 
-/// A mask that says nothing of an index of data is literal in some lanes when its range is upcast,
-/// and is dropped there.
+/// A mask that does not bound a data index becomes a literal in some lanes when its range is
+/// upcast, and is dropped there.
 #[test]
 fn a_mask_bounds_the_index_in_every_lane() {
     let far = [1 << 28, -(1 << 28), 1, 1 << 28];
@@ -376,7 +375,7 @@ fn a_mask_bounds_the_index_in_every_lane() {
         let got =
             Tensor::custom_kernel(&[&at, &table], &[(&[2], DType::I32)], kernel).unwrap().remove(0);
         assert_eq!(got.to_vec::<i32>().unwrap(), [41, 41], "{name}");
-        // What a search would run has the bounds in its mask too, whatever is applied to it.
+        // Kernels that a beam search runs have the bounds in their mask too, for any Opts.
         let buffer =
             |slot| UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: 4 });
         let r = UOp::range(4, 0, AxisKind::Global);
@@ -392,10 +391,10 @@ fn a_mask_bounds_the_index_in_every_lane() {
     }
 }
 
-/// A condition around a reduction is gone where the reduction is unrolled, so that it proves
-/// nothing of the loads in it.
+/// A condition around a reduction disappears when the reduction is unrolled, so it proves nothing
+/// about its loads.
 #[test]
-fn a_condition_around_a_load_is_no_mask() {
+fn a_condition_around_a_load_does_not_bound_its_index() {
     let x = Tensor::arange(0, 4, 1).realize().unwrap();
     let kernel = CustomKernel::new(|outputs, inputs| {
         let (i, r) = (UOp::range(8, 0, AxisKind::Global), UOp::range(4, 1, AxisKind::Reduce));
@@ -421,7 +420,7 @@ fn a_masked_load_has_an_alternative() {
     assert!(e.contains("a load with a mask has an alternative value"), "{e}");
 }
 
-/// Machine division faults where lowering has not proven its operands.
+/// Machine division faults unless lowering has proven its operands.
 #[test]
 fn machine_division_is_refused() {
     let input = |slot| {
@@ -459,7 +458,7 @@ fn machine_division_is_refused() {
     }
 }
 
-/// An index that a mask checked could be stored to by another thread before it is used.
+/// Another thread could overwrite an index between its mask and its use.
 #[test]
 fn an_index_must_not_read_an_output() {
     let buffer =
@@ -472,7 +471,7 @@ fn an_index_must_not_read_an_output() {
     assert!(e.contains("computed from a buffer that the kernel stores to"), "{e}");
 }
 
-/// Compiling a kernel by hand proves it first: a search would run it.
+/// A kernel that is compiled by hand is proven first, because a beam search would run it.
 #[test]
 fn a_kernel_to_compile_is_proven() {
     let buffer =
@@ -519,7 +518,7 @@ fn a_test_case_that_overflows_is_refused() {
     }
 }
 
-/// A graph that is only built and printed is harmless, whatever it is.
+/// Building and printing any graph is safe.
 #[test]
 fn building_and_printing_is_safe() {
     let node = source("CPU", vec![UOp::constant(Const::from(1i64), DType::I32)]);

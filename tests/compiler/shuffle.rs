@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 type Fold = (&'static str, fn(&Tensor, isize) -> Tensor, fn(usize) -> i64);
 
-/// Each fold with values whose results are exact in every order, and neither all alike nor neutral.
+/// Each reduction with values that give exact results in every order, varied and not neutral.
 const FOLDS: [Fold; 4] = [
     ("sum", |x, axis| x.sum(axis), |i| if i % 37 == 5 { 1 } else { 0 }),
     ("prod", |x, axis| x.prod(axis), |i| if i.is_multiple_of(41) { 2 } else { 1 }),
@@ -42,8 +42,8 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
     t.schedule().unwrap().iter().filter_map(of).collect()
 }
 
-/// The tensor with these optimisations, compared with what the plain evaluator says of it, and its
-/// programs for CUDA.
+/// Compares the tensor under these Opts with the reference evaluator, and returns its programs for
+/// CUDA.
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
     let apply = {
@@ -68,33 +68,34 @@ fn count(programs: &[Program], op: Op) -> usize {
     programs.iter().flat_map(|p| &p.uops).filter(|u| u.op() == op).count()
 }
 
-/// The bits of each shuffle, in order.
+/// The lane mask of each shuffle, in order.
 fn bits(program: &Program) -> Vec<usize> {
     let of = |a: &Arg| if let Arg::Shuffle(bits) = a { Some(*bits) } else { None };
     program.uops.iter().filter_map(|u| of(u.arg())).collect()
 }
 
 #[test]
-fn every_fold_dtype_and_size() {
+fn every_reduction_dtype_and_size_matches_the_reference() {
     let mut programs = Vec::new();
     for dtype in DType::ALL {
         for (name, fold, value) in FOLDS {
             let value =
                 |i: usize| if dtype.is_bool() { i64::from(!i.is_multiple_of(3)) } else { value(i) };
-            // The size has nothing to do with the dtype, so two of them get all.
+            // The size does not depend on the dtype, so only two dtypes run all sizes.
             let sizes: &[usize] = if [DType::F32, DType::I64].contains(dtype) {
                 &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
             } else {
                 &[8, 64]
             };
             for &size in sizes {
-                // Where a thread has more than one element, and where it has just one.
+                // Several elements per thread, and one.
                 for each in [1, 3] {
                     let x = numbers(&[2, size * each], *dtype, value);
                     let made = compared(|| fold(&x, 1), &format!("GROUP:1:{size}"));
                     let steps = size.ilog2() as usize;
                     assert_eq!(bits(&made[0]).len(), steps, "{name} {dtype} {size}");
-                    // Up to a warp there is no memory and no barrier, and beyond it one of each.
+                    // Groups within a warp use no shared memory and no barrier, larger ones use one
+                    // of each.
                     let met = usize::from(size > 32);
                     assert_eq!(
                         [count(&made, Op::DefineShared), count(&made, Op::Barrier)],
@@ -110,35 +111,35 @@ fn every_fold_dtype_and_size() {
 }
 
 #[test]
-fn threads_beside_a_group() {
+fn groups_with_other_thread_axes_match_the_reference() {
     let made = |shape: &[usize], axis: isize, opts: &str| {
         let x = numbers(shape, DType::I32, |i| (i * 7 + i / 5) as i64 % 31 - 15);
         let programs = compared(|| x.sum(axis), opts);
         common::compile_for_cuda(&programs);
         bits(&programs[0])
     };
-    // Rows beside each other: the threads of a group have the closest numbers.
+    // For rows, the threads of a group are adjacent.
     assert_eq!(made(&[8, 16], 1, "LOCAL:0:4 GROUP:2:8"), [4, 2, 1]);
-    // Columns: the threads beside a group have.
+    // For columns, the threads of different groups are adjacent.
     assert_eq!(made(&[32, 8], 0, "LOCAL:0:2 GROUP:2:16"), [16, 8, 4, 2]);
-    // Eight of its threads in each of four warps, and then two in each of eight.
+    // Eight threads of the group in each of four warps, then two in each of eight.
     assert_eq!(made(&[64, 8], 0, "LOCAL:0:4 GROUP:2:32"), [16, 8, 4, 8, 4]);
     assert_eq!(made(&[64, 32], 0, "LOCAL:0:16 GROUP:2:16"), [16, 16]);
-    // A warp with threads missing is fine if there is no other.
+    // A partial warp is valid if it is the only one.
     assert_eq!(made(&[6, 16], 1, "LOCAL:0:3 GROUP:2:8"), [4, 2, 1]);
     assert_eq!(made(&[10, 16], 1, "LOCAL:0:5 GROUP:2:8"), [0usize; 0]);
-    // Groups that are no power of two, and threads whose numbers are a warp apart.
+    // Groups whose size is not a power of two, and threads a warp apart.
     assert_eq!(made(&[4, 48], 1, "GROUP:1:24"), [0usize; 0]);
     assert_eq!(made(&[64, 64], 0, "LOCAL:0:32 GROUP:2:8"), [0usize; 0]);
     assert_eq!(made(&[24, 6], 0, "LOCAL:0:3 GROUP:2:8"), [0usize; 0]);
-    // Several sums at a time, and runs of steps in place of strides.
+    // Several sums at once, and contiguous iterations instead of strided ones.
     let several = made(&[8, 64], 1, "UPCAST:0:4 GROUP:1:32").len();
     assert!(several > 0 && several.is_multiple_of(5), "{several}");
     assert_eq!(made(&[8, 64], 1, "GROUPTOP:1:16"), [8, 4, 2, 1]);
 }
 
 #[test]
-fn targets_without_shuffles_have_none() {
+fn targets_without_shuffles_use_barriers() {
     let x = numbers(&[4, 64], DType::F32, |i| i as i64 % 5);
     for target in [Target::opencl(), Target::metal(), Target::wgsl()] {
         let kernel =
@@ -148,15 +149,15 @@ fn targets_without_shuffles_have_none() {
         assert_eq!(
             program.uops.iter().filter(|u| u.op() == Op::Barrier).count(),
             2,
-            "{}: a barrier for each round",
+            "{}: one barrier per round",
             target.name
         );
     }
 }
 
 #[test]
-fn several_reduces_of_a_row_on_two_targets() {
-    // What the heuristics choose for CUDA, interpreted, with the check for races.
+fn several_reductions_of_a_row_match_on_two_targets() {
+    // The heuristic's Opts for CUDA, interpreted with the race check.
     let (here, len) = (DeviceName::new("HERE"), 2 * 1024);
     let input = UOp::new(
         Op::Param,
@@ -180,7 +181,7 @@ fn several_reduces_of_a_row_on_two_targets() {
 }
 
 #[test]
-fn the_text_for_cuda() {
+fn cuda_text_has_warp_shuffles() {
     let x = numbers(&[2, 256], DType::F32, |i| i as i64 % 5);
     let programs = compared(|| x.sum(1), "GROUP:1:128");
     let text = Cuda::new("sm_90").render("sums", &programs[0].uops).unwrap().text();

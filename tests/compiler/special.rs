@@ -6,8 +6,8 @@ use picograd::testing::lacks;
 use picograd::{DType, Tensor};
 use std::collections::BTreeMap;
 
-/// The functions, and the most that they may be off: units in the last place of the result, or of 1
-/// if the result is less and `absolute` says so.
+/// The functions and their error bounds in ulp of the result, or of 1 if the result is smaller and
+/// `absolute` is set.
 struct Bound {
     name: &'static str,
     units: f64,
@@ -28,7 +28,7 @@ struct Point {
     expected: f64,
 }
 
-/// The points by function and whether they are in f64.
+/// The points by function name and precision (true for f64).
 fn points() -> BTreeMap<(&'static str, bool), Vec<Point>> {
     let mut all: BTreeMap<(&str, bool), Vec<Point>> = BTreeMap::new();
     for line in include_str!("../fixtures/special.txt").lines() {
@@ -45,7 +45,7 @@ fn points() -> BTreeMap<(&'static str, bool), Vec<Point>> {
     all
 }
 
-/// The distance of two floats next to a number.
+/// The spacing of floats at a number.
 fn unit(x: f64, double: bool) -> f64 {
     let (digits, least) = if double { (52, -1022) } else { (23, -126) };
     2f64.powi((x.abs().log2().floor() as i32).max(least) - digits)
@@ -58,7 +58,7 @@ fn called(name: &str, x: &[Tensor]) -> Tensor {
         "erfinv" => x[0].erfinv(),
         "lgamma" | "lgamma_below" => x[0].lgamma(),
         "digamma" => x[0].digamma(),
-        other => panic!("{other} is no function"),
+        other => panic!("unknown function {other}"),
     }
 }
 

@@ -15,7 +15,7 @@ fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
     Tensor::from_vec(list, shape).cast(dtype).to(device).realize().unwrap()
 }
 
-/// What a tensor's one kernel computes with these optimisations.
+/// The output of the single kernel of a tensor with these Opts.
 fn with(t: &Tensor, opts: &str) -> picograd::Result<Vec<u8>> {
     let mut items = t.schedule()?;
     assert_eq!(items.len(), 1, "one kernel is expected");
@@ -23,7 +23,7 @@ fn with(t: &Tensor, opts: &str) -> picograd::Result<Vec<u8>> {
     t.to_bytes()
 }
 
-/// The linear program of a tensor's one kernel.
+/// The linear program of the single kernel of a tensor.
 fn program(t: &Tensor, opts: &str, target: &Target) -> picograd::Result<Vec<UOp>> {
     let schedule = t.schedule()?;
     let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
@@ -35,19 +35,18 @@ fn count(uops: &[UOp], op: Op) -> usize {
     uops.iter().filter(|u| u.op() == op).count()
 }
 
-/// The bits with the optimisations and without the staging among them, on each device that is
-/// there.
+/// Compares the bits with and without the `STAGE` Opts of the list, on each available device.
 #[track_caller]
 fn same(make: impl Fn(&str) -> Tensor, devices: &[&str], opts: &str) {
     let unstaged: Vec<&str> = opts.split_whitespace().filter(|o| !o.starts_with("STAGE")).collect();
-    assert!(unstaged.len() < opts.split_whitespace().count(), "something is staged");
+    assert!(unstaged.len() < opts.split_whitespace().count(), "the list has no STAGE");
     for device in devices {
         if Device::get(device).is_err() {
             continue;
         }
         let expected = with(&make(device), &unstaged.join(" ")).unwrap();
         let got = with(&make(device), opts).unwrap_or_else(|e| panic!("{device}: {e}"));
-        assert!(expected == got, "{device} {opts}: other bits than without staging");
+        assert!(expected == got, "{device} {opts}: different bits than without staging");
     }
 }
 
@@ -64,11 +63,11 @@ fn matmul(m: usize, k: usize, n: usize, dtype: DType) -> impl Fn(&str) -> Tensor
 }
 
 #[test]
-fn tiles_of_both_inputs_of_a_product() {
+fn both_inputs_of_a_product_are_staged() {
     let opts = "UPCAST:1:4 LOCAL:1:8 UPCAST:0:4 LOCAL:0:4 SPLIT:4:8 STAGE:4:1 STAGE:4:2";
     same(matmul(32, 64, 64, DType::F32), &["INTERP"], opts);
-    // One wait before the copies and one after them, two tiles, and nothing but the copies reads
-    // the inputs.
+    // One barrier before the copies and one after them, two tiles, and only the copies read the
+    // inputs.
     let uops = program(&matmul(32, 64, 64, DType::F32)("INTERP"), opts, &Target::interp()).unwrap();
     assert_eq!((count(&uops, Op::Barrier), count(&uops, Op::DefineShared)), (2, 2));
     let inner = uops.iter().rposition(|u| u.op() == Op::Range).unwrap();
@@ -84,7 +83,7 @@ fn tiles_of_both_inputs_of_a_product() {
 }
 
 #[test]
-fn later_optimisations_change_the_tile() {
+fn later_opts_change_the_tile() {
     same(
         matmul(32, 64, 64, DType::F32),
         &["INTERP"],
@@ -93,8 +92,8 @@ fn later_optimisations_change_the_tile() {
 }
 
 #[test]
-fn odd_sizes() {
-    // 5 threads, 7 columns each, 9 steps: no count divides another.
+fn odd_sizes_are_staged() {
+    // 5 threads, 7 columns each, 9 iterations: no count divides another.
     same(
         matmul(15, 27, 35, DType::F32),
         &["INTERP"],
@@ -112,7 +111,7 @@ fn odd_sizes() {
 }
 
 #[test]
-fn panels_on_a_cpu() {
+fn cpu_panels_keep_values() {
     for dtype in [DType::F32, DType::BF16, DType::I32, DType::F64] {
         same(
             matmul(32, 64, 128, dtype),
@@ -120,7 +119,7 @@ fn panels_on_a_cpu() {
             "UPCAST:1:64 UPCAST:0:4 SWAP:0:1 THREAD:0:2 STAGE:0:2",
         );
     }
-    // A panel of what is not contiguous along vectors, and blocks of a sum.
+    // A panel of an input that is not contiguous along the lanes, and blocks of a sum.
     let turned =
         |d: &str| values(&[16, 48], DType::F32, d).matmul(&values(&[64, 48], DType::F32, d).t());
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SWAP:0:1 STAGE:0:2");
@@ -163,13 +162,13 @@ fn staged_loads_keep_their_masks() {
 }
 
 #[test]
-fn beside_shared_reduces() {
+fn staging_combines_with_group_reduces() {
     same(matmul(8, 64, 16, DType::F32), &["INTERP"], "LOCAL:1:4 GROUP:3:8 STAGE:4:1 STAGE:4:2");
     same(matmul(8, 64, 16, DType::F32), &["INTERP"], "LOCAL:1:4 SPLIT:3:16 STAGE:3:2 GROUPTOP:4:4");
 }
 
 #[test]
-fn races_are_looked_for() {
+fn missing_barriers_are_detected_as_races() {
     let t = matmul(16, 32, 32, DType::F32)("INTERP");
     let uops = program(
         &t,
@@ -184,14 +183,14 @@ fn races_are_looked_for() {
         interp.run_with(&memory, interp.launch(), &Options { races: true, ..Options::default() })
     };
     run(&uops).unwrap();
-    // Without the wait before the copies, one thread writes what another still reads.
+    // Without the barrier before the copies, one thread overwrites what another still reads.
     let mut without = uops.clone();
     without.remove(uops.iter().position(|u| u.op() == Op::Barrier).unwrap());
     assert!(matches!(run(&without), Err(Fault::Race { .. })));
 }
 
 #[test]
-fn what_cannot_be_staged() {
+fn unstageable_loads_are_refused() {
     let t = matmul(32, 64, 64, DType::F32)("INTERP");
     let target = Target::interp();
     refused(&t, "STAGE:2:0", &target, "writes argument 0");

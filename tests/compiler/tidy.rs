@@ -136,13 +136,13 @@ fn imports_go_one_way() {
         let room = parts[1].trim_end_matches(".rs");
         let Some(own) = level(room) else {
             wrong.push(format!(
-                "{}: the room {room} is not in the list of tests/compiler/tidy.rs",
+                "{}: the module {room} is not in the list of tests/compiler/tidy.rs",
                 path.display()
             ));
             continue;
         };
         let code = code(&text);
-        // As many `super::` as the file is deep lead to the crate root.
+        // One `super::` per level leads to the crate root.
         let depth = parts.len() - 1 - (file == "mod.rs") as usize;
         let up = "super::".repeat(depth);
         let mut names = names_after(&code, "crate::");
@@ -188,7 +188,7 @@ fn every_file_has_a_header() {
         let first = text.lines().next().unwrap_or_default();
         assert!(
             first.starts_with("//! ") && first.len() > 20,
-            "{}: the first line is to say what the file is: {first:?}",
+            "{}: the first line must be a `//!` header, got {first:?}",
             path.display()
         );
     }
@@ -200,7 +200,7 @@ fn no_file_is_too_long() {
         let lines = text.lines().count();
         assert!(
             lines <= MOST_LINES,
-            "{} has {lines} lines; {MOST_LINES} are the most",
+            "{} has {lines} lines, expected at most {MOST_LINES}",
             path.display()
         );
     }
@@ -233,7 +233,7 @@ fn rule_names_are_unique() {
     }
 }
 
-/// A table that is in no list is not tested.
+/// Rule tables outside the list are not tested, so every file with rules must be listed.
 #[test]
 fn rule_tables_are_listed() {
     let known: Vec<&str> = tables::all_rules().iter().map(|r| r.file).collect();
@@ -330,7 +330,7 @@ fn links_and_paths_in_docs_exist() {
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = link.split('#').next().unwrap_or_default();
             if !file.is_empty() && !file.contains("://") && !folder.join(file).exists() {
-                wrong.push(format!("{}: a link to {link}, which is not there", path.display()));
+                wrong.push(format!("{}: a link to {link}, which does not exist", path.display()));
             }
         }
         for word in text.split('`').skip(1).step_by(2) {
@@ -338,7 +338,7 @@ fn links_and_paths_in_docs_exist() {
                 .iter()
                 .any(|f| word.starts_with(f));
             if is_path && !word.contains(['<', '*', ' ', '{']) && !root().join(word).exists() {
-                wrong.push(format!("{}: names {word}, which is not there", path.display()));
+                wrong.push(format!("{}: names {word}, which does not exist", path.display()));
             }
         }
     }
@@ -383,7 +383,7 @@ fn examples_are_listed() {
     }
 }
 
-/// The code map has every module.
+/// The public modules of a build with default features are those of users.
 #[test]
 fn only_the_user_api_is_public() {
     let text = std::fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");

@@ -9,7 +9,7 @@ use crate::oracle::{self, Pairs, ulp_error};
 use picograd::dtype::Const;
 use picograd::{DType, Tensor};
 
-/// A function of one argument: how a tensor calls it, what it should be, and its bound in f32.
+/// A function of one argument: the call on a tensor, the oracle, and its bound in f32.
 struct Function {
     name: &'static str,
     call: fn(&Tensor) -> Tensor,
@@ -124,7 +124,7 @@ fn softplus(x: f64) -> f64 {
     if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
 }
 
-/// Near zero by its series, where the difference has no digits in float64 either.
+/// `x - tanh(x)`, near zero by its series, because the difference cancels in f64 too.
 fn tanhshrink(x: f64) -> f64 {
     if x.abs() < 0.03 {
         x * x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0)))
@@ -133,7 +133,7 @@ fn tanhshrink(x: f64) -> f64 {
     }
 }
 
-/// 0 for what is not above one half in size.
+/// `outside` if |x| is above one half, else 0.
 fn shrunk(x: f64, outside: f64) -> f64 {
     if x.abs() <= 0.5 { 0.0 } else { outside }
 }
@@ -144,12 +144,12 @@ fn mish(x: f64) -> f64 {
     if x.is_nan() { x } else { x * (n / (n + 2.0)) }
 }
 
-/// The device that gets fewer inputs, because it is slow.
+/// The number of inputs on a device; slow devices get fewer.
 fn inputs_on(device: &str) -> usize {
     if device == "INTERP" { 1 << 14 } else { 1 << 16 }
 }
 
-/// As many for each of the 512 signs and exponents, both ends of the binade among them.
+/// Inputs distributed equally over the 512 signs and exponents, including both ends of each binade.
 fn stratified(count: usize) -> Vec<f32> {
     let each = (count / 512) as u32;
     let fraction = move |k: u32| {
@@ -169,8 +169,8 @@ fn tensor(values: &[f32], device: &str) -> Tensor {
     Tensor::from_slice(values, [values.len()]).to(device).realize().unwrap()
 }
 
-/// The results for a list that vectors divide. Computed once more one element longer, which is a
-/// prime for 2¹⁶ and odd in any case and so runs as scalar code: both must give the same bits.
+/// The results for a list whose length vectors divide. A second run with one more element, an odd
+/// length (a prime for 2¹⁶), uses scalar code and must give the same bits.
 fn run(name: &str, device: &str, inputs: &[&[f32]], f: &dyn Fn(&[Tensor]) -> Tensor) -> Vec<f32> {
     let at = |extra: usize| {
         let tensors: Vec<Tensor> = inputs
@@ -188,12 +188,12 @@ fn run(name: &str, device: &str, inputs: &[&[f32]], f: &dyn Fn(&[Tensor]) -> Ten
     for (i, (x, y)) in whole.iter().zip(&odd).enumerate() {
         let same = x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
         let at: Vec<f32> = inputs.iter().map(|v| v[i]).collect();
-        assert!(same, "{name}{at:?} on {device} is {x:e} in a vector and {y:e} alone");
+        assert!(same, "{name}{at:?} on {device} is {x:e} in vector code and {y:e} in scalar code");
     }
     whole
 }
 
-/// The greatest error and where it is.
+/// The largest error and its index.
 fn worst(errors: impl Iterator<Item = f64>) -> (f64, usize) {
     errors
         .enumerate()
@@ -202,7 +202,7 @@ fn worst(errors: impl Iterator<Item = f64>) -> (f64, usize) {
         .expect("some inputs")
 }
 
-/// A line of the table, and whether the bound is kept.
+/// Prints a row of the table, and records a failure if the error exceeds the bound.
 fn judge(
     failures: &mut Vec<String>,
     name: &str,
@@ -225,8 +225,7 @@ fn report(failures: &[String]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// The bounds of `docs/semantics.md`: for each composite function those in f32 and in narrower
-/// floats.
+/// The bounds of `docs/semantics.md`: for each composite function in f32 and in narrower floats.
 fn documented() -> Vec<(String, f64, f64)> {
     let text = include_str!("../../docs/semantics.md");
     let section = text
@@ -245,7 +244,7 @@ fn documented() -> Vec<(String, f64, f64)> {
     rows
 }
 
-/// The bound in narrow floats: what the document says, or 1.
+/// The bound in narrow floats: the documented one, or 1.
 fn narrow_bound(name: &str) -> f64 {
     documented().iter().find(|row| row.0 == name).map_or(1.0, |row| row.2)
 }
@@ -272,7 +271,7 @@ fn bounds_match_the_docs() {
 }
 
 #[test]
-fn f32_functions() {
+fn f32_functions_keep_their_bounds() {
     let mut failures = Vec::new();
     for device in devices() {
         let x = stratified(inputs_on(&device));
@@ -287,7 +286,7 @@ fn f32_functions() {
 }
 
 #[test]
-fn f32_pow() {
+fn f32_pow_keeps_its_bound() {
     let mut failures = Vec::new();
     for device in devices() {
         let (x, y): (Vec<f32>, Vec<f32>) = Pairs(0).take(inputs_on(&device)).unzip();
@@ -308,13 +307,12 @@ fn f32_pow() {
     report(&failures);
 }
 
-/// Division and square root are correctly rounded, so the bits are those of the host's own.
+/// Division and square root are correctly rounded, so their bits equal those of the host.
 #[test]
-fn exact_operations() {
+fn division_and_square_root_are_correctly_rounded() {
     for device in devices() {
         let x = stratified(inputs_on(&device));
-        // Every exponent with every other, more or less: a stride that shares no factor with the
-        // length.
+        // A stride coprime to the length pairs almost all exponents.
         let y: Vec<f32> = (0..x.len()).map(|i| x[(i * 40503 + 12345) % x.len()]).collect();
         let check = |name: &str, got: Vec<f32>, want: &dyn Fn(f32, f32) -> f32| {
             for (i, got) in got.iter().enumerate() {
@@ -332,7 +330,7 @@ fn exact_operations() {
         check("add", run("add", &device, &two, &|t| &t[0] + &t[1]), &|x, y| x + y);
         check("sub", run("sub", &device, &two, &|t| &t[0] - &t[1]), &|x, y| x - y);
         check("mul", run("mul", &device, &two, &|t| &t[0] * &t[1]), &|x, y| x * y);
-        // Two roundings: a product and a sum are not put together.
+        // A product and a sum round twice: they are not contracted.
         check("muladd", run("muladd", &device, &two, &|t| &t[0] * &t[1] + &t[0]), &|x, y| {
             x * y + x
         });
@@ -340,8 +338,8 @@ fn exact_operations() {
     }
 }
 
-/// How far `got`, a value of a 16-bit float, is from `want`, in units of the spacing at `want`.
-/// Past the greatest value the spacing goes on.
+/// The error of `got`, a 16-bit float, in units of the spacing at `want`. The spacing continues
+/// past the largest value.
 fn narrow_error(got: f64, want: f64, dtype: DType) -> f64 {
     let (digits, least, most) = if dtype == DType::F16 { (10, -14, 15) } else { (7, -126, 127) };
     if got.is_nan() || want.is_nan() {
@@ -367,7 +365,7 @@ fn narrow_error(got: f64, want: f64, dtype: DType) -> f64 {
 /// Every value of both 16-bit floats. One rounding at the end hides nearly all of the f32 error: 1
 /// ulp is more than enough.
 #[test]
-fn narrow_floats_exhaustively() {
+fn narrow_float_functions_keep_their_bounds() {
     let mut failures = Vec::new();
     for device in devices() {
         for dtype in [DType::F16, DType::BF16] {
@@ -394,8 +392,8 @@ fn narrow_floats_exhaustively() {
     report(&failures);
 }
 
-/// The distribution function of the standard normal distribution in float64, precise far below zero
-/// too: the series of [`erf`] and the continued fraction of the complement.
+/// The standard normal distribution function in f64, precise for large negative arguments too: the
+/// series of [`erf`] and the continued fraction of the complement.
 fn normal_cdf(x: f64) -> f64 {
     let a = x.abs() * std::f64::consts::FRAC_1_SQRT_2;
     if x.is_nan() || a < 2.0 {
@@ -406,8 +404,8 @@ fn normal_cdf(x: f64) -> f64 {
     if x < 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Functions whose gradient keeps its digits near zero and far out: the derivative, and the bound
-/// in ulp of f32.
+/// Functions whose gradient is accurate near zero and for large arguments: the derivative, and the
+/// bound in ulp of f32.
 const GRADIENTS: &[Function] = &[
     function("elu", |x| x.elu(1.0), |x| if x > 0.0 { 1.0 } else { x.exp() }, 4.0),
     function("celu(1.3)", |x| x.celu(1.3), |x| if x > 0.0 { 1.0 } else { (x / 1.3).exp() }, 128.0),
@@ -428,9 +426,9 @@ const GRADIENTS: &[Function] = &[
     function("tanhshrink", Tensor::tanhshrink, |x| x.tanh().powi(2), 8.0),
 ];
 
-/// Where the derivative is a normal number, its relative error is bounded.
+/// If the derivative is a normal number, its relative error is bounded.
 #[test]
-fn f32_gradients() {
+fn f32_gradients_keep_their_bounds() {
     let mut failures = Vec::new();
     for device in devices() {
         let x = stratified(1 << 14);

@@ -12,7 +12,7 @@ use picograd::{Error, Tensor, compile};
 
 const LONG: [DType; 3] = [DType::F64, DType::I64, DType::U64];
 
-/// Each target with what it lacks, and its renderer.
+/// The renderer of each target, with its unsupported dtypes.
 fn targets() -> Vec<(Box<dyn Renderer>, &'static [DType])> {
     let short = Target::wgsl().without_64_bits();
     let wgsl = |fma| Box::new(Wgsl::with(short.clone(), 128 << 20, fma)) as Box<dyn Renderer>;
@@ -34,7 +34,7 @@ fn kernels(t: &Tensor) -> Vec<Kernel> {
     t.schedule().unwrap().iter().filter_map(of).collect()
 }
 
-/// The text of each kernel for a target, or the error that a realize gives.
+/// The text of each kernel for a target, or the error of realizing it.
 fn texts(t: &Tensor, renderer: &dyn Renderer) -> Result<Vec<String>, Error> {
     let text = |k: &Kernel| {
         let program =
@@ -55,7 +55,7 @@ fn unsupported_dtypes_are_errors() {
                 lacking.contains(dtype),
                 "{dtype} of {name}"
             );
-            // Where it is stored, where it only stands in between, and where it is loaded.
+            // Stored, used only as an intermediate, and loaded.
             let stored = x.cast(*dtype).realize().unwrap();
             for t in
                 [x.cast(*dtype), (x.cast(*dtype) + 1).cast(DType::F32), stored.cast(DType::F32)]
@@ -80,10 +80,9 @@ fn unsupported_dtypes_are_errors() {
     }
 }
 
-/// Functions, conversions, divisions, indices and random numbers get along with what the target
-/// has.
+/// Functions, conversions, divisions, indices and random numbers use only dtypes of the target.
 #[test]
-fn nothing_else_needs_one() {
+fn other_kernels_avoid_unsupported_dtypes() {
     let x = Tensor::from_vec((0..60).map(|i| i as f32 / 7.0 - 4.0).collect(), [6, 10])
         .realize()
         .unwrap();

@@ -10,7 +10,7 @@ fn input(n: usize) -> Tensor {
     Tensor::zeros([n]).to("null").contiguous().realize().unwrap().as_param()
 }
 
-/// Visits while `f` runs.
+/// The number of visits while `f` runs.
 fn visited(f: impl FnOnce()) -> u64 {
     let before = visits();
     f();
@@ -49,8 +49,8 @@ const CASES: &[Case] = &[
     ("pow", |x| x.pow(3.0)),
 ];
 
-/// The cost of an op and of its gradient is that of its graph: ten thousand times the elements may
-/// add a level or two to a tree, no more.
+/// The cost of an op and its gradient depends on its graph: ten thousand times the elements add at
+/// most a level or two to a tree.
 #[test]
 fn scheduling_does_not_grow_with_sizes() {
     let mut wrong = Vec::new();
@@ -66,7 +66,7 @@ fn scheduling_does_not_grow_with_sizes() {
         let costs: Vec<(u64, u64, u64)> =
             [1_000, 10_000, 100_000, 1_000_000, 10_000_000].map(cost).to_vec();
         eprintln!("{name}: {costs:?}");
-        // Per node of the graph, which a tree makes deeper by the logarithm.
+        // Visits per node of the graph, whose depth is logarithmic for a tree.
         let each = |c: &(u64, u64, u64)| c.1 as f64 / c.2 as f64;
         let (first, last) = (&costs[0], &costs[costs.len() - 1]);
         if each(last) > 4.0 * each(first) || last.0 > 5 * first.0 || last.2 > 4 * first.2 {
@@ -76,7 +76,8 @@ fn scheduling_does_not_grow_with_sizes() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A realization beside many other live tensors visits what it visits beside none, lazy or stored.
+/// A realization visits equally many nodes with and without many other live tensors, lazy or
+/// stored.
 #[test]
 fn realization_cost_ignores_other_tensors() {
     let step = || {
@@ -95,13 +96,13 @@ fn realization_cost_ignores_other_tensors() {
     let stored: Vec<Tensor> = (0..20_000).map(|i| Tensor::new([i])).collect();
     let base = Tensor::new([1.0f32]);
     let lazy: Vec<Tensor> = (0..20_000).map(|i| &base * i as f64 + 1.0).collect();
-    // The first looks at what has been made since; each further one does not.
+    // The first realization visits new nodes; later ones do not.
     step();
     let beside: Vec<u64> = (0..3).map(|_| visited(step)).collect();
     drop((stored, lazy));
     assert!(
         beside.iter().all(|v| *v <= 2 * alone),
-        "{alone} visits alone, {beside:?} beside 40,000 live tensors"
+        "{alone} visits alone, {beside:?} with 40,000 live tensors"
     );
 }
 
@@ -117,8 +118,7 @@ fn reading_one_by_one_is_linear() {
     assert!(many <= 2 * few, "{few} visits for each of 50, {many} for each of 400");
 }
 
-/// A stack of many tensors visits each a bounded number of times: few of them when it is planned,
-/// and fewer when the plan is there.
+/// A stack of many tensors visits each a bounded number of times, and fewer if the plan is cached.
 #[test]
 fn a_stack_is_linear_in_its_tensors() {
     let cost = |n: usize| {
@@ -142,8 +142,7 @@ fn a_stack_is_linear_in_its_tensors() {
     );
 }
 
-/// A chain of ops is cut into kernels of a bounded size, so what a compiler does grows with the
-/// chain.
+/// A chain of ops is split into kernels of bounded size, so compile time is linear in the chain.
 #[test]
 fn long_chains_are_split_into_kernels() {
     let kernels = |n: usize| {

@@ -17,7 +17,7 @@ fn a_missing_feature_is_an_error() {
 }
 
 #[test]
-fn buffers_begin_anywhere() {
+fn unaligned_buffers_compute() {
     if !there("WEBGPU") {
         return;
     }
@@ -44,17 +44,17 @@ fn buffers_begin_anywhere() {
     }
 }
 
-/// Threads that write different elements of one word leave each other's alone, in every number of
-/// elements that a thread may have.
+/// Threads that write different elements of one word do not change other elements, for every number
+/// of elements per thread.
 #[test]
-fn packed_elements_are_written_separately() {
+fn packed_elements_are_written_independently() {
     if !there("WEBGPU") {
         return;
     }
     for n in [1i64, 2, 3, 5, 63, 64, 65, 1000, 4099] {
         let x = ramp(n).to("WEBGPU").realize().unwrap();
         for dtype in [DType::U8, DType::I8, DType::U16, DType::I16] {
-            // Written over, so that what was there before would show.
+            // The memory is overwritten, so that lost writes are visible.
             let ones =
                 Tensor::full([n as usize], -1i64).cast(dtype).to("WEBGPU").realize().unwrap();
             let y = (&ones + (&x * 37).cast(dtype)).realize().unwrap();
@@ -77,7 +77,7 @@ fn packed_elements_are_written_separately() {
     }
 }
 
-/// Nothing waits for a kernel but what reads its result, and memory goes from one to the next.
+/// Only readers of a result wait for its kernel, and freed memory goes to later kernels.
 #[test]
 fn kernels_run_in_order() {
     if !there("WEBGPU") {
@@ -92,9 +92,9 @@ fn kernels_run_in_order() {
     Device::get("WEBGPU").unwrap().synchronize().unwrap();
 }
 
-/// Also of bytes that begin and end inside a word.
+/// Copies include byte ranges that begin and end inside a word.
 #[test]
-fn copies_between_devices() {
+fn copies_between_devices_keep_values() {
     if !there("WEBGPU") {
         return;
     }
@@ -118,13 +118,13 @@ fn copies_between_devices() {
     }
 }
 
-/// More workgroups than a dimension has, and more bytes than a binding has: 65,535, and 128 MiB.
+/// Grids beyond the limit of a dimension (65,535) and buffers beyond that of a binding (128 MiB).
 #[test]
-fn long_grids_and_large_buffers() {
+fn long_grids_and_large_buffers_are_split() {
     if !there("WEBGPU") {
         return;
     }
-    // A prime: no workgroup has more than one of them.
+    // The size is a prime, so a workgroup has one thread.
     let n = 70_001i64;
     let x = ramp(n).cast(DType::I32).to("WEBGPU").realize().unwrap();
     assert_eq!(
@@ -142,7 +142,7 @@ fn long_grids_and_large_buffers() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn a_missing_device_is_an_error() {
     if !there("WEBGPU") {
         return;
     }
@@ -154,7 +154,10 @@ fn what_is_not_there_is_said() {
         .realize()
         .unwrap_err();
     assert!(
-        matches!(&e, Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"),
+        matches!(
+            &e,
+            Error::OutOfMemory { device, asked: 40_000_000_000_000, .. } if device == "WEBGPU"
+        ),
         "{e}"
     );
     let e = (Tensor::new([1.0f64]).to("WEBGPU") / 3.0).realize().unwrap_err().to_string();
@@ -162,10 +165,9 @@ fn what_is_not_there_is_said() {
     assert_eq!((Tensor::ones([3]).to("WEBGPU") + 1.0).to_vec::<f32>().unwrap(), [2.0; 3]);
 }
 
-/// More buffers than a kernel of the device takes are an error that names the kernel, or are no
-/// trouble.
+/// More buffers than a kernel may bind are split, or are an error that names the kernel.
 #[test]
-fn many_buffers() {
+fn too_many_buffers_are_split_or_an_error() {
     if !there("WEBGPU") {
         return;
     }
@@ -176,13 +178,12 @@ fn many_buffers() {
     assert_eq!(
         sum.to_vec::<f32>().unwrap(),
         [1770.0; 7],
-        "the scheduler takes it apart where the adapter takes fewer"
+        "the scheduler splits the kernel if the adapter binds fewer"
     );
     assert_eq!((&inputs[3] + 1.0).to_vec::<f32>().unwrap(), [4.0; 7]);
 }
 
-/// Both ways to round once that are not the adapter's own, against the host's, where the results of
-/// a product and a sum alone would differ most.
+/// Both emulations of fma against the host, at inputs where a separate product and sum differ most.
 #[cfg(feature = "webgpu")]
 mod fused {
     use picograd::DType;
@@ -257,13 +258,12 @@ mod fused {
                 }
             }
         }
-        // The greatest number by one and a bit, less half of its last place: the middle between it
-        // and infinity, with something lost.
+        // The largest number times slightly more than one, minus half an ulp: the tie between it
+        // and infinity.
         list.push([f32::MAX, f32::from_bits(0x3f80_0001), -f32::from_bits(0x7300_0001)]);
         while list.len() < n {
             let [a, b, c] = [word(), word(), word()].map(f32::from_bits);
-            // Numbers near one, few digits, sums that cancel, and results below the least normal
-            // number.
+            // Numbers near one, short mantissas, cancelling sums, and subnormal results.
             let near = |x: f32| f32::from_bits(x.to_bits() & 0x807f_ffff | 0x3f80_0000);
             let few = |x: f32| f32::from_bits(x.to_bits() & 0xfff8_0000);
             let small = near(a) * 2f32.powi(-70);
@@ -283,7 +283,7 @@ mod fused {
     }
 
     #[test]
-    fn rounds_once() {
+    fn fma_rounds_once() {
         if !super::there("WEBGPU") {
             return;
         }
@@ -316,7 +316,7 @@ mod fused {
         let staging = buffer(4 * n, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
         for fma in [Fma::Doubles, Fma::Integers] {
             if fma == Fma::Doubles && features.is_empty() {
-                eprintln!("left out: the adapter has no f64");
+                eprintln!("skipped: the adapter has no f64");
                 continue;
             }
             let text = source(fma, n);

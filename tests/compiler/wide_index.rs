@@ -23,10 +23,9 @@ fn index_widths(t: &Tensor, device: &str) -> Vec<DType> {
     widths
 }
 
-/// Three billion elements over a buffer of three: the last rows are picked out, so that little is
-/// computed.
+/// Three billion elements over a buffer of three. Only a few are read, so that little is computed.
 #[test]
-fn three_billion_elements() {
+fn views_of_three_billion_elements_are_exact() {
     let rows = 1_000_000_000usize;
     let x = Tensor::new([1i32, 2, 3]).to("INTERP");
     let huge = x.reshape([1, 3]).expand([rows, 3]).reshape([rows * 3]);
@@ -36,7 +35,7 @@ fn three_billion_elements() {
         let got = huge.shrink(&[(start, start + 7)]).to_vec::<i32>().unwrap();
         assert_eq!(got, expected, "from {start}");
     }
-    // Positions themselves past 32 bits, on every device and with no optimisation.
+    // Index values past 32 bits, on every device and without Opts.
     for device in common::devices() {
         let device = device.as_str();
         let at = Tensor::arange(0i64, 3_000_000_000, 1)
@@ -52,10 +51,10 @@ fn three_billion_elements() {
 }
 
 #[test]
-fn indices_are_wide_only_where_they_must_be() {
+fn indices_are_wide_only_where_needed() {
     let small = Tensor::new([1.0f32; 64]);
     assert_eq!(index_widths(&(&small + 1.0), "INTERP"), [DType::I32]);
-    // Lowered on the device that runs nothing: a store past 2³¹ elements.
+    // A store past 2³¹ elements, lowered for the device that runs nothing.
     let huge = small.to("NULL").reshape([64, 1]).expand([64, 50_000_000]) + 1.0;
     assert_eq!(index_widths(&huge, "NULL"), [DType::I64]);
 }

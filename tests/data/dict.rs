@@ -81,7 +81,7 @@ fn loaded_values_move_to_the_target_device() {
     near.realize().unwrap();
     assert_eq!(near.to_vec::<f32>().unwrap(), [11.0, 12.0]);
     assert_eq!(source.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    // Loading a model's own state is valid.
+    // A model can load its own state.
     StateDict::from_iter([("w", near.clone())]).load_into(&targets(&[("w", &near)]), true).unwrap();
     assert_eq!(near.to_vec::<f32>().unwrap(), [11.0, 12.0]);
 }

@@ -79,7 +79,7 @@ impl Dataset for Fragile {
     fn get(&self, i: usize) -> Result<Vec<Array>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if i == self.at && self.panics {
-            panic!("sample {i} is cursed");
+            panic!("sample {i} panics");
         }
         if i == self.at {
             return Err(Error::Data(format!("sample {i} is broken")));
@@ -101,7 +101,7 @@ fn worker_errors_reach_the_consumer() {
             }
             let e = batches.next().unwrap().unwrap_err().to_string();
             assert!(e.contains(why), "{e}");
-            assert!(batches.next().is_none(), "after an error there is nothing more");
+            assert!(batches.next().is_none(), "an error ends the epoch");
         }
     }
 }
@@ -125,7 +125,7 @@ fn workers_stop_with_their_consumer() {
     batches.next().unwrap().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let ahead = asked.load(Ordering::SeqCst);
-    // One was read; each thread has at most three in its queue and is making one.
+    // One batch was read; each thread has at most three in its queue and is producing one.
     assert!(ahead <= 10 * (1 + 2 * 4), "{ahead} samples were made");
     drop(loader);
     drop(batches);
@@ -173,7 +173,7 @@ fn datasets_are_mapped_and_subset() {
 }
 
 #[test]
-fn datasets_of_tensors_batch_to_a_device() {
+fn batches_of_tensors_move_to_a_device() {
     let x = Tensor::arange(0, 6, 1).reshape([3, 2]) * 2;
     let data = ArrayDataset::of_tensors(&[x, Tensor::new([1.0f32, 2.0, 3.0])]).unwrap();
     assert_eq!(data.arrays()[0].to_vec::<i32>().unwrap(), [0, 2, 4, 6, 8, 10]);

@@ -71,7 +71,7 @@ fn objects_complex_and_records_are_refused() {
 }
 
 #[test]
-fn npy_and_npz_roundtrip() {
+fn npy_and_npz_files_round_trip() {
     let all = every_dtype();
     let numpy: StateDict = all.iter().filter(|(_, t)| npy_to_bytes(t).is_ok()).cloned().collect();
     assert_eq!(numpy.len(), DTYPES.len() - 3 + 2);

@@ -1,4 +1,5 @@
-//! Captured functions with variables: arguments, caches written in place, values that are not kept.
+//! Captured functions with variables: arguments, caches written in place, values that are not fixed
+//! by the capture.
 
 use super::alone;
 use super::variables::{data, plain};
@@ -98,7 +99,7 @@ fn a_captured_step_takes_variables() {
             for (a, b) in seen.to_vec::<f32>().unwrap().iter().zip(plain(&expected)) {
                 assert!((a - b).abs() < 1e-5, "{device}: step {i}: {a} and {b}");
             }
-            // A result has the size of its own call.
+            // A result has the runtime size of its call.
             assert_eq!(
                 (so_far.shape(), so_far.max_shape()),
                 (vec![i + 1, 2, 4], vec![STEPS, 2, 4])
@@ -143,7 +144,7 @@ fn captured_functions_take_symbolic_shapes() {
         "jit: argument 0 is f32 [4, 3] on CPU, and the function was captured with f32 [n[1..10], \
          3] on CPU; have a Jit for each"
     );
-    // A variable that is no argument is a number of the host.
+    // A variable that is not an argument is a host number.
     let turn = std::cell::Cell::new(1);
     let mut hidden = Jit::new(|y: Tensor| {
         turn.set(turn.get() + 1);
@@ -165,7 +166,7 @@ fn capture_does_not_fix_a_variable() {
     let _alone = alone();
     let default = Device::default().unwrap();
     let (x, n) = (data(&[8, 6], default.name().as_str()), Variable::new("n", 1, 8).unwrap());
-    // Read on the host it would be a number of one call, whatever way it is read.
+    // Every way to read it on the host would give the value of one call.
     type Read = fn(&Tensor, &SymInt) -> f32;
     let reads: [Read; 5] = [
         |_, n| n.value() as f32,
@@ -188,7 +189,7 @@ fn capture_does_not_fix_a_variable() {
             "read {i}: {e}"
         );
     }
-    // What does not read it goes on with any value, and layers do not.
+    // A function that does not read it accepts any value. Layers do not read it.
     let net = picograd::nn::Linear::new(6, 2);
     let mut sum = Jit::new(|(x, n): (Tensor, SymInt)| {
         let part = x.i(..&n);
@@ -203,7 +204,7 @@ fn capture_does_not_fix_a_variable() {
             "call {i}: {got:?} {expected:?}"
         );
     }
-    // A wrong argument is refused before anything is done.
+    // A wrong argument is refused before anything runs.
     let wrong = Variable::new("n", 1, 7).unwrap().bind(2).unwrap();
     assert!(sum.call((x.clone(), wrong)).is_err() && sum.is_captured());
     sum.call((x.clone(), n.bind(2).unwrap())).unwrap();
@@ -217,7 +218,7 @@ fn capture_does_not_fix_a_variable() {
     });
     let e = twice.call(x.clone()).err().unwrap().to_string();
     assert!(e.contains("the variable n is 2 and 5 in one call"), "{e}");
-    // A part of what is in memory runs nothing, and is looked at all the same.
+    // A slice of a stored tensor runs no kernel, but is checked too.
     let turn = std::cell::Cell::new(1);
     let mut part = Jit::new(|x: Tensor| {
         turn.set(turn.get() + 1);
@@ -243,7 +244,7 @@ fn a_write_to_a_part_touches_nothing_else() {
             (&|x| x.set(&at, &row), 24),
             (&|x| x.set((at.clone()..&at + 3, 1..3), 7.0), 36),
             (&|x| x.set((0..16, 2..), -1.0), 192),
-            // A box whose steps are not neighbours is written whole.
+            // A slice that is not contiguous is written whole.
             (&|x| x.set((picograd::tensor::step(.., 2), 0), 9.0), 384),
         ];
         for (i, (write, written)) in writes.into_iter().enumerate() {
@@ -257,7 +258,7 @@ fn a_write_to_a_part_touches_nothing_else() {
                 (memory, 1),
                 "{device}: write {i} is in place"
             );
-            // What is read is the row, or a number; what is written counts once.
+            // Reads are the row or a number; each written element counts once.
             let moved = (device::counters().bytes - bytes) / 4.0;
             assert!(
                 moved <= (written + 24 + 1) as f64,
@@ -306,7 +307,7 @@ fn replay_copies_a_shared_cache_before_writing() {
                 assert_eq!(
                     old.to_vec::<f32>().unwrap(),
                     values,
-                    "{device}: what was held at step {i}"
+                    "{device}: the copy held since step {i}"
                 );
             }
         }

@@ -10,7 +10,7 @@ fn message<T>(result: picograd::Result<T>) -> String {
 }
 
 #[test]
-fn a_value_that_is_read_inside() {
+fn reading_a_value_inside_is_an_error() {
     let _alone = alone();
     for read in [
         |x: &Tensor| x.item::<f32>().map(drop),
@@ -30,14 +30,14 @@ fn a_value_that_is_read_inside() {
         );
         assert!(!f.is_captured());
     }
-    // Printing has no way to fail, so the call does.
+    // Printing cannot fail, so the call does.
     let mut f = Jit::new(|x: Tensor| {
         let _text = format!("{}", &x * 2.0);
         Ok(x + 1.0)
     });
     f.call(tensor(&[1.0])).unwrap();
     assert!(message(f.call(tensor(&[1.0]))).contains("is read inside a captured function"));
-    // Outside of it reading is as ever.
+    // Reading outside the function works.
     assert_eq!(floats(&tensor(&[1.0])), [1.0]);
 }
 
@@ -74,7 +74,7 @@ fn changed_arguments_are_errors() {
         "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or \
          have a Jit for each value"
     );
-    // After an error it goes on, and after a reset others are taken.
+    // Calls continue after an error, and other arguments are accepted after a reset.
     assert_eq!(floats(&f.call((tensor(&[1.0, 2.0]), 2)).unwrap()), [2.0, 4.0]);
     f.reset();
     for _ in 0..3 {
@@ -97,7 +97,7 @@ fn changed_arguments_are_errors() {
         message(lists.call((vec![one(), one()], vec![one()])))
             .contains("a list of 2, from argument 0 on, was one of 1")
     );
-    // Parts along another axis are other tensors.
+    // Another shard axis is another fingerprint.
     let devices = ["CPU:0", "CPU:1"];
     let square = tensor(&[1.0, 2.0, 3.0, 4.0]).reshape([2, 2]);
     let mut parts = Jit::new(|x: Tensor| Ok(x * 2.0));
@@ -117,7 +117,7 @@ fn changed_arguments_are_errors() {
     assert!(
         message(uses.call(square.shard(&devices, 0))).contains("call reset() to capture again")
     );
-    // Already the call that captures compares with the first.
+    // The capturing call already compares with the first.
     let mut f = Jit::new(|x: Tensor| Ok(x + 1.0));
     f.call(tensor(&[1.0])).unwrap();
     let e = message(f.call(tensor(&[1.0, 2.0])));
@@ -130,7 +130,7 @@ fn changed_arguments_are_errors() {
 }
 
 #[test]
-fn numbers_of_the_host_that_change() {
+fn changing_host_numbers_are_errors() {
     let _alone = alone();
     let count = Cell::new(0);
     let next = || {
@@ -162,7 +162,7 @@ fn numbers_of_the_host_that_change() {
     let mut result = Jit::new(|_: Tensor| Ok(Tensor::new([next() as f32])));
     result.call(x.clone()).unwrap();
     assert!(message(result.call(x.clone())).contains("1 × f32 from host data"));
-    // A schedule inside sets the learning rate from the host.
+    // A schedule inside the function sets the learning rate from the host.
     let w = tensor(&[1.0]).as_param();
     let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
     let mut step = Jit::new(|x: Tensor| {
@@ -174,7 +174,7 @@ fn numbers_of_the_host_that_change() {
     assert!(
         message(step.call(x.clone())).contains("from host data that differs from the call before")
     );
-    // What is the same at each call is a constant.
+    // A host number that is equal at each call is a constant.
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
     for _ in 0..4 {
         assert_eq!(floats(&data.call(x.clone()).unwrap()), [2.0, 2.0, 3.0, 4.0]);
@@ -204,7 +204,7 @@ fn a_warm_up_call_delays_capture() {
 }
 
 #[test]
-fn stale_and_external_gradients() {
+fn stale_and_external_gradients_are_errors() {
     let _alone = alone();
     let w = tensor(&[1.0]).as_param();
     let mut left = Jit::new(|x: Tensor| {
@@ -238,7 +238,7 @@ fn capture_does_not_reseed() {
 }
 
 #[test]
-fn a_tensor_that_moved_to_another_device() {
+fn a_moved_tensor_is_an_error() {
     let _alone = alone();
     let w = tensor(&[2.0]);
     let mut f = Jit::new(|x: Tensor| Ok(&x * w.to(x.device().as_str())));

@@ -15,8 +15,8 @@ mod variables;
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};
 
-/// The generator and the counters are one for the process, and a capture looks at every tensor that
-/// is alive: one test runs at a time.
+/// Serializes the tests: the random generator and the counters are process-wide, and a capture
+/// visits every live tensor.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())
@@ -26,7 +26,7 @@ fn floats(t: &Tensor) -> Vec<f32> {
     t.to_vec::<f32>().unwrap()
 }
 
-/// Numbers in memory.
+/// A realized tensor of these numbers.
 fn tensor(numbers: &[f32]) -> Tensor {
     Tensor::from_slice(numbers, [numbers.len()]).realize().unwrap()
 }

@@ -11,7 +11,7 @@ use picograd::{Jit, Tensor, seq};
 #[test]
 fn intermediates_share_memory() {
     let _alone = alone();
-    // A chain of four stores: each value dies when the next is there.
+    // A chain of four stores: the lifetime of each value ends at the next.
     let mut f = Jit::new(|x: Tensor| {
         let x = (&x + 1.0).realize()?;
         let x = (x * 2.0).realize()?;
@@ -54,6 +54,6 @@ fn memory_is_constant_over_many_steps() {
     let (bytes, nodes) = run(10);
     let (after, nodes_after) = run(10_000);
     assert!(after <= bytes, "{bytes} bytes, then {after}");
-    // Dead tensors are swept from the list of all when it has doubled; nodes go with their tensors.
+    // Dead tensors leave the global list when it has doubled; nodes are freed with their tensors.
     assert!(nodes_after <= nodes + 64, "{nodes} nodes, then {nodes_after}");
 }

@@ -39,7 +39,7 @@ fn state_is_updated_in_place_unless_shared() {
     assert_eq!(
         (floats(&state), f.stats().unwrap().copies),
         (vec![6.0, 16.0], 0),
-        "nobody else reads it, so nothing is copied"
+        "nothing else reads it, so nothing is copied"
     );
     let (copy, lazy, handle) = (state.copy(), &state * 2.0, state.clone());
     f.call(one.clone()).unwrap();
@@ -86,7 +86,7 @@ fn assignments_between_calls_are_seen() {
     assert_eq!(floats(&f.call(x.clone()).unwrap()), [45.0]);
     lazy.assign(&lazy * 2.0).unwrap();
     assert_eq!(floats(&f.call(x.clone()).unwrap()), [50.0]);
-    // A value that was made from the old one is not touched.
+    // A value computed from the old state does not change.
     let before = &scale * 1.0;
     scale.assign(0.0).unwrap();
     assert_eq!((floats(&f.call(x).unwrap()), floats(&before)), (vec![10.0], vec![4.0]));
@@ -129,7 +129,7 @@ fn several_updates_of_one_state_in_one_call() {
 }
 
 #[test]
-fn random_numbers_go_on_as_without() {
+fn random_numbers_match_plain_calls() {
     let _alone = alone();
     let draws = |f: &mut dyn FnMut(Tensor) -> Tensor| -> Vec<Vec<f32>> {
         Tensor::manual_seed(7);
@@ -154,7 +154,7 @@ fn random_numbers_go_on_as_without() {
 }
 
 #[test]
-fn state_over_several_devices() {
+fn sharded_state_is_updated() {
     let _alone = alone();
     let devices = ["CPU:0", "CPU:1"];
     let state = tensor(&[1.0, 2.0, 3.0, 4.0]).shard(&devices, 0).realize().unwrap();
@@ -172,8 +172,7 @@ fn state_over_several_devices() {
     }
 }
 
-/// A replay keeps other threads from a tensor while it writes the memory of it, so that nobody is
-/// left with what is overwritten.
+/// A replay locks a tensor while it writes its memory, so that no thread reads overwritten memory.
 #[test]
 fn threads_read_a_tensor_that_others_replay_on() {
     let _alone = alone();

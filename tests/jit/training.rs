@@ -8,7 +8,7 @@ use picograd::{Jit, Tensor, seq};
 
 const STEPS: usize = 1000;
 
-/// Trains a net, and returns the losses and all parameters, running statistics among them.
+/// Trains a net, and returns the losses, and all parameters and buffers.
 fn trained(jit: bool, momentum: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
     Tensor::manual_seed(3);
     let net =
@@ -34,7 +34,7 @@ fn trained(jit: bool, momentum: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
         let (x, y) =
             (Tensor::from_vec(data(6 * 8, 3), [6, 8]), Tensor::from_vec(data(6 * 4, 5), [6, 4]));
         if step % 100 == 99 {
-            // A schedule changes memory, not code.
+            // The schedule changes a buffer, not the kernels.
             optimizer.borrow_mut().set_lr(lr / (1.0 + step as f64 / 100.0)).unwrap();
         }
         let loss = if jit { captured.call((x, y)) } else { train((x, y)) };
@@ -48,13 +48,13 @@ fn trained(jit: bool, momentum: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
 }
 
 #[test]
-fn a_thousand_steps_are_the_same() {
+fn a_thousand_captured_steps_match_plain_ones() {
     let _alone = alone();
     for momentum in [false, true] {
         let (plain, captured) = (trained(false, momentum), trained(true, momentum));
         assert!(plain.0[STEPS - 1].is_finite() && plain.0[0] != plain.0[1]);
         let first = plain.0.iter().zip(&captured.0).position(|(a, b)| a.to_bits() != b.to_bits());
-        assert_eq!(first, None, "the step whose loss differs first");
+        assert_eq!(first, None, "the first step whose loss differs");
         assert_eq!(plain.1, captured.1);
     }
 }

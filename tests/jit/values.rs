@@ -39,7 +39,7 @@ fn a_replay_schedules_and_compiles_nothing() {
 }
 
 #[test]
-fn results_are_the_callers_to_keep() {
+fn results_belong_to_the_caller() {
     let _alone = alone();
     let mut f = Jit::new(|x: Tensor| Ok([&x + 1.0, &x * 2.0]));
     let kept: Vec<[Tensor; 2]> =
@@ -48,7 +48,7 @@ fn results_are_the_callers_to_keep() {
         let i = i as f32;
         assert_eq!((floats(a), floats(b)), (vec![i + 1.0, 6.0], vec![2.0 * i, 10.0]));
     }
-    // Nor does what is done with a result reach another.
+    // Changing one result does not change another.
     kept[4][0].assign(0.0).unwrap();
     assert_eq!((floats(&kept[3][0]), floats(&kept[5][0])), (vec![4.0, 6.0], vec![6.0, 6.0]));
     assert_eq!(floats(&f.call(tensor(&[1.0, 1.0])).unwrap()[0]), [2.0, 2.0]);
@@ -116,7 +116,7 @@ fn results_may_be_arguments_slices_or_literals() {
             (floats(&literal), other.shape(), none.shape()),
             (vec![7.0, 7.0], vec![2, 2], vec![0])
         );
-        // The result is a tensor of its own.
+        // The result is a distinct tensor.
         same.assign(0.0).unwrap();
         assert_eq!(floats(&x), [i as f32, 1.0, 2.0, 3.0]);
     }
@@ -143,7 +143,7 @@ fn arguments_may_be_lazy_and_on_another_device() {
 #[test]
 fn host_numbers_are_constant_across_calls() {
     let _alone = alone();
-    // Assigned to inside, and returned.
+    // Assigned inside the function, and returned.
     let mut f = Jit::new(|x: Tensor| {
         let t = Tensor::new([1.0f32, 2.0]);
         t.assign(&t + &x)?;
@@ -157,7 +157,7 @@ fn host_numbers_are_constant_across_calls() {
             (vec![1.0 + i as f32, 12.0], vec![5.0]),
             "call {i}"
         );
-        // What is done with a result does not reach the next.
+        // Changing a result does not change the next.
         five.assign(&five + 1.0).unwrap();
         five.realize().unwrap();
         t.assign(&t * 0.0).unwrap();
@@ -181,13 +181,13 @@ fn captured_literals_may_be_dropped() {
 }
 
 #[test]
-fn settings_of_the_process() {
+fn jit_levels_give_the_same_results() {
     let _alone = alone();
     let program = std::env::current_exe().unwrap();
     let names = [
-        "values::results_are_the_callers_to_keep",
-        "values::multi_output_kernels_and_sharded_inputs",
-        "state::state_over_several_devices",
+        "values::results_belong_to_the_caller",
+        "values::captures_replay_multi_output_kernels_and_sharded_inputs",
+        "state::sharded_state_is_updated",
     ];
     for jit in ["0", "1", "2"] {
         let out = std::process::Command::new(&program)
@@ -211,7 +211,7 @@ fn settings_of_the_process() {
 }
 
 #[test]
-fn every_dtype_and_the_interpreter() {
+fn captures_work_for_every_dtype_and_the_interpreter() {
     let _alone = alone();
     for dtype in [DType::BOOL, DType::U8, DType::I64, DType::F16, DType::F64] {
         for device in ["cpu", "interp"] {
@@ -226,7 +226,7 @@ fn every_dtype_and_the_interpreter() {
 }
 
 #[test]
-fn one_inside_another_is_a_part_of_it() {
+fn a_nested_capture_is_a_plain_call() {
     let _alone = alone();
     let mut inner = Jit::new(|x: Tensor| Ok(&x * 2.0));
     let mut outer = Jit::new(|x: Tensor| Ok(inner.call(x)? + 1.0));
@@ -235,11 +235,11 @@ fn one_inside_another_is_a_part_of_it() {
     }
     assert!(outer.is_captured());
     drop(outer);
-    assert!(!inner.is_captured(), "a call inside another is a plain one");
+    assert!(!inner.is_captured(), "a nested call is a plain call");
 }
 
 #[test]
-fn multi_output_kernels_and_sharded_inputs() {
+fn captures_replay_multi_output_kernels_and_sharded_inputs() {
     let _alone = alone();
     let devices = ["CPU:0", "CPU:1"];
     let mut f = Jit::new(|x: Tensor| Ok((&x * 2.0, x.sum(0))));

@@ -25,13 +25,13 @@ fn bound(n: i64) -> SymInt {
     Variable::new("n", 1, MAX).unwrap().bind(n).unwrap()
 }
 
-/// What the graph evaluator makes of a tensor that is not computed yet.
+/// The value of a lazy tensor by the reference evaluator.
 pub(super) fn plain(t: &Tensor) -> Vec<f32> {
     let read = |s: &picograd::ir::StorageRef| picograd::device::Buffer::of(s).read().unwrap();
     picograd::reference::evaluate(&[t.uop()], &read).remove(0).to_vec()
 }
 
-/// Both ways of cutting, by a variable and by its value.
+/// Compares slices to a variable with slices to its value.
 fn agree(name: &str, device: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor) -> Tensor) {
     let mut compiled = Vec::new();
     for n in [4, 1, MAX] {
@@ -63,7 +63,7 @@ fn everywhere(name: &str, f: impl Fn(&dyn Fn(&Tensor) -> Tensor, &str) -> Tensor
 }
 
 #[test]
-fn elementwise() {
+fn symbolic_elementwise_ops_match_literal_sizes() {
     let _alone = alone();
     everywhere("add", |cut, d| cut(&data(&[12, 5], d)) * 2.0 + cut(&data(&[9, 5], d)));
     everywhere("one axis", |cut, d| cut(&data(&[9], d)).exp());
@@ -79,7 +79,7 @@ fn elementwise() {
 }
 
 #[test]
-fn reduces() {
+fn symbolic_reductions_match_literal_sizes() {
     let _alone = alone();
     for axes in [vec![0isize], vec![1], vec![0, 1]] {
         everywhere("sum", |cut, d| cut(&data(&[9, 40], d)).sum(&axes[..]));
@@ -94,10 +94,10 @@ fn reduces() {
 }
 
 #[test]
-fn what_is_made_of_reduces() {
+fn softmax_norms_and_losses_match_literal_sizes() {
     let _alone = alone();
     everywhere("softmax over it", |cut, d| cut(&data(&[9, 3], d)).softmax(0));
-    everywhere("softmax beside it", |cut, d| cut(&data(&[9, 24], d)).softmax(-1));
+    everywhere("softmax along another axis", |cut, d| cut(&data(&[9, 24], d)).softmax(-1));
     everywhere("logsumexp", |cut, d| cut(&data(&[9, 3], d)).logsumexp(0));
     everywhere("layernorm", |cut, d| cut(&data(&[9, 8], d)).layernorm(-1, 1e-5));
     everywhere("a sum that is stored and read again", |cut, d| {
@@ -111,7 +111,7 @@ fn what_is_made_of_reduces() {
 }
 
 #[test]
-fn products_of_matrices() {
+fn symbolic_matmuls_match_literal_sizes() {
     let _alone = alone();
     everywhere("rows", |cut, d| cut(&data(&[9, 16], d)).matmul(&data(&[16, 24], d)));
     everywhere("columns", |cut, d| data(&[8, 16], d).matmul(&cut(&data(&[9, 16], d)).t()));
@@ -127,7 +127,7 @@ fn products_of_matrices() {
 }
 
 #[test]
-fn two_variables_and_sums_of_them() {
+fn two_variables_and_their_sums_are_sizes() {
     let _alone = alone();
     let (n, m) = (Variable::new("n", 1, 6).unwrap(), Variable::new("m", 0, 5).unwrap());
     let (x, mut first) = (data(&[12, 11], "CPU"), None);
@@ -146,13 +146,13 @@ fn two_variables_and_sums_of_them() {
         for (g, e) in got.iter().flatten().zip(expected.iter().flatten()) {
             assert!((g - e).abs() <= 1e-5 * e.abs(), "{a} {b}: {got:?} {expected:?}");
         }
-        // The value itself is a number to compute with.
+        // The variable itself is an operand.
         assert_eq!((Tensor::from(&n) * 10 + &m).item::<i32>().unwrap() as i64, a * 10 + b);
     }
 }
 
 #[test]
-fn a_realized_part_is_read_on_and_shown() {
+fn a_realized_symbolic_tensor_can_be_read_and_printed() {
     let _alone = alone();
     let x = data(&[8, 3], "CPU");
     for n in [2usize, 5] {
@@ -179,7 +179,7 @@ fn a_realized_part_is_read_on_and_shown() {
 }
 
 #[test]
-fn variables_are_sizes_in_shapes() {
+fn variables_are_valid_shape_sizes() {
     let _alone = alone();
     let n = Variable::new("n", 1, MAX).unwrap();
     let mut compiled = Vec::new();
@@ -205,7 +205,7 @@ fn variables_are_sizes_in_shapes() {
             (vec![rows, 2], plain(&x.i((..v, ..2))))
         );
         compiled.push(device::counters().compiled - before);
-        // Numbers that are drawn, and what has no kernel of its own.
+        // Random numbers, and ops without a kernel.
         let drawn = [
             Tensor::rand((&b, 2)),
             Tensor::randn((2, &b)),
@@ -271,7 +271,7 @@ fn like_constructors_keep_symbolic_sizes() {
             line.argmax(..).item::<i32>().unwrap(),
             x.i((..v, 0)).argmax(..).item::<i32>().unwrap()
         );
-        // Layers take it as a batch, or as a length.
+        // Layers accept it as batch size or length.
         let (embedding, attention) =
             (picograd::nn::Embedding::new(8, 4), picograd::nn::MultiHeadAttention::new(6, 2));
         let places = Tensor::arange(0, 8, 1).i(..n.bind(v).unwrap());
@@ -286,15 +286,15 @@ fn like_constructors_keep_symbolic_sizes() {
             "{a:?} {b:?}"
         );
     }
-    // A variable that can be one number only is a number.
+    // A variable with a single possible value is a number.
     let one = Variable::new("one", 1, 1).unwrap().bind(1).unwrap();
     assert_eq!((x.i(..&one) + &x).shape(), [8, 6]);
     let all = Variable::new("all", 8, 8).unwrap().bind(8).unwrap();
     assert_eq!((x.i(..&all) + &x).to_vec::<f32>().unwrap(), plain(&(&x + &x)));
-    // One that is past 32 bits is wider.
+    // A variable beyond 32 bits has a wider dtype.
     let large = n.bind(3).unwrap() * 5_000_000_000;
     assert_eq!(Tensor::from(&large).item::<i64>().unwrap(), 15_000_000_000);
-    // Smoothing divides by the classes that are there.
+    // Label smoothing divides by the runtime number of classes.
     let how = || picograd::tensor::CrossEntropy::new().label_smoothing(0.1);
     let columns = |x: Tensor| x.t().contiguous();
     let p = columns(x.softmax(1).i(..n.bind(5).unwrap()));
@@ -327,7 +327,7 @@ fn every_opt_preserves_values() {
             next.iter().filter(padded).flat_map(|k| heuristic::actions(k, &target)).collect();
         assert!(
             next.iter().any(|k| padded(&k)) && !longer.is_empty(),
-            "an axis of a variable can be padded, and then cut"
+            "a symbolic axis can be padded, and then split"
         );
         for k in next.iter().chain(&longer).step_by(3) {
             let (opts, used) = (k.opts.clone(), Rc::new(std::cell::Cell::new(0)));
@@ -337,7 +337,7 @@ fn every_opt_preserves_values() {
                     count.set(count.get() + 1);
                     optimised
                 }
-                // That of another kernel of the graph.
+                // The Opt applies to another kernel of the graph.
                 Err(_) => k.clone(),
             };
             let got = compile::with_choice(compile::Choice::By(Rc::new(chooser)), || {
@@ -373,7 +373,7 @@ fn gpu_launch_sizes_use_runtime_values() {
     };
     let launch =
         |p: &Program| p.variables.launch(&p.launch, &|name| (name == "n").then_some(37)).grid;
-    // A row for each workgroup.
+    // One row per workgroup.
     let rows = program(&(x.i(..&n) + 1.0), &Target::cuda());
     assert_eq!(
         (launch(&rows), rows.launch.grid.contains(&1024)),
@@ -381,7 +381,7 @@ fn gpu_launch_sizes_use_runtime_values() {
         "{:?}",
         rows.launch
     );
-    // The sum of a column ends at the value, which the kernel reads from its last argument.
+    // The sum of a column ends at the runtime size, which the kernel reads from its last argument.
     let x = Tensor::zeros([1024, 1 << 15]).contiguous().to("NULL").realize().unwrap();
     let ends_at_the_value = |text: &str| {
         let loops: Vec<&str> = text.lines().filter(|l| l.contains("for (")).collect();
@@ -394,7 +394,7 @@ fn gpu_launch_sizes_use_runtime_values() {
     };
     let columns = program(&x.i(..&n).sum(0), &Target::cuda());
     ends_at_the_value(&Cuda::new("sm_90").render("columns", &columns.uops).unwrap().text());
-    // Where there are few of them, threads share each.
+    // With few rows, threads share each one.
     let few = program(&x.i((.., ..64)).i(..&n).sum(0), &Target::cuda());
     assert!(few.launch.local.iter().product::<usize>() >= 256, "{:?}", few.launch);
     ends_at_the_value(
@@ -403,7 +403,7 @@ fn gpu_launch_sizes_use_runtime_values() {
             .unwrap()
             .text(),
     );
-    // One axis alone is as long as it can be, and guarded, so that threads can share it.
+    // A single axis has its upper bound and a mask, so that threads can share it.
     let line = program(
         &(x.reshape([32 << 20]).i(..Variable::new("n", 1, 50_000).unwrap().bind(37).unwrap())
             + 1.0),
@@ -413,7 +413,7 @@ fn gpu_launch_sizes_use_runtime_values() {
     super::common::compile_for_cuda(&[rows, columns, few, line]);
 }
 
-/// The message of what must not go through.
+/// Asserts that the result is an error whose message contains each part.
 fn refused(result: picograd::Result<Tensor>, parts: &[&str]) {
     let message = result.expect_err("an error").to_string();
     assert!(parts.iter().all(|p| message.contains(p)), "{message:?} lacks one of {parts:?}");
@@ -472,7 +472,7 @@ fn invalid_requests_are_errors() {
     refused(q.try_scaled_dot_product_attention(&k, &k, Attention::new()), &["needs a number"]);
     refused(x.copy().set(..&five, 0).map(|_| x.clone()), &["the symbolic length n=5"]);
 
-    // Two values, or two variables, of one name in what is computed together.
+    // Two values, or two variables, of one name in one realization.
     let both = |a: &Tensor, b: &Tensor| Tensor::realize_many(&[a, b]).map(|_| x.clone());
     refused(
         both(&part.sum(0), &x.i(..n.bind(4).unwrap()).sum(0)),
@@ -481,7 +481,7 @@ fn invalid_requests_are_errors() {
     let other = Variable::new("n", 1, 6).unwrap().bind(5).unwrap();
     refused(both(&part.sum(0), &x.i(..other).sum(0)), &["n is within 1..=8 and within 1..=6"]);
 
-    // Only where they would have to go: a part that a variable chooses may be a constant.
+    // An error only if the gradient is needed: a slice by a variable may be a constant.
     let w = x.i(..3).copy().as_param();
     let at = Variable::new("at", 0, 5).unwrap().bind(2).unwrap();
     let g = (&w * x.i(at.clone()..&at + 3)).sum(..).gradient(&[&w]).remove(0);
@@ -493,7 +493,7 @@ fn invalid_requests_are_errors() {
     );
 }
 
-/// A graph of operations on tensors of `[n, 6]`, and a fold of it, by a seed.
+/// A random graph of ops on tensors of `[n, 6]`, and a reduction of it.
 fn random_graph(seed: u64, cut: &dyn Fn(&Tensor) -> Tensor) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
     let mut next = |below: u64| {
@@ -529,7 +529,7 @@ fn random_graph(seed: u64, cut: &dyn Fn(&Tensor) -> Tensor) -> Tensor {
 }
 
 #[test]
-fn random_graphs() {
+fn random_symbolic_graphs_match_literal_sizes() {
     let _alone = alone();
     let mut again = 0;
     for seed in 0..40 {

@@ -10,7 +10,7 @@ use picograd::testing::Rng;
 use picograd::{DType, Result, Tensor, nn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Sizes beyond the memory of every machine: weights are made, and what fits would be filled.
+/// Sizes whose weights do not fit the memory of any machine.
 const HUGE: [usize; 6] =
     [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
 const FLOATS: [f64; 12] = [
@@ -28,11 +28,11 @@ const FLOATS: [f64; 12] = [
     f64::NAN,
 ];
 
-/// Draws arguments.
+/// A generator of arguments.
 struct Draw(Rng);
 
 impl Draw {
-    /// A size, mostly one that fits.
+    /// A size, mostly a small one.
     fn n(&mut self) -> usize {
         if self.0.once_in(12) {
             self.0.pick(&HUGE)
@@ -69,8 +69,7 @@ impl Draw {
         ];
         if self.0.once_in(3) { self.0.pick(&rare) } else { DType::F32 }
     }
-    /// An input: of small sizes, or as large as can be counted, of any rank, with numbers that are
-    /// not finite.
+    /// An input of any rank, small or of the largest sizes, with non-finite numbers.
     fn x(&mut self) -> Tensor {
         let shape: Vec<usize> = match self.0.below(10) {
             0 => self.0.pick(&[
@@ -99,17 +98,17 @@ impl Draw {
     }
 }
 
-/// What one call does with a layer or an optimizer that it makes.
+/// One call: constructs a layer or an optimizer and uses it.
 type Call = fn(&mut Draw) -> Result<()>;
 
-/// Runs a layer on an input, and what comes out if that is little.
+/// Runs a layer on an input, and computes the result if it is small.
 fn run(d: &mut Draw, make: impl FnOnce(&mut Draw) -> Forward) -> Result<()> {
     let Ok(layer) = catch_unwind(AssertUnwindSafe(|| make(d))) else { return Ok(()) };
     let x = d.x();
     compute(&layer(&x)?)
 }
 
-/// Computes what is small enough to be computed.
+/// Realizes a result that is small enough.
 fn compute(y: &Tensor) -> Result<()> {
     let graph = picograd::ir::toposort([&y.uop()]);
     if graph.iter().all(|u| u.shape().iter().product::<usize>() < 4096) && graph.len() < 400 {
@@ -118,7 +117,7 @@ fn compute(y: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A layer's `try_forward`.
+/// The `try_forward` of a layer.
 type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 
 fn boxed(layer: impl Layer + 'static) -> Forward {
@@ -126,15 +125,21 @@ fn boxed(layer: impl Layer + 'static) -> Forward {
 }
 
 macro_rules! plain {
-    ($($name:literal $layer:expr;)*) => { [$(($name, (|d: &mut Draw| run(d, |_| boxed($layer))) as Call)),*] };
+    ($($name:literal $layer:expr;)*) => {
+        [$(($name, (|d: &mut Draw| run(d, |_| boxed($layer))) as Call)),*]
+    };
 }
 
 macro_rules! drawn {
-    ($($name:literal |$d:ident| $layer:expr;)*) => { [$(($name, (|d: &mut Draw| run(d, |$d| boxed($layer))) as Call)),*] };
+    ($($name:literal |$d:ident| $layer:expr;)*) => {
+        [$(($name, (|d: &mut Draw| run(d, |$d| boxed($layer))) as Call)),*]
+    };
 }
 
 macro_rules! rules_of {
-    ($($name:literal |$d:ident| $rule:expr;)*) => { [$(($name, (|d: &mut Draw| train(d, |$d| $rule)) as Call)),*] };
+    ($($name:literal |$d:ident| $rule:expr;)*) => {
+        [$(($name, (|d: &mut Draw| train(d, |$d| $rule)) as Call)),*]
+    };
 }
 
 macro_rules! convs {
@@ -160,13 +165,16 @@ macro_rules! pools {
 macro_rules! recurrent {
     ($($name:literal $layer:ident $cell:ident;)*) => { [$(
         (concat!($name, "Cell"), (|d: &mut Draw| {
-            let Ok(cell) = catch_unwind(AssertUnwindSafe(|| nn::$cell::new(d.n(), d.n()).bias(d.coin()))) else { return Ok(()) };
+            let made =
+                catch_unwind(AssertUnwindSafe(|| nn::$cell::new(d.n(), d.n()).bias(d.coin())));
+            let Ok(cell) = made else { return Ok(()) };
             let (x, state) = (d.x(), d.x());
             compute(&cell.try_forward(&x, d.coin().then_some(&state))?)
         }) as Call),
         ($name, (|d: &mut Draw| {
             let made = catch_unwind(AssertUnwindSafe(|| {
-                let layer = nn::$layer::new(d.n(), d.n()).num_layers(1 + d.0.below(2)).bias(d.coin()).dropout(d.f());
+                let layer = nn::$layer::new(d.n(), d.n()).num_layers(1 + d.0.below(2));
+                let layer = layer.bias(d.coin()).dropout(d.f());
                 let layer = if d.coin() { layer.bidirectional() } else { layer };
                 if d.coin() { layer.batch_first() } else { layer }
             }));
@@ -210,7 +218,7 @@ fn train<R: Rule + 'static>(d: &mut Draw, rule: impl FnOnce(&mut Draw) -> R) -> 
     optimizer.load_state_dict(&state)
 }
 
-/// A schedule with a few steps, one of them far away.
+/// Runs a schedule for a few steps, one of them huge.
 fn scheduled(d: &mut Draw, schedule: impl Schedule + 'static) -> Result<()> {
     let p = Tensor::ones([2]).as_param();
     let mut optimizer = Optimizer::new([p], SGD::new(0.1))?;
@@ -222,8 +230,9 @@ fn scheduled(d: &mut Draw, schedule: impl Schedule + 'static) -> Result<()> {
 
 fn calls() -> Vec<(&'static str, Call)> {
     let functions = plain! {
-        "ReLU" nn::ReLU; "ReLU6" nn::ReLU6; "SELU" nn::SELU; "GELU" nn::GELU; "SiLU" nn::SiLU; "Mish" nn::Mish; "Sigmoid" nn::Sigmoid;
-        "LogSigmoid" nn::LogSigmoid; "Tanh" nn::Tanh; "Softsign" nn::Softsign; "Hardtanh" nn::Hardtanh; "Hardsigmoid" nn::Hardsigmoid;
+        "ReLU" nn::ReLU; "ReLU6" nn::ReLU6; "SELU" nn::SELU; "GELU" nn::GELU; "SiLU" nn::SiLU;
+        "Mish" nn::Mish; "Sigmoid" nn::Sigmoid; "LogSigmoid" nn::LogSigmoid; "Tanh" nn::Tanh;
+        "Softsign" nn::Softsign; "Hardtanh" nn::Hardtanh; "Hardsigmoid" nn::Hardsigmoid;
         "Hardswish" nn::Hardswish; "Sequential" nn::Sequential::new();
     };
     let layers = drawn! {
@@ -239,9 +248,15 @@ fn calls() -> Vec<(&'static str, Call)> {
         "Flatten" |d| nn::Flatten::new().axes(d.axis(), d.axis());
         "Linear" |d| nn::Linear::new(d.n(), d.n()).bias(d.coin());
         "BatchNorm" |d| {
-            let layer = nn::BatchNorm::new(d.n()).eps(d.f()).momentum(if d.coin() { Some(d.f()) } else { None });
+            let layer = nn::BatchNorm::new(d.n()).eps(d.f()).momentum(if d.coin() {
+                Some(d.f())
+            } else {
+                None
+            });
             let layer = layer.affine(d.coin()).track_running_stats(d.coin());
-            if d.coin() { layer.eval() }
+            if d.coin() {
+                layer.eval()
+            }
             layer
         };
         "LayerNorm" |d| nn::LayerNorm::new(d.spatial()).eps(d.f()).affine(d.coin());
@@ -266,36 +281,58 @@ fn calls() -> Vec<(&'static str, Call)> {
         };
         "Upsample.size" |d| {
             let modes = [Interpolate::Linear, Interpolate::Nearest, Interpolate::Cubic];
-            let layer = if d.coin() { nn::Upsample::size([d.n(), d.n()]) } else { nn::Upsample::size(d.n()) };
+            let layer = if d.coin() {
+                nn::Upsample::size([d.n(), d.n()])
+            } else {
+                nn::Upsample::size(d.n())
+            };
             let layer = layer.mode(d.0.pick(&modes));
             if d.coin() { layer.align_corners() } else { layer }
         };
         "Upsample.scale" |d| {
-            let layer = if d.coin() { nn::Upsample::scale([d.f(), d.f()]) } else { nn::Upsample::scale(d.f()) };
+            let layer = if d.coin() {
+                nn::Upsample::scale([d.f(), d.f()])
+            } else {
+                nn::Upsample::scale(d.f())
+            };
             if d.coin() { layer.recompute_scale_factor() } else { layer }
         };
         "WeightNorm" |d| nn::WeightNorm::new(nn::Linear::new(d.n(), d.n())).dim(d.axis());
-        "SpectralNorm" |d| nn::SpectralNorm::new(nn::Linear::new(d.n(), d.n())).dim(d.axis()).n_power_iterations(d.0.below(3)).eps(d.f());
+        "SpectralNorm" |d|
+            nn::SpectralNorm::new(nn::Linear::new(d.n(), d.n()))
+                .dim(d.axis())
+                .n_power_iterations(d.0.below(3))
+                .eps(d.f());
     };
     let convs = convs! {
-        "Conv1d" Conv1d; "Conv2d" Conv2d; "Conv3d" Conv3d; "ConvTranspose1d" ConvTranspose1d; "ConvTranspose2d" ConvTranspose2d;
-        "ConvTranspose3d" ConvTranspose3d;
+        "Conv1d" Conv1d; "Conv2d" Conv2d; "Conv3d" Conv3d; "ConvTranspose1d" ConvTranspose1d;
+        "ConvTranspose2d" ConvTranspose2d; "ConvTranspose3d" ConvTranspose3d;
     };
     let pools = pools! {
-        "AvgPool1d" AvgPool1d; "AvgPool2d" AvgPool2d; "AvgPool3d" AvgPool3d; "MaxPool1d" MaxPool1d; "MaxPool2d" MaxPool2d; "MaxPool3d" MaxPool3d;
+        "AvgPool1d" AvgPool1d; "AvgPool2d" AvgPool2d; "AvgPool3d" AvgPool3d;
+        "MaxPool1d" MaxPool1d; "MaxPool2d" MaxPool2d; "MaxPool3d" MaxPool3d;
     };
     let cells = recurrent! { "RNN" RNN RNNCell; "GRU" GRU GRUCell; };
     let optimizers = rules_of! {
-        "SGD" |d| { let rule = SGD::new(d.f()).momentum(d.f()).dampening(d.f()).weight_decay(d.f()); if d.coin() { rule.nesterov() } else { rule } };
+        "SGD" |d| {
+            let rule = SGD::new(d.f()).momentum(d.f()).dampening(d.f()).weight_decay(d.f());
+            if d.coin() { rule.nesterov() } else { rule }
+        };
         "LARS" |d| LARS::new(d.f());
-        "Adam" |d| { let rule = Adam::new(d.f()).betas(d.f(), d.f()).eps(d.f()).weight_decay(d.f()); if d.coin() { rule.amsgrad() } else { rule } };
+        "Adam" |d| {
+            let rule = Adam::new(d.f()).betas(d.f(), d.f()).eps(d.f()).weight_decay(d.f());
+            if d.coin() { rule.amsgrad() } else { rule }
+        };
         "AdamW" |d| AdamW::new(d.f()).betas(d.f(), d.f()).eps(d.f());
         "LAMB" |d| LAMB::new(d.f()).betas(d.f(), d.f());
         "Muon" |d| Muon::new(d.f()).momentum(d.f()).iterations(d.0.below(4)).weight_decay(d.f());
         "NAdam" |d| NAdam::new(d.f()).betas(d.f(), d.f());
         "RAdam" |d| RAdam::new(d.f()).betas(d.f(), d.f());
         "Adamax" |d| Adamax::new(d.f()).betas(d.f(), d.f());
-        "RMSprop" |d| { let rule = RMSprop::new(d.f()).eps(d.f()).momentum(d.f()); if d.coin() { rule.centered() } else { rule } };
+        "RMSprop" |d| {
+            let rule = RMSprop::new(d.f()).eps(d.f()).momentum(d.f());
+            if d.coin() { rule.centered() } else { rule }
+        };
         "Adagrad" |d| Adagrad::new(d.f()).eps(d.f());
         "Adadelta" |d| Adadelta::new(d.f()).eps(d.f());
     };
@@ -467,14 +504,14 @@ fn no_layer_or_optimizer_panics() {
                         .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
                         .unwrap_or_default();
                     wrong.push(format!("{name}, call {n}: {text}"));
-                    // One failure of each is enough to see.
+                    // Only the first failure of each is reported.
                     break;
                 }
             }
         }
     }
     std::panic::set_hook(hook);
-    eprintln!("{} layers and optimizers, {good} calls were right and {bad} an error", calls.len());
+    eprintln!("{} layers and optimizers: {good} calls succeeded, {bad} were errors", calls.len());
     assert!(wrong.is_empty(), "{} panic:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(good * 10 > good + bad, "most arguments are refused at once: {good} of {}", good + bad);
+    assert!(good * 10 > good + bad, "only {good} of {} calls succeeded", good + bad);
 }

@@ -16,14 +16,14 @@ fn layer(name: &str, layer: impl Layer) {
 }
 
 #[test]
-fn linear_and_embedding() {
+fn linear_and_embedding_match_pytorch() {
     layer("linear", Linear::new(3, 4));
     layer("linear_no_bias", Linear::new(3, 4).bias(false));
     layer("embedding", Embedding::new(7, 3).padding_idx(2));
 }
 
 #[test]
-fn convolutions() {
+fn convolutions_match_pytorch() {
     layer("conv1d", Conv1d::new(2, 3, 3).stride(2).padding(1).dilation(2));
     layer("conv2d", Conv2d::new(2, 3, [3, 2]).stride([1, 2]).padding([1, 0]));
     layer("conv2d_groups", Conv2d::new(4, 6, 3).groups(2).bias(false));
@@ -35,7 +35,7 @@ fn convolutions() {
 }
 
 #[test]
-fn batch_norms() {
+fn batch_norms_match_pytorch() {
     layer("batch_norm_2d", BatchNorm::new(3));
     layer("batch_norm_1d", BatchNorm::new(3).eps(1e-3).momentum(0.3));
     let norm = BatchNorm::new(3).momentum(None).affine(false);
@@ -49,7 +49,7 @@ fn batch_norms() {
 }
 
 #[test]
-fn other_norms() {
+fn other_norms_match_pytorch() {
     layer("layer_norm", LayerNorm::new(5));
     layer("layer_norm_two", LayerNorm::new([3, 5]).eps(1e-2));
     layer("layer_norm_2d", LayerNorm2d::new(3));
@@ -60,7 +60,7 @@ fn other_norms() {
 }
 
 #[test]
-fn attention() {
+fn attention_matches_pytorch() {
     layer("attention", MultiHeadAttention::new(8, 2));
     layer("attention_causal", MultiHeadAttention::new(8, 4).bias(false).causal());
     let cross = MultiHeadAttention::new(8, 2);
@@ -75,7 +75,7 @@ fn attention() {
 fn grouped_query_attention_repeats_heads() {
     let (few, many) = (MultiHeadAttention::new(8, 4).kv_heads(2), MultiHeadAttention::new(8, 4));
     assert_eq!(few.in_proj_weight.shape(), [8 + 2 * 4, 8]);
-    // Each head of keys, two rows, stands for two heads of the other.
+    // Each key head, two rows, equals two heads of the other layer.
     let rows = |from: usize, to: usize| few.in_proj_weight.shrink(&[(from, to), (0, 8)]);
     let twice = |t: Tensor| t.reshape([2, 1, 2, 8]).expand([2, 2, 2, 8]).reshape([8, 8]);
     many.in_proj_weight
@@ -87,7 +87,7 @@ fn grouped_query_attention_repeats_heads() {
 }
 
 #[test]
-fn attention_dropout_is_for_training_only() {
+fn attention_dropout_applies_only_in_training() {
     let attention = MultiHeadAttention::new(8, 2).dropout(0.5);
     let x = Tensor::randn([2, 5, 8]).realize().unwrap();
     let run = || attention.forward(&x).to_vec::<f32>().unwrap();
@@ -97,7 +97,7 @@ fn attention_dropout_is_for_training_only() {
 }
 
 #[test]
-fn recurrence() {
+fn recurrent_layers_match_pytorch() {
     let rnn = RNN::new(3, 4).num_layers(2).bidirectional();
     check(&ALL, "rnn", &rnn, |x| <[Tensor; 2]>::from(rnn.run(&x[0], Some(&x[1]))).to_vec());
     let rnn = RNN::new(3, 4).relu().bias(false);
@@ -114,7 +114,7 @@ fn recurrence() {
 }
 
 #[test]
-fn cells() {
+fn recurrent_cells_match_pytorch() {
     let cell = RNNCell::new(3, 4);
     check(&ALL, "rnn_cell", &cell, |x| vec![cell.forward(&x[0], Some(&x[1]))]);
     let cell = GRUCell::new(3, 4);
@@ -126,7 +126,7 @@ fn cells() {
 }
 
 #[test]
-fn pools() {
+fn pools_match_pytorch() {
     layer("max_pool1d", MaxPool1d::new(3).stride(2).padding(1));
     layer("max_pool2d", MaxPool2d::new(2).ceil_mode());
     layer("avg_pool1d", AvgPool1d::new(2));
@@ -135,7 +135,7 @@ fn pools() {
 }
 
 #[test]
-fn activations() {
+fn activations_match_pytorch() {
     layer("prelu", PReLU::new(3));
     layer("ReLU", ReLU);
     layer("ReLU6", ReLU6);
@@ -211,7 +211,7 @@ fn invalid_inputs_name_the_layer() {
 }
 
 #[test]
-fn empty_batches_pass() {
+fn empty_batches_are_accepted() {
     assert!(Linear::new(3, 4).forward(&Tensor::zeros([0, 3])).to_vec::<f32>().unwrap().is_empty());
     assert_eq!(Conv2d::new(1, 2, 3).forward(&Tensor::zeros([0, 1, 4, 4])).shape(), [0, 2, 2, 2]);
     assert_eq!(
@@ -221,7 +221,7 @@ fn empty_batches_pass() {
 }
 
 #[test]
-fn orthogonal_weights_are() {
+fn orthogonal_weights_are_orthogonal() {
     for shape in [[6, 3, 1], [2, 3, 2], [4, 2, 2]] {
         let w = init::orthogonal(shape, 2.0).realize().unwrap();
         let m = w.reshape([shape[0], shape[1] * shape[2]]);
@@ -257,7 +257,7 @@ fn weights_start_within_their_bounds() {
         (std(init::xavier_normal([100, 100], 2.0)), 0.2),
         (std(init::kaiming_normal([100, 100], init::Fan::In, 1.0)), 0.1),
         (std(Embedding::new(100, 100).weight.detach()), 1.0),
-        // The deviation of a normal distribution that is cut at two deviations.
+        // The standard deviation of a normal distribution truncated at two deviations.
         (std(init::trunc_normal([100, 100], 1.0, 0.5, 0.0, 2.0)), 0.4398),
     ] {
         assert!((got / expected - 1.0).abs() < 0.03, "{got} for {expected}");

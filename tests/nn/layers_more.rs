@@ -16,7 +16,7 @@ fn layer(name: &str, layer: impl Layer) {
 }
 
 #[test]
-fn convolutions_of_volumes() {
+fn volume_convolutions_match_pytorch() {
     layer("conv3d", Conv3d::new(2, 3, [3, 2, 1]).stride([1, 2, 1]).padding([1, 0, 0]));
     layer("conv3d_groups", Conv3d::new(4, 2, 2).groups(2).dilation([1, 1, 2]).bias(false));
     layer(
@@ -30,7 +30,7 @@ fn convolutions_of_volumes() {
 }
 
 #[test]
-fn upsampling() {
+fn upsampling_matches_pytorch() {
     layer("upsample_nearest", Upsample::scale(2.0));
     layer("upsample_size", Upsample::size([5, 3]));
     layer("upsample_linear", Upsample::scale(3.0).mode(Interpolate::Linear));
@@ -57,7 +57,7 @@ fn upsampling() {
 }
 
 #[test]
-fn weights_by_direction_and_length() {
+fn weight_norm_matches_pytorch() {
     layer("weight_norm", WeightNorm::new(Linear::new(3, 4)));
     layer("weight_norm_dim", WeightNorm::new(Conv2d::new(2, 3, 2)).dim(1));
     layer("weight_norm_all", WeightNorm::new(Conv1d::new(2, 3, 2).bias(false)).dim(None));
@@ -72,7 +72,7 @@ fn weights_by_direction_and_length() {
 }
 
 #[test]
-fn weights_over_their_greatest_singular_value() {
+fn spectral_norm_matches_pytorch() {
     layer("spectral_norm", SpectralNorm::new(Linear::new(3, 4)));
     let norm = SpectralNorm::new(Conv2d::new(2, 3, 2).bias(false)).n_power_iterations(3);
     check(&ALL, "spectral_norm_conv", &norm, |x| vec![norm.forward(&x[0]), norm.forward(&x[1])]);
@@ -110,9 +110,10 @@ fn spectral_norm_iterates_in_a_captured_function() {
     assert_eq!(buffers(0), buffers(1));
 }
 
-/// Means with options, and convolutions of one sample without a batch; the numbers are PyTorch's.
+/// Mean pools with options, and convolutions of one sample without a batch axis; the values are
+/// those of PyTorch.
 #[test]
-fn options_of_means_and_single_samples() {
+fn mean_pool_options_and_single_samples_match_pytorch() {
     let x = Tensor::new([[[[1.0f32, 2.0], [3.0, 6.0]]]]);
     let y = AvgPool2d::new(2).stride(1).padding(1).exclude_padding().forward(&x);
     assert_eq!(y.to_vec::<f32>().unwrap(), [1.0, 1.5, 2.0, 2.0, 3.0, 4.0, 3.0, 4.5, 6.0]);

@@ -50,18 +50,18 @@ fn conv_with_batch_norm_learns_lines() {
     assert_eq!(right, 8);
 }
 
-/// What is compared with its own maximum has to be computed once: sums of floats that are added up
-/// in two orders differ.
+/// A value that is compared with its own maximum must be computed once: float sums in two orders
+/// differ.
 #[test]
 fn gradient_of_max_over_sums_is_exact() {
     let conv = Conv2d::new(3, 4, 3).padding(1);
     let x = Tensor::randn([5, 3, 8, 8]).realize().unwrap();
     Tensor::realize_many(&conv.parameters().iter().collect::<Vec<_>>()).unwrap();
     conv.forward(&x).max_pool2d(2, Pool::new()).sum(..).backward();
-    // Each of the 5·4·4 windows of a channel gives a gradient of one to its greatest element.
+    // Each of the 5·4·4 windows of a channel gives a gradient of one to its maximum.
     let bias = conv.bias.as_ref().unwrap();
     assert_eq!(bias.grad().unwrap().to_vec::<f32>().unwrap(), [80.0; 4]);
-    // And each of the 5·4 places of a channel that elements are scattered to.
+    // Each of the 5·4 target elements of a channel gives one to its extreme.
     for how in [Scatter::Amax, Scatter::Amin] {
         bias.set_grad(None);
         let y = conv.forward(&x).reshape([20, 64]);
@@ -90,7 +90,7 @@ fn sequences_are_learned_by_rnn_and_attention() {
         let model = Model { table: Embedding::new(5, 8), place, body, head: Linear::new(8, 5) };
         fill(&model, 3);
         let mut optimizer = Optimizer::new(model.parameters(), AdamW::new(0.03)).unwrap();
-        // Each token is followed by the one after the next: what comes depends on what was.
+        // Each token depends on the tokens before it.
         let x = Tensor::new([[0, 1, 2, 3, 4, 0], [2, 3, 4, 0, 1, 2]]);
         let y = Tensor::new([[0, 0, 1, 2, 3, 4], [2, 2, 3, 4, 0, 1]]);
         let mut last = f32::NAN;

@@ -6,7 +6,7 @@ use picograd::nn::{Layer, Linear, Module, Sequential};
 use picograd::tensor::Reduction;
 use picograd::{DType, Jit, Tensor, autocast, seq};
 
-/// A curve that is fitted, the loss before and after.
+/// Fits a curve, and compares the loss before and after.
 fn fit(name: &str, steps: usize, make: impl Fn(Vec<Tensor>) -> Optimizer) {
     let net: Sequential = seq![Linear::new(1, 8), Tensor::tanh, Linear::new(8, 1)];
     fill(&net, 11);
@@ -36,7 +36,7 @@ fn every_rule_learns() {
 }
 
 #[test]
-fn sequences_are_learned_without_alignment() {
+fn ctc_learns_sequences_without_alignment() {
     // Two patterns of three classes in each sequence of six frames.
     let x = (Tensor::arange(0f32, 6.0 * 4.0 * 5.0, 1.0).reshape([6, 4, 5]) * 1.7)
         .sin()
@@ -63,7 +63,7 @@ fn sequences_are_learned_without_alignment() {
 }
 
 #[test]
-fn narrow_floats_learn() {
+fn networks_of_narrow_floats_learn() {
     let net: Sequential = seq![Linear::new(2, 16), Tensor::tanh, Linear::new(16, 2)];
     fill(&net, 13);
     let mut optimizer = Optimizer::new(net.parameters(), AdamW::new(0.03)).unwrap();

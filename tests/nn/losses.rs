@@ -26,7 +26,7 @@ fn loss(name: &str, forward: impl Fn(&[Tensor]) -> Tensor) {
 }
 
 #[test]
-fn over_classes() {
+fn classification_losses_match_pytorch() {
     let (index, deep) = (Tensor::new([0, 3, 1, 1, 2]), Tensor::new([[0, 1, 2], [3, 3, 0]]));
     let weight = shared("weight");
     for (name, reduction) in &REDUCTIONS[..3] {
@@ -57,7 +57,7 @@ fn over_classes() {
 }
 
 #[test]
-fn over_yes_and_no() {
+fn binary_losses_match_pytorch() {
     for (name, reduction) in &REDUCTIONS[..3] {
         loss(&format!("bce_{name}"), |x| x[0].binary_crossentropy(&x[1], *reduction));
         let how = || {
@@ -71,7 +71,7 @@ fn over_yes_and_no() {
 }
 
 #[test]
-fn by_difference() {
+fn regression_losses_match_pytorch() {
     for (name, reduction) in &REDUCTIONS[..3] {
         loss(&format!("mse_{name}"), |x| x[0].mse_loss(&x[1], *reduction));
         loss(&format!("l1_{name}"), |x| x[0].l1_loss(&x[1], *reduction));
@@ -81,7 +81,7 @@ fn by_difference() {
 }
 
 #[test]
-fn of_distributions_and_angles() {
+fn distribution_and_angle_losses_match_pytorch() {
     for (name, reduction) in REDUCTIONS {
         loss(&format!("kl_{name}"), |x| x[0].kl_div(&shared("q"), false, reduction));
         loss(&format!("kl_log_{name}"), |x| x[0].kl_div(&shared("q").log(), true, reduction));
@@ -119,13 +119,13 @@ fn extremes_stay_finite() {
 }
 
 #[test]
-fn targets_of_any_integer_dtype() {
+fn targets_may_have_any_integer_dtype() {
     let logits = Tensor::new([[1.0f32, 2.0], [3.0, -1.0]]);
     let expected =
         logits.cross_entropy(&Tensor::new([1, 0]), Reduction::Mean).item::<f32>().unwrap();
     for dtype in picograd::DType::ALL.iter().filter(|d| d.is_int()) {
         let target = Tensor::new([1, 0]).cast(*dtype);
-        // What wraps to a class in eight bits is not that class.
+        // A target that wraps to a class in eight bits is not that class.
         let loss = logits
             .cross_entropy(&target, CrossEntropy::new().ignore_index(-255))
             .item::<f32>()

@@ -22,7 +22,7 @@ fn loss(name: &str, forward: impl Fn(&[Tensor]) -> Tensor) {
 }
 
 #[test]
-fn by_margin() {
+fn margin_losses_match_pytorch() {
     let (signs, weight) = (shared("shared/signs"), shared("shared/weight"));
     let index = Tensor::new([0, 3, 1, 1, 2]);
     for (r, reduction) in REDUCTIONS {
@@ -48,7 +48,7 @@ fn by_margin() {
 }
 
 #[test]
-fn by_likelihood() {
+fn likelihood_losses_match_pytorch() {
     let counts = shared("shared/counts");
     for (r, reduction) in REDUCTIONS {
         let poisson = || PoissonNll::new().reduction(reduction);
@@ -78,7 +78,7 @@ fn ctc(name: &str, how: Ctc) {
 }
 
 #[test]
-fn over_alignments() {
+fn ctc_loss_matches_pytorch() {
     ctc("padded", Ctc::new());
     ctc("repeated", Ctc::new());
     ctc("blank", Ctc::new().blank(3));
@@ -87,15 +87,15 @@ fn over_alignments() {
 }
 
 #[test]
-fn over_alignments_of_nothing() {
+fn ctc_loss_of_empty_targets_matches_pytorch() {
     ctc("empty", Ctc::new());
     ctc("none", Ctc::new());
     ctc("impossible", Ctc::new().zero_infinity());
 }
 
-/// The sum over all paths that read as the target, one by one.
+/// The loss equals the explicit sum over all paths that collapse to the target.
 #[test]
-fn alignments_are_all_paths() {
+fn ctc_loss_sums_all_paths() {
     let (frames, classes) = (4usize, 3usize);
     let values: Vec<f32> = (0..frames * classes).map(|i| ((i * 7 + 3) % 11) as f32 * 0.3).collect();
     let logp = Tensor::from_vec(values, [frames, classes]).log_softmax(-1);
@@ -186,13 +186,13 @@ fn narrow_floats_are_rounded_once() {
 }
 
 #[test]
-fn gradients_at_corners_are_those_of_pytorch() {
+fn gradients_at_corners_match_pytorch() {
     let at = |x: f32, f: &dyn Fn(&Tensor) -> Tensor| {
         let x = Tensor::new([x]).as_param();
         f(&x).backward();
         x.grad().unwrap().item::<f32>().unwrap()
     };
-    // Where a margin is met exactly, there is no gradient.
+    // A margin that is met exactly has no gradient.
     let (zero, one) = (Tensor::new([0.0f32]), Tensor::new([1.0f32]));
     assert_eq!(at(0.0, &|x| x.margin_ranking_loss(&zero, &one, 0.0, Reduction::Sum)), 0.0);
     assert_eq!(at(1.0, &|x| x.hinge_embedding_loss(&-&one, 1.0, Reduction::Sum)), 0.0);
@@ -209,7 +209,7 @@ fn gradients_at_corners_are_those_of_pytorch() {
     x.cosine_embedding_loss(&Tensor::new([[0.0f32, 1.0]]), &Tensor::new([-1]), 0.0, Reduction::Sum)
         .backward();
     assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
-    // A variance that was raised to eps passes its gradient.
+    // A variance clamped to eps passes its gradient.
     let loss = |v: &Tensor| zero.gaussian_nll_loss(&zero, v, GaussianNll::new().eps(0.5));
     assert_eq!(at(0.0, &loss), 1.0);
     // Equal vectors have a distance of eps, whose gradient is finite.
@@ -296,7 +296,7 @@ fn misuse_is_an_error() {
                 e,
                 format!("ctc_loss: the label at 1 is {bad}; expected a class from 0 to 2")
             );
-            // Behind the end of the target anything may stand.
+            // Labels after the end of the target are ignored.
             assert!(logp.try_ctc_loss(targets, &Tensor::new([4]), &one, Reduction::Mean).is_ok());
         }
     }

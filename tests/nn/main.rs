@@ -19,14 +19,14 @@ use picograd::Tensor;
 use picograd::io::{StateDict, safe_load_bytes};
 use picograd::nn::Module;
 
-/// The tensors of a fixture whose names begin with a prefix, without it.
+/// The tensors of a fixture whose names begin with a prefix, with the prefix removed.
 fn under(all: &StateDict, prefix: &str) -> StateDict {
     all.iter()
         .filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_string(), t.clone())))
         .collect()
 }
 
-/// Elements within a relative and absolute tolerance.
+/// Asserts that elements are within a relative and absolute tolerance.
 #[track_caller]
 fn close(what: &str, got: &Tensor, expected: &Tensor, tolerance: f64) {
     assert_eq!(got.shape(), expected.shape(), "the shape of {what}");
@@ -37,8 +37,8 @@ fn close(what: &str, got: &Tensor, expected: &Tensor, tolerance: f64) {
     }
 }
 
-/// Runs a case of a fixture forward and backward: loads the parameters, gives the inputs to a
-/// function, and compares outputs, gradients and buffers.
+/// Runs a case of a fixture forward and backward: loads the parameters, calls a function on the
+/// inputs, and compares outputs, gradients and buffers.
 #[track_caller]
 fn check(
     all: &StateDict,
@@ -57,7 +57,7 @@ fn check(
     let outputs = forward(&inputs);
     assert!(
         case.get(&format!("out.{}", outputs.len())).is_none(),
-        "{name}: there are more outputs"
+        "{name}: the fixture has more outputs"
     );
     let weighted = |(i, y): (usize, &Tensor)| {
         let weight = case.require(&format!("weight.{i}")).unwrap();
@@ -92,7 +92,7 @@ fn check(
     }
 }
 
-/// Gives a module weights that depend on nothing else: the generator is one for all tests, which
+/// Fills a module with deterministic weights. The random generator is shared by all tests, which
 /// run in parallel.
 fn fill(module: &dyn Module, mut seed: u32) {
     let mut next = || {

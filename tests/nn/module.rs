@@ -15,7 +15,7 @@ fn param(n: usize) -> Tensor {
     Tensor::zeros([n]).as_param()
 }
 
-/// What the macro cannot show, and is told to leave out.
+/// A type that is not a module; the macro is told to skip it.
 struct Cache;
 
 #[derive(Module)]
@@ -124,7 +124,7 @@ fn every_field_kind_is_visited() {
 }
 
 #[test]
-fn tuple_unit_and_borrowing_structs() {
+fn tuple_unit_and_borrowing_structs_are_modules() {
     let pair = Pair(Linear::new(2, 3), Tensor::zeros([4]), 7);
     assert_eq!(pair.2, 7);
     assert_eq!(names(pair.named_parameters()), ["0.weight", "0.bias"]);
@@ -160,7 +160,7 @@ fn net() -> Sequential {
 }
 
 #[test]
-fn a_chain_is_named_by_places() {
+fn sequential_layers_are_named_by_position() {
     let net = net();
     assert_eq!((net.len(), net.is_empty()), (6, false));
     let expected = [
@@ -178,7 +178,7 @@ fn a_chain_is_named_by_places() {
 }
 
 #[test]
-fn state_goes_round() {
+fn state_dicts_round_trip() {
     let (a, b) = (net(), net());
     let x = Tensor::randn([6, 3]).realize().unwrap();
     a.forward(&x).realize().unwrap();
@@ -214,7 +214,7 @@ fn mismatched_state_reports_all_errors() {
         assert!(e.contains(part), "{e:?} does not say {part:?}");
     }
     assert_eq!(layer.weight.to_vec::<f32>().unwrap(), before);
-    // Not strict: what fits is taken, but a wrong shape is still wrong.
+    // Without `strict`, matching names are loaded, but a wrong shape is still an error.
     assert!(layer.load_state_dict(&state, false).is_err());
     let some = StateDict::from_iter([("bias", Tensor::ones([2])), ("offset", Tensor::zeros([2]))]);
     layer.load_state_dict(&some, false).unwrap();
@@ -239,7 +239,7 @@ fn train_and_eval_modes_differ() {
 }
 
 #[test]
-fn a_layer_of_ones_own_stands_in_a_chain() {
+fn custom_layers_work_in_sequential() {
     #[derive(Module)]
     struct Residual<L> {
         inner: L,
@@ -264,7 +264,7 @@ fn a_layer_of_ones_own_stands_in_a_chain() {
     assert_eq!(wrong, "Linear: expected […, 2], got [1, 3]");
 }
 
-/// The first forward computes fresh weights and keeps them; the second reads them.
+/// The first forward pass computes and stores fresh weights; the second reads them.
 #[test]
 fn fresh_weights_are_computed_once() {
     for grad in [true, false] {

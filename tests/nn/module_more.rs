@@ -77,7 +77,7 @@ fn frozen_parameters_are_not_trained() {
     net.forward(&x).mse_loss(&y, Reduction::Mean).backward();
     optimizer.step().unwrap();
     assert_ne!(bytes(0), before[0]);
-    // What was made before keeps its gradient.
+    // An earlier result keeps its gradient.
     let made = net.forward(&x).sum(..);
     net.freeze();
     made.backward();
@@ -93,7 +93,7 @@ fn unused_targets_have_no_gradient() {
     assert_eq!(found[1].as_ref().unwrap().item::<f32>().unwrap(), 4.0);
     let wrong = loss.try_gradient(&[&x, &y]).unwrap_err().to_string();
     assert!(wrong.contains("does not depend on target 1"), "{wrong}");
-    // A target behind derivatives that are zero is used, and its gradient is zero.
+    // A target with only zero derivatives counts as used, with a zero gradient.
     let found = (x.floor() * 2.0).sum(..).gradient_allow_unused(&[&x]);
     assert_eq!(found[0].as_ref().unwrap().item::<f32>().unwrap(), 0.0);
 }
@@ -148,7 +148,7 @@ Block<Sequential>(table: [2, 3] buffer
                 parametrizations.weight.0._u: [3] buffer, parametrizations.weight.0._v: [2] \
                 buffer) 6 parameters";
     assert_eq!(boxed.to_string(), line);
-    // A parameter in two places counts once.
+    // A shared parameter counts once.
     let table = Embedding::new(5, 3);
     let tied = (Linear { weight: table.weight.clone(), bias: None }, table);
     assert!(tied.summary().to_string().ends_with(") 15 parameters"), "{}", tied.summary());
@@ -156,7 +156,7 @@ Block<Sequential>(table: [2, 3] buffer
 }
 
 #[test]
-fn averages_follow_the_parameters() {
+fn moving_averages_follow_the_parameters() {
     let run = |captured: bool| {
         let net = net();
         let (x, y) = data();
@@ -222,7 +222,7 @@ fn averages_follow_the_parameters() {
 }
 
 #[test]
-fn small_batches_make_one_large_step() {
+fn accumulated_batches_equal_one_large_batch() {
     let make = || seq![Linear::new(3, 4), Tensor::tanh, Linear::new(4, 2)];
     let (large, small) = (make(), make());
     fill(&large, 9);

@@ -23,7 +23,7 @@ fn grad(name: &str, step: usize) -> Tensor {
     all.i(step)
 }
 
-/// The steps in which a parameter has no gradient, in the cases of the fixture that are uneven.
+/// True if a parameter has no gradient in a step of the uneven cases of the fixture.
 fn is_missing(name: &str, step: usize) -> bool {
     let steps: &[usize] = match name {
         "w" => &[7],
@@ -33,7 +33,7 @@ fn is_missing(name: &str, step: usize) -> bool {
     steps.contains(&step)
 }
 
-/// Steps with the gradients of the fixture, where each parameter has its own pace.
+/// Steps with the gradients of the fixture; each parameter skips other steps.
 fn uneven_steps(range: std::ops::Range<usize>, params: &[Tensor], optimizer: &mut Optimizer) {
     for step in range {
         for (n, p) in NAMES.iter().zip(params).filter(|(n, _)| !is_missing(n, step)) {
@@ -90,7 +90,7 @@ fn uneven_updates_are_saved_and_resumed() {
     assert_eq!(
         names.len(),
         2 + 3 * 2,
-        "a rate, counts, and two numbers for each of three counts: {names:?}"
+        "a learning rate, counts, and two numbers for each of three counts: {names:?}"
     );
 
     let first = start();
@@ -104,7 +104,7 @@ fn uneven_updates_are_saved_and_resumed() {
     for (x, y) in whole.iter().zip(&second) {
         assert_eq!(x.to_bytes().unwrap(), y.to_bytes().unwrap());
     }
-    // An even state goes into an uneven optimizer, and back.
+    // An even state loads into an uneven optimizer, and vice versa.
     let mut even = Optimizer::new(start(), Adam::new(0.05)).unwrap();
     let state = even.state_dict();
     assert!(
@@ -143,7 +143,7 @@ fn rule(case: &str, rule: impl Rule + 'static) {
 }
 
 #[test]
-fn sgd() {
+fn sgd_matches_pytorch() {
     rule("sgd", SGD::new(0.1));
     rule("sgd_momentum", SGD::new(0.1).momentum(0.9).dampening(0.4).weight_decay(0.05));
     rule("sgd_nesterov", SGD::new(0.1).momentum(0.9).nesterov());
@@ -160,7 +160,7 @@ fn groups_have_their_own_settings() {
 }
 
 #[test]
-fn adam() {
+fn adam_matches_pytorch() {
     rule("adam", Adam::new(0.05));
     rule("adam_decay", Adam::new(0.05).betas(0.8, 0.95).eps(1e-4).weight_decay(0.1));
     rule("adamw", AdamW::new(0.05).weight_decay(0.2));
@@ -169,7 +169,7 @@ fn adam() {
 }
 
 #[test]
-fn lars_and_lamb() {
+fn lars_and_lamb_match_their_definitions() {
     let lars = || LARS::new(1.0).weight_decay(1e-2).trust_coefficient(0.05);
     rule("lars", lars());
     rule("lars_nesterov", lars().nesterov());
@@ -177,7 +177,7 @@ fn lars_and_lamb() {
 }
 
 #[test]
-fn muon() {
+fn muon_matches_pytorch() {
     let names = ["w", "k"];
     for (case, rule) in [
         ("muon", Muon::new(0.05)),
@@ -225,7 +225,7 @@ fn parameters_without_a_gradient_stay() {
     (&a * 2.0).sum(..).backward();
     optimizer.step().unwrap();
     assert_eq!((a.item::<f32>().unwrap(), b.item::<f32>().unwrap()), (0.0, 1.0));
-    assert!(a.grad().is_none(), "a step uses the gradients up");
+    assert!(a.grad().is_none(), "a step consumes the gradients");
     optimizer.step().unwrap();
     assert_eq!(a.item::<f32>().unwrap(), 0.0);
 }
@@ -268,7 +268,7 @@ fn a_group_is_on_one_device() {
 }
 
 #[test]
-fn clipping() {
+fn clipping_matches_pytorch() {
     let case = |name: &str, step: usize, clip: &dyn Fn(&[Tensor])| {
         let params = start();
         NAMES.iter().zip(&params).for_each(|(n, p)| p.set_grad(Some(grad(n, step))));
@@ -308,7 +308,7 @@ fn schedule(name: &str, schedule: impl Schedule + 'static) {
 }
 
 #[test]
-fn schedules() {
+fn schedules_match_pytorch() {
     schedule("step", Step::new(7, 0.3));
     schedule("multistep", MultiStep::new([3, 10, 20], 0.2));
     schedule("exponential", Exponential(0.9));
@@ -324,7 +324,7 @@ fn schedules() {
 }
 
 #[test]
-fn plateaus() {
+fn plateau_schedules_match_pytorch() {
     let metrics: Vec<f64> = ALL.require("schedule/metrics").unwrap().to_vec().unwrap();
     let up = Plateau::new().higher_is_better().factor(0.5).patience(3).absolute_threshold(0.1);
     for (name, mut plateau) in [
@@ -342,7 +342,7 @@ fn plateaus() {
     }
 }
 
-/// A training that can be stopped: network, optimizer, schedule.
+/// A resumable training: network, optimizer, schedule.
 struct Training {
     net: picograd::nn::Sequential,
     optimizer: Optimizer,

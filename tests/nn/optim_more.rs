@@ -56,7 +56,7 @@ fn rule(case: &str, rule: impl Rule + 'static) {
     run(case, rule, DType::F32, false, 1e-5);
 }
 
-/// A stop in the middle, through a file.
+/// Stops in the middle and resumes from a file.
 #[track_caller]
 fn resumes<R: Rule + 'static>(make: impl Fn() -> R) {
     let whole = start(DType::F32);
@@ -75,7 +75,7 @@ fn resumes<R: Rule + 'static>(make: impl Fn() -> R) {
 }
 
 #[test]
-fn rmsprop() {
+fn rmsprop_matches_pytorch() {
     rule("rmsprop", RMSprop::new(0.01));
     rule(
         "rmsprop_momentum",
@@ -86,7 +86,7 @@ fn rmsprop() {
 }
 
 #[test]
-fn adagrad_and_adadelta() {
+fn adagrad_and_adadelta_match_pytorch() {
     rule("adagrad", Adagrad::new(0.1));
     rule(
         "adagrad_all",
@@ -102,7 +102,7 @@ fn adagrad_and_adadelta() {
 }
 
 #[test]
-fn nadam_radam_and_adamax() {
+fn nadam_radam_and_adamax_match_pytorch() {
     rule("nadam", NAdam::new(0.02));
     rule(
         "nadam_all",
@@ -122,7 +122,7 @@ fn nadam_radam_and_adamax() {
 }
 
 #[test]
-fn steps_go_up_where_they_are_asked_to() {
+fn maximize_ascends() {
     rule("sgd_maximize", SGD::new(0.1).momentum(0.9).weight_decay(0.1).maximize());
     rule("adam_maximize", Adam::new(0.05).weight_decay(0.1).maximize());
     rule("adamw_maximize", AdamW::new(0.05).maximize());
@@ -173,7 +173,7 @@ fn doubles_are_updated_as_doubles() {
 }
 
 #[test]
-fn a_stop_changes_nothing() {
+fn resumed_training_matches_uninterrupted_training() {
     resumes(|| RMSprop::new(0.01).centered().momentum(0.5));
     resumes(|| Adagrad::new(0.1).lr_decay(0.1).initial_accumulator_value(0.5));
     resumes(|| Adadelta::new(1.0));
@@ -183,7 +183,7 @@ fn a_stop_changes_nothing() {
 }
 
 #[test]
-fn captured_steps_are_steps() {
+fn captured_steps_match_plain_steps() {
     fn both<R: Rule + 'static>(name: &str, make: impl Fn() -> R) {
         let run = |captured: bool| {
             let w = Tensor::new([1.0f32, -2.0, 0.5]).as_param();
@@ -244,7 +244,7 @@ fn lbfgs(case: &str, make: impl Fn(LBFGS) -> LBFGS) {
 }
 
 #[test]
-fn quasi_newton() {
+fn lbfgs_matches_pytorch() {
     lbfgs("lbfgs", |o| o.lr(0.01));
     lbfgs("lbfgs_short", |o| o.lr(0.01).max_iter(3).history_size(2));
     lbfgs("lbfgs_wolfe", |o| o.strong_wolfe().max_iter(6));
@@ -252,7 +252,7 @@ fn quasi_newton() {
 }
 
 #[test]
-fn quasi_newton_resumes() {
+fn lbfgs_resumes_from_its_state() {
     let run = |stop: bool| {
         let x = Tensor::new([-1.5f64, 2.0, 0.5]).as_param();
         let make = || LBFGS::new([x.clone()]).unwrap().strong_wolfe().max_iter(4);
@@ -277,7 +277,7 @@ fn quasi_newton_resumes() {
 }
 
 #[test]
-fn lbfgs_on_narrow_floats_and_in_capture() {
+fn lbfgs_finds_a_minimum_and_refuses_capture() {
     let x = Tensor::new([3.0f32, -1.0]).as_param();
     let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe();
     optimizer.step(|| Ok((&x - 0.5).square().sum(..))).unwrap();
@@ -293,7 +293,7 @@ fn lbfgs_on_narrow_floats_and_in_capture() {
     assert!(wrong.starts_with("jit"), "{wrong}");
 }
 
-/// The line search stops at `max_eval`; the numbers are PyTorch 2.15's.
+/// The line search stops at `max_eval`; the values are those of PyTorch 2.15.
 #[test]
 fn line_search_respects_max_eval() {
     let cases = [

@@ -12,7 +12,7 @@ fn x(dtype: DType) -> Tensor {
 
 type Case = (&'static str, fn(&Tensor) -> Tensor);
 
-/// The lists of PyTorch, as far as there are such methods.
+/// The lists of PyTorch, restricted to existing methods.
 const NARROW: &[Case] = &[
     ("matmul", |x| x.matmul(&x.t())),
     ("dot", |x| x.dot(&x.t())),
@@ -127,7 +127,7 @@ const KEPT: &[Case] = &[
 ];
 
 #[test]
-fn operations_get_the_dtypes_of_the_lists() {
+fn autocast_uses_the_dtypes_of_the_lists() {
     for narrow in [DType::BF16, DType::F16] {
         for (list, expected) in [(NARROW, Some(narrow)), (WIDE, Some(DType::F32)), (KEPT, None)] {
             for (name, f) in list {
@@ -176,7 +176,7 @@ fn scopes_nest_and_end() {
     }));
     assert!(caught.is_err());
     assert_eq!(of(), DType::F32);
-    // An operation that fails leaves the scope as it was.
+    // An operation that fails does not change the scope.
     autocast(DType::BF16, || {
         assert!(a.try_matmul(&a).is_err());
         assert_eq!(of(), DType::BF16);
@@ -236,7 +236,7 @@ fn gradients_are_near_those_of_full_precision() {
 }
 
 #[test]
-fn captured_functions_are_cast_too() {
+fn autocast_applies_in_captured_functions() {
     let (x, y) = data();
     let run = |captured: bool| {
         let net = net();
@@ -268,7 +268,7 @@ fn captured_functions_are_cast_too() {
         (losses, scaler.get_scale().unwrap(), net.parameters()[0].to_vec::<f32>().unwrap())
     };
     let (plain, captured) = (run(false), run(true));
-    assert_eq!(plain.1, 4096.0, "it doubled after three steps and after six");
+    assert_eq!(plain.1, 4096.0, "the scale doubles after three steps and after six");
     assert_eq!(plain, captured);
 }
 
@@ -283,7 +283,7 @@ fn steps_with_infinite_gradients_are_skipped() {
         .backoff_factor(0.25);
     let factors = [1.0f32, f32::INFINITY, 1.0, f32::NAN, 1.0, 1.0, 1.0];
     let scales = [16.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0];
-    // The same finite gradients without the others.
+    // The same finite gradients without the infinite ones.
     let expected = Tensor::new([1.0f32, 2.0]).as_param();
     let mut plain = Optimizer::new([expected.clone()], Adam::new(0.1)).unwrap();
     for (factor, scale) in factors.into_iter().zip(scales) {
@@ -340,7 +340,7 @@ fn uneven_steps_are_skipped_on_the_host() {
 }
 
 #[test]
-fn grad_scaler_with_several_optimizers() {
+fn a_grad_scaler_serves_several_optimizers() {
     let (a, b) = (Tensor::new([3.0f32, 4.0]).as_param(), Tensor::new([1.0f32]).as_param());
     let mut first = Optimizer::new([a.clone()], SGD::new(1.0)).unwrap();
     let mut second = Optimizer::new([b.clone()], SGD::new(1.0)).unwrap();

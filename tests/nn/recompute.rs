@@ -37,7 +37,7 @@ fn input(rows: usize, size: usize) -> Tensor {
 }
 
 #[test]
-fn gradients_are_those_without_it() {
+fn checkpointed_gradients_match_plain_ones() {
     let x = input(4, 6);
     let run = |again: bool, read: bool| {
         let (net, x) = (blocks(3, 6), x.as_param());
@@ -60,7 +60,7 @@ fn gradients_are_those_without_it() {
 }
 
 #[test]
-fn second_gradients_are_those_without_it() {
+fn checkpointed_second_gradients_match_plain_ones() {
     let second = |again: bool| {
         let (net, x) = (blocks(2, 4), input(3, 4).as_param());
         let y = forward(&net, &x, again).unwrap().square().sum(..) * 1e3;
@@ -77,7 +77,7 @@ fn second_gradients_are_those_without_it() {
 }
 
 #[test]
-fn random_numbers_inside_are_drawn_once() {
+fn checkpointed_random_numbers_are_drawn_once() {
     let x = Tensor::ones([64]).as_param();
     let y = checkpoint(&[&x], |x| Ok(x[0].square() * Tensor::rand([64]))).unwrap();
     let value = y.copy();
@@ -88,7 +88,7 @@ fn random_numbers_inside_are_drawn_once() {
 }
 
 #[test]
-fn inputs_of_all_kinds() {
+fn checkpoints_accept_all_kinds_of_inputs() {
     let (x, w, i) = (
         Tensor::new([1.0f32, 2.0, 3.0]).as_param(),
         Tensor::new([2.0f32]).as_param(),
@@ -103,7 +103,7 @@ fn inputs_of_all_kinds() {
     f(&[x.clone(), other.clone(), i.clone()]).unwrap().sum(..).backward();
     close("x", &found.0, &x.grad().unwrap(), 1e-6);
     close("w", &found.1, &w.grad().unwrap(), 1e-6);
-    // Nested, and of something that takes no gradient.
+    // Nested, and of an input without a gradient.
     let nested = checkpoint(&[&x], |x| checkpoint(&[&x[0]], |x| Ok(x[0].square() * &w)));
     let g = nested.unwrap().sum(..).gradient(&[&x, &w]);
     assert_eq!(
@@ -119,7 +119,7 @@ fn inputs_of_all_kinds() {
     assert_eq!(checkpoint(&[&x], |x| Ok(x[0].int())).unwrap().to_vec::<i32>().unwrap(), [1, 2, 3]);
 }
 
-/// Memory between the kernels of a captured training step, and its losses.
+/// The statistics of a captured training step, and its losses.
 fn training(again: bool) -> (picograd::tensor::JitStats, Vec<f32>) {
     const SIZE: usize = 16;
     let net = blocks(8, SIZE);
@@ -142,7 +142,7 @@ fn checkpointing_reduces_peak_memory() {
     for (a, b) in expected.iter().zip(&losses) {
         assert!((a - b).abs() < 1e-5, "{expected:?} and {losses:?}");
     }
-    // 8 blocks of 3 activations each, against 8 inputs of blocks and the 3 of one block.
+    // 8 blocks of 3 activations each, against the 8 inputs of blocks and the 3 activations of one.
     assert!(again.memory.peak * 10 < kept.memory.peak * 7, "{} and {}", again.memory, kept.memory);
     assert!(again.steps > kept.steps, "the forward pass runs twice");
 }

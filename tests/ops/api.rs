@@ -133,29 +133,52 @@ pub const CASES: &[Case] = cases! {
     Once, "fold2d", |x| x[0].fold2d([3, 3], 2, Conv::new());
     Once, "fold2d.all", |x| x[0].fold2d([4, 5], [3, 2], strided());
     Once, "fold2d.apart", |x| x[0].fold2d([5, 4], [1, 2], Conv::new().stride([2, 3]));
-    Wide(8.0), "grid_sample.bilinear.zeros", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, false);
-    Wide(8.0), "grid_sample.bilinear.zeros.align", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, true);
-    Wide(8.0), "grid_sample.bilinear.border", |x| sampled(x, GridMode::Linear, GridPadding::Border, false);
-    Wide(8.0), "grid_sample.bilinear.border.align", |x| sampled(x, GridMode::Linear, GridPadding::Border, true);
-    Wide(8.0), "grid_sample.bilinear.reflection", |x| sampled(x, GridMode::Linear, GridPadding::Reflection, false);
-    Wide(8.0), "grid_sample.bilinear.reflection.align", |x| sampled(x, GridMode::Linear, GridPadding::Reflection, true);
-    Exact, "grid_sample.nearest.zeros", |x| sampled(x, GridMode::Nearest, GridPadding::Zeros, false);
-    Exact, "grid_sample.nearest.zeros.align", |x| sampled(x, GridMode::Nearest, GridPadding::Zeros, true);
-    Exact, "grid_sample.nearest.border", |x| sampled(x, GridMode::Nearest, GridPadding::Border, false);
-    Exact, "grid_sample.nearest.border.align", |x| sampled(x, GridMode::Nearest, GridPadding::Border, true);
-    Exact, "grid_sample.nearest.reflection", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, false);
-    Exact, "grid_sample.nearest.reflection.align", |x| sampled(x, GridMode::Nearest, GridPadding::Reflection, true);
-    Wide(16.0), "grid_sample.bicubic.zeros", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, false);
-    Wide(16.0), "grid_sample.bicubic.zeros.align", |x| sampled(x, GridMode::Cubic, GridPadding::Zeros, true);
-    Wide(16.0), "grid_sample.bicubic.border", |x| sampled(x, GridMode::Cubic, GridPadding::Border, false);
-    Wide(16.0), "grid_sample.bicubic.border.align", |x| sampled(x, GridMode::Cubic, GridPadding::Border, true);
-    Wide(16.0), "grid_sample.bicubic.reflection", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, false);
-    Wide(16.0), "grid_sample.bicubic.reflection.align", |x| sampled(x, GridMode::Cubic, GridPadding::Reflection, true);
+    Wide(8.0), "grid_sample.bilinear.zeros", |x|
+        sampled(x, GridMode::Linear, GridPadding::Zeros, false);
+    Wide(8.0), "grid_sample.bilinear.zeros.align", |x|
+        sampled(x, GridMode::Linear, GridPadding::Zeros, true);
+    Wide(8.0), "grid_sample.bilinear.border", |x|
+        sampled(x, GridMode::Linear, GridPadding::Border, false);
+    Wide(8.0), "grid_sample.bilinear.border.align", |x|
+        sampled(x, GridMode::Linear, GridPadding::Border, true);
+    Wide(8.0), "grid_sample.bilinear.reflection", |x|
+        sampled(x, GridMode::Linear, GridPadding::Reflection, false);
+    Wide(8.0), "grid_sample.bilinear.reflection.align", |x|
+        sampled(x, GridMode::Linear, GridPadding::Reflection, true);
+    Exact, "grid_sample.nearest.zeros", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Zeros, false);
+    Exact, "grid_sample.nearest.zeros.align", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Zeros, true);
+    Exact, "grid_sample.nearest.border", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Border, false);
+    Exact, "grid_sample.nearest.border.align", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Border, true);
+    Exact, "grid_sample.nearest.reflection", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Reflection, false);
+    Exact, "grid_sample.nearest.reflection.align", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Reflection, true);
+    Wide(16.0), "grid_sample.bicubic.zeros", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Zeros, false);
+    Wide(16.0), "grid_sample.bicubic.zeros.align", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Zeros, true);
+    Wide(16.0), "grid_sample.bicubic.border", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Border, false);
+    Wide(16.0), "grid_sample.bicubic.border.align", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Border, true);
+    Wide(16.0), "grid_sample.bicubic.reflection", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Reflection, false);
+    Wide(16.0), "grid_sample.bicubic.reflection.align", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Reflection, true);
     Wide(8.0), "grid_sample.solid", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, false);
     Wide(32.0), "interpolate.bicubic", |x| x[0].interpolate([3, 6], Interpolate::Cubic, false);
-    Wide(32.0), "interpolate.bicubic.corners", |x| x[0].interpolate([3, 6], Interpolate::Cubic, true);
-    Wide(32.0), "interpolate.bilinear.antialias", |x| x[0].interpolate([2, 3], Interpolate::LinearAntialias, false);
-    Wide(32.0), "interpolate.bicubic.antialias", |x| x[0].interpolate([2, 3], Interpolate::CubicAntialias, false);
-    Wide(32.0), "interpolate.bilinear.antialias.corners", |x| x[0].interpolate([2, 3], Interpolate::LinearAntialias, true);
-    Wide(32.0), "interpolate.bicubic.antialias.corners", |x| x[0].interpolate([2, 3], Interpolate::CubicAntialias, true);
+    Wide(32.0), "interpolate.bicubic.corners", |x|
+        x[0].interpolate([3, 6], Interpolate::Cubic, true);
+    Wide(32.0), "interpolate.bilinear.antialias", |x|
+        x[0].interpolate([2, 3], Interpolate::LinearAntialias, false);
+    Wide(32.0), "interpolate.bicubic.antialias", |x|
+        x[0].interpolate([2, 3], Interpolate::CubicAntialias, false);
+    Wide(32.0), "interpolate.bilinear.antialias.corners", |x|
+        x[0].interpolate([2, 3], Interpolate::LinearAntialias, true);
+    Wide(32.0), "interpolate.bicubic.antialias.corners", |x|
+        x[0].interpolate([2, 3], Interpolate::CubicAntialias, true);
 };

@@ -2,15 +2,15 @@
 
 use picograd::Tensor;
 
-/// How near a result must come to the true one.
+/// The allowed error of a result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum How {
-    /// Every bit, in every dtype.
+    /// Equal bits in every dtype.
     Exact,
-    /// As [`How::Exact`], and the result has a dtype of its own.
+    /// As [`How::Exact`], and the result has a fixed dtype.
     Cast,
-    /// Within two units of the last place of the result: rounded once from a wider float, or right
-    /// to the last place; in the 8-bit floats too.
+    /// Within two ulp of the result: rounded once from a wider float, or accurate to the last
+    /// place, in the 8-bit floats too.
     Once,
     /// In floats of 32 bits and more as [`How::Steps`]; narrower ones, which are computed in `f32`,
     /// as [`How::Once`].
@@ -27,13 +27,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// The method that it is about.
+    /// The tested method.
     pub fn op(&self) -> &'static str {
         self.name.split('.').next().expect("a name")
     }
 }
 
-/// What a call gives, as a list.
+/// The result of a call, as a list.
 pub trait Outputs {
     fn list(self) -> Vec<Tensor>;
 }
@@ -61,12 +61,16 @@ impl Outputs for (Tensor, Tensor, Tensor) {
 /// `how "name" |x| call;`
 macro_rules! cases {
     ($($how:expr, $name:literal, |$x:pat_param| $call:expr;)*) => {
-        &[$($crate::cases::Case { name: $name, how: $how, call: |$x: &[picograd::Tensor]| $crate::cases::Outputs::list($call) }),*]
+        &[$($crate::cases::Case {
+            name: $name,
+            how: $how,
+            call: |$x: &[picograd::Tensor]| $crate::cases::Outputs::list($call),
+        }),*]
     };
 }
 pub(crate) use cases;
 
-/// The groups, each a test of its own.
+/// The groups; each has its own test.
 pub const GROUPS: &[&[Case]] = &[
     crate::elementwise::CASES,
     crate::folds::CASES,

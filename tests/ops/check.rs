@@ -9,17 +9,17 @@ use picograd::testing::{is_slow, lacks};
 use picograd::{Device, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The 8-bit floats, which run forward where a result is rounded once at most.
+/// The 8-bit floats, which run only forward, in cases that round at most once.
 const EIGHT_BITS: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
-/// How many tensors are computed in one go.
+/// The number of tensors realized together.
 const TOGETHER: usize = 400;
 
-/// How an input lies in memory.
+/// The memory layout of an input.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Layout {
     /// In row-major order.
     Plain,
-    /// The last element first and the axes in reverse order, so that every stride is another.
+    /// Reversed elements and axes, so that every stride differs.
     Turned,
 }
 
@@ -29,7 +29,7 @@ fn holds(dtype: DType, x: f64) -> bool {
     back == x || (back.is_nan() && x.is_nan())
 }
 
-/// The dtypes that a case runs in, for each whether with gradients.
+/// The dtypes that a case runs in, each with true if gradients run too.
 pub fn runs(case: &Case, block: &Block) -> Vec<(DType, bool)> {
     let backward = !block.grads.is_empty();
     let mut all: Vec<(DType, bool)> = block.kind.dtypes().iter().map(|&d| (d, backward)).collect();
@@ -47,12 +47,12 @@ pub fn runs(case: &Case, block: &Block) -> Vec<(DType, bool)> {
     all
 }
 
-/// A factor for each element of an output, as in the script that made the fixture.
+/// The weight of an output element, as in the script that generates the fixture.
 pub fn weight(i: usize) -> f64 {
     ((i * 7 + 3) % 11 + 1) as f64 / 8.0 * if i.is_multiple_of(3) { -1.0 } else { 1.0 }
 }
 
-/// The numbers in a dtype, in this order.
+/// A realized tensor of the numbers in a dtype.
 fn stored(data: impl Iterator<Item = f64>, dtype: DType, shape: &[usize], device: &str) -> Tensor {
     let mut bytes = Vec::new();
     for x in data {
@@ -77,7 +77,7 @@ pub fn input(array: &Array, dtype: DType, layout: Layout, device: &str) -> Tenso
     let back: Vec<usize> = array.shape.iter().rev().copied().collect();
     let n = array.data.len();
     let data = (0..n).map(|flat| {
-        // The place in the tensor of what is stored here: the first axis runs fastest.
+        // The index in the tensor of this stored element: the first axis varies fastest.
         let (mut rest, mut place, mut stride) = (n - 1 - flat, 0, n);
         for &size in &array.shape {
             stride /= size;
@@ -90,8 +90,7 @@ pub fn input(array: &Array, dtype: DType, layout: Layout, device: &str) -> Tenso
     stored(data, dtype, &back, device).flip(..).permute(order)
 }
 
-/// The sum of all float outputs, each element times its weight; `None` if there is none with a
-/// gradient.
+/// The weighted sum of all float outputs; `None` if no output has a gradient.
 pub fn total(outputs: &[Tensor]) -> Option<Tensor> {
     let weighted = |y: &Tensor| {
         (y * stored((0..y.numel()).map(weight), y.dtype(), &y.shape(), y.device().as_str())).sum(..)
@@ -103,7 +102,7 @@ pub fn total(outputs: &[Tensor]) -> Option<Tensor> {
         .reduce(|a, b| a + b)
 }
 
-/// A tensor to be computed, and what it should be.
+/// A tensor to compute, and its expected value.
 struct Pending<'a> {
     what: String,
     how: How,
@@ -111,7 +110,7 @@ struct Pending<'a> {
     got: Tensor,
 }
 
-/// The units of the last place of 1.
+/// The spacing of a float dtype at 1.
 fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON,
@@ -120,11 +119,11 @@ fn epsilon(dtype: DType) -> f64 {
         DType::BF16 => 2f64.powi(-7),
         DType::F8E4M3 => 2f64.powi(-3),
         DType::F8E5M2 => 2f64.powi(-2),
-        other => panic!("{other} is no float"),
+        other => panic!("{other} is not a float"),
     }
 }
 
-/// The smallest positive number: results next to zero differ by it.
+/// The smallest positive number of a dtype: the spacing at zero.
 fn least(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-24),
@@ -154,7 +153,7 @@ fn near(how: How, dtype: DType, expected: f64, got: Const) -> bool {
     }
 }
 
-/// The gradient comes of a few more roundings than the result.
+/// The tolerance of a gradient, which rounds a few times more than the result.
 fn backward_of(how: How) -> How {
     match how {
         How::Exact | How::Cast => How::Steps(2.0),
@@ -163,7 +162,7 @@ fn backward_of(how: How) -> How {
     }
 }
 
-/// Checks the dtype of an output.
+/// True if the dtype of an output is the expected one.
 fn fits(how: How, given: DType, mark: char, got: DType) -> bool {
     match mark {
         'b' => got.is_bool(),
@@ -173,7 +172,7 @@ fn fits(how: How, given: DType, mark: char, got: DType) -> bool {
     }
 }
 
-/// The outputs and gradients of a case, not computed yet.
+/// The lazy outputs and gradients of a case.
 fn prepare<'a>(
     case: &Case,
     block: &'a Block,
@@ -282,18 +281,18 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
     }
 }
 
-/// Does a device run every case? Those do that compile within the process.
+/// True if a device runs every case: it compiles within the process.
 fn runs_everything(device: &str) -> bool {
     device == "INTERP" || Device::get(device).is_ok_and(|d| d.target().name == "LLVM")
 }
 
-/// What a case is run as: dtype, layout, with gradients or not.
+/// One run of a case: its dtype, layout, and true if gradients run too.
 type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
 
-/// What is run on a device. The interpreter and LLVM, which have no other process to wait for, run
-/// all of it. Other devices run everything forward in `f32`, and the first shape of each case also
-/// backward, in `i32` and `bool`, and if asked for in every dtype. Devices that take long to
-/// compile run the first shape in these three.
+/// The runs of cases on a device. The interpreter and LLVM, which start no other process, run all
+/// of them. Other devices run everything forward in `f32`, and the first shape of each case also
+/// backward, in `i32` and `bool`, and if asked for in every dtype. Devices that compile slowly run
+/// the first shape in these three.
 fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job> = Vec::new();
     for case in cases {
@@ -333,7 +332,7 @@ fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str
     jobs
 }
 
-/// Every case of a group.
+/// Checks every case of a group.
 pub fn check(cases: &[Case], every_dtype: bool) {
     let all = blocks();
     let mut wrong = Vec::new();
@@ -362,7 +361,7 @@ pub fn check(cases: &[Case], every_dtype: bool) {
         }
         if left_out > 0 {
             eprintln!(
-                "{left_out} results left out on {device}, which does not compute in a dtype of \
+                "skipped {left_out} results on {device}, which does not compute in a dtype of \
                  theirs"
             );
         }
@@ -370,8 +369,8 @@ pub fn check(cases: &[Case], every_dtype: bool) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The tensors of a group that a device with a compiler runs, not computed. They are on the
-/// interpreter, because some can only be made from values.
+/// The lazy tensors of a group for a device with a compiler. They are on the interpreter, because
+/// some need computed values.
 pub fn tensors(cases: &[Case], every_dtype: bool) -> Vec<Tensor> {
     let all = blocks();
     let mut tensors = Vec::new();

@@ -12,14 +12,14 @@ use picograd::{DType, Tensor};
 
 const STEP: f64 = 1e-5;
 
-/// Away from where others stand: corners and ties are no place for a difference.
+/// Moves the numbers away from corners and ties, where differences are not the gradient.
 fn aside(a: &Array) -> Array {
     let data =
         a.data.iter().enumerate().map(|(i, x)| x + 0.0123 * (1 + i * 5 % 7) as f64).collect();
     Array { shape: a.shape.clone(), data }
 }
 
-/// The storage that a tensor reads.
+/// The buffer that a tensor reads.
 fn storage(t: &Tensor) -> StorageRef {
     let found = toposort([&t.uop()]).into_iter().find_map(|u| match u.arg() {
         Arg::Storage(s) => Some(s.clone()),
@@ -28,7 +28,7 @@ fn storage(t: &Tensor) -> StorageRef {
     found.expect("an input reads storage")
 }
 
-/// The values of some numbers, with other contents for some storages.
+/// The values of graphs, with replaced contents of some buffers.
 fn values(roots: &[UOp], moved: &[(StorageRef, Vec<f64>)]) -> Vec<Vec<f64>> {
     let read = |s: &StorageRef| match moved.iter().find(|(place, _)| place == s) {
         Some((_, data)) => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -40,7 +40,7 @@ fn values(roots: &[UOp], moved: &[(StorageRef, Vec<f64>)]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The gradient by each, zeros where there is none.
+/// The gradient of each input, zeros if there is none.
 fn gradient(y: Option<&Tensor>, by: &[Tensor]) -> Vec<Tensor> {
     let one = |p: &Tensor| match y.map(|y| y.try_gradient(&[p])) {
         Some(Ok(mut g)) => g.remove(0),
@@ -86,7 +86,7 @@ fn check(case: &Case, block: &Block, wrong: &mut Vec<String>) {
             let (above, below) = (at(STEP), at(-STEP));
             for (order, got) in [first, second].into_iter().enumerate() {
                 let slope = (above[order][0] - below[order][0]) / (2.0 * STEP);
-                // NaN is not near.
+                // NaN fails the comparison.
                 let near = (got - slope).abs() <= 1e-6 + 1e-5 * slope.abs();
                 if !near {
                     wrong.push(format!(

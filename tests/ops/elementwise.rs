@@ -88,7 +88,8 @@ pub const CASES: &[Case] = cases! {
     Once, "sub", |x| &x[0] - &x[1];
     Once, "mul", |x| &x[0] * &x[1];
     Once, "div", |x| &x[0] / &x[1];
-    // Where PyTorch makes the exact quotient whole, here it is rounded first, as docs/semantics.md has it. In eight bits that shows, so they do not take part.
+    // PyTorch truncates the exact quotient; here it is rounded first (docs/semantics.md). The 8-bit
+    // floats, in which this is visible, are excluded.
     Steps(0.0), "idiv", |x| x[0].idiv(&x[1]);
     Steps(0.0), "div_rounded.trunc", |x| x[0].div_rounded(&x[1], Rounding::Trunc);
     Steps(0.0), "div_rounded.floor", |x| x[0].div_rounded(&x[1], Rounding::Floor);

@@ -2,7 +2,7 @@
 
 use picograd::DType;
 
-/// Numbers of one kind: which dtypes a case is for.
+/// The kind of numbers of a case, which determines its dtypes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Float,
@@ -26,7 +26,7 @@ impl Kind {
     }
 }
 
-/// Numbers with a shape. Integers and bools are held exactly: none of them is large.
+/// An array of numbers. Integers and bools are small enough to be exact in f64.
 #[derive(Clone, Debug)]
 pub struct Array {
     pub shape: Vec<usize>,
@@ -37,18 +37,18 @@ pub struct Array {
 pub struct Block {
     pub name: String,
     pub kind: Kind,
-    /// With the dtype if it is fixed.
+    /// The inputs, each with its dtype if it is fixed.
     pub inputs: Vec<(Option<DType>, Array)>,
-    /// With `f`, `i` or `b`.
+    /// The outputs, each with `f`, `i` or `b`.
     pub outputs: Vec<(char, Array)>,
-    /// For each input in the dtype under test; empty where PyTorch has none.
+    /// The gradient of each input in the dtype under test; empty if PyTorch has none.
     pub grads: Vec<Array>,
-    /// No place for difference quotients.
+    /// True if difference quotients do not apply.
     pub rough: bool,
 }
 
 impl Block {
-    /// What a message calls it.
+    /// The name in messages.
     pub fn label(&self) -> String {
         let shapes: Vec<String> =
             self.inputs.iter().map(|(_, a)| format!("{:?}", a.shape)).collect();
@@ -56,7 +56,7 @@ impl Block {
     }
 }
 
-/// `f[2,3] 1 2 …`: what stands before the shape, and the numbers.
+/// Parses `f[2,3] 1 2 …`: the mark before the shape, and the array.
 fn array(text: &str) -> (String, Array) {
     let (mark, rest) = text.split_once('[').expect("a shape");
     let (shape, numbers) = rest.split_once(']').expect("the end of a shape");
@@ -79,7 +79,7 @@ pub fn blocks() -> Vec<Block> {
                 "u" => Kind::Unsigned,
                 "b" => Kind::Bool,
                 "n" => Kind::Fixed,
-                other => panic!("{other} is no kind"),
+                other => panic!("unknown kind {other}"),
             };
             all.push(Block {
                 name: word.into(),

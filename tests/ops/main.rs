@@ -20,27 +20,27 @@ mod systems;
 mod table;
 
 #[test]
-fn elementwise_is_as_in_pytorch() {
+fn elementwise_ops_match_pytorch() {
     check::check(elementwise::CASES, true);
 }
 
 #[test]
-fn folds_are_as_in_pytorch() {
+fn reductions_match_pytorch() {
     check::check(folds::CASES, false);
 }
 
 #[test]
-fn movement_and_indexing_are_as_in_pytorch() {
+fn movement_and_indexing_match_pytorch() {
     check::check(movement::CASES, false);
 }
 
 #[test]
-fn products_and_windows_are_as_in_pytorch() {
+fn products_and_windows_match_pytorch() {
     check::check(products::CASES, false);
 }
 
 #[test]
-fn losses_are_as_in_pytorch() {
+fn losses_match_pytorch() {
     check::check(losses::CASES, false);
 }
 
@@ -50,11 +50,11 @@ fn statistics_special_functions_and_images_match_pytorch() {
 }
 
 #[test]
-fn linear_systems_are_as_in_pytorch() {
+fn linear_systems_match_pytorch() {
     check::check(systems::CASES, false);
 }
 
 #[test]
-fn pools_are_as_in_pytorch() {
+fn pools_match_pytorch() {
     check::check(pools::CASES, false);
 }

@@ -7,13 +7,14 @@ use picograd::tensor::{NewAxis, PadMode, Scatter, step};
 
 const PAD: &[(usize, usize)] = &[(1, 0), (2, 1)];
 
-/// A tensor of its own, which an assignment may change.
+/// A copy that an assignment may change.
 fn own(x: &Tensor) -> Tensor {
     x.contiguous()
 }
 
 pub const CASES: &[Case] = cases! {
-    Exact, "reshape", |x| if x[0].numel() == 0 { x[0].reshape([3, 0]) } else { x[0].reshape([3, -1]) };
+    Exact, "reshape", |x|
+        if x[0].numel() == 0 { x[0].reshape([3, 0]) } else { x[0].reshape([3, -1]) };
     Exact, "view", |x| x[0].view(-1);
     Exact, "expand", |x| x[0].expand([2, 4, 3]);
     Exact, "permute", |x| x[0].permute([2, 0, 1]);
@@ -69,8 +70,14 @@ pub const CASES: &[Case] = cases! {
     Cast, "zeros", |_| Tensor::zeros([2, 3]);
     Cast, "ones", |_| Tensor::ones([2, 3]);
     Cast, "full", |_| Tensor::full([2, 3], 2.5f32);
-    Cast, "arange", |_| vec![Tensor::arange(1, 8, 2), Tensor::arange(5, -3, -2), Tensor::arange(0.5f32, 3.0, 0.5)];
-    Once, "linspace", |_| vec![Tensor::linspace(-1.0, 2.0, 5), Tensor::linspace(3.0, 1.0, 4), Tensor::linspace(2.0, 5.0, 1)];
+    Cast, "arange", |_|
+        vec![Tensor::arange(1, 8, 2), Tensor::arange(5, -3, -2), Tensor::arange(0.5f32, 3.0, 0.5)];
+    Once, "linspace", |_|
+        vec![
+            Tensor::linspace(-1.0, 2.0, 5),
+            Tensor::linspace(3.0, 1.0, 4),
+            Tensor::linspace(2.0, 5.0, 1),
+        ];
     Cast, "eye", |_| vec![Tensor::eye(2, 3), Tensor::eye(3, 3)];
 
     Exact, "i.view", |x| x[0].i((0, 1..3, -1));
@@ -89,13 +96,18 @@ pub const CASES: &[Case] = cases! {
     Once, "scatter_reduce.sum", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Sum, true);
     Once, "scatter_reduce.sum.alone", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Sum, false);
     Once, "scatter_reduce.prod", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, true);
-    Once, "scatter_reduce.prod.alone", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, false);
-    Steps(2.0), "scatter_reduce.mean", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true);
-    Steps(2.0), "scatter_reduce.mean.alone", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, false);
+    Once, "scatter_reduce.prod.alone", |x|
+        x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, false);
+    Steps(2.0), "scatter_reduce.mean", |x|
+        x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true);
+    Steps(2.0), "scatter_reduce.mean.alone", |x|
+        x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, false);
     Exact, "scatter_reduce.amax", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, true);
-    Exact, "scatter_reduce.amax.alone", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, false);
+    Exact, "scatter_reduce.amax.alone", |x|
+        x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, false);
     Exact, "scatter_reduce.amin", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amin, true);
-    Exact, "scatter_reduce.amin.alone", |x| x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amin, false);
+    Exact, "scatter_reduce.amin.alone", |x|
+        x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amin, false);
     Exact, "nonzero", |x| x[0].nonzero(None);
     Exact, "masked_select", |x| x[0].masked_select(&x[1], None);
 };

@@ -5,7 +5,7 @@ use crate::cases::{Case, cases};
 use picograd::Tensor;
 use picograd::tensor::{Attention, Conv, Interpolate, Pool};
 
-/// Signs are made positive, since each factor is free to choose them.
+/// The factors of QR with positive signs, because signs are not unique.
 fn qr(x: &Tensor) -> (Tensor, Tensor) {
     let (q, r) = x.qr();
     let s = r.diagonal(0, -2, -1).sign().detach();
@@ -34,20 +34,28 @@ pub const CASES: &[Case] = cases! {
     Once, "conv2d.one", |x| x[0].conv2d(&x[1], Conv::new().stride(2).padding(1));
     Once, "conv2d.three", |x| x[0].conv2d(&x[1], Conv::new());
     Once, "conv_transpose2d", |x| x[0].conv_transpose2d(&x[1], Conv::new());
-    Steps(8.0), "conv_transpose2d.bias", |x| x[0].conv_transpose2d(&x[1], Conv::new().stride(2).padding(1).output_padding(1).bias(&x[2]));
+    Steps(8.0), "conv_transpose2d.bias", |x|
+        x[0].conv_transpose2d(
+            &x[1],
+            Conv::new().stride(2).padding(1).output_padding(1).bias(&x[2]),
+        );
     Once, "conv_transpose2d.dilation", |x| x[0].conv_transpose2d(&x[1], Conv::new().dilation(2));
-    Once, "conv_transpose2d.groups", |x| x[0].conv_transpose2d(&x[1], Conv::new().groups(2).stride([2, 1]));
+    Once, "conv_transpose2d.groups", |x|
+        x[0].conv_transpose2d(&x[1], Conv::new().groups(2).stride([2, 1]));
     Once, "conv_transpose2d.one", |x| x[0].conv_transpose2d(&x[1], Conv::new().stride(2));
     Exact, "max_pool2d", |x| x[0].max_pool2d(2, Pool::new());
     Exact, "max_pool2d.overlap", |x| x[0].max_pool2d(3, Pool::new().stride(1).padding(1));
-    Exact, "max_pool2d.dilation", |x| x[0].max_pool2d(2, Pool::new().stride([1, 2]).dilation([2, 1]));
+    Exact, "max_pool2d.dilation", |x|
+        x[0].max_pool2d(2, Pool::new().stride([1, 2]).dilation([2, 1]));
     Exact, "max_pool2d.ceil", |x| x[0].max_pool2d(2, Pool::new().ceil_mode());
-    Exact, "max_pool2d_with_indices", |x| x[0].max_pool2d_with_indices(2, Pool::new().stride(1).padding(1));
+    Exact, "max_pool2d_with_indices", |x|
+        x[0].max_pool2d_with_indices(2, Pool::new().stride(1).padding(1));
     Exact, "max_unpool2d", |x| x[0].max_unpool2d(&x[1], 2, Pool::new(), None);
     Exact, "max_unpool2d.size", |x| x[0].max_unpool2d(&x[1], 2, Pool::new(), Some([5, 4]));
     Once, "avg_pool2d", |x| x[0].avg_pool2d(2, Pool::new());
     Wide(4.0), "avg_pool2d.padding", |x| x[0].avg_pool2d(3, Pool::new().stride(1).padding(1));
-    Wide(4.0), "avg_pool2d.without", |x| x[0].avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding());
+    Wide(4.0), "avg_pool2d.without", |x|
+        x[0].avg_pool2d(3, Pool::new().stride(2).padding(1).exclude_padding());
     Once, "avg_pool2d.ceil", |x| x[0].avg_pool2d(2, Pool::new().ceil_mode());
     Exact, "interpolate.nearest", |x| x[0].interpolate([3, 6], Interpolate::Nearest, false);
     Exact, "interpolate.exact", |x| x[0].interpolate([3, 6], Interpolate::NearestExact, false);

@@ -4,13 +4,13 @@ use crate::cases::How::Wide;
 use crate::cases::{Case, cases};
 use picograd::Tensor;
 
-/// A positive definite matrix of any.
+/// A positive definite matrix from any square matrix.
 fn definite(x: &Tensor) -> Tensor {
     let product = x.matmul(&x.transpose(-1, -2));
     &product + Tensor::eye(x.size(-1), x.size(-1)).cast(product.dtype())
 }
 
-/// Eigenvectors without their signs, which are free.
+/// Eigenvalues and eigenvectors, without signs, which are not unique.
 fn eigh(x: &Tensor) -> (Tensor, Tensor) {
     let (values, vectors) = (x + x.transpose(-1, -2)).eigh();
     (values, vectors.abs())

@@ -7,7 +7,7 @@ use crate::fixture::blocks;
 use picograd::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Public methods that have no case here, and why.
+/// Public methods without a case here, with the reason.
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "describes the tensor, computes nothing",
@@ -65,7 +65,7 @@ fn public() -> BTreeSet<String> {
         let mut inside = false;
         let mut table = false;
         for line in text.lines() {
-            // Only what stands at the left margin opens or closes an `impl`.
+            // Only lines at the left margin open or close an `impl`.
             if line.starts_with("impl") {
                 inside = line.starts_with("impl Tensor ");
             }
@@ -98,7 +98,7 @@ fn every_public_method_is_tested() {
     let elsewhere: BTreeSet<&str> =
         ELSEWHERE.iter().flat_map(|(_, names)| names.split_whitespace()).collect();
     let both: Vec<&&str> = tested.intersection(&elsewhere).collect();
-    assert!(both.is_empty(), "{both:?} have cases, and stand in the list of those that have none");
+    assert!(both.is_empty(), "{both:?} have cases, but are in the list of methods without one");
     let names = public();
     assert!(names.len() > 200, "the scan of the sources found only {} methods", names.len());
     let missing: Vec<&String> = names
@@ -112,7 +112,7 @@ fn every_public_method_is_tested() {
     );
     let gone: Vec<&&str> =
         tested.iter().chain(&elsewhere).filter(|n| !names.contains(**n)).collect();
-    assert!(gone.is_empty(), "{gone:?} are no public methods");
+    assert!(gone.is_empty(), "{gone:?} are not public methods");
 }
 
 #[test]
@@ -120,15 +120,15 @@ fn every_block_of_the_fixture_has_a_case() {
     let known: BTreeSet<&str> = GROUPS.iter().copied().flatten().map(|c| c.name).collect();
     let unknown: BTreeSet<String> =
         blocks().into_iter().map(|b| b.name).filter(|n| !known.contains(n.as_str())).collect();
-    assert!(unknown.is_empty(), "{unknown:?} stand in the fixture alone");
+    assert!(unknown.is_empty(), "{unknown:?} are only in the fixture");
     assert_eq!(
         known.len(),
         GROUPS.iter().map(|g| g.len()).sum::<usize>(),
-        "a name stands in the tables twice"
+        "a name is in the tables twice"
     );
 }
 
-/// The table of docs/ops.md: for each operation how it was tested in each dtype.
+/// The table of docs/ops.md: how each operation is tested in each dtype.
 fn table() -> String {
     let mut rows: BTreeMap<&str, BTreeMap<DType, bool>> = BTreeMap::new();
     let mut sloped: BTreeSet<&str> = BTreeSet::new();
@@ -176,9 +176,8 @@ fn ops_page_matches_the_tests() {
     let made = table();
     println!("{made}");
     let page = std::fs::read_to_string(FILE).unwrap_or_else(|e| panic!("{FILE}: {e}"));
-    let (head, rest) =
-        page.split_once(BEGIN).expect("docs/ops.md has a marker where the table begins");
-    let (now, tail) = rest.split_once(END).expect("docs/ops.md has a marker where the table ends");
+    let (head, rest) = page.split_once(BEGIN).expect("docs/ops.md has a begin marker");
+    let (now, tail) = rest.split_once(END).expect("docs/ops.md has an end marker");
     if now == made {
         return;
     }
@@ -186,6 +185,6 @@ fn ops_page_matches_the_tests() {
         std::fs::write(FILE, format!("{head}{BEGIN}{made}{END}{tail}"))
             .unwrap_or_else(|e| panic!("{FILE}: {e}"));
     } else {
-        panic!("docs/ops.md is not what is tested; BLESS=1 cargo test --test ops rewrites it");
+        panic!("docs/ops.md differs from the tests; BLESS=1 cargo test --test ops rewrites it");
     }
 }

@@ -36,8 +36,8 @@ fn param(slot: usize) -> UOp {
     )
 }
 
-/// `x + y + y + …`, with two uses of each node, so that a walk that forgets where it was takes
-/// exponential time.
+/// `x + y + y + …`, with two uses of each node, so that a walk without a memo takes exponential
+/// time.
 fn chain(x: UOp, n: usize) -> UOp {
     (0..n).fold(x, |x, i| if i % 2 == 0 { &x + &x } else { x + 1i32 })
 }
@@ -71,12 +71,12 @@ fn everything(n: usize) -> Duration {
 }
 
 #[test]
-fn a_million_ops_deep() {
+fn graphs_of_a_million_ops_take_linear_time() {
     let _guard = serial();
     on_a_small_stack(|| {
         everything(1000);
-        // Four times the work; the rest allows for caches. A quadratic walk would take sixteen
-        // times as long, and a busy machine gets another try.
+        // Four times the work, with a margin for cache effects. A quadratic walk would take sixteen
+        // times as long; a busy machine gets another try.
         let linear = (0..3).any(|_| everything(250_000) * 8 > everything(1_000_000));
         assert!(
             linear,
@@ -86,7 +86,7 @@ fn a_million_ops_deep() {
 }
 
 #[test]
-fn a_node_with_a_hundred_thousand_operands() {
+fn a_node_may_have_a_hundred_thousand_operands() {
     let _guard = serial();
     on_a_small_stack(|| {
         let before = UOp::live();

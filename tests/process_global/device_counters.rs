@@ -11,7 +11,7 @@ fn device(name: &str) -> Device {
     Device::get(name).unwrap()
 }
 
-/// Numbers in memory of a device.
+/// Realized numbers on a device.
 fn on(name: &str, len: usize) -> Tensor {
     Tensor::from_vec((0..len).map(|i| i as f32).collect::<Vec<_>>(), [len])
         .to(name)
@@ -20,7 +20,7 @@ fn on(name: &str, len: usize) -> Tensor {
 }
 
 #[test]
-fn each_device_counts_its_own() {
+fn each_device_has_its_own_counters() {
     let _guard = serial();
     let (a, b, c) = (on("cpu:1", 64), on("cpu:2", 64), on("interp", 64));
     clear_programs();
@@ -38,14 +38,14 @@ fn each_device_counts_its_own() {
             did.compiled > 0 && did.compile_time > Duration::ZERO && did.time > Duration::ZERO,
             "{did:?}"
         );
-        assert_eq!((did.schedules, did.schedule_hits), (0, 0), "plans are the process's");
+        assert_eq!((did.schedules, did.schedule_hits), (0, 0), "plans belong to the process");
     }
     assert_eq!(cpu, Counters::default());
     let total = counters();
     assert_eq!((total.kernels, total.compiled), (4, one.compiled + two.compiled + interp.compiled));
     assert_eq!(total.compile_time, one.compile_time + two.compile_time + interp.compile_time);
     assert!(total.schedules == 4 && total.time == one.time + two.time + interp.time);
-    // What was compiled for one CPU is there for another, and a copy counts where it goes to.
+    // CPUs share compiled kernels, and a copy counts on its destination.
     let moved = x.to("cpu:2").realize().unwrap();
     let again = (on("cpu:2", 64) * 2.0).sum(0).realize().unwrap();
     let [after_one, after_two] = ["cpu:1", "cpu:2"].map(|d| device(d).counters());
@@ -63,8 +63,7 @@ fn each_device_counts_its_own() {
     drop((y, w));
 }
 
-/// A replay is one list of kernels, also where they are of several devices, and each is counted for
-/// its own.
+/// A replay is one list of kernels of several devices; each kernel counts on its own device.
 #[test]
 fn replays_count_for_each_device() {
     let _guard = serial();
@@ -105,15 +104,15 @@ fn replays_count_for_each_device() {
     }
 }
 
-/// The same where memory is behind a driver, which keeps what is freed.
+/// The same for memory behind a driver, which caches freed memory.
 #[test]
-fn memory_of_devices_with_their_own() {
+fn device_memory_behind_a_driver_is_counted() {
     let _guard = serial();
     for name in ["CL", "WEBGPU", "CUDA"] {
         let there = match Device::get(name) {
             Ok(device) => device,
             Err(why) => {
-                eprintln!("{name} is left out: {why}");
+                eprintln!("skipped {name}: {why}");
                 continue;
             }
         };
@@ -142,7 +141,7 @@ fn device_memory_follows_its_buffers() {
     let x = on("cpu:3", 1000);
     let y = (&x + 1.0).realize().unwrap();
     assert_eq!((memory("cpu:3").live, memory("cpu:4").live), (8000, other.live));
-    // A handle on a part of a buffer holds all of it, and nothing twice.
+    // A handle on a slice holds the whole buffer, counted once.
     let handles = (y.clone(), y.reshape([10, 100]));
     assert_eq!(memory("cpu:3").live, 8000);
     drop(x);
@@ -153,8 +152,7 @@ fn device_memory_follows_its_buffers() {
     let after = memory("cpu:3");
     assert_eq!((after.live, after.peak), (0, 4000));
     assert!(after.limit.is_some_and(|limit| limit > after.held), "{after:?}");
-    // What is lent is its owner's, a device that runs nothing has no memory, and the device is in
-    // the list.
+    // Borrowed memory belongs to its owner, and a device that runs nothing has no memory.
     let lent = Tensor::from_blob(vec![1.0f32; 500], [500]);
     let cpu = memory("cpu").live;
     assert_eq!(lent.to_vec::<f32>().unwrap().len(), 500);

@@ -16,7 +16,7 @@ fn assert_freed(before: usize) {
     assert!(live <= before, "{live} nodes, {before} before");
 }
 
-/// A graph of shared parts that is the same for the same seed.
+/// A graph with shared parts, determined by the seed.
 fn graph(seed: i64, size: i64) -> UOp {
     (0..size).fold(UOp::int(seed), |x, i| (&x * (i + 2)) + (&x % (i + 3)))
 }
@@ -43,7 +43,7 @@ fn equal_structure_is_one_node() {
 }
 
 #[test]
-fn concurrent_drop_and_creation_of_a_node() {
+fn nodes_can_be_dropped_and_created_concurrently() {
     let _guard = serial();
     let before = UOp::live();
     let start = Barrier::new(THREADS);
@@ -52,8 +52,8 @@ fn concurrent_drop_and_creation_of_a_node() {
             s.spawn(|| {
                 start.wait();
                 for i in 0..20_000 {
-                    // All threads make and drop the same few graphs, so nodes die and are born
-                    // again all the time.
+                    // All threads create and drop the same few graphs, so nodes are freed and
+                    // created again continually.
                     let (a, b) = (graph(i % 3, 3), graph(i % 3, 3));
                     assert_eq!(a, b);
                     assert_eq!(a.bounds(), b.bounds());
@@ -83,7 +83,7 @@ fn nodes_are_freed_across_threads() {
 }
 
 #[test]
-fn unlike_nodes_are_unlike() {
+fn different_nodes_are_not_equal() {
     let _guard = serial();
     let x = UOp::constant(1, DType::I32);
     assert_ne!(x, UOp::constant(1, DType::I64));
@@ -93,7 +93,7 @@ fn unlike_nodes_are_unlike() {
     assert_eq!(UOp::constant(f64::NAN, DType::F32), UOp::constant(-f64::NAN, DType::F32));
 }
 
-/// Each function holds the tensor before it, so that the last one holds them all.
+/// Each function holds the previous tensor, so the last one holds all of them.
 #[test]
 fn dropping_a_chain_of_calls_does_not_recurse() {
     let _guard = serial();
@@ -117,7 +117,7 @@ fn parameters_and_their_graphs_are_freed() {
         loss.backward();
         w.grad().unwrap().realize().unwrap();
     };
-    // What the first step leaves are kernels, which are kept.
+    // The first step leaves kernels in the caches.
     step();
     picograd::schedule::clear_cache();
     let before = UOp::live();

@@ -10,7 +10,7 @@ mod training_kernels;
 
 use std::sync::{Mutex, MutexGuard};
 
-/// The turn of a test, which ends with the value.
+/// Serializes the tests: one runs at a time, until the guard is dropped.
 fn serial() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())

@@ -25,7 +25,7 @@ impl Json {
         value
     }
 
-    /// Takes a letter, where it is next.
+    /// Consumes a letter if it is next.
     fn take(rest: &mut &str, letter: char) -> bool {
         let next = rest.trim_start().strip_prefix(letter);
         *rest = next.unwrap_or(rest.trim_start());
@@ -66,25 +66,25 @@ impl Json {
         if word == "null" {
             Json::Null
         } else {
-            Json::Number(word.parse().unwrap_or_else(|_| panic!("{word} is no number")))
+            Json::Number(word.parse().unwrap_or_else(|_| panic!("{word} is not a number")))
         }
     }
 
     fn get(&self, name: &str) -> &Json {
-        let Json::Object(pairs) = self else { panic!("{self:?} is no object") };
+        let Json::Object(pairs) = self else { panic!("{self:?} is not an object") };
         pairs.iter().find(|p| p.0 == name).map_or(&Json::Null, |p| &p.1)
     }
     fn number(&self, name: &str) -> f64 {
-        let Json::Number(n) = self.get(name) else { panic!("{name} of {self:?} is no number") };
+        let Json::Number(n) = self.get(name) else { panic!("{name} of {self:?} is not a number") };
         *n
     }
     fn text(&self, name: &str) -> &str {
-        let Json::Text(text) = self.get(name) else { panic!("{name} of {self:?} is no text") };
+        let Json::Text(text) = self.get(name) else { panic!("{name} of {self:?} is not a string") };
         text
     }
 }
 
-/// A trace that was read.
+/// The events of a trace file.
 struct Trace(Vec<Json>);
 
 impl Trace {
@@ -96,7 +96,7 @@ impl Trace {
         };
         Trace(events)
     }
-    /// The number of the process of a name.
+    /// The process id of a track.
     fn process(&self, name: &str) -> f64 {
         let is_it = |e: &&Json| {
             e.text("ph") == "M"
@@ -105,7 +105,7 @@ impl Trace {
         };
         self.0.iter().find(is_it).unwrap_or_else(|| panic!("no process {name}")).number("pid")
     }
-    /// What went on in a process, of one kind, in order.
+    /// The spans of one kind in a process, in order.
     fn spans(&self, process: &str, kind: &str) -> Vec<&Json> {
         let pid = self.process(process);
         self.0
@@ -115,7 +115,7 @@ impl Trace {
     }
 }
 
-/// A folder that goes away with the value.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -136,7 +136,7 @@ impl Drop for Folder {
     }
 }
 
-/// Trains a little, with a captured step, and copies to another device and back.
+/// Trains for a few captured steps, and copies to another device and back.
 fn train() -> Result<()> {
     let net = seq![Linear::new(4, 16), ReLU, Linear::new(16, 2)];
     let mut optimizer = Optimizer::new(net.parameters(), Adam::new(0.01))?;
@@ -162,9 +162,9 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Run by the tests below in a process of its own.
+/// The body of the child processes of the tests below.
 #[test]
-fn child() {
+fn child_process() {
     let Ok(kind) = std::env::var("PICO_TEST_KIND") else { return };
     match kind.as_str() {
         "beam" => {
@@ -191,7 +191,7 @@ fn child() {
     );
     match kind.as_str() {
         "exit" => std::process::exit(3),
-        "panic" => panic!("the program went wrong"),
+        "panic" => panic!("the program panics"),
         "write" => profile::write("written.json").unwrap(),
         "elsewhere" => std::env::set_current_dir(std::env::temp_dir()).unwrap(),
         _ => {}
@@ -203,7 +203,7 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
     }
-    let args = ["--exact", "profile::child", "--nocapture", "--test-threads=1"];
+    let args = ["--exact", "profile::child_process", "--nocapture", "--test-threads=1"];
     command
         .args(args)
         .current_dir(&folder.0)
@@ -220,7 +220,7 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
     (out, text, errors)
 }
 
-/// The numbers of a line that begins like this.
+/// The numbers of the line with this start.
 fn numbers(text: &str, start: &str) -> Vec<f64> {
     let line = text
         .lines()
@@ -254,8 +254,7 @@ fn a_trace_has_all_kernels_and_copies() {
             list.len()
         );
         assert_eq!(trace.spans(name, "copy").len() as f64, copies, "copies to {name}");
-        // One after the other, and together as long as the counters say, but for the digits of the
-        // file.
+        // They do not overlap, and their total equals the counters, up to the digits of the file.
         let mut end = 0.0;
         for k in &list {
             assert!(k.number("ts") >= end - 1e-3, "{k:?} begins before {end}");
@@ -280,9 +279,9 @@ fn a_trace_has_all_kernels_and_copies() {
         let took: f64 = list.iter().map(|k| k.number("dur")).sum();
         assert!(
             (took - nanos / 1e3).abs() <= 1e-3 * kernels + nanos * 1e-6,
-            "{took} us, and the counters have {nanos} ns"
+            "{took} us, but the counters have {nanos} ns"
         );
-        // Memory goes up to the peak and down again.
+        // Memory rises to the peak and falls again.
         let pid = trace.process(name);
         let memory: Vec<f64> = trace
             .0
@@ -294,7 +293,7 @@ fn a_trace_has_all_kernels_and_copies() {
         assert!(memory.last().is_some_and(|last| *last < peak), "{memory:?}");
         ends.extend(list.iter().map(|k| (k.text("name").to_string(), k.number("ts"), end)));
     }
-    // A kernel is lowered and compiled before it runs for the first time.
+    // A kernel is lowered and compiled before its first launch.
     let host = trace.spans("host", "host");
     let said = |e: &Json, part: &str| e.text("name") == part;
     for (name, start, _) in &ends {
@@ -317,7 +316,7 @@ fn a_trace_has_all_kernels_and_copies() {
             .unwrap_or_else(|| panic!("{name} was lowered"));
         assert!(lowered.number("ts") + lowered.number("dur") <= ready.number("ts") + 1e-3);
     }
-    // The captured step: a call, a capture, four replays; each of them holds kernels of the device.
+    // The captured step: a call, a capture and four replays, each with kernels of the device.
     let count = |name: &str| host.iter().filter(|e| said(e, name)).count();
     assert_eq!((count("call"), count("capture"), count("replay")), (1, 1, 4));
     let kernels = trace.spans(device.as_str(), "kernel");
@@ -359,7 +358,7 @@ fn a_trace_has_all_kernels_and_copies() {
     );
 }
 
-/// What a search runs to time it is no kernel of the program's.
+/// The timed kernels of a beam search are not kernels of the program.
 #[test]
 fn a_search_is_one_span() {
     let folder = Folder::new("search");
@@ -378,9 +377,9 @@ fn a_search_is_one_span() {
     );
 }
 
-/// However a process ends but by a signal, its trace is there; and one that is asked for before.
+/// A process that ends without a signal writes its trace, and `profile::write` writes one earlier.
 #[test]
-fn no_trace_is_lost_at_the_end() {
+fn every_exit_writes_the_trace() {
     let folder = Folder::new("ends");
     for (kind, code, file) in [
         ("exit", 3, "picograd.trace.json"),
@@ -396,14 +395,14 @@ fn no_trace_is_lost_at_the_end() {
     assert!(out.status.success(), "{text}{errors}");
     let [first, second] =
         ["written.json", "at_the_end.json"].map(|file| Trace::read(&folder.join(file)).0.len());
-    assert!(first > 0 && second >= first, "{first} events when asked for, {second} at the end");
-    // Without it there is nothing to write, and no file.
+    assert!(first > 0 && second >= first, "{first} events on request, {second} at the end");
+    // Without `PROFILE` nothing is recorded, and there is no file.
     let (out, _, errors) = process(&folder, "write", "0");
     assert!(!out.status.success() && errors.contains("run the program with PROFILE=1"), "{errors}");
     assert!(!folder.join("picograd.trace.json").exists());
 }
 
-/// A place where nothing can be written is said at the start, and the program goes on.
+/// An unwritable path is reported at the start, and the program continues.
 #[test]
 fn unwritable_paths_fail_early() {
     let folder = Folder::new("unwritable");
@@ -416,7 +415,7 @@ fn unwritable_paths_fail_early() {
         let line = errors
             .lines()
             .find(|l| l.contains("PROFILE"))
-            .unwrap_or_else(|| panic!("nothing is said: {errors}"));
+            .unwrap_or_else(|| panic!("no message: {errors}"));
         assert!(
             line.contains(place) && line.contains("cannot be written: ") && line.contains(why),
             "{line}"

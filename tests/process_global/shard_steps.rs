@@ -9,7 +9,7 @@ use picograd::nn::{Layer, Linear, Module, ReLU};
 use picograd::tensor::Reduction;
 use picograd::{Tensor, seq};
 
-/// The numbers of the memories that the parts of a realized tensor are in.
+/// The allocation numbers of the shards of a realized tensor.
 fn memories(t: &Tensor) -> Vec<u64> {
     let nodes = t.uop().toposort();
     let storage = |u: &picograd::ir::UOp| {
@@ -19,7 +19,7 @@ fn memories(t: &Tensor) -> Vec<u64> {
 }
 
 #[test]
-fn a_step_is_planned_once() {
+fn a_sharded_step_is_planned_once() {
     let _guard = serial();
     let devices = ["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
     let net = seq![Linear::new(16, 32), ReLU, Linear::new(32, 4)];
@@ -67,5 +67,8 @@ fn a_step_is_planned_once() {
     }
     // Two layers: four gradients, and the loss.
     let copies = counters().copies;
-    assert!(copies <= 5 * 12 + 8, "{copies} copies: partial sums of four devices, and the batch");
+    assert!(
+        copies <= 5 * 12 + 8,
+        "{copies} copies, expected only partial sums of four devices and the batch"
+    );
 }

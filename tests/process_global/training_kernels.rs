@@ -17,7 +17,7 @@ fn data(shape: [usize; 2]) -> Tensor {
     )
 }
 
-/// The number of the memory that a realized tensor lives in.
+/// The allocation number of a realized tensor.
 fn memory(t: &Tensor) -> u64 {
     let mut u = t.uop();
     loop {
@@ -28,7 +28,7 @@ fn memory(t: &Tensor) -> u64 {
     }
 }
 
-/// Kernels that one step runs, after others; and none of them is new.
+/// The kernels of one step after the first ones; asserts that none is compiled.
 fn step(
     name: &str,
     net: &Sequential,
@@ -46,7 +46,7 @@ fn step(
         let norm = clip.then(|| clip_grad_norm(&net.parameters(), 1.0).unwrap());
         optimizer.step().unwrap();
         scheduler.step(optimizer).unwrap();
-        // Both were computed with the step.
+        // The step computed both.
         let before = counters().kernels;
         assert!(
             loss.item::<f32>().unwrap().is_finite()
@@ -55,8 +55,8 @@ fn step(
         let c = counters();
         assert_eq!(c.kernels, before, "{name}: the loss is computed by the step");
         let now: Vec<u64> = net.parameters().iter().map(memory).collect();
-        // Where a later kernel still reads the old value, the new one has memory of its own; that
-        // is rare.
+        // If a later kernel still reads the old value, the new one has its own memory; that is
+        // rare.
         let in_place = homes.iter().zip(&now).filter(|(a, b)| a == b).count();
         assert!(
             in_place * 5 >= homes.len() * 4,
@@ -74,7 +74,7 @@ fn step(
 }
 
 #[test]
-fn a_step_is_a_handful_of_kernels() {
+fn training_steps_stay_within_their_kernel_counts() {
     let _guard = serial();
     let (x, y) = (data([32, 16]), data([32, 8]));
     let net = seq![Linear::new(16, 8)];

@@ -55,17 +55,17 @@ fn all(dtypes: impl Fn(DType) -> bool) -> Vec<DType> {
     DType::ALL.iter().copied().filter(|d| dtypes(*d)).collect()
 }
 
-/// Those that a device has.
+/// The dtypes that a device supports.
 fn all_on(device: &str, dtypes: impl Fn(DType) -> bool) -> Vec<DType> {
     let (kept, left_out): (Vec<DType>, Vec<DType>) =
         all(dtypes).into_iter().partition(|d| !lacks(device, [*d]));
     if !left_out.is_empty() {
-        eprintln!("left out on {device}, which does not compute in them: {left_out:?}");
+        eprintln!("skipped on {device}, which does not compute in them: {left_out:?}");
     }
     kept
 }
 
-/// Around zero, around the width, around the ends.
+/// Integers near zero, near the bit width, and near the ends.
 fn integers(dtype: DType) -> Vec<Const> {
     let bits = dtype.bits() as i128;
     let (least, greatest) = if dtype.is_unsigned() {
@@ -101,7 +101,7 @@ fn integers(dtype: DType) -> Vec<Const> {
     values.into_iter().map(|v| Const::Int(v as i64).normalize(dtype)).collect()
 }
 
-/// Codes at the ends of each class, some in between, and the special values.
+/// Floats at the ends of each class, some in between, and the special values.
 fn floats(dtype: DType) -> Vec<Const> {
     let bits = dtype.bits();
     let mantissa = [
@@ -150,8 +150,8 @@ fn edges(dtype: DType) -> Vec<Const> {
     }
 }
 
-/// Computes ops on lists of operands on a device, together, and compares. The lists are also cut to
-/// lengths that end in scalar code.
+/// Computes ops on all pairs of edge values on a device and compares. The lists are also truncated
+/// to lengths that need scalar code.
 fn check_pairs(dtype: DType, ops: &[(Op, Binary)], device: &str) {
     let values = edges(dtype);
     let pairs: Vec<(Const, Const)> =
@@ -168,7 +168,7 @@ fn check_pairs(dtype: DType, ops: &[(Op, Binary)], device: &str) {
                 .zip(&y)
                 .map(|(x, y)| eval::alu(*op, t.dtype(), dtype, &[*x, *y]))
                 .collect();
-            // Powers of floats are not exact; those of integers are.
+            // Integer powers are exact; float powers are not.
             if let Some((i, e, g)) = differences(&expected, &computed(t)).first() {
                 panic!(
                     "{device}, {len} elements: {op:?} of {dtype} {} and {} is {g}, expected {e}",
@@ -180,7 +180,7 @@ fn check_pairs(dtype: DType, ops: &[(Op, Binary)], device: &str) {
 }
 
 #[test]
-fn all_pairs_of_integers() {
+fn integer_ops_are_exact_on_all_pairs() {
     for device in devices() {
         for dtype in all_on(&device, |d| d.is_int()) {
             check_pairs(dtype, INT_OPS, &device);
@@ -189,14 +189,14 @@ fn all_pairs_of_integers() {
 }
 
 #[test]
-fn all_pairs_of_bools() {
+fn bool_ops_are_exact_on_all_pairs() {
     for device in devices() {
         check_pairs(DType::BOOL, BOOL_OPS, &device);
     }
 }
 
 #[test]
-fn all_pairs_of_floats() {
+fn float_ops_are_exact_on_all_pairs() {
     for device in devices() {
         for dtype in all_on(&device, |d| d.is_float()) {
             check_pairs(dtype, FLOAT_OPS, &device);
@@ -204,16 +204,16 @@ fn all_pairs_of_floats() {
     }
 }
 
-/// Values at which some cast changes its answer: ties and their neighbours in each float dtype, and
-/// the ends of each integer dtype.
+/// Values at which the result of some cast changes: ties and their neighbours in each float dtype,
+/// and the ends of each integer dtype.
 fn cast_edges(dtype: DType) -> Vec<Const> {
-    // Every code, where there are few.
+    // Every code of the small dtypes.
     if dtype.bits() == 8 && !dtype.is_bool() || dtype.bits() == 16 && dtype.is_float() {
         return (0..1u64 << dtype.bits()).map(|c| Const::from_bits(c, dtype)).collect();
     }
     let mut out = edges(dtype);
     if dtype.is_int() {
-        // Around each power of two, and just past a tie of each width of mantissa.
+        // Near each power of two, and just past a tie of each mantissa width.
         for k in 0..dtype.bits() {
             for d in [-1i64, 0, 1] {
                 out.push(Const::Int((1i64 << k).wrapping_add(d)).normalize(dtype));
@@ -258,9 +258,9 @@ fn cast_edges(dtype: DType) -> Vec<Const> {
     out
 }
 
-/// Every dtype to every other, both ways through vectors and through single elements.
+/// Casts every dtype to every other, in vector and scalar code.
 #[test]
-fn all_casts() {
+fn casts_are_exact_on_all_edge_values() {
     for device in devices() {
         let dtypes = all_on(&device, |_| true);
         for &from in &dtypes {

@@ -13,7 +13,7 @@ use picograd::testing::lacks;
 use std::collections::BTreeMap;
 use table::{Arg, Given, Row, call, rows};
 
-/// Rows that were computed, with what they should give; the failures are told all at once.
+/// Computed rows with their expected values; failures are collected.
 #[derive(Default)]
 struct Checks {
     tensors: Vec<Tensor>,
@@ -38,7 +38,7 @@ impl Checks {
         }
     }
 
-    /// By the evaluator, then by the device: many tensors at a time, so that they share kernels.
+    /// Compares with the evaluator, then the device; many tensors at once share kernels.
     fn run(mut self, way: &str) -> Vec<String> {
         for (i, got) in evaluated(&self.tensors).iter().enumerate() {
             self.compare(&format!("evaluator, {way}"), i, got);
@@ -58,13 +58,13 @@ fn table_rows() -> Vec<Row> {
     rows(include_str!("../../docs/semantics.md"))
 }
 
-/// The rows that a device has the dtypes for.
+/// The rows whose dtypes a device supports.
 fn rows_on(device: &str) -> Vec<Row> {
     let (kept, left_out): (Vec<Row>, Vec<Row>) =
         table_rows().into_iter().partition(|r| !lacks(device, r.dtypes()));
     if !left_out.is_empty() {
         eprintln!(
-            "{} of {} rows left out on {device}, which does not compute in a dtype of theirs",
+            "{} of {} rows skipped on {device}, which does not compute in one of their dtypes",
             left_out.len(),
             left_out.len() + kept.len()
         );
@@ -94,10 +94,10 @@ fn the_table_has_enough_rows() {
     }
 }
 
-/// From memory: rows of the same method and dtypes in one tensor, of a length that vectors divide,
-/// and of one that nothing divides.
+/// Rows of the same method and dtypes are one stored tensor, of a length that vectors divide, and
+/// of a prime length.
 #[test]
-fn elements_from_memory() {
+fn elementwise_rows_hold_for_stored_values() {
     for device in devices() {
         let rows = rows_on(&device);
         let mut groups: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
@@ -127,7 +127,7 @@ fn elements_from_memory() {
     }
 }
 
-/// The one value of an argument.
+/// The single value of an argument.
 fn one(arg: &Arg) -> Const {
     match arg {
         Arg::Values { values, .. } => values[0],
@@ -135,10 +135,9 @@ fn one(arg: &Arg) -> Const {
     }
 }
 
-/// With literals in the place of all tensors or of some: what rules make of them must be what
-/// devices compute.
+/// Literals replace all tensors or some of them: constant folding must give what devices compute.
 #[test]
-fn elements_from_literals() {
+fn elementwise_rows_hold_for_literals() {
     for device in devices() {
         let rows = rows_on(&device);
         let mut checks = [Checks::default(), Checks::default(), Checks::default()];
@@ -175,7 +174,7 @@ fn elements_from_literals() {
     }
 }
 
-/// A list without memory: an element is chosen by its place.
+/// A list without storage: selects choose an element by its index.
 fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     let place = Tensor::arange(0, values.len() as i32, 1).to(device);
     // SAFETY: the verifier accepts the graph, and it has no custom kernels.
@@ -187,17 +186,17 @@ fn listed(values: &[Const], dtype: DType, device: &str) -> Tensor {
     })
 }
 
-/// Folds over a list: alone, as columns of a matrix, without memory, and long where repeating the
-/// list changes nothing.
+/// Reductions of a list: alone, as columns of a matrix, without storage, and repeated if that does
+/// not change the result.
 #[test]
-fn folds() {
+fn reduction_rows_hold() {
     for device in devices() {
         let rows = rows_on(&device);
         let mut checks = Checks::default();
         for r in rows.iter().filter(|r| r.is_fold()) {
             let Some((dtype, result)) = &r.result else { continue };
             let [Arg::Values { dtype: from, values, .. }] = &r.args[..] else {
-                panic!("{}: a fold takes one list", r.text)
+                panic!("{}: a reduction takes one list", r.text)
             };
             let fold = |t: Tensor| call(&r.name, vec![Given::Operand(t.into())]).unwrap();
             let n = values.len();
@@ -225,7 +224,7 @@ fn folds() {
             );
             if ["max", "min", "any", "all", "argmax", "argmin"].contains(&r.name.as_str()) {
                 for len in [64, 67] {
-                    // The last element is that of the list, whatever the length is.
+                    // The last element is that of the list for every length.
                     let long: Vec<Const> =
                         cycled(values, len - n).into_iter().chain(values.iter().copied()).collect();
                     checks.add(
@@ -241,16 +240,16 @@ fn folds() {
     }
 }
 
-/// Lists in order: alone, as columns of a matrix, and without memory.
+/// Sorted lists: alone, as columns of a matrix, and without storage.
 #[test]
-fn orders() {
+fn sort_rows_hold() {
     for device in devices() {
         let rows = rows_on(&device);
         let mut checks = Checks::default();
         for r in rows.iter().filter(|r| r.is_order()) {
             let Some((dtype, result)) = &r.result else { continue };
             let [Arg::Values { dtype: from, values, .. }, Arg::Bare(down)] = &r.args[..] else {
-                panic!("{}: a list and a bool", r.text)
+                panic!("{}: expected a list and a bool", r.text)
             };
             let sorted = |t: Tensor| {
                 call(&r.name, vec![Given::Operand(t.into()), Given::Operand(down.is_true().into())])

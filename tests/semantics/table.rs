@@ -4,33 +4,33 @@ use picograd::dtype::Const;
 use picograd::tensor::Operand;
 use picograd::{DType, Result, Tensor};
 
-/// An argument of a call.
+/// A parsed argument of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// Values of a dtype. One that is not a list goes with every element of the others.
+    /// Values of a dtype. A single value broadcasts over the lists.
     Values { dtype: DType, values: Vec<Const>, list: bool },
-    /// A bare number.
+    /// A number without a dtype.
     Bare(Const),
     /// A dtype to cast to.
     DType(DType),
 }
 
-/// A row: a call, and what it gives.
+/// A row of the page: a call and its result.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The call as written.
     pub text: String,
-    /// The method.
+    /// The method name.
     pub name: String,
-    /// The tensor it is called on, and the method's arguments.
+    /// The receiver and the arguments.
     pub args: Vec<Arg>,
-    /// The dtype and the elements of the result; `None` is an error.
+    /// The dtype and elements of the result; `None` if the call is an error.
     pub result: Option<(DType, Vec<Const>)>,
 }
 
-/// Methods that fold a list.
+/// Methods that reduce a list.
 const FOLDS: [&str; 9] = ["sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin"];
-/// Methods that put a list in order; the second argument says whether it descends.
+/// Methods that sort a list; the second argument is true for descending order.
 const ORDERS: [&str; 2] = ["sort", "argsort"];
 
 impl Row {
@@ -46,7 +46,7 @@ impl Row {
     pub fn is_elementwise(&self) -> bool {
         !self.is_fold() && !self.is_order()
     }
-    /// Every dtype in it.
+    /// Every dtype of the row.
     pub fn dtypes(&self) -> impl Iterator<Item = DType> {
         let of = |a: &Arg| match a {
             Arg::Values { dtype, .. } | Arg::DType(dtype) => Some(*dtype),
@@ -54,8 +54,8 @@ impl Row {
         };
         self.args.iter().filter_map(of).chain(self.result.iter().map(|(dtype, _)| *dtype))
     }
-    /// What rows that can be computed in one go have in common: the method, and all of the
-    /// arguments that is not values.
+    /// The key of rows that can be computed together: the method, and everything of the arguments
+    /// but their values.
     pub fn signature(&self) -> String {
         let of = |a: &Arg| match a {
             Arg::Values { dtype, .. } => dtype.to_string(),
@@ -85,13 +85,13 @@ impl Row {
     }
 }
 
-/// Every row whose first column is a call in backquotes.
+/// The rows whose first column is a call in backticks.
 pub fn rows(document: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for line in document.lines().filter(|l| l.starts_with("| `")) {
         let columns: Vec<&str> =
             line.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`')).collect();
-        let [call, result, _why] = columns[..] else { panic!("a row has three columns: {line}") };
+        let [call, result, _why] = columns[..] else { panic!("expected three columns: {line}") };
         rows.push(row(call, result).unwrap_or_else(|| panic!("cannot read the row {line}")));
     }
     rows
@@ -162,7 +162,7 @@ fn value(text: &str, dtype: DType) -> Option<Const> {
         return text.parse::<bool>().ok().map(Const::Bool);
     }
     if dtype.is_float() {
-        // Through f64 an f32 could be rounded twice.
+        // Parsing through f64 could round an f32 twice.
         let x = if dtype == DType::F32 {
             text.parse::<f32>().ok()? as f64
         } else {
@@ -185,7 +185,7 @@ fn operand(c: Const) -> Operand {
     }
 }
 
-/// An argument for a call: a tensor or a bare number, or a dtype.
+/// An argument of a call: a tensor, a number, or a dtype.
 pub enum Given {
     /// A tensor or a number.
     Operand(Operand),
@@ -194,7 +194,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// An argument, with a tensor made of its values.
+    /// Converts a parsed argument; `tensor` creates tensors from values.
     pub fn new(arg: &Arg, tensor: impl FnOnce(DType, &[Const]) -> Tensor) -> Given {
         match arg {
             Arg::Values { dtype, values, .. } => Given::Operand(tensor(*dtype, values).into()),
@@ -204,7 +204,7 @@ impl Given {
     }
 }
 
-/// Calls the method. Folds and orders are over axis 0.
+/// Calls the method. Reductions and sorts are over axis 0.
 pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
     let mut operands = Vec::new();
     let mut dtype = None;
@@ -289,6 +289,6 @@ pub fn call(name: &str, args: Vec<Given>) -> Result<Tensor> {
         "argmin" => x.try_argmin(0),
         "sort" => Ok(x.try_sort(0, truth(next()))?.0),
         "argsort" => x.try_argsort(0, truth(next())),
-        _ => panic!("no method {name}"),
+        _ => panic!("unknown method {name}"),
     }
 }

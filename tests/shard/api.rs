@@ -8,7 +8,7 @@ use picograd::tensor::Scatter;
 use picograd::{DType, Tensor};
 
 #[test]
-fn layouts() {
+fn sharded_layouts_read_back_whole() {
     let four = devices(4);
     let x = Tensor::arange(0, 10, 1).shard(&four, 0);
     assert_eq!((x.shape(), x.dtype(), x.shard_axis()), (vec![10], DType::I32, Some(0)));
@@ -19,7 +19,7 @@ fn layouts() {
     assert_eq!(sizes(&Tensor::arange(0, 3, 1).shard(&four, 0)), [1, 1, 1, 0]);
     assert_eq!(sizes(&Tensor::arange(0, 3, 1).shard(&four, None)), [3, 3, 3, 3]);
     assert_eq!(x.to_vec::<i32>().unwrap(), (0..10).collect::<Vec<_>>());
-    // Along the last axis parts are not beside each other in memory.
+    // Along the last axis, rows of one shard are not adjacent in memory.
     let y = Tensor::arange(0, 12, 1).reshape([3, 4]).shard(&four, -1);
     assert_eq!(y.shard_axis(), Some(1));
     assert_eq!((&y * 2).to_vec::<i32>().unwrap(), (0..12).map(|i| i * 2).collect::<Vec<_>>());
@@ -27,7 +27,8 @@ fn layouts() {
     let empty = Tensor::zeros([0, 3]).shard(&four, 0);
     assert!((&empty + 1.0).to_vec::<f32>().unwrap().is_empty());
     assert_eq!(empty.sum(0).to_vec::<f32>().unwrap(), [0.0; 3]);
-    // A sum with zeros would lose the sign, and a mask of them turn infinities to NaN.
+    // A sum with zeros would lose the sign of zero, and a product with a mask would turn infinities
+    // into NaN.
     let odd = Tensor::new([-0.0f32, f32::INFINITY, f32::NAN, -0.0])
         .shard(&four, 0)
         .to("CPU")
@@ -43,20 +44,20 @@ fn layouts() {
 }
 
 #[test]
-fn parts_are_on_their_devices() {
+fn shards_are_on_their_devices() {
     let x = (tensor(&[8, 3], 1).shard(&devices(4), 0) * 2.0).realize().unwrap();
     let node = x.uop();
     assert_eq!(node.op(), Op::Shards);
     for (part, device) in node.src().iter().zip(devices(4)) {
-        let Arg::Storage(s) = part.src()[0].arg() else { panic!("a part is a buffer: {part:?}") };
+        let Arg::Storage(s) = part.src()[0].arg() else { panic!("a shard is a buffer: {part:?}") };
         assert_eq!(s.storage.device().as_str(), device.replace("CPU:0", "CPU"));
         assert_eq!(s.storage.len(), 6);
     }
 }
 
-/// Each device adds up in the same order, so that copies of a value stay copies.
+/// Each device adds in the same order, so that replicas stay equal.
 #[test]
-fn sums_are_the_same_bits_everywhere() {
+fn sums_have_the_same_bits_on_every_device() {
     let read = |t: &Tensor| -> Vec<Vec<u8>> {
         let parts = t.realize().unwrap().uop().src().to_vec();
         parts
@@ -69,17 +70,17 @@ fn sums_are_the_same_bits_everywhere() {
     assert_eq!(first.len(), 4);
     assert!(first.iter().all(|p| *p == first[0] && p.len() == 12), "{first:?}");
     assert_eq!(read(&(x.copy() * 1.0).shard(&devices(4), 0).sum(0)), first, "in every run");
-    // Half precision is added up in f32 and rounded once, as on one device.
+    // Half precision is summed in f32 and rounded once, as on one device.
     let ones = Tensor::ones([3000]).cast(DType::F16).realize().unwrap();
     assert_eq!(ones.shard(&devices(3), 0).sum(0).cast(DType::F32).item::<f32>().unwrap(), 3000.0);
 }
 
 #[test]
-fn moves() {
+fn tensors_move_between_layouts() {
     let x = tensor(&[6, 4], 3);
     let want = x.to_vec::<f32>().unwrap();
     let sharded = x.shard(&devices(4), 0);
-    // From one axis to the other, to fewer devices, to none, and back together.
+    // From one axis to another, to fewer devices, to one device, and back.
     assert_eq!(sharded.shard(&devices(4), 1).to_vec::<f32>().unwrap(), want);
     assert_eq!(
         sharded.shard(&devices(3), None).shard(&devices(2), 1).to_vec::<f32>().unwrap(),
@@ -93,7 +94,7 @@ fn moves() {
     let like = tensor(&[6], 4).shard_like(&sharded);
     assert_eq!((like.shard_axis(), like.devices()), (Some(0), sharded.devices()));
     assert_eq!(sharded.shard_like(&x).device(), x.device());
-    // Cut where the other is cut, not where it would be cut by itself.
+    // Split at the boundaries of the other tensor.
     let odd = sharded.shrink(&[(1, 6), (0, 4)]).realize().unwrap();
     let beside = tensor(&[5, 4], 4).shard_like(&odd);
     assert_eq!(
@@ -104,12 +105,12 @@ fn moves() {
             .filter(|i| i.to_string().starts_with("copy"))
             .count(),
         4,
-        "the parts of one"
+        "the shards of one"
     );
 }
 
 #[test]
-fn in_place() {
+fn assignments_keep_the_layout() {
     let x = tensor(&[6], 3);
     let handle = x.clone();
     let before = &x * 1.0;
@@ -118,7 +119,7 @@ fn in_place() {
     assert_eq!((handle.shard_axis(), handle.to_vec::<f32>().unwrap()), (Some(0), want.clone()));
     assert_eq!((before.device().as_str(), before.to_vec::<f32>().unwrap()), ("CPU", want.clone()));
     let old = &x * 1.0;
-    // What is assigned lies as what was there, however it came.
+    // An assigned value gets the layout of the old value.
     x.assign(Tensor::ones([6]).shard(&devices(4), None) + &x).unwrap();
     assert_eq!(x.shard_axis(), Some(0));
     assert_eq!(x.to_vec::<f32>().unwrap(), want.iter().map(|v| v + 1.0).collect::<Vec<_>>());
@@ -135,8 +136,8 @@ fn in_place() {
 }
 
 #[test]
-fn gradients_come_home() {
-    // A parameter that reads no storage has its gradient on its own device too.
+fn gradients_return_to_their_device() {
+    // The gradient of a constant parameter is on the parameter's device too.
     let p = Tensor::ones([5]).as_param();
     (p.shard(&devices(4), 0) * 3.0).sum(..).backward();
     let g = p.grad().unwrap();
@@ -147,7 +148,7 @@ fn gradients_come_home() {
 }
 
 #[test]
-fn refused() {
+fn invalid_shards_are_errors() {
     let x = Tensor::zeros([4, 2]);
     let text =
         |axis: Option<isize>, devices: &[&str]| x.try_shard(devices, axis).unwrap_err().to_string();
@@ -181,7 +182,7 @@ fn refused() {
 }
 
 #[test]
-fn steps() {
+fn sharded_ops_take_the_expected_kernels_and_copies() {
     let count = |t: &Tensor| {
         let items = t.schedule().unwrap();
         let copies = items.iter().filter(|i| i.to_string().starts_with("copy")).count();
@@ -195,9 +196,9 @@ fn steps() {
         (4, 0),
         "movement that keeps the axis whole"
     );
-    assert_eq!(count(&x.sum(1)), (4, 0), "a fold along the other axis");
+    assert_eq!(count(&x.sum(1)), (4, 0), "a reduction along the other axis");
     assert_eq!(count(&x.softmax(1)), (4, 0));
-    // Each folds its part, gives it to the others and adds up.
+    // Each device reduces its shard, sends it to the others, and adds.
     assert_eq!(count(&x.sum(0)), (8, 12));
     assert_eq!(
         count(&x.matmul(&tensor(&[6, 5], 3).shard(&devices(4), None).realize().unwrap())),
@@ -205,12 +206,12 @@ fn steps() {
         "rows"
     );
     assert_eq!(count(&x.to("CPU")), (1, 3));
-    // What reads no storage belongs to nobody.
+    // A constant belongs to no device.
     assert_eq!(count(&(&x + Tensor::arange(0, 6, 1))), (4, 0));
 }
 
 #[test]
-fn random_numbers_and_dropout() {
+fn random_numbers_do_not_depend_on_sharding() {
     let _alone = super::seeded();
     Tensor::manual_seed(3);
     let x = tensor(&[10, 4], 1);
@@ -224,7 +225,7 @@ fn random_numbers_and_dropout() {
 }
 
 #[test]
-fn a_deep_graph() {
+fn deep_sharded_graphs_are_planned() {
     let x = tensor(&[6], 1).shard(&devices(3), 0);
     let mut y = x.copy();
     for _ in 0..5_000 {
@@ -235,7 +236,7 @@ fn a_deep_graph() {
 
 #[test]
 fn constants_are_computed_on_each_device() {
-    // Products of constants are worth storing; each device has its own.
+    // Products of constants are stored; each device has its own.
     let ones = || {
         Tensor::ones([6, 6])
             .matmul(&Tensor::ones([6, 6]))
@@ -245,7 +246,7 @@ fn constants_are_computed_on_each_device() {
     assert_eq!(ones().shard(&devices(3), 1).to_vec::<f32>().unwrap(), want);
     let x = Tensor::full([6, 6], 2.0f32).shard(&devices(3), 0).realize().unwrap();
     let y = &x * ones() + ones().softmax(0) * 0.0;
-    // A kernel reads memory of its own device alone.
+    // A kernel reads only memory of its own device.
     for item in y.schedule().unwrap() {
         if let ScheduleItem::Kernel { buffers, device, .. } = &item {
             assert!(buffers.iter().all(|b| b.buffer.device_name() == device), "{item}");
@@ -255,7 +256,7 @@ fn constants_are_computed_on_each_device() {
 }
 
 #[test]
-fn devices_of_several_kinds() {
+fn shards_may_be_on_devices_of_several_kinds() {
     let kinds = ["CPU:CLANG", "CPU:LLVM", "INTERP", "CUDA", "CL"]
         .into_iter()
         .filter(|d| picograd::Device::get(d).is_ok())
@@ -274,12 +275,11 @@ fn devices_of_several_kinds() {
     super::assert_close("the gradient", &got, &want, 1e-6);
 }
 
-/// What is saved of a network over several devices is its values, and they load into one on one
-/// device and the other way round.
+/// The saved state of a sharded network loads into a network on one device, and vice versa.
 #[test]
-fn state() {
+fn sharded_state_saves_and_loads() {
     use picograd::nn::{Linear, Module};
-    // Layers draw numbers too.
+    // Constructing layers uses the random generator.
     let _alone = super::seeded();
     let (a, b) = (Linear::new(6, 5), Linear::new(6, 5));
     a.weight.shard_(&devices(4), 1).unwrap();
@@ -294,10 +294,10 @@ fn state() {
     );
 }
 
-/// Rows read by indices in pieces are in pieces themselves, and reads, writes and gradients are
-/// those of one device.
+/// Rows read at sharded indices are sharded, and reads, writes and gradients equal those of one
+/// device.
 #[test]
-fn reads_and_writes_at_indices() {
+fn indexed_reads_and_writes_of_shards_match_one_device() {
     let two = devices(2);
     let (table, list, rows) =
         (tensor(&[7, 4], 1), Tensor::new([3, -1, 3, 9, 0]), tensor(&[5, 4], 2));

@@ -13,13 +13,13 @@ fn devices(n: usize) -> Vec<String> {
     (0..n).map(|i| format!("CPU:{i}")).collect()
 }
 
-/// The generator is one for the process: whoever seeds it is alone with it.
+/// Serializes the tests that seed the process-wide random generator.
 fn seeded() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Numbers between -1 and 1 that differ, the same in every run.
+/// Deterministic varied numbers between -1 and 1.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -35,7 +35,7 @@ fn tensor(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_slice(&numbers(shape.iter().product(), seed), shape).realize().unwrap()
 }
 
-/// Every element within the tolerance, relative to the greatest.
+/// Asserts that every element is within the tolerance, relative to the largest.
 fn assert_close(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     assert_eq!(got.len(), want.len(), "{what}: the number of elements");
     let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));

@@ -4,7 +4,7 @@ use super::{assert_close, devices, tensor};
 use picograd::tensor::{Conv, CrossEntropy, Pool};
 use picograd::{DType, Tensor};
 
-/// Sums over pieces are added in another order than on one device.
+/// The tolerance: sums over shards have another order than on one device.
 const TOLERANCE: f32 = 2e-6;
 
 /// All shardings of a tensor of a rank.
@@ -12,7 +12,7 @@ fn splits(rank: usize) -> Vec<Option<isize>> {
     std::iter::once(None).chain((0..rank as isize).map(Some)).collect()
 }
 
-/// The value, and the gradients by the inputs of the sum of its elements with different weights.
+/// The value of a function, and the gradients of a weighted sum of its elements.
 fn run(
     f: &dyn Fn(&[Tensor]) -> Tensor,
     params: &[Tensor],
@@ -26,7 +26,7 @@ fn run(
     (value, grads.iter().map(|g| g.to_vec::<f32>().unwrap()).collect())
 }
 
-/// The same on one device and over several, for every combination of splits.
+/// Compares one device with several, for every combination of shard axes.
 fn check(name: &str, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Tensor) {
     let base: Vec<Tensor> =
         shapes.iter().enumerate().map(|(i, s)| tensor(s, i as u64 + 7)).collect();
@@ -42,7 +42,7 @@ fn check(name: &str, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Tensor) {
     for (k, choice) in choices.iter().enumerate() {
         let names = devices(if k % 2 == 0 { 4 } else { 3 });
         let what = format!("{name} split along {choice:?} over {}", names.len());
-        // A parameter that is spread later, or one that is over several devices itself.
+        // A parameter that is sharded later, or a sharded parameter.
         let (params, inputs): (Vec<Tensor>, Vec<Tensor>) = if k % 3 == 0 {
             let params: Vec<Tensor> = base.iter().map(|t| t.as_param()).collect();
             let inputs =
@@ -65,7 +65,7 @@ fn check(name: &str, shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Tensor) {
 }
 
 #[test]
-fn elementwise() {
+fn sharded_elementwise_ops_match_one_device() {
     check("add and mul", &[&[6, 5], &[6, 5]], |x| (&x[0] + &x[1]) * &x[0] + 2.0);
     check("where", &[&[6, 5], &[6, 5]], |x| x[0].lt(0.1).where_(&x[0], &x[1] * 3.0));
     check("broadcast", &[&[6, 5], &[5]], |x| (&x[0] * &x[1]).tanh());
@@ -78,7 +78,7 @@ fn elementwise() {
 }
 
 #[test]
-fn movement() {
+fn sharded_movement_matches_one_device() {
     check("reshape that splits", &[&[8, 6]], |x| x[0].reshape([2, 4, 3, 2]) * 2.0);
     check("reshape that merges", &[&[4, 3, 5]], |x| x[0].reshape([12, 5]).reshape([60]) * 2.0);
     check("reshape across", &[&[10, 3]], |x| x[0].reshape([6, 5]) * x[0].reshape([6, 5]));
@@ -94,7 +94,7 @@ fn movement() {
 }
 
 #[test]
-fn reduce() {
+fn sharded_reductions_match_one_device() {
     check("sum", &[&[10, 3]], |x| x[0].sum(0));
     check("sum of all", &[&[3, 5]], |x| x[0].sum(..));
     check("mean and var", &[&[7, 4]], |x| x[0].mean(1) + x[0].var(1, 1));
@@ -108,14 +108,14 @@ fn reduce() {
 }
 
 #[test]
-fn products() {
+fn sharded_products_match_one_device() {
     check("matmul", &[&[6, 5], &[5, 7]], |x| x[0].matmul(&x[1]));
     check("batched matmul", &[&[3, 4, 5], &[3, 5, 2]], |x| x[0].matmul(&x[1]));
     check("chain", &[&[4, 6], &[6, 8], &[8, 3]], |x| x[0].matmul(&x[1]).relu().matmul(&x[2]));
 }
 
 #[test]
-fn convolution() {
+fn sharded_convolutions_match_one_device() {
     check("conv2d", &[&[4, 3, 5, 5], &[6, 3, 3, 3]], |x| {
         x[0].conv2d(&x[1], Conv::new().padding(1))
     });
@@ -123,7 +123,7 @@ fn convolution() {
 }
 
 #[test]
-fn losses_and_indices() {
+fn sharded_losses_and_indexing_match_one_device() {
     let classes = Tensor::new([0, 2, 1, 2, 0, 1]).realize().unwrap();
     check("cross entropy", &[&[6, 3]], |x| {
         let target = if x[0].device().is_several() {

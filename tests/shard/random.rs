@@ -5,7 +5,7 @@ use picograd::device::Buffer;
 use picograd::reference::evaluate;
 use picograd::{DType, Tensor};
 
-/// Small numbers that follow from a seed.
+/// A seeded generator of small numbers.
 struct Rng(u64);
 
 impl Rng {
@@ -17,7 +17,7 @@ impl Rng {
     }
 }
 
-/// A tensor of integers, over the devices in some way or on all of them.
+/// A tensor of integers, sharded or replicated.
 fn leaf(rng: &mut Rng, shape: &[usize], names: &[String]) -> Tensor {
     let values: Vec<i32> = (0..shape.iter().product()).map(|_| rng.below(9) as i32 - 4).collect();
     let axis = rng.below(shape.len() + 1);
@@ -26,7 +26,8 @@ fn leaf(rng: &mut Rng, shape: &[usize], names: &[String]) -> Tensor {
     if rng.below(2) == 0 { x.realize().unwrap() } else { x }
 }
 
-/// Integers add up to the same in every order, so that results are compared bit by bit.
+/// A random graph of integers, whose sums do not depend on the order, so that results are compared
+/// exactly.
 fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
     let shape: Vec<usize> = (0..1 + rng.below(3)).map(|_| 1 + rng.below(6)).collect();
     let mut x = leaf(rng, &shape, names);
@@ -54,7 +55,7 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
                 x.shrink(&shape.iter().map(|n| range(n, rng)).collect::<Vec<_>>())
             }
             9 => {
-                // The same elements in another shape: one axis, or factors of it.
+                // A reshape to one axis or to factors of it.
                 let n: usize = shape.iter().product();
                 let factor =
                     (1..=n).filter(|f| n.is_multiple_of(*f)).nth(rng.below(3)).unwrap_or(1);
@@ -82,7 +83,7 @@ fn grow(rng: &mut Rng, names: &[String]) -> Tensor {
 }
 
 #[test]
-fn graphs() {
+fn random_sharded_graphs_match_the_reference() {
     let mut kinds = [0; 2];
     for seed in 1..=300u64 {
         let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -99,5 +100,5 @@ fn graphs() {
             names.len()
         );
     }
-    assert!(kinds.iter().all(|n| *n > 50), "results whole and in parts: {kinds:?}");
+    assert!(kinds.iter().all(|n| *n > 50), "sharded and replicated results: {kinds:?}");
 }

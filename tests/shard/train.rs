@@ -6,8 +6,8 @@ use picograd::nn::{Conv2d, Flatten, Layer, Linear, Module, ReLU, Sequential};
 use picograd::tensor::{CrossEntropy, Reduction};
 use picograd::{Tensor, seq};
 
-/// Gradients are sums over the batch; each device sums its part first. After twenty steps that is
-/// what parameters may differ by, relative to the greatest.
+/// The tolerance relative to the largest element after twenty steps: each device sums its part of a
+/// gradient first, so sums round differently.
 const TOLERANCE: f32 = 1e-5;
 
 fn net() -> Sequential {
@@ -54,7 +54,7 @@ fn same(
     shape: &[usize],
     optimizer: &dyn Fn(Vec<Tensor>) -> Optimizer,
 ) {
-    // Parameters are drawn when a net is made; what is computed after needs no generator.
+    // Only constructing a net uses the random generator.
     let fresh = || {
         let _alone = super::seeded();
         let net = net();
@@ -63,7 +63,7 @@ fn same(
     };
     let (losses, params) = train(&fresh(), shape, optimizer, &[], 20);
     let (got, got_params) = train(&fresh(), shape, optimizer, &devices(4), 20);
-    assert!(losses[0] > 0.5, "{what}: there is something to learn");
+    assert!(losses[0] > 0.5, "{what}: the initial loss is small");
     assert_close(&format!("{what}: losses"), &got, &losses, TOLERANCE);
     for (i, (g, w)) in got_params.iter().zip(&params).enumerate() {
         assert_close(&format!("{what}: parameter {i}"), g, w, TOLERANCE);
@@ -71,20 +71,20 @@ fn same(
 }
 
 #[test]
-fn data_parallel() {
+fn data_parallel_training_matches_one_device() {
     let sgd = |p: Vec<Tensor>| Optimizer::new(p, SGD::new(0.1).momentum(0.9)).unwrap();
     let adam = |p: Vec<Tensor>| Optimizer::new(p, Adam::new(0.01)).unwrap();
     same("SGD", net, &[16, 6], &sgd);
     same("Adam", net, &[16, 6], &adam);
-    // Ten examples over four devices: parts of three and of two.
+    // Ten examples over four devices: shards of three and of two.
     same("SGD on an uneven batch", net, &[10, 6], &sgd);
     same("Adam on convolutions", convolutions, &[8, 1, 6, 6], &adam);
 }
 
-/// The first layer in parts along its outputs, the second along its inputs: each device has a part
-/// of the units between them.
+/// The first layer is sharded along its outputs, the second along its inputs: each device has a
+/// part of the hidden units.
 #[test]
-fn tensor_parallel() {
+fn tensor_parallel_training_matches_one_device() {
     let run = |over: &[String]| {
         let w1 = tensor(&[8, 13], 1);
         let w2 = tensor(&[13, 4], 2);
@@ -100,7 +100,11 @@ fn tensor_parallel() {
             loss.backward();
             if !over.is_empty() {
                 let axes = [&w1, &w2].map(|w| w.grad().unwrap().shard_axis());
-                assert_eq!(axes, [Some(1), Some(0)], "gradients lie as their parameters");
+                assert_eq!(
+                    axes,
+                    [Some(1), Some(0)],
+                    "gradients have the layout of their parameters"
+                );
             }
             optimizer.step().unwrap();
             losses.push(loss.item::<f32>().unwrap());
@@ -109,7 +113,7 @@ fn tensor_parallel() {
             assert_eq!(
                 (w1.shard_axis(), w2.shard_axis()),
                 (Some(1), Some(0)),
-                "parameters stay in parts"
+                "parameters stay sharded"
             );
         }
         (losses, [w1, w2].map(|w| w.to_vec::<f32>().unwrap()))

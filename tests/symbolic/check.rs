@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 pub type Leaves = FxHashMap<UOp, Const>;
 
-/// The nodes of some expressions whose values a test chooses.
+/// The leaves of expressions, whose values a test chooses.
 pub fn leaves(roots: &[UOp]) -> Vec<UOp> {
     toposort(roots)
         .into_iter()
@@ -41,7 +41,7 @@ pub fn number(c: Const, d: DType) -> i128 {
     }
 }
 
-/// The bounds of every node hold its value.
+/// Asserts that the bounds of every node contain its value.
 #[track_caller]
 pub fn bounds_hold(order: &[UOp], values: &FxHashMap<u64, Const>) {
     for u in order.iter().filter(|u| !u.dtype().is_float()) {
@@ -87,8 +87,7 @@ pub fn choose(rng: &mut Rng, leaf: &UOp) -> Const {
     }
 }
 
-/// Assignments of the leaves: all of them where there are at most `limit`, otherwise `limit` drawn
-/// at random.
+/// Assignments of the leaves: all if there are at most `limit`, otherwise `limit` random ones.
 pub fn assignments(rng: &mut Rng, leaves: &[UOp], limit: usize) -> Vec<Leaves> {
     let sizes: Vec<i128> = leaves
         .iter()
@@ -115,8 +114,8 @@ pub fn assignments(rng: &mut Rng, leaves: &[UOp], limit: usize) -> Vec<Leaves> {
         .collect()
 }
 
-/// `after` has the value of `before` wherever `valid` holds, and bounds hold in both. Returns how
-/// many assignments counted.
+/// Asserts that `after` has the value of `before` wherever `valid` holds, and that bounds hold in
+/// both. Returns the number of compared assignments.
 #[track_caller]
 pub fn same_value(
     rng: &mut Rng,

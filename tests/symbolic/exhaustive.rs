@@ -7,13 +7,13 @@ use picograd::ir::{Op, UOp, print, toposort};
 use picograd::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
-/// Simplified, the expression has its value everywhere.
+/// Asserts that the simplified expression has the same value everywhere.
 fn everywhere(u: &UOp) {
     same_value(&mut Rng(0), u, &simplify(u), None, 4096);
 }
 
 #[test]
-fn sums_divided_and_compared_by_small_literals() {
+fn sums_divided_or_compared_by_literals_keep_their_value() {
     let (x, y) = (var("x", DType::INDEX, -3, 3), range(4, 0));
     for a in -4..=4i64 {
         for b in [-4, -3, -1, 1, 2, 4, 6] {
@@ -33,7 +33,7 @@ fn sums_divided_and_compared_by_small_literals() {
 }
 
 #[test]
-fn nested_divisions_by_small_literals() {
+fn nested_divisions_by_literals_keep_their_value() {
     for (lo, hi) in [(-30, 30), (0, 30), (-30, -1)] {
         let x = var("x", DType::INDEX, lo, hi);
         for a in -6..=12i64 {
@@ -49,9 +49,9 @@ fn nested_divisions_by_small_literals() {
     }
 }
 
-/// Every 8-bit value of the operand, every op with one literal or two.
+/// Every op with one or two literals, for every 8-bit value of the operand.
 #[test]
-fn bytes_with_literals() {
+fn byte_ops_with_literals_keep_their_value() {
     let ops = [
         Op::Add,
         Op::Mul,
@@ -104,7 +104,7 @@ fn bytes_with_literals() {
 
 /// Casts and bitcasts through every dtype, for all values of 8 bits and many of others.
 #[test]
-fn conversions_by_way_of_every_dtype() {
+fn conversions_through_every_dtype_keep_their_value() {
     let all: Vec<DType> = DType::ALL.iter().copied().chain([DType::INDEX]).collect();
     let rng = &mut Rng(1);
     for &from in &all {
@@ -118,8 +118,7 @@ fn conversions_by_way_of_every_dtype() {
             for &to in &all {
                 let cast = x.cast(by).cast(to);
                 pairs.push((cast.clone(), simplify(&cast)));
-                // What bits a float has when it holds a NaN is left open, so bits start and end as
-                // integers.
+                // The bits of a NaN are not specified, so values start and end as integers.
                 if from.bits() == by.bits()
                     && by.bits() == to.bits()
                     && !from.is_float()
@@ -145,9 +144,9 @@ fn conversions_by_way_of_every_dtype() {
     }
 }
 
-/// Bounds of a fold hold for every number of values that the range may have.
+/// Bounds of a reduction hold for every runtime extent of its range.
 #[test]
-fn bounds_of_a_reduction_of_unknown_extent() {
+fn bounds_of_a_symbolic_reduction_hold() {
     use picograd::ir::{Arg, AxisKind, Fold, ToSrc};
     let n = var("n", DType::INDEX, 0, 5);
     let r = UOp::range(&n, 0, AxisKind::Reduce);

@@ -12,25 +12,24 @@ use picograd::rewrite::{Rules, traced};
 use picograd::symbolic::{Linear, simplify, simplify_under, tables};
 use random::{Gen, Rng, range, seeds, var};
 
-/// Simplifies, and checks all that must hold of the result. Returns how many assignments were
-/// compared.
+/// Simplifies and checks the result. Returns the number of compared assignments.
 #[track_caller]
 fn check(rng: &mut Rng, u: &UOp, limit: usize) -> usize {
     let s = simplify(u);
     let counted = same_value(rng, u, &s, None, limit);
-    // A set of its own knows nothing of what was simplified before, and looks at every node.
+    // A new memo has no earlier results, so every node is visited.
     thread_local! { static FORGETFUL: Rules<()> = Rules::new(&tables()); }
     let again = FORGETFUL.with(|rules| rules.fixpoint(&s, &mut ()));
     assert!(
         simplify(&s) == s && FORGETFUL.with(|rules| rules.fixpoint(u, &mut ())) == s,
-        "two ways to simplify\n{}",
+        "two simplifications differ\n{}",
         print(u)
     );
-    assert!(again == s, "simplified again\n{}=>\n{}=>\n{}", print(u), print(&s), print(&again));
+    assert!(again == s, "not idempotent\n{}=>\n{}=>\n{}", print(u), print(&s), print(&again));
     counted
 }
 
-/// As many random expressions of these dtypes for each seed.
+/// Checks `count` random expressions of these dtypes for each seed.
 fn expressions(fixed: &[u64], dtypes: &[DType], count: usize, depth: usize, limit: usize) {
     for seed in seeds(fixed) {
         let rng = &mut Rng(seed);
@@ -103,9 +102,9 @@ fn masked_indices_are_valid_under_their_mask() {
     }
 }
 
-/// The least coefficient that there is has no absolute value.
+/// The absolute value of the least coefficient overflows.
 #[test]
-fn a_mask_with_the_minimum_coefficient() {
+fn a_mask_with_the_minimum_coefficient_keeps_its_value() {
     let (v, r) = (range(2, 0), range(4, 1));
     let valid = (&(&v * i64::MIN) + &r).ge(2);
     let index = &r / 2;
@@ -127,10 +126,9 @@ fn a_linear_form_keeps_the_value() {
     }
 }
 
-/// The walk that compares values computes them itself; it agrees with the evaluator that everyone
-/// else uses.
+/// The values computed by `check` agree with the evaluator of the rest of the crate.
 #[test]
-fn the_evaluator_agrees() {
+fn check_values_match_the_evaluator() {
     let rng = &mut Rng(13);
     for _ in 0..500 {
         let u = Gen::new(rng, &[DType::INDEX, DType::I32, DType::F32]).expr(DType::INDEX, 4);
@@ -141,9 +139,9 @@ fn the_evaluator_agrees() {
     }
 }
 
-/// Where nothing changes, the root that comes out is the root that went in, and no rule is counted.
+/// If nothing changes, the result is the same node, and no rule is counted.
 #[test]
-fn a_simple_graph_comes_back_as_it_is() {
+fn a_simple_graph_is_returned_unchanged() {
     let rng = &mut Rng(14);
     let roots: Vec<UOp> = (0..500)
         .map(|_| simplify(&Gen::new(rng, &[DType::INDEX, DType::F32]).expr(DType::INDEX, 4)))
@@ -155,10 +153,10 @@ fn a_simple_graph_comes_back_as_it_is() {
     assert!(after.0 == roots && after.1 == UOp::sink(roots) && steps.is_empty(), "{steps:#?}");
 }
 
-/// Divisions and remainders nested ten thousand deep, on the stack of a test thread. Work for each
-/// level is the same.
+/// Divisions and remainders nested ten thousand deep simplify on the stack of a test thread, with
+/// constant work per level.
 #[test]
-fn deep_expressions_end() {
+fn deep_expressions_simplify_in_linear_time() {
     let mut x = var("x", DType::INDEX, -100, 100);
     for i in 0..10_000i64 {
         let r = range(2 + i % 5, (i % 7) as u32);

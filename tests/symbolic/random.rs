@@ -13,7 +13,7 @@ impl Rng {
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-    /// Below `n`, which is not 0.
+    /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
@@ -25,8 +25,7 @@ impl Rng {
     }
 }
 
-/// Seeds that never change, and one that is new in each run; it is printed so that a failure can be
-/// repeated.
+/// The fixed seeds and a new one per run, which is printed so that a failure can be reproduced.
 pub fn seeds(fixed: &[u64]) -> Vec<u64> {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -36,16 +35,16 @@ pub fn seeds(fixed: &[u64]) -> Vec<u64> {
     fixed.iter().copied().chain([fresh]).collect()
 }
 
-/// What a generator draws from.
+/// A generator of expressions.
 pub struct Gen<'a> {
     pub rng: &'a mut Rng,
     /// Dtypes that subexpressions may have; the first is preferred.
     pub dtypes: &'a [DType],
-    /// Leaves and everything made so far.
+    /// The leaves and all expressions so far.
     pool: Vec<UOp>,
 }
 
-/// A leaf whose value may be anything of its dtype.
+/// A leaf that may have any value of its dtype.
 pub fn anything(dtype: DType, slot: usize) -> UOp {
     UOp::new(
         Op::Param,
@@ -77,7 +76,7 @@ impl<'a> Gen<'a> {
                 }
                 let min = rng.below(12) as i64 - 8;
                 pool.push(var("v", d, min, min + rng.below(12) as i64));
-                // Sums of this one can wrap.
+                // Sums of this leaf can wrap.
                 if rng.one_in(4) {
                     pool.push(anything(d, 0));
                 }
@@ -96,7 +95,7 @@ impl<'a> Gen<'a> {
         Gen { rng, dtypes, pool }
     }
 
-    /// A literal, often one that rules look for.
+    /// A literal, often one that rules match.
     pub fn literal(&mut self, d: DType) -> UOp {
         if d.is_bool() {
             return UOp::truth(self.rng.one_in(2));
@@ -197,7 +196,7 @@ impl<'a> Gen<'a> {
 
     fn pair(&mut self, d: DType, depth: usize) -> (UOp, UOp) {
         let x = self.expr(d, depth);
-        // The same operand twice is what many rules look for.
+        // Many rules match equal operands.
         let y = if self.rng.one_in(8) { x.clone() } else { self.expr(d, depth) };
         (x, y)
     }

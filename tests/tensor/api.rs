@@ -6,7 +6,7 @@ use picograd::error::Result;
 use picograd::tensor::{Conv, GridSample, Interpolate, Quantile};
 use picograd::{DType, Tensor};
 
-/// Numbers from 0 to `most` without an order.
+/// Unsorted numbers from 0 to `most`.
 fn mixed(n: usize, most: u32) -> Vec<i32> {
     (0..n as u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 7) as i32 % most as i32).collect()
 }
@@ -19,7 +19,7 @@ fn said<T>(r: Result<T>) -> String {
 }
 
 #[test]
-fn unique_of_many_is_what_a_map_says() {
+fn unique_of_many_matches_a_map() {
     let data = mixed(1000, 37);
     let x = Tensor::from_vec(data.clone(), [20, 50]);
     let mut expected = std::collections::BTreeMap::new();
@@ -40,16 +40,16 @@ fn unique_with_a_size_is_lazy() {
     check(&values, &[4], &[1, 3, 0, 0]);
     check(&inverse, &[3], &[1, 0, 1]);
     check(&counts, &[4], &[1, 2, 0, 0]);
-    // No NaN equals another.
+    // NaNs are not equal to each other.
     assert_eq!(Tensor::new([f32::NAN, 1.0, f32::NAN]).unique(None).0.shape(), [3]);
-    // Values have a gradient, at the first of equals.
+    // Values have a gradient, which goes to the first of equal elements.
     let x = Tensor::new([3.0f32, 1.0, 3.0]).as_param();
     let slope = (x.unique(None).0 * Tensor::new([2.0f32, 5.0])).sum(..).gradient(&[&x]);
     check(&slope[0], &[3], &[5.0f32, 2.0, 0.0]);
 }
 
 #[test]
-fn searches_of_many_are_binary_searches() {
+fn searches_of_many_match_binary_search() {
     for n in [1, 2, 3, 7, 8, 9, 100, 257] {
         let mut sorted = mixed(n, 40);
         sorted.sort_unstable();
@@ -71,7 +71,7 @@ fn searches_of_many_are_binary_searches() {
 }
 
 #[test]
-fn a_sorter_puts_a_sequence_in_order() {
+fn searchsorted_accepts_a_sorter() {
     for n in [1, 2, 7, 100, 257] {
         let (rows, values) =
             (Tensor::from_vec(mixed(2 * n, 40), [2, n]), Tensor::from_vec(mixed(66, 44), [2, 33]));
@@ -79,7 +79,7 @@ fn a_sorter_puts_a_sequence_in_order() {
         for right in [false, true] {
             let expected = sorted.searchsorted(&values, right, None).to_vec::<i32>().unwrap();
             check(&rows.searchsorted(&values, right, Some(&sorter)), &[2, 33], &expected);
-            // Any dtype of integers, and from the end.
+            // Any integer dtype, and indices from the end.
             check(
                 &rows.searchsorted(&values, right, Some(&(sorter.long() - n as i64))),
                 &[2, 33],
@@ -101,7 +101,7 @@ fn a_sorter_has_indices_of_the_sequence() {
             "{error}"
         );
     }
-    // Computed indices are not looked at: one outside reads 0, which is below 0.5.
+    // Lazy indices are not checked: an index out of range reads 0, which is below 0.5.
     let computed = Tensor::new([7, 7, 7]) + 0;
     check(&x.searchsorted(&v, false, Some(&computed)), &[1], &[3]);
 }
@@ -154,7 +154,7 @@ fn extreme_gradients_go_to_the_returned_index() {
     assert!(values.to_vec::<f32>().unwrap()[1].is_nan());
     let slope = (values * Tensor::new([2.0f32, 5.0])).sum(..).gradient(&[&x]);
     check(&slope[0], &[2, 3], &[0.0f32, 2.0, 0.0, 5.0, 0.0, 0.0]);
-    // Also of what is computed by a sum, whatever was realized before.
+    // The same for a computed sum, independent of earlier realizations.
     let y =
         Tensor::from_vec((0..48).map(|i| (i * 37 % 19) as f32 / 7.0).collect::<Vec<f32>>(), [6, 8])
             .as_param();
@@ -177,7 +177,7 @@ fn indexed_writes_of_many_add_up() {
     check(&zeros.index_add(0, &place, &value, 1), &[m], &expected);
     check(&zeros.index_put(&[&place], &value, true), &[m], &expected);
     check(&place.bincount(Some(&value), 0).int(), &[m], &expected);
-    // An index outside the axis writes nothing, also of several axes.
+    // An index out of range writes nothing, also along several axes.
     let (rows, cols) = (Tensor::new([0, 5, 0]), Tensor::new([0, 0, -9]));
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, true), &[2, 2], &[7, 0, 0, 0]);
     check(&Tensor::full([2, 2], 0).index_put(&[&rows, &cols], 7, false), &[2, 2], &[7, 0, 0, 0]);
@@ -205,12 +205,12 @@ fn histograms_count_every_element_once() {
 }
 
 #[test]
-fn columns_of_windows_are_folded_back() {
+fn fold_sums_overlapping_windows() {
     let x = Tensor::from_vec(mixed(2 * 3 * 6 * 7, 9), [2, 3, 6, 7]);
     let how = || Conv::new().padding(1).stride([2, 1]).dilation([1, 2]);
     let ones = x.ones_like();
     let back = |t: &Tensor| t.unfold2d([3, 2], how()).fold2d([6, 7], [3, 2], how());
-    // Each element comes back as often as windows hold it.
+    // Each element is counted once per window that contains it.
     assert_eq!(back(&x).to_vec::<i32>().unwrap(), (&x * back(&ones)).to_vec::<i32>().unwrap());
     // A product of columns is a convolution.
     let w = Tensor::from_vec(mixed(4 * 3 * 6, 5), [4, 3, 3, 2]);
@@ -219,7 +219,7 @@ fn columns_of_windows_are_folded_back() {
 }
 
 #[test]
-fn random_counts_follow_their_law() {
+fn random_counts_follow_their_distribution() {
     const N: usize = 20000;
     for rate in [0.0f32, 0.3, 4.0, 9.99, 10.0, 35.5, 1000.0, 250_000.0] {
         let x: Vec<f32> = Tensor::full([N], rate).poisson().to_vec().unwrap();
@@ -227,12 +227,12 @@ fn random_counts_follow_their_law() {
         let mean = x.iter().map(|&v| v as f64).sum::<f64>() / N as f64;
         let variance = x.iter().map(|&v| (v as f64 - mean).powi(2)).sum::<f64>() / N as f64;
         let rate = rate as f64;
-        // Six deviations of the mean, and of the variance.
+        // Within six standard deviations of the mean and of the variance.
         assert!((mean - rate).abs() <= 6.0 * (rate / N as f64).sqrt(), "mean {mean} at {rate}");
         let spread = ((rate + 2.0 * rate * rate) / N as f64).sqrt();
         assert!((variance - rate).abs() <= 6.0 * spread, "variance {variance} at {rate}");
     }
-    // Every count by itself: 12 is drawn by rejection, 6 by inversion.
+    // The frequency of each count: a rate of 12 uses rejection, 6 inversion.
     for rate in [6.0f64, 12.0] {
         let x: Vec<f32> = Tensor::full([N], rate as f32).poisson().to_vec().unwrap();
         let mut p = (-rate).exp();
@@ -258,7 +258,7 @@ fn random_counts_follow_their_law() {
 
 #[test]
 fn narrow_floats_are_rounded_once() {
-    // Sums of squares that f16 does not hold.
+    // Sums of squares beyond the range of f16.
     let x = Tensor::full([300], 200.0f32).half();
     close(&x.norm(2.0, ..).float(), &[3464.0], 1e-3);
     assert_eq!(x.norm(2.0, ..).dtype(), DType::F16);
@@ -267,7 +267,7 @@ fn narrow_floats_are_rounded_once() {
 }
 
 #[test]
-fn misuse_names_the_method() {
+fn misuse_errors_name_the_method() {
     let (x, v) = (Tensor::zeros([2, 3]), Tensor::zeros([3]));
     let empty = Tensor::zeros([2, 0]);
     let index = Tensor::new([0, 1]);
@@ -365,7 +365,7 @@ fn misuse_names_the_method() {
 }
 
 #[test]
-fn huge_arguments_are_no_panics() {
+fn huge_arguments_are_errors() {
     let x = Tensor::zeros([4]);
     let _ = x.try_diff(usize::MAX, 0, None, None);
     let _ = x.try_kthvalue(usize::MAX, 0);
@@ -399,8 +399,7 @@ fn huge_arguments_are_no_panics() {
     let _ = wide.try_outer(&wide);
 }
 
-/// Sequences as `sort` leaves them: NaN is the greatest, and what is searched for as NaN goes to
-/// the end.
+/// In sequences sorted by `sort`, NaN is the largest, and a searched NaN is at the end.
 #[test]
 fn sorted_sequences_may_end_in_nan() {
     let nan = f32::NAN;
@@ -441,9 +440,9 @@ fn weights_are_counted_in_wide_floats() {
     }
 }
 
-/// Ranges and their errors as PyTorch 2.15 has them.
+/// Ranges and their errors match PyTorch 2.15.
 #[test]
-fn ranges_of_histograms() {
+fn histogram_ranges_match_pytorch() {
     let x = Tensor::new([1.0f32, 2.0, 3.0]);
     check(&x.histc(4, 2.0, 2.0), &[4], &[1.0f32, 0.0, 1.0, 1.0]);
     check(&Tensor::new([5.0f32]).histc(4, 3.0, 3.0), &[4], &[0.0f32, 0.0, 1.0, 0.0]);
@@ -455,7 +454,7 @@ fn ranges_of_histograms() {
 }
 
 #[test]
-fn no_difference_is_the_tensor_itself() {
+fn diff_of_order_zero_is_the_tensor() {
     let (x, more) = (Tensor::new([1, 2, 3]), Tensor::new([0]));
     check(&x.diff(0, 0, Some(&more), Some(&more)), &[3], &[1, 2, 3]);
 }
@@ -465,14 +464,14 @@ fn host_classes_of_one_hot_are_checked() {
     for bad in [3, -1] {
         let e = said(Tensor::new([0, bad]).try_one_hot(3));
         assert_eq!(e, format!("one_hot: the target at 1 is {bad}; expected a class from 0 to 2"));
-        // Not computed yet, and so not looked at.
+        // Lazy targets are not checked.
         check(&(Tensor::new([0, bad]) + 0).one_hot(3), &[2, 3], &[1, 0, 0, 0, 0, 0]);
     }
 }
 
 /// Axis 0 or -1 of a tensor of rank 0, as in PyTorch.
 #[test]
-fn a_scalar_has_one_axis_to_name() {
+fn a_scalar_accepts_axis_zero_and_minus_one() {
     let x = Tensor::new(3.0f32);
     for axis in [0, -1] {
         for y in [
@@ -507,7 +506,7 @@ fn a_scalar_has_one_axis_to_name() {
 }
 
 #[test]
-fn quantiles_beside_an_axis_of_a_variable() {
+fn quantiles_accept_a_symbolic_axis() {
     let x = Tensor::new([[3f32, 1.0, 2.0], [9.0, 7.0, 8.0], [4.0, 6.0, 5.0], [0.0, 0.0, 0.0]]);
     let n = picograd::Variable::new("rows_of_quantiles", 1, 4).unwrap();
     for rows in [1, 3] {
@@ -517,9 +516,9 @@ fn quantiles_beside_an_axis_of_a_variable() {
     }
 }
 
-/// NaN among the coordinates, as PyTorch 2.15 reads it.
+/// Results for NaN coordinates match PyTorch 2.15.
 #[test]
-fn points_that_are_nan() {
+fn nan_coordinates_match_pytorch() {
     use picograd::tensor::{GridMode, GridPadding};
     let x = Tensor::arange(0f32, 12.0, 1.0).reshape([1, 1, 3, 4]);
     let point = Tensor::new([[[[f32::NAN, 0.0]]]]);
@@ -542,7 +541,7 @@ fn points_that_are_nan() {
 }
 
 #[test]
-fn samples_without_a_batch() {
+fn samples_without_a_batch_are_accepted() {
     let x = Tensor::arange(0f32, 16.0, 1.0).reshape([1, 4, 4]);
     let batch = x.unsqueeze(0);
     let w = Tensor::ones([1, 1, 2, 2]);
@@ -558,7 +557,7 @@ fn samples_without_a_batch() {
         columns.squeeze(0).fold2d([4, 4], [2, 2], Conv::new()),
         columns.fold2d([4, 4], [2, 2], Conv::new()),
     );
-    // Along one axis a batch may be there or not.
+    // With one spatial axis, the batch axis is optional.
     let line = Tensor::arange(0f32, 8.0, 1.0).reshape([1, 8]);
     same(
         line.conv2d(&Tensor::ones([1, 1, 3]), Conv::new()),
@@ -567,7 +566,7 @@ fn samples_without_a_batch() {
 }
 
 #[test]
-fn decompositions_of_nothing() {
+fn decompositions_accept_empty_matrices() {
     for (shape, u, s, v) in [
         (vec![0, 0], vec![0, 0], vec![0], vec![0, 0]),
         (vec![2, 0, 0], vec![2, 0, 0], vec![2, 0], vec![2, 0, 0]),

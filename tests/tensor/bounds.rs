@@ -5,7 +5,7 @@ use picograd::nn::Layer;
 use picograd::tensor::{GaussianNll, MultiMargin, PoissonNll, Reduction, TripletMargin, keepdim};
 use picograd::{DType, Tensor, nn};
 
-/// The constant of each function.
+/// The documented constant of each function.
 fn documented() -> Vec<(String, f64)> {
     let text = include_str!("../../docs/semantics.md");
     let section = text
@@ -27,13 +27,13 @@ fn documented() -> Vec<(String, f64)> {
         .collect()
 }
 
-/// The result of a function of a matrix, and the sum of the sizes of its terms, which broadcasts to
-/// it.
+/// The result of a function of a matrix, and the sum of the magnitudes of its terms, which
+/// broadcasts to it.
 fn call(name: &str, x: &Tensor) -> (Tensor, Tensor) {
     let zeros = x.zeros_like();
     let greatest = || x.abs().max(keepdim(1)) + 1.0;
     let target = Tensor::arange(0, x.size(0) as i32, 1).modulo(7);
-    // The sizes, one at most: numbers that every dtype has.
+    // Magnitudes of at most one, which every dtype represents.
     let share = x.abs().minimum(1.0);
     let loss = |y: Tensor, extra: bool| {
         let terms = if extra { y.abs() + x.abs().max(..) + 1.0 } else { y.abs() };
@@ -114,7 +114,7 @@ fn call(name: &str, x: &Tensor) -> (Tensor, Tensor) {
                 true,
             )
         }
-        _ => panic!("no function {name}"),
+        _ => panic!("unknown function {name}"),
     }
 }
 
@@ -144,7 +144,7 @@ fn sums_are_within_their_bounds() {
                         n
                     } as f64;
                     for ((g, w), t) in got.iter().zip(want.to_vec::<f64>().unwrap()).zip(terms) {
-                        // The least spacing of f16 is that of its subnormals.
+                        // The smallest spacing of f16 is that of its subnormals.
                         let last =
                             eps * w.abs() + if dtype == DType::F16 { 2f64.powi(-25) } else { 0.0 };
                         let off = ((g - w).abs() - last).max(0.0)

@@ -5,7 +5,7 @@ use half::f16;
 use picograd::{DType, Tensor};
 
 #[test]
-fn shapes_meet() {
+fn shapes_broadcast() {
     let (column, row) = (Tensor::new([[10], [20]]), Tensor::new([1, 2, 3]));
     check(&(&column + &row), &[2, 3], &[11, 12, 13, 21, 22, 23]);
     check(&(&row + Tensor::from(5)), &[3], &[6, 7, 8]);
@@ -15,7 +15,7 @@ fn shapes_meet() {
 }
 
 #[test]
-fn dtypes_meet() {
+fn dtypes_promote() {
     let of = |dtype: DType| Tensor::ones([2]).cast(dtype);
     let sum = |a, b| (of(a) + of(b)).dtype();
     assert_eq!(sum(DType::I32, DType::F16), DType::F16);
@@ -52,7 +52,7 @@ fn constants_follow_the_other_operand() {
 }
 
 #[test]
-fn tensors_go_between_threads() {
+fn tensors_can_be_sent_between_threads() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<Tensor>();
     let x = Tensor::new([1, 2, 3]);

@@ -22,7 +22,7 @@ fn callify_builds_its_graph_once() {
         check(&got[0], &[2], &y.sum(1).to_vec::<f32>().unwrap());
         check(&got[1], &[3], &y.max(0).to_vec::<f32>().unwrap());
     }
-    // What is lazy can be an argument too, and one tensor can be two of them.
+    // A lazy tensor can be an argument, and one tensor can be two arguments.
     let lazy = super::ramp(&[3]) * 0.5;
     let twice = Tensor::callify(&[&lazy, &lazy], |x| Ok(vec![&x[0] - &x[1] * 2.0])).unwrap();
     check(&twice.call(&[&lazy, &lazy]).unwrap()[0], &[3], &[0.0f32, -0.5, -1.0]);
@@ -42,7 +42,7 @@ fn reading_a_value_during_capture_is_an_error() {
         let e = Tensor::callify(&[&x], |x| read(&x[0]).map(|()| vec![])).unwrap_err();
         assert!(e.to_string().contains("has no value while its function is recorded"), "{e}");
     }
-    // An argument that was kept outside is no way around.
+    // The same applies to an argument that escapes the function.
     let mut kept = None;
     Tensor::callify(&[&x], |x| {
         kept = Some(x[0].clone());
@@ -50,7 +50,7 @@ fn reading_a_value_during_capture_is_an_error() {
     })
     .unwrap();
     assert!(kept.unwrap().realize().is_err());
-    // Other values can be.
+    // Other values can be read.
     let f =
         Tensor::callify(&[&x], |x| Ok(vec![&x[0] * Tensor::new([3.0f32]).item::<f32>()?])).unwrap();
     check(&f.call(&[&x]).unwrap()[0], &[2], &[3.0f32, 3.0]);
@@ -78,12 +78,12 @@ fn invalid_arguments_are_named() {
     let both = x.shard(&["CPU:0", "CPU:1"], 0);
     let e = Tensor::callify(&[&both], |x| Ok(vec![x[0].clone()])).unwrap_err().to_string();
     assert!(e.contains("argument 0 is on") && e.contains("shard it inside"), "{e}");
-    // An error of the function comes back.
+    // An error of the function is returned.
     assert!(Tensor::callify(&[&x], |x| Ok(vec![x[0].try_reshape([3])?])).is_err());
 }
 
 #[test]
-fn gradients_go_through_it() {
+fn gradients_go_through_calls() {
     let example = Tensor::zeros([3]).as_param();
     let w = Tensor::new([2.0f32, 3.0, 4.0]).as_param();
     let f = Tensor::callify(&[&example], |x| Ok(vec![(&x[0] * &x[0] * &w).max(0), x[0].exp()]))
@@ -93,7 +93,7 @@ fn gradients_go_through_it() {
     check(&x.grad().unwrap(), &[3], &[0.0f32, 0.0, -24.0]);
     check(&w.grad().unwrap(), &[3], &[0.0f32, 0.0, 9.0]);
     assert!(example.grad().is_none());
-    // Of gradients too, inside and outside.
+    // Gradients of gradients, inside and outside of the function.
     let slope =
         Tensor::callify(&[&example], |x| Ok(x[0].square().sum(..).square().gradient(&[&x[0]])))
             .unwrap();
@@ -101,13 +101,13 @@ fn gradients_go_through_it() {
     check(&dx, &[3], &[56.0f32, 112.0, -168.0]);
     let ddx = dx.sum(..).gradient(&[&x]).remove(0);
     check(&ddx, &[3], &[56.0f32, 56.0, 56.0]);
-    // An argument without a gradient may take the place of one that had one, and `no_grad` holds.
+    // An argument without a gradient may replace one with a gradient, and `no_grad` applies.
     assert!(!f.call(&[&x.detach()]).unwrap()[1].requires_grad());
     assert!(!no_grad(|| f.call(&[&x]).unwrap().remove(0)).requires_grad());
 }
 
 #[test]
-fn what_it_uses_stays_as_it_was() {
+fn captured_tensors_keep_their_old_value() {
     let bias = Tensor::new([1.0f32, 2.0]).realize().unwrap();
     let f = Tensor::callify(&[&bias], |x| Ok(vec![&x[0] + &bias])).unwrap();
     bias.assign(&bias * 100.0).unwrap();
@@ -117,7 +117,7 @@ fn what_it_uses_stays_as_it_was() {
 }
 
 #[test]
-fn functions_of_functions_and_small_shapes() {
+fn nested_calls_and_empty_shapes_compute() {
     let x = Tensor::zeros([2]);
     let add = Tensor::callify(&[&x, &x], |x| Ok(vec![&x[0] + &x[1], x[1].clone()])).unwrap();
     let swap = Tensor::callify(&[&x, &x], |x| {

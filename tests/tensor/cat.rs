@@ -9,7 +9,7 @@ fn ramp(start: usize, shape: &[usize]) -> Tensor {
 }
 
 #[test]
-fn many_along_every_axis() {
+fn cat_joins_many_along_every_axis() {
     for n in [2usize, 5, 9, 29, 100, 800] {
         for axis in 0..3usize {
             // Sizes from 0 to 3 along the axis.
@@ -29,7 +29,7 @@ fn many_along_every_axis() {
             }
             let dims: Vec<usize> = (0..3).map(|a| if a == axis { total } else { 2 }).collect();
             check(&out, &dims, &expected);
-            // As an operand, and with the operands computed by the same kernels.
+            // The result as an operand, and operands computed by the same kernels.
             check(&(&out + 1), &dims, &expected.iter().map(|v| v + 1).collect::<Vec<_>>());
             let scaled: Vec<Tensor> = parts.iter().map(|p| p * 2).collect();
             check(
@@ -42,12 +42,12 @@ fn many_along_every_axis() {
 }
 
 #[test]
-fn stacks_of_what_is_computed() {
+fn stacks_accept_computed_operands() {
     for n in [3usize, 10, 64] {
         let x = Tensor::from_vec((0..n * 6).map(|i| i as f32).collect::<Vec<_>>(), [n, 2, 3]);
         let rows: Vec<Tensor> = (0..n).map(|i| x.i(i as isize).sum(0)).collect();
         check(&Tensor::stack(&rows, 0), &[n, 3], &x.sum(1).to_vec::<f32>().unwrap());
-        // Rows that are stored besides the stack, and one that occurs twice.
+        // Rows that are stored separately, and a row that occurs twice.
         let both: Vec<Tensor> = rows.iter().chain(&rows).map(|r| r + 1.0).collect();
         let out = Tensor::stack(&both, 1);
         Tensor::realize_many(&[&out, &both[0], &both[n]]).unwrap();
@@ -63,7 +63,7 @@ fn stacks_of_what_is_computed() {
 }
 
 #[test]
-fn bits_and_dtypes_stay() {
+fn cat_keeps_bits_and_dtypes() {
     let parts: Vec<Tensor> = (0..12)
         .map(|i| if i % 2 == 0 { Tensor::new([-0.0f32]) } else { Tensor::new([f32::NAN]) })
         .collect();
@@ -76,7 +76,7 @@ fn bits_and_dtypes_stay() {
 }
 
 #[test]
-fn slices_get_their_part_of_the_gradient() {
+fn operands_get_their_slice_of_the_gradient() {
     for n in [3usize, 12, 40] {
         let parts: Vec<Tensor> = (0..n)
             .map(|i| Tensor::full([2, 1 + i % 3], i as f32).realize().unwrap().as_param())
@@ -100,11 +100,11 @@ fn slices_get_their_part_of_the_gradient() {
 }
 
 #[test]
-fn views_and_consumers_of_a_cat() {
+fn views_and_consumers_of_a_cat_read_its_values() {
     let parts: Vec<Tensor> = (0..20).map(|i| ramp(i * 4, &[4])).collect();
     let all = Tensor::cat(&parts, 0);
     check(&all.reshape([4, 20]).t().contiguous().i((0, ..)), &[4], &[0, 20, 40, 60]);
-    // A part of it, which has the shape of an operand, beside another.
+    // A slice with the shape of an operand, next to another operand.
     check(&(all.i(4..8) + all.i(8..12)), &[4], &[12, 14, 16, 18]);
     check(&Tensor::cat(&[all.clone(), all.flip(0)], 0).sum(..), &[], &[80 * 79]);
     check(
@@ -112,7 +112,7 @@ fn views_and_consumers_of_a_cat() {
         &[4],
         &[76, 78, 80, 82],
     );
-    // In place of what is read: the old content is still needed.
+    // An assignment to an operand: the old content is still needed.
     let x = ramp(0, &[40]).realize().unwrap();
     let turned: Vec<Tensor> = (0..10).map(|i| x.i(36 - 4 * i..40 - 4 * i)).collect();
     x.assign(Tensor::cat(&turned, 0)).unwrap();
@@ -120,7 +120,7 @@ fn views_and_consumers_of_a_cat() {
 }
 
 #[test]
-fn kernels_grow_with_the_operands_and_are_few() {
+fn kernel_counts_of_cat_stay_small() {
     let schedule = |n: usize| {
         let parts: Vec<Tensor> = (0..n).map(|i| ramp(i, &[16])).collect();
         let parts: Vec<Tensor> = parts.iter().map(|p| p.realize().unwrap()).collect();
@@ -132,10 +132,10 @@ fn kernels_grow_with_the_operands_and_are_few() {
     assert!(hundred <= 6 && thousand <= 60, "{hundred} and {thousand} kernels");
 }
 
-/// Many operands of several dtypes, among them empty ones, on both ways to join them: values, dtype
+/// Many operands of several dtypes, some of them empty, through both implementations: values, dtype
 /// and gradients.
 #[test]
-fn many_of_several_dtypes() {
+fn cat_promotes_many_dtypes() {
     let part = |i: usize| match i % 4 {
         0 => Tensor::full([2, i % 3], i as i32),
         1 => Tensor::full([2, i % 3], i as f32 + 0.5).realize().unwrap().as_param(),

@@ -12,7 +12,7 @@ fn count((size, kernel, stride, dilation, (before, after)): Axis) -> usize {
     (size + before + after - dilation * (kernel - 1) - 1) / stride + 1
 }
 
-/// The place that element `k` of window `o` has in the axis, unless it is padding.
+/// The position on the axis of element `k` of window `o`, unless it is padding.
 fn place((size, _, stride, dilation, (before, _)): Axis, o: usize, k: usize) -> Option<usize> {
     (o * stride + k * dilation).checked_sub(before).filter(|&i| i < size)
 }
@@ -46,7 +46,7 @@ fn reference(
 }
 
 #[test]
-fn convolutions_of_every_kind() {
+fn convolutions_match_seven_loops() {
     let axes: [Axis; 9] = [
         (5, 3, 1, 1, (0, 0)),
         (5, 1, 2, 1, (0, 0)),
@@ -81,7 +81,7 @@ fn convolutions_of_every_kind() {
 }
 
 #[test]
-fn one_and_three_spatial_axes_and_bias() {
+fn convolutions_support_one_and_three_axes_and_bias() {
     let x = ramp(&[1, 1, 5]);
     let bias = Tensor::new([100f32]);
     check(
@@ -104,10 +104,10 @@ fn narrow_convolutions_accumulate_wide() {
 }
 
 #[test]
-fn maximum_pools() {
+fn max_pools_match_hand_computed_values() {
     let x = ramp(&[1, 1, 4, 4]) - 100.0;
     check(&x.max_pool2d(2, Pool::new()), &[1, 1, 2, 2], &[-95f32, -93.0, -87.0, -85.0]);
-    // Padding is less than anything.
+    // Padding is less than every element.
     check(
         &x.max_pool2d(2, Pool::new().padding(1)),
         &[1, 1, 3, 3],
@@ -127,18 +127,18 @@ fn maximum_pools() {
 }
 
 #[test]
-fn a_last_window_may_hang_over() {
+fn ceil_mode_keeps_a_partial_last_window() {
     let x = ramp(&[1, 1, 1, 5]);
     check(&x.max_pool2d([1, 2], Pool::new()), &[1, 1, 1, 2], &[1f32, 3.0]);
     check(&x.max_pool2d([1, 2], Pool::new().ceil_mode()), &[1, 1, 1, 3], &[1f32, 3.0, 4.0]);
     check(&x.avg_pool2d([1, 2], Pool::new().ceil_mode()), &[1, 1, 1, 3], &[0.5f32, 2.5, 4.0]);
-    // A window that would start beyond what is there is left out.
+    // A window that would start beyond the input is dropped.
     assert_eq!(x.max_pool2d([1, 1], Pool::new().stride([1, 4]).ceil_mode()).shape(), [1, 1, 1, 2]);
     assert_eq!(x.max_pool2d([1, 1], Pool::new().stride([1, 5]).ceil_mode()).shape(), [1, 1, 1, 1]);
 }
 
 #[test]
-fn mean_pools() {
+fn mean_pools_match_hand_computed_values() {
     let x = ramp(&[1, 1, 4, 4]);
     check(&x.avg_pool2d(2, Pool::new()), &[1, 1, 2, 2], &[2.5f32, 4.5, 10.5, 12.5]);
     let ones = Tensor::ones([1, 1, 2, 2]);
@@ -147,8 +147,8 @@ fn mean_pools() {
     check(&Tensor::new([[1, 2], [3, 5]]).avg_pool2d([2, 2], Pool::new()), &[1, 1], &[2.75f32]);
 }
 
-/// Numbers between -2 and 2 that lie in no order. The generator of tensors is one for the process,
-/// and another test needs it in a known state.
+/// Unsorted numbers between -2 and 2. The random generator is process-wide, and another test needs
+/// a known state of it.
 fn mixed(shape: &[usize], seed: usize) -> Tensor {
     let n = shape.iter().product::<usize>();
     Tensor::from_vec(
@@ -160,7 +160,7 @@ fn mixed(shape: &[usize], seed: usize) -> Tensor {
 /// Winograd's method against the sum of products: odd sizes, groups, padding, small floats,
 /// gradients.
 #[test]
-fn winograd_computes_the_same_convolution() {
+fn winograd_matches_the_direct_convolution() {
     for (x, w, how) in [
         ([2, 3, 8, 8], [4, 3, 3, 3], Conv::new()),
         ([1, 4, 7, 9], [6, 2, 3, 3], Conv::new().groups(2).padding(1)),
@@ -171,7 +171,7 @@ fn winograd_computes_the_same_convolution() {
         let (plain, fast) =
             (x.conv2d(&w, how.clone().winograd(false)), x.conv2d(&w, how.clone().winograd(true)));
         assert_eq!(plain.shape(), fast.shape());
-        // It is another way, and not the same one under another name.
+        // Winograd uses other kernels than the direct convolution.
         assert!(fast.schedule().unwrap().len() > plain.schedule().unwrap().len());
         let weight = mixed(&plain.shape(), 77);
         for (a, b) in [(&plain, &fast)].into_iter().map(|(a, b)| (a.clone(), b.clone())).chain(
@@ -194,7 +194,7 @@ fn winograd_computes_the_same_convolution() {
             plain.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect();
         close(&half.float(), &expected, 2e-2);
     }
-    // What it is not for is computed as always.
+    // Unsuitable convolutions use the direct method.
     let (x, w) = (ramp(&[1, 1, 9, 9]), ramp(&[1, 1, 3, 3]));
     for how in [Conv::new().stride(2), Conv::new().dilation(2)] {
         let same = x.conv2d(&w, how.clone()).to_vec::<f32>().unwrap();
@@ -202,7 +202,7 @@ fn winograd_computes_the_same_convolution() {
     }
     let ints = Tensor::new([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]);
     check(&ints.conv2d(&ints, Conv::new().winograd(true)), &[1, 1, 1, 1], &[285]);
-    // A window that does not fit is the same error.
+    // A window that does not fit gives the same error.
     let small = Tensor::zeros([1, 1, 2, 5]);
     let e = small.try_conv2d(&w, Conv::new().winograd(true)).unwrap_err().to_string();
     assert_eq!(e, small.try_conv2d(&w, Conv::new().winograd(false)).unwrap_err().to_string());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn from_numbers_of_every_element_type() {
+fn tensors_hold_every_element_type() {
     macro_rules! each {
         ($($t:ty, $dtype:ident, $one:expr;)*) => { $({
             let one: $t = $one;
@@ -28,7 +28,7 @@ fn from_numbers_of_every_element_type() {
 }
 
 #[test]
-fn from_nested_data() {
+fn nested_lists_become_tensors() {
     check(&Tensor::new([[1, 2], [3, 4]]), &[2, 2], &[1, 2, 3, 4]);
     check(&Tensor::new([[[1u8], [2]]]), &[1, 2, 1], &[1u8, 2]);
     check(&Tensor::new([[[[1i64, 2]]]]), &[1, 1, 1, 2], &[1i64, 2]);
@@ -42,7 +42,7 @@ fn from_nested_data() {
 }
 
 #[test]
-fn constants() {
+fn constant_tensors_have_their_value() {
     check(&Tensor::zeros([2, 1]), &[2, 1], &[0f32, 0.0]);
     check(&Tensor::ones(3), &[3], &[1f32, 1.0, 1.0]);
     check(&Tensor::full((), 4u8), &[], &[4u8]);
@@ -54,7 +54,7 @@ fn constants() {
 }
 
 #[test]
-fn sequences() {
+fn arange_and_linspace_count() {
     check(&Tensor::arange(0, 5, 1), &[5], &[0, 1, 2, 3, 4]);
     check(&Tensor::arange(2i64, 9, 3), &[3], &[2i64, 5, 8]);
     check(&Tensor::arange(3, 3, 1), &[0], &[0i32; 0]);
@@ -69,7 +69,7 @@ fn sequences() {
 }
 
 #[test]
-fn matrices() {
+fn eye_and_triangles_have_their_elements() {
     check(&Tensor::eye(2, 3), &[2, 3], &[1f32, 0.0, 0.0, 0.0, 1.0, 0.0]);
     let x = Tensor::arange(1, 10, 1).reshape([3, 3]);
     check(&x.tril(0), &[3, 3], &[1, 0, 0, 4, 5, 0, 7, 8, 9]);
@@ -84,7 +84,7 @@ fn matrices() {
 
 #[test]
 fn borrowed_memory_is_never_written() {
-    /// Says when it is dropped.
+    /// An owner that records its drop.
     struct Owner(Vec<i32>, Arc<AtomicBool>);
     impl AsRef<[i32]> for Owner {
         fn as_ref(&self) -> &[i32] {
@@ -102,11 +102,11 @@ fn borrowed_memory_is_never_written() {
     check(&x.i(1), &[3], &[4, 5, 6]);
     let y = x.copy();
     drop(x);
-    assert!(!dropped.load(Ordering::Relaxed), "a tensor still reads it");
+    assert!(!dropped.load(Ordering::Relaxed), "a tensor still reads the memory");
     drop(y);
-    assert!(dropped.load(Ordering::Relaxed), "nobody reads it any more");
+    assert!(dropped.load(Ordering::Relaxed), "nothing reads the memory");
 
-    // What is assigned goes to memory of its own, though nobody else reads the tensor.
+    // An assignment allocates new memory, although nothing else reads the tensor.
     let shared: Arc<[f32]> = Arc::from([1.0, 2.0]);
     let x = Tensor::from_blob(shared.clone(), [2]);
     for _ in 0..3 {
@@ -123,7 +123,7 @@ fn borrowed_memory_is_never_written() {
 }
 
 #[test]
-fn addresses() {
+fn invalid_urls_are_errors() {
     let wrong = Tensor::from_url("ftp://x").unwrap_err().to_string();
     assert!(wrong.contains("expected https://, http:// or file://"), "{wrong}");
     assert!(Tensor::from_url("file:///no/such/file").is_err());

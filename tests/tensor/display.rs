@@ -3,7 +3,7 @@
 use picograd::{DType, Tensor};
 
 #[test]
-fn numbers_line_up() {
+fn printed_numbers_line_up() {
     assert_eq!(Tensor::new([1f32, 2.5, -3.25]).to_string(), "[ 1.    2.5  -3.25]");
     assert_eq!(Tensor::new([[1f32, 2.0], [3.0, 4.0]]).to_string(), "[[1. 2.]\n [3. 4.]]");
     assert_eq!(Tensor::new([1, -20, 300]).to_string(), "[  1 -20 300]");
@@ -13,7 +13,7 @@ fn numbers_line_up() {
 }
 
 #[test]
-fn scalars_and_empty_ones() {
+fn scalars_and_empty_tensors_print() {
     assert_eq!(Tensor::from(2.5f32).to_string(), "2.5");
     assert_eq!(Tensor::from(7).to_string(), "7");
     assert_eq!(Tensor::zeros([0]).to_string(), "[]");
@@ -21,7 +21,7 @@ fn scalars_and_empty_ones() {
 }
 
 #[test]
-fn digits_are_those_of_the_dtype() {
+fn printed_digits_fit_the_dtype() {
     assert_eq!(Tensor::new([0.1f32, 0.25]).to_string(), "[0.1  0.25]");
     assert_eq!(Tensor::new([0.1f32]).cast(DType::F16).to_string(), "[0.1]");
     assert_eq!(Tensor::new([1f64 / 3.0]).to_string(), "[0.33333333]");
@@ -30,7 +30,7 @@ fn digits_are_those_of_the_dtype() {
 }
 
 #[test]
-fn blocks_are_parted_and_long_rows_wrapped() {
+fn blocks_are_separated_and_long_rows_wrap() {
     assert_eq!(
         Tensor::arange(0, 8, 1).reshape([2, 2, 2]).to_string(),
         "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]"
@@ -41,7 +41,7 @@ fn blocks_are_parted_and_long_rows_wrapped() {
 }
 
 #[test]
-fn many_elements_are_summarised() {
+fn large_tensors_are_summarized() {
     assert_eq!(Tensor::arange(0, 2000, 1).to_string(), "[   0    1    2 ... 1997 1998 1999]");
     let rows = Tensor::zeros([100, 100]).to_string();
     assert_eq!(rows.lines().next().unwrap(), "[[0. 0. 0. ... 0. 0. 0.]");

@@ -6,10 +6,9 @@ use picograd::nn::Layer;
 use picograd::tensor::{Attention, Conv, CrossEntropy, Pool, Reduction};
 use picograd::{Tensor, Variable, nn};
 
-/// Values of PyTorch for queries of which one sees no key: it gives 0, and every gradient is
-/// finite.
+/// A query whose keys are all masked gives 0 with finite gradients, as in PyTorch.
 #[test]
-fn a_query_without_a_key() {
+fn a_query_without_keys_gives_zero() {
     let inf = f32::NEG_INFINITY;
     for kind in ["bool", "float"] {
         let q = Tensor::new([[1f32, 0.5], [0.25, -1.0], [2.0, 1.0]]).as_param();
@@ -30,12 +29,8 @@ fn a_query_without_a_key() {
             "{kind}: {:?}",
             (of(0), of(1), of(2))
         );
-        assert_eq!(
-            &of(0)[..4],
-            &[0.0; 4],
-            "{kind}: one key alone, and none, have no gradient by the query"
-        );
-        // A second gradient is finite too.
+        assert_eq!(&of(0)[..4], &[0.0; 4], "{kind}: queries with one key or none have no gradient");
+        // The second gradient is finite too.
         let again = grads[0].square().sum(..).gradient(&[&k]);
         assert!(again[0].to_vec::<f32>().unwrap().iter().all(|g| g.is_finite()));
     }
@@ -52,7 +47,7 @@ fn a_query_without_a_key() {
 }
 
 #[test]
-fn ties_go_where_the_index_says() {
+fn gradients_of_ties_go_to_the_returned_index() {
     let x = Tensor::new([1f32, 3.0, 3.0, 2.0, 3.0]).as_param();
     let (values, places) = x.cummax(0);
     check(&places, &[5], &[0, 1, 2, 2, 4]);
@@ -68,9 +63,9 @@ fn ties_go_where_the_index_says() {
     check(&y.sum(..).gradient(&[&pooled])[0], &[1, 1, 2, 2], &[1f32, 0.0, 0.0, 0.0]);
 }
 
-/// Value and gradient do not depend on what was computed before.
+/// Value and gradient do not depend on earlier realizations.
 #[test]
-fn pools_of_computed_and_lazy_values() {
+fn pools_of_lazy_and_realized_values_agree() {
     let w = Tensor::arange(0f32, 36.0, 1.0).reshape([6, 6]) * 0.137;
     let grad = |first: bool| {
         let x = (Tensor::arange(0f32, 36.0, 1.0).reshape([6, 6]) * 0.0713).sin().as_param();
@@ -90,7 +85,7 @@ fn pools_of_computed_and_lazy_values() {
 }
 
 #[test]
-fn roots_of_zero_and_empty_axes() {
+fn gradients_of_zero_roots_and_empty_axes_are_finite() {
     let flat = Tensor::full([3], 2f32).as_param();
     check(&flat.std(.., 1).gradient(&[&flat])[0], &[3], &[0f32; 3]);
     assert_eq!(flat.std(.., 1).item::<f32>().unwrap(), 0.0);
@@ -104,7 +99,7 @@ fn roots_of_zero_and_empty_axes() {
     check::<f32>(&Tensor::zeros([0, 2]).logcumsumexp(1), &[0, 2], &[]);
     check::<f32>(&Tensor::zeros([0, 3]).cummax(1).0, &[0, 3], &[]);
     check(&Tensor::new([inf, inf]).logsumexp(0), &[], &[inf]);
-    // p = 0 and p = 1: the cost is finite, and so is the gradient.
+    // At p = 0 and p = 1, loss and gradient are finite.
     let p = Tensor::new([0f32, 1.0, 0.0, 1.0]).as_param();
     let loss = p.binary_crossentropy(&Tensor::new([0f32, 1.0, 1.0, 0.0]), Reduction::Sum);
     assert_eq!(loss.item::<f32>().unwrap(), 200.0);
@@ -112,7 +107,7 @@ fn roots_of_zero_and_empty_axes() {
 }
 
 #[test]
-fn transposed_convolutions_without_output() {
+fn transposed_convolutions_without_output_are_errors() {
     let (x, w) = (Tensor::ones([1, 1, 1, 1]), Tensor::ones([1, 1, 2, 2]));
     let e = x.try_conv_transpose2d(&w, Conv::new().padding(1)).unwrap_err().to_string();
     assert!(e.starts_with("conv_transpose2d: ") && e.contains("leaves nothing"), "{e}");
@@ -122,7 +117,7 @@ fn transposed_convolutions_without_output() {
 }
 
 #[test]
-fn sorting_beside_an_axis_of_a_variable() {
+fn sort_accepts_a_symbolic_axis_elsewhere() {
     let x = Tensor::new([[3f32, 1.0, 2.0], [9.0, 7.0, 8.0], [4.0, 6.0, 5.0], [0.0, 0.0, 0.0]]);
     let n = Variable::new("rows_to_sort", 1, 4).unwrap();
     for rows in [1, 3] {

@@ -5,7 +5,7 @@ use picograd::tensor::PadMode;
 use picograd::{DType, Tensor};
 use std::collections::BTreeMap;
 
-/// The sum over all values of all letters, by the definition. Terms without `...`.
+/// The sum over all values of all letters, by loops. The terms have no `...`.
 fn oracle(terms: &[&str], out: &str, operands: &[(Vec<usize>, Vec<f32>)]) -> Vec<f32> {
     let mut sizes: BTreeMap<char, usize> = BTreeMap::new();
     for (term, (shape, _)) in terms.iter().zip(operands) {
@@ -61,7 +61,7 @@ fn agree(formula: &str, shapes: &[&[usize]]) {
 }
 
 #[test]
-fn formulas() {
+fn einsum_formulas_match_loops() {
     agree("ij,jk->ik", &[&[2, 3], &[3, 4]]);
     agree("ij,jk->ki", &[&[2, 3], &[3, 4]]);
     agree("ij->ji", &[&[2, 3]]);
@@ -85,7 +85,7 @@ fn formulas() {
 }
 
 #[test]
-fn dots_and_implied_results() {
+fn ellipses_and_implied_outputs_match_matmul() {
     let (x, y) = (ramp(&[2, 3]), ramp(&[3, 2]));
     let product = x.matmul(&y).to_vec::<f32>().unwrap();
     check(&Tensor::einsum("ij, jk", &[&x, &y]), &[2, 2], &product);
@@ -117,7 +117,7 @@ fn dots_and_implied_results() {
 }
 
 #[test]
-fn wrong_formulas() {
+fn invalid_formulas_are_errors() {
     let x = ramp(&[2, 3]);
     let says = |f: &str, n: usize| Tensor::try_einsum(f, &vec![&x; n]).unwrap_err().to_string();
     assert_eq!(
@@ -137,12 +137,12 @@ fn wrong_formulas() {
         says("ii", 1),
         "einsum: \"ii\": \"ii\" names axes of [2, 3] alike that have sizes 2 and 3"
     );
-    // Dots that stand for no axis are none.
+    // An ellipsis may match no axis.
     check(&Tensor::einsum("ij->...", &[&x]), &[], &[15f32]);
 }
 
 #[test]
-fn rearranging() {
+fn rearrange_matches_reshape_and_permute() {
     let x = ramp(&[2, 6, 3]);
     let go = |f: &str, s: &[(&str, usize)]| x.rearrange(f, s);
     assert_eq!(
@@ -192,7 +192,7 @@ fn rearranging() {
 }
 
 #[test]
-fn padding_with_what_is_there() {
+fn pad_modes_match_loops() {
     let x = ramp(&[2, 3]);
     check(
         &x.pad_mode(&[(0, 1), (2, 2)], PadMode::Reflect),
@@ -218,14 +218,14 @@ fn padding_with_what_is_there() {
     assert!(x.try_pad_mode(&[(1, 1)], PadMode::Circular).is_err());
     assert!(x.try_pad_mode(&[(0, 3), (0, 0)], PadMode::Circular).is_err());
     assert!(Tensor::zeros([0]).try_pad_mode(&[(1, 0)], PadMode::Replicate).is_err());
-    // The gradient counts how often an element is used.
+    // The gradient is the number of uses of an element.
     let x = x.as_param();
     let g = x.pad_mode(&[(0, 0), (2, 1)], PadMode::Replicate).sum(..).gradient(&[&x]).remove(0);
     check(&g, &[2, 3], &[3f32, 1., 2., 3., 1., 2.]);
 }
 
 #[test]
-fn diagonals_windows_and_sizes() {
+fn diagonals_and_unfold_have_their_elements() {
     let x = ramp(&[2, 3, 4]);
     check(&x.diagonal(0, 1, 2), &[2, 3], &[0f32, 5., 10., 12., 17., 22.]);
     check(&x.diagonal(1, -2, -1), &[2, 3], &[1f32, 6., 11., 13., 18., 23.]);

@@ -8,7 +8,7 @@ const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
 #[test]
-fn arithmetic() {
+fn arithmetic_matches_hand_computed_values() {
     let (x, y) = (Tensor::new([7, -7, 5]), Tensor::new([2, 2, 0]));
     check(&(&x + &y), &[3], &[9, -5, 5]);
     check(&(&x - &y), &[3], &[5, -9, 5]);
@@ -26,7 +26,7 @@ fn arithmetic() {
 }
 
 #[test]
-fn powers() {
+fn powers_match_hand_computed_values() {
     check(&Tensor::new([2, -3, 0]).pow(3), &[3], &[8, -27, 0]);
     check(&Tensor::new([2, 1, -1]).pow(-1), &[3], &[0, 1, -1]);
     check(&Tensor::new([3]).pow(5), &[1], &[243]);
@@ -37,7 +37,7 @@ fn powers() {
 }
 
 #[test]
-fn bits() {
+fn bit_ops_match_hand_computed_values() {
     let (x, y) = (Tensor::new([0b1100, -1]), Tensor::new([0b1010, 1]));
     check(&(&x & &y), &[2], &[0b1000, 1]);
     check(&(&x | &y), &[2], &[0b1110, -1]);
@@ -50,7 +50,7 @@ fn bits() {
 }
 
 #[test]
-fn comparisons_with_nan() {
+fn comparisons_with_nan_are_false() {
     let (x, y) = (Tensor::new([1f32, 2.0, 2.0, NAN]), Tensor::new([2f32, 2.0, 1.0, 1.0]));
     check(&x.lt(&y), &[4], &[true, false, false, false]);
     check(&x.le(&y), &[4], &[true, true, false, false]);
@@ -63,7 +63,7 @@ fn comparisons_with_nan() {
 }
 
 #[test]
-fn logic_and_choice() {
+fn logic_and_where_match_hand_computed_values() {
     let (x, y) = (Tensor::new([0, 2, 0, 3]), Tensor::new([0f32, 0.0, 1.0, NAN]));
     check(&x.logical_and(&y), &[4], &[false, false, false, true]);
     check(&x.logical_or(&y), &[4], &[false, true, true, true]);
@@ -76,7 +76,7 @@ fn logic_and_choice() {
 }
 
 #[test]
-fn extremes() {
+fn extremes_propagate_nan() {
     let x = Tensor::new([1f32, NAN, -3.0]);
     close(&x.maximum(0.0), &[1.0, f64::NAN, 0.0], 0.0);
     close(&x.minimum(0.0), &[0.0, f64::NAN, -3.0], 0.0);
@@ -85,7 +85,7 @@ fn extremes() {
 }
 
 #[test]
-fn signs() {
+fn sign_ops_match_hand_computed_values() {
     let x = Tensor::new([-2f32, -0.0, 0.0, 3.0, NAN]);
     close(&x.abs(), &[2.0, 0.0, 0.0, 3.0, f64::NAN], 0.0);
     let zero = x.abs().to_vec::<f32>().unwrap()[1];
@@ -100,7 +100,7 @@ fn signs() {
 }
 
 #[test]
-fn rounding() {
+fn rounding_ties_go_to_even() {
     let x = Tensor::new([-2.5f32, -1.5, -0.5, -0.2, 0.5, 1.5, 2.5, 2.7, 1e9, INF]);
     check(&x.trunc(), &[10], &[-2f32, -1.0, 0.0, 0.0, 0.0, 1.0, 2.0, 2.0, 1e9, INF]);
     check(&x.floor(), &[10], &[-3f32, -2.0, -1.0, -1.0, 0.0, 1.0, 2.0, 2.0, 1e9, INF]);
@@ -117,7 +117,7 @@ fn rounding() {
 }
 
 #[test]
-fn kinds_of_floats() {
+fn float_classes_are_recognized() {
     let x = Tensor::new([1f32, INF, -INF, NAN]);
     check(&x.isnan(), &[4], &[false, false, false, true]);
     check(&x.isinf(), &[4], &[false, true, true, false]);
@@ -126,9 +126,9 @@ fn kinds_of_floats() {
     check(&Tensor::new([448f32, 1.0]).cast(DType::F8E4M3).isinf(), &[2], &[false, false]);
 }
 
-/// Each function against its definition in f64.
+/// Functions match their f64 definitions.
 #[test]
-fn functions_of_the_reals() {
+fn functions_match_f64_definitions() {
     let points = [-3.0f32, -1.0, -1e-3, 0.0, 1e-6, 0.3, 1.0, 2.5, 10.0];
     let x = Tensor::new(points);
     let each = |f: fn(f64) -> f64| points.map(|p| f(p as f64));
@@ -151,13 +151,13 @@ fn functions_of_the_reals() {
     close(&x.reciprocal(), &each(|v| 1.0 / v), 1e-6);
     close(&Tensor::new([0.5f32, -1.0]).erf(), &[0.5204998778130465, -0.8427007929497149], 1e-6);
     close(&Tensor::new([4, 9]).sqrt(), &[2.0, 3.0], 0.0);
-    // Near zero the hyperbolic sine keeps its digits.
+    // The hyperbolic sine is accurate near zero.
     let small: f32 = Tensor::new([1e-6f32]).sinh().item().unwrap();
     assert!((small - 1e-6).abs() < 1e-12);
 }
 
 #[test]
-fn activations() {
+fn activations_match_f64_definitions() {
     let points = [-8.0f32, -3.0, -1.0, -1e-4, 0.0, 0.5, 2.0, 5.0, 9.0];
     let x = Tensor::new(points);
     let each = |f: fn(f64) -> f64| points.map(|p| f(p as f64));
@@ -192,7 +192,7 @@ fn activations() {
     close(&x.hardtanh(), &each(|v| v.clamp(-1.0, 1.0)), 0.0);
     close(&x.hardsigmoid(), &each(|v| (v / 6.0 + 0.5).clamp(0.0, 1.0)), 1e-6);
     close(&x.hardswish(), &each(|v| v * (v / 6.0 + 0.5).clamp(0.0, 1.0)), 1e-6);
-    // Tails that a naive formula loses: e⁻³⁰ is far below the spacing of f32 at 1.
+    // Tails that a naive formula rounds to zero: e⁻³⁰ is far below the spacing of f32 at 1.
     let tail: f32 = Tensor::new([-30f32]).softplus(1.0).item().unwrap();
     assert!((tail as f64 / (-30f64).exp() - 1.0).abs() < 1e-5, "{tail}");
     assert!(Tensor::new([NAN]).relu().item::<f32>().unwrap().is_nan());
@@ -201,7 +201,7 @@ fn activations() {
 }
 
 #[test]
-fn two_tensors_at_once() {
+fn binary_functions_match_hand_computed_values() {
     let (x, y) = (Tensor::new([0f32, 1000.0, -INF, INF]), Tensor::new([0f32, 999.0, -INF, 0.0]));
     close(
         &x.logaddexp(&y),
@@ -219,7 +219,7 @@ fn two_tensors_at_once() {
 }
 
 #[test]
-fn casts() {
+fn casts_truncate_saturate_and_wrap() {
     check(&Tensor::new([2.9f32, -2.9, NAN, 1e20]).cast(DType::I32), &[4], &[2, -2, 0, i32::MAX]);
     check(&Tensor::new([300, -1]).cast(DType::U8), &[2], &[44u8, 255]);
     check(&Tensor::new([0f32, 0.1, NAN]).cast(DType::BOOL), &[3], &[false, true, true]);
@@ -227,7 +227,7 @@ fn casts() {
 }
 
 #[test]
-fn ops_by_name() {
+fn alu_applies_ops_by_name() {
     let (x, y) = (Tensor::new([[1.0f32, -4.0]]), Tensor::new([[2], [3]]));
     check(&x.alu(Op::Add, &[&y]), &[2, 2], &[3f32, -2.0, 4.0, -1.0]);
     check(&x.alu(Op::Lt, &[&Tensor::new(0.0f32)]), &[1, 2], &[false, true]);

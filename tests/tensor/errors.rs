@@ -13,7 +13,7 @@ fn says<T>(result: Result<T>, message: &str) {
 }
 
 #[test]
-fn shapes() {
+fn shape_errors_name_the_shapes() {
     let (x, y) = (ramp(&[2, 3]), ramp(&[4, 5]));
     says(
         x.try_add(&y),
@@ -53,7 +53,7 @@ fn shapes() {
 }
 
 #[test]
-fn axes_and_indices() {
+fn axis_and_index_errors_name_the_axis() {
     let x = ramp(&[2, 3]);
     says(x.try_sum(2), "sum: axis 2 is outside [2, 3], whose axes are -2..=1");
     says(x.try_sum([0, -2]), "sum: axis -2 is repeated in [0, -2] for [2, 3]");
@@ -83,7 +83,7 @@ fn axes_and_indices() {
 }
 
 #[test]
-fn dtypes() {
+fn dtype_errors_name_the_dtype() {
     let x = ramp(&[2]);
     says(x.try_bitwise_and(1), "bitwise_and: expected integers or bools, got f32");
     says(x.try_lshift(1), "lshift: expected integers, got f32");
@@ -120,7 +120,7 @@ fn dtypes() {
 }
 
 #[test]
-fn products_and_windows() {
+fn product_and_window_errors_name_the_shapes() {
     let x = ramp(&[2, 3]);
     says(x.try_matmul(&x), "matmul: inner sizes of [2, 3] and [2, 3] differ: 3 and 2");
     says(
@@ -165,9 +165,9 @@ fn products_and_windows() {
     );
 }
 
-/// The panic carries the same words, and the line of the caller.
+/// The panic has the message of the error and the line of the caller.
 #[test]
-fn misuse_panics_where_it_was_written() {
+fn panics_have_the_line_of_the_caller() {
     let caught = |f: fn()| {
         let place = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
         let seen = place.clone();
@@ -197,9 +197,9 @@ fn misuse_panics_where_it_was_written() {
     );
 }
 
-/// Sizes that an index cannot hold are refused by the method that would make them.
+/// Sizes beyond the index type are errors of the method that creates them.
 #[test]
-fn sizes_beyond_an_index() {
+fn sizes_beyond_an_index_are_errors() {
     let huge = Tensor::ones([1usize << 31, 1 << 31]);
     says(
         Tensor::try_cat(&[huge.clone(), huge.clone()], 1),

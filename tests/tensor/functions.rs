@@ -8,7 +8,7 @@ const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
 #[test]
-fn angles_of_points() {
+fn atan2_matches_f64() {
     let values = [0.0f32, -0.0, 1.0, -1.0, 0.5, -3.0, 1e-30, -1e30, INF, -INF, NAN];
     let n = values.len();
     let y = Tensor::from_vec(values.to_vec(), [n, 1]);
@@ -25,7 +25,7 @@ fn angles_of_points() {
 }
 
 #[test]
-fn in_float64() {
+fn f64_functions_match_the_standard_library() {
     let xs: Vec<f64> = vec![
         -30.0,
         -2.5,
@@ -63,7 +63,7 @@ fn in_float64() {
     for (name, call, oracle) in functions {
         let got = call(&t).to_vec::<f64>().unwrap();
         for (&x, &g) in xs.iter().zip(&got) {
-            // The standard library's acosh loses what is near 1; through log1p it does not.
+            // `acosh` of the standard library cancels near 1; `log1p` does not.
             let e = if name == "acosh" && (1.0..2.0).contains(&x) {
                 let t = x - 1.0;
                 (t + (t * (x + 1.0)).sqrt()).ln_1p()
@@ -77,7 +77,7 @@ fn in_float64() {
 }
 
 #[test]
-fn gradients_at_the_corners() {
+fn gradients_at_special_points_are_finite() {
     let gradient = |f: &dyn Fn(&Tensor) -> Tensor, at: &[f32]| {
         let x = Tensor::from_vec(at.to_vec(), [at.len()]).as_param();
         f(&x).sum(..).gradient(&[&x]).remove(0)
@@ -116,7 +116,7 @@ fn gradients_at_the_corners() {
 }
 
 #[test]
-fn quotients_and_remainders() {
+fn rounded_quotients_and_remainders_are_exact() {
     let (x, y) =
         (Tensor::new([7, -7, 7, -7, 5, i32::MIN, 6]), Tensor::new([2, 2, -2, -2, 0, -1, -3]));
     check(&x.div_rounded(&y, Rounding::Trunc), &[7], &[3, -3, -3, 3, 0, i32::MIN, -2]);
@@ -135,7 +135,7 @@ fn quotients_and_remainders() {
 }
 
 #[test]
-fn norms_and_gates() {
+fn normalize_and_glu_match_hand_computed_values() {
     let x = Tensor::new([[3f32, -4.0], [0.0, 0.0]]);
     close(&x.normalize(2.0, 1, 1e-12), &[0.6, -0.8, 0.0, 0.0], 1e-7);
     close(&x.normalize(1.0, 1, 1e-12), &[3.0 / 7.0, -4.0 / 7.0, 0.0, 0.0], 1e-7);

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Draws arguments.
+/// A generator of arguments.
 pub(crate) struct Draw(Random);
 
 pub(crate) const HUGE: [usize; 12] = [
@@ -96,7 +96,7 @@ impl Draw {
         let (shape, dtype) = (self.shape(), self.dtype());
         Tensor::ones(shape).cast(dtype)
     }
-    /// A tensor, which may have as many elements as can be counted.
+    /// A tensor with up to the largest number of elements.
     pub(crate) fn t(&mut self) -> Tensor {
         if self.below(6) > 0 {
             return self.small();
@@ -154,7 +154,7 @@ impl Draw {
         let shape: Vec<usize> = (0..3 + self.below(2)).map(|_| 1 + self.below(5)).collect();
         Tensor::ones(shape)
     }
-    /// A picture and a weight, which may fit.
+    /// An image and a weight, which may fit.
     pub(crate) fn filtered(&mut self) -> (Tensor, Tensor) {
         let x = self.image();
         if self.below(3) == 0 || x.ndim() < 3 {
@@ -193,13 +193,13 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// What one call may take. It only builds a graph.
+/// The time limit of a call, which only builds a graph.
 const MOST: Duration = Duration::from_secs(10);
 
-/// The call that runs now, and since when.
+/// The running call and its start.
 static NOW: Mutex<Option<(&str, u64, Instant)>> = Mutex::new(None);
 
-/// Ends the process where a call does not come back, and says which.
+/// Names a call that exceeds the limit and aborts the process.
 fn watch() {
     std::thread::spawn(|| {
         loop {
@@ -207,7 +207,7 @@ fn watch() {
             if let Some((name, n, since)) = *NOW.lock().unwrap()
                 && since.elapsed() > 6 * MOST
             {
-                eprintln!("{name}, call {n} does not come back");
+                eprintln!("{name}, call {n} does not return");
                 std::process::exit(1);
             }
         }
@@ -246,7 +246,7 @@ fn no_call_panics() {
             if took > MOST {
                 wrong.push(format!("{name}, call {n}: took {took:?}"));
             }
-            // One failure of a method is enough to see.
+            // Only the first failure of a method is reported.
             if wrong.last().is_some_and(|w| w.starts_with(&format!("{name},"))) {
                 break;
             }
@@ -261,10 +261,10 @@ fn no_call_panics() {
         CALLS.len()
     );
     assert!(wrong.is_empty(), "{} methods panic or hang:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(good * 10 > good + bad, "most arguments are refused at once: {good} of {}", good + bad);
+    assert!(good * 10 > good + bad, "only {good} of {} calls succeeded", good + bad);
 }
 
-/// Sizes that a walk over all pieces, or over all elements, would not come back from.
+/// Sizes for which a loop over all pieces or elements would not end.
 #[test]
 fn huge_sizes_are_refused_at_once() {
     let start = Instant::now();
@@ -279,7 +279,7 @@ fn huge_sizes_are_refused_at_once() {
         assert!(x.cast(DType::I32).try_bincount(None, usize::MAX).is_err());
     }
     assert!(Tensor::ones([1usize << 62]).cast(DType::I32).try_bincount(None, 0).is_err());
-    // A read at indices is planned as a sum over all places for each of them.
+    // An indexed read is planned as a sum over the axis for each index.
     for size in [1usize << 33, 1 << 62] {
         let x = Tensor::ones([size]);
         assert!(x.try_unique(None).is_err());
@@ -294,7 +294,7 @@ fn huge_sizes_are_refused_at_once() {
     assert!(start.elapsed() < MOST, "{:?}", start.elapsed());
 }
 
-/// A new method is fuzzed too.
+/// Every `try_` method is in the list of calls.
 #[test]
 fn every_try_method_is_called() {
     let mut names: Vec<String> = Vec::new();

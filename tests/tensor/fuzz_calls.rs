@@ -9,13 +9,14 @@ use picograd::tensor::{
 };
 use picograd::{DType, Error, Tensor};
 
-/// A call with arguments that it draws.
+/// A call with generated arguments.
 type Call = fn(&mut Draw) -> Result<(), Error>;
 
 /// The calls, by name.
 macro_rules! calls {
     ($($name:ident: |$d:ident| $call:expr;)*) => {
-        pub(crate) const CALLS: &[(&str, Call)] = &[$((stringify!($name), |$d| { $call.map(drop) })),*];
+        pub(crate) const CALLS: &[(&str, Call)] =
+            &[$((stringify!($name), |$d| { $call.map(drop) })),*];
     };
 }
 
@@ -47,7 +48,12 @@ calls! {
     try_new: |d| Tensor::try_new(vec![vec![1.0f32; d.below(4)], vec![2.0; d.below(4)]]);
     try_from_vec: |d| Tensor::try_from_vec(vec![1i32; d.below(9)], d.ss());
     try_from_slice: |d| Tensor::try_from_slice(&vec![1i32; d.below(9)], d.ss());
-    try_from_bytes: |d| Tensor::try_from_bytes(&vec![1; d.below(40)], d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::U64]), d.ss());
+    try_from_bytes: |d|
+        Tensor::try_from_bytes(
+            &vec![1; d.below(40)],
+            d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::U64]),
+            d.ss(),
+        );
     try_full: |d| Tensor::try_full(d.ns(), d.f());
     try_zeros: |d| Tensor::try_zeros(d.ss());
     try_ones: |d| Tensor::try_ones(d.ns());
@@ -83,7 +89,8 @@ calls! {
     try_index_select: |d| d.t().try_index_select(d.s(), &d.index());
     try_scatter: |d| d.t().try_scatter(d.s(), &d.index(), d.t());
     try_scatter_reduce: |d| {
-        let how = d.pick(&[Scatter::Sum, Scatter::Prod, Scatter::Mean, Scatter::Amax, Scatter::Amin]);
+        let how =
+            d.pick(&[Scatter::Sum, Scatter::Prod, Scatter::Mean, Scatter::Amax, Scatter::Amin]);
         d.t().try_scatter_reduce(d.s(), &d.index(), d.t(), how, d.coin())
     };
     try_nonzero: |d| d.t().try_nonzero(Some(d.n()));
@@ -115,7 +122,8 @@ calls! {
     try_stack: |d| Tensor::try_stack(&[d.t(), d.t(), d.t()][..d.below(4)], d.s());
     try_repeat: |d| d.t().try_repeat(d.ss());
     try_repeat_interleave: |d| d.t().try_repeat_interleave(d.n(), d.s());
-    try_split: |d| if d.coin() { d.t().try_split(d.ss(), d.s()) } else { d.t().try_split(d.n(), d.s()) };
+    try_split: |d|
+        if d.coin() { d.t().try_split(d.ss(), d.s()) } else { d.t().try_split(d.n(), d.s()) };
     try_chunk: |d| d.t().try_chunk(d.n(), d.s());
     try_roll: |d| d.t().try_roll(d.s(), d.s());
     try_diagonal: |d| d.t().try_diagonal(d.s(), d.s(), d.s());
@@ -149,11 +157,35 @@ calls! {
     try_svd: |d| d.small().try_svd();
     try_newton_schulz: |d| d.small().try_newton_schulz(d.n(), (d.f(), d.f(), d.f()), d.f());
     try_einsum: |d| {
-        let formula = d.pick(&["ij,jk->ik", "i,i", "->", "", "ij->", "...i,i->...", "ii->i", "a->b", "ij,jk->ikk", "éé", "i->ii", ",", "ijklmn->n"]);
+        let formula = d.pick(&[
+            "ij,jk->ik",
+            "i,i",
+            "->",
+            "",
+            "ij->",
+            "...i,i->...",
+            "ii->i",
+            "a->b",
+            "ij,jk->ikk",
+            "éé",
+            "i->ii",
+            ",",
+            "ijklmn->n",
+        ]);
         Tensor::try_einsum(formula, &[&d.t(), &d.t()][..d.below(3)])
     };
     try_rearrange: |d| {
-        let formula = d.pick(&["a b -> b a", "(a b) -> a b", "a b c -> (a b c)", "a ->", "", "((", "a a -> a", "... -> ...", "a (b c) -> b a c"]);
+        let formula = d.pick(&[
+            "a b -> b a",
+            "(a b) -> a b",
+            "a b c -> (a b c)",
+            "a ->",
+            "",
+            "((",
+            "a a -> a",
+            "... -> ...",
+            "a (b c) -> b a c",
+        ]);
         d.t().try_rearrange(formula, &[("a", d.n()), ("b", d.n())][..d.below(3)])
     };
     try_conv2d: |d| {
@@ -176,9 +208,17 @@ calls! {
     try_where_: |d| d.t().try_where_(d.t(), d.f());
     try_masked_fill: |d| d.t().try_masked_fill(&d.t(), d.f());
     try_atan2: |d| d.t().try_atan2(&d.t());
-    try_cast: |d| d.t().try_cast(d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::F8E4M3, DType::INDEX]));
-    try_bitcast: |d| d.t().try_bitcast(d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::U8, DType::U64]));
-    try_pad_mode: |d| d.t().try_pad_mode(&d.pairs(), d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]));
+    try_cast: |d|
+        d.t().try_cast(
+            d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::F8E4M3, DType::INDEX]),
+        );
+    try_bitcast: |d|
+        d.t().try_bitcast(d.pick(&[DType::F32, DType::VOID, DType::BOOL, DType::U8, DType::U64]));
+    try_pad_mode: |d|
+        d.t().try_pad_mode(
+            &d.pairs(),
+            d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]),
+        );
     try_interpolate: |d| {
         let mode = d.pick(&[
             Interpolate::Nearest,
@@ -190,7 +230,18 @@ calls! {
         ]);
         d.image().try_interpolate(d.ss(), mode, d.coin())
     };
-    try_to: |d| d.t().try_to(d.pick(&["INTERP", "", ":", "CPU:99999999999999999999", "NULL", "DISK", "INTERP+", "+", "INTERP:1"]));
+    try_to: |d|
+        d.t().try_to(d.pick(&[
+            "INTERP",
+            "",
+            ":",
+            "CPU:99999999999999999999",
+            "NULL",
+            "DISK",
+            "INTERP+",
+            "+",
+            "INTERP:1",
+        ]));
     try_cumsum: |d| d.t().try_cumsum(d.s());
     try_cumprod: |d| d.t().try_cumprod(d.s());
     try_cummax: |d| d.t().try_cummax(d.s());
@@ -233,7 +284,8 @@ calls! {
     try_glu: |d| d.t().try_glu(d.s());
     try_cross_entropy: |d| d.t().try_cross_entropy(&d.t(), d.classes());
     try_nll_loss: |d| d.t().try_nll_loss(&d.index(), d.classes());
-    try_sparse_categorical_crossentropy: |d| d.t().try_sparse_categorical_crossentropy(&d.index(), d.classes());
+    try_sparse_categorical_crossentropy: |d|
+        d.t().try_sparse_categorical_crossentropy(&d.index(), d.classes());
     try_binary_crossentropy: |d| d.t().try_binary_crossentropy(&d.t(), d.binary());
     try_binary_crossentropy_logits: |d| d.t().try_binary_crossentropy_logits(&d.t(), d.binary());
     try_mse_loss: |d| d.t().try_mse_loss(&d.t(), d.pick(&REDUCTIONS));
@@ -242,12 +294,14 @@ calls! {
     try_smooth_l1_loss: |d| d.t().try_smooth_l1_loss(&d.t(), d.f(), d.pick(&REDUCTIONS));
     try_kl_div: |d| d.t().try_kl_div(&d.t(), d.coin(), d.pick(&REDUCTIONS));
     try_cosine_similarity: |d| d.t().try_cosine_similarity(&d.t(), d.s(), d.f());
-    try_cosine_embedding_loss: |d| d.t().try_cosine_embedding_loss(&d.t(), &d.t(), d.f(), d.pick(&REDUCTIONS));
+    try_cosine_embedding_loss: |d|
+        d.t().try_cosine_embedding_loss(&d.t(), &d.t(), d.f(), d.pick(&REDUCTIONS));
     try_adaptive_avg_pool2d: |d| d.image().try_adaptive_avg_pool2d(d.spatial());
     try_adaptive_max_pool2d: |d| d.image().try_adaptive_max_pool2d(d.spatial());
     try_index_add: |d| {
         let (x, n) = (d.small(), d.below(3));
-        let sizes: Vec<usize> = x.shape().iter().enumerate().map(|(i, &s)| if i == 0 { n } else { s }).collect();
+        let sizes: Vec<usize> =
+            x.shape().iter().enumerate().map(|(i, &s)| if i == 0 { n } else { s }).collect();
         let source = if d.coin() { Tensor::ones(sizes).cast(x.dtype()) } else { d.t() };
         let index = if d.coin() { Tensor::full([n], d.s() as i64) } else { d.index() };
         x.try_index_add(if d.coin() { 0 } else { d.s() }, &index, &source, d.f())
@@ -280,19 +334,29 @@ calls! {
         let (kernel, window) = (1 + d.below(2), 1 + d.below(2));
         match d.coin() {
             true => d.image().try_fold2d(d.ss(), d.spatial(), d.conv()),
-            false => Tensor::ones([1, kernel * d.below(3), window]).try_fold2d(d.spatial(), [kernel], d.conv()),
+            false => Tensor::ones([1, kernel * d.below(3), window]).try_fold2d(
+                d.spatial(),
+                [kernel],
+                d.conv(),
+            ),
         }
     };
     try_grid_sample: |d| {
         let how = GridSample::new().mode(d.pick(&[GridMode::Linear, GridMode::Nearest]));
-        let how = how.padding(d.pick(&[GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection]));
+        let how = how.padding(d.pick(&[
+            GridPadding::Zeros,
+            GridPadding::Border,
+            GridPadding::Reflection,
+        ]));
         let (x, how) = (d.image(), if d.coin() { how.align_corners() } else { how });
         let (batch, n) = (x.shape().first().copied().unwrap_or(0), x.ndim().saturating_sub(2));
-        let sizes = [batch].into_iter().chain((0..n).map(|_| d.below(3))).chain([n]).collect::<Vec<_>>();
+        let sizes =
+            [batch].into_iter().chain((0..n).map(|_| d.below(3))).chain([n]).collect::<Vec<_>>();
         x.try_grid_sample(&if d.below(4) == 0 { d.t() } else { Tensor::full(sizes, d.f()) }, how)
     };
     // Without a size it computes the tensor.
-    try_unique: |d| if d.below(8) > 0 { d.t().try_unique(Some(d.n())) } else { d.small().try_unique(None) };
+    try_unique: |d|
+        if d.below(8) > 0 { d.t().try_unique(Some(d.n())) } else { d.small().try_unique(None) };
     try_bincount: |d| {
         let x = Tensor::full([d.below(4)], d.s() as i64).cast(d.dtype());
         x.try_bincount(if d.coin() { Some(&x) } else { None }, d.n())
@@ -315,18 +379,31 @@ calls! {
         true => d.t().try_tensordot(&d.t(), d.n()),
         false => d.t().try_tensordot(&d.t(), (d.ss(), d.ss())),
     };
-    try_cdist: |d| match d.coin() {
-        true => d.t().try_cdist(&d.t(), d.f()),
-        false => {
-            let rows: [usize; 2] = [d.pick(&[0, 2, 1 << 31, 1 << 61]), d.pick(&[0, 2, 1 << 31, 1 << 61])];
-            Tensor::ones([rows[0], 2]).try_cdist(&Tensor::ones([rows[1], 2]), d.f())
-        }
-    };
+    try_cdist: |d|
+        match d.coin() {
+            true => d.t().try_cdist(&d.t(), d.f()),
+            false => {
+                let rows: [usize; 2] =
+                    [d.pick(&[0, 2, 1 << 31, 1 << 61]), d.pick(&[0, 2, 1 << 31, 1 << 61])];
+                Tensor::ones([rows[0], 2]).try_cdist(&Tensor::ones([rows[1], 2]), d.f())
+            }
+        };
     try_norm: |d| d.t().try_norm(d.f(), d.ss());
     try_matrix_norm: |d| {
         let order = d.f();
-        let order = d.pick(&[MatrixNorm::Nuclear, MatrixNorm::Frobenius, order.into(), 1.0.into(), (-2.0).into(), 2.0.into()]);
-        if d.coin() { d.square().try_matrix_norm(order, [-2, -1]) } else { d.t().try_matrix_norm(order, d.ss()) }
+        let order = d.pick(&[
+            MatrixNorm::Nuclear,
+            MatrixNorm::Frobenius,
+            order.into(),
+            1.0.into(),
+            (-2.0).into(),
+            2.0.into(),
+        ]);
+        if d.coin() {
+            d.square().try_matrix_norm(order, [-2, -1])
+        } else {
+            d.t().try_matrix_norm(order, d.ss())
+        }
     };
     try_nansum: |d| d.t().try_nansum(d.ss());
     try_nanmean: |d| d.t().try_nanmean(d.ss());
@@ -339,7 +416,13 @@ calls! {
     try_kthvalue: |d| d.t().try_kthvalue(d.n(), d.s());
     try_mode: |d| d.t().try_mode(d.s());
     try_quantile: |d| {
-        let how = d.pick(&[Quantile::Linear, Quantile::Lower, Quantile::Higher, Quantile::Midpoint, Quantile::Nearest]);
+        let how = d.pick(&[
+            Quantile::Linear,
+            Quantile::Lower,
+            Quantile::Higher,
+            Quantile::Midpoint,
+            Quantile::Nearest,
+        ]);
         match d.coin() {
             true => d.t().try_quantile(d.f(), d.s(), how),
             false => d.t().try_quantile(d.t(), d.s(), how),
@@ -347,23 +430,38 @@ calls! {
     };
     try_diff: |d| {
         let (before, after) = (d.t(), d.t());
-        d.t().try_diff(d.n(), d.s(), if d.coin() { Some(&before) } else { None }, if d.coin() { Some(&after) } else { None })
+        d.t().try_diff(
+            d.n(),
+            d.s(),
+            if d.coin() { Some(&before) } else { None },
+            if d.coin() { Some(&after) } else { None },
+        )
     };
-    try_nan_to_num: |d| d.t().try_nan_to_num(d.f(), if d.coin() { Some(d.f()) } else { None }, if d.coin() { Some(d.f()) } else { None });
+    try_nan_to_num: |d|
+        d.t().try_nan_to_num(
+            d.f(),
+            if d.coin() { Some(d.f()) } else { None },
+            if d.coin() { Some(d.f()) } else { None },
+        );
     try_hypot: |d| if d.coin() { d.t().try_hypot(d.t()) } else { d.t().try_hypot(d.f()) };
     try_triplet_margin_loss: |d| {
-        let how = TripletMargin::new().margin(d.f()).p(d.f()).eps(d.f()).reduction(d.pick(&REDUCTIONS));
+        let how =
+            TripletMargin::new().margin(d.f()).p(d.f()).eps(d.f()).reduction(d.pick(&REDUCTIONS));
         d.t().try_triplet_margin_loss(&d.t(), &d.t(), if d.coin() { how.swap() } else { how })
     };
-    try_margin_ranking_loss: |d| d.t().try_margin_ranking_loss(&d.t(), &d.t(), d.f(), d.pick(&REDUCTIONS));
-    try_hinge_embedding_loss: |d| d.t().try_hinge_embedding_loss(&d.t(), d.f(), d.pick(&REDUCTIONS));
+    try_margin_ranking_loss: |d|
+        d.t().try_margin_ranking_loss(&d.t(), &d.t(), d.f(), d.pick(&REDUCTIONS));
+    try_hinge_embedding_loss: |d|
+        d.t().try_hinge_embedding_loss(&d.t(), d.f(), d.pick(&REDUCTIONS));
     try_soft_margin_loss: |d| d.t().try_soft_margin_loss(&d.t(), d.pick(&REDUCTIONS));
     try_multi_margin_loss: |d| {
         let how = MultiMargin::new().p(d.n()).margin(d.f()).reduction(d.pick(&REDUCTIONS));
         let how = if d.below(3) == 0 { how.weight(&d.t()) } else { how };
         match d.coin() {
             true => d.t().try_multi_margin_loss(&d.index(), how),
-            false => Tensor::ones([2, 3]).try_multi_margin_loss(&Tensor::full([2], d.s() as i64), how),
+            false => {
+                Tensor::ones([2, 3]).try_multi_margin_loss(&Tensor::full([2], d.s() as i64), how)
+            }
         }
     };
     try_ctc_loss: |d| {
@@ -373,9 +471,15 @@ calls! {
             return d.t().try_ctc_loss(&d.index(), &d.index(), &d.index(), how).map(drop);
         }
         let frames = if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 59]) } else { d.below(4) };
-        let labels = if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 60, 1 << 61]) } else { d.below(4) };
+        let labels =
+            if d.below(4) == 0 { d.pick(&[1 << 31, 1 << 60, 1 << 61]) } else { d.below(4) };
         let lengths = [Tensor::full([2], d.s() as i64), Tensor::full([2], d.s() as i64)];
-        Tensor::ones([frames, 2, 1 + d.below(3)]).try_ctc_loss(&Tensor::full([2, labels], d.s() as i64), &lengths[0], &lengths[1], how)
+        Tensor::ones([frames, 2, 1 + d.below(3)]).try_ctc_loss(
+            &Tensor::full([2, labels], d.s() as i64),
+            &lengths[0],
+            &lengths[1],
+            how,
+        )
     };
     try_bernoulli: |d| d.t().try_bernoulli();
     try_poisson: |d| d.t().try_poisson();

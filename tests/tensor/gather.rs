@@ -29,7 +29,7 @@ fn from_end(i: i32, size: usize) -> usize {
 }
 
 #[test]
-fn gathering() {
+fn gather_matches_loops() {
     let shape = [3, 4, 5];
     let x = ramp(&shape);
     for axis in 0..3 {
@@ -54,7 +54,7 @@ fn gathering() {
     }
     let unsigned = Tensor::new([2u64, 0, u64::MAX, 3]);
     check(&Tensor::new([5, 6, 7]).gather(0, &unsigned), &[4], &[7, 5, 0, 0]);
-    // An i8 cannot count from the end of a long axis by itself.
+    // An i8 alone cannot represent an index from the end of a long axis.
     check(
         &Tensor::arange(0, 300, 1).gather(0, &Tensor::new([-1i8, -128, 127])),
         &[3],
@@ -84,7 +84,7 @@ fn gathering() {
 }
 
 #[test]
-fn choosing_slices() {
+fn index_select_picks_slices() {
     let x = ramp(&[2, 3, 2]);
     check(
         &x.index_select(1, &Tensor::new([2, 0, -1])),
@@ -101,7 +101,7 @@ fn choosing_slices() {
 }
 
 #[test]
-fn writing() {
+fn scatter_matches_loops() {
     let shape = [3, 4];
     let x = ramp(&shape);
     for axis in 0..2 {
@@ -110,7 +110,7 @@ fn writing() {
             index_shape[axis] = wide;
             let index = some_index(&index_shape, shape[axis]);
             let src: Vec<f32> = (0..index.len() + 20).map(|i| -1.0 - i as f32).collect();
-            // The source is larger than the index: what lies outside is not used.
+            // The source is larger than the index; the rest of it is unused.
             let src_shape = [index_shape[0] + 1, index_shape[1] + 1];
             let mut expected = ramp(&shape).to_vec::<f32>().unwrap();
             for (c, &i) in coordinates(&index_shape).iter().zip(&index) {
@@ -142,7 +142,7 @@ fn writing() {
 }
 
 #[test]
-fn folding_what_meets() {
+fn scatter_reduce_combines_duplicates() {
     let x = Tensor::new([10f32, 20.0, 30.0, 40.0]);
     let (index, src) =
         (Tensor::new([0, 0, 2, -2, 1, 0]), Tensor::new([1f32, 2.0, 3.0, 4.0, 5.0, -6.0]));
@@ -177,7 +177,7 @@ fn folding_what_meets() {
         &[2.0, f64::NAN],
         0.0,
     );
-    // In f16 itself the ones would be lost beside 2048.
+    // An f16 accumulator would lose the ones next to 2048.
     let many = Tensor::full([1], f16::from_f32(2048.0)).scatter_reduce(
         0,
         &Tensor::full([4], 0),
@@ -197,7 +197,7 @@ fn folding_what_meets() {
 }
 
 #[test]
-fn places_of_what_is_set() {
+fn nonzero_lists_the_set_elements() {
     let x = Tensor::new([[0f32, 1.0, -0.0], [f32::NAN, 0.0, 2.0]]);
     check(&x.nonzero(None), &[3, 2], &[0, 1, 1, 0, 1, 2]);
     check(&x.nonzero(Some(2)), &[2, 2], &[0, 1, 1, 0]);
@@ -224,7 +224,7 @@ fn places_of_what_is_set() {
 }
 
 #[test]
-fn where_the_indexed_axes_go() {
+fn indexed_axes_follow_numpy() {
     let x = ramp(&[2, 3, 4, 5]);
     let (a, b) = (Tensor::new([[0, 1, 1]]), Tensor::new([[1], [0]]));
     let shape = |t: Tensor| t.shape();
@@ -243,13 +243,13 @@ fn where_the_indexed_axes_go() {
 }
 
 #[test]
-fn indexing_by_tensors() {
+fn tensors_and_masks_are_indices() {
     let x = ramp(&[3, 4]);
     check(&x.i([2, 0]), &[2, 4], &[8f32, 9., 10., 11., 0., 1., 2., 3.]);
     check(&x.i(([2, 0, -1], [1, -1, 0])), &[3], &[9f32, 3.0, 8.0]);
     check(&x.i((step(.., -1), [3, 0])), &[3, 2], &[11f32, 8., 7., 4., 3., 0.]);
     check(&x.i((Tensor::new([[0], [2]]), Tensor::new([[1, 3]]))), &[2, 2], &[1f32, 3., 9., 11.]);
-    // Outside one axis is outside, even where the row-major place exists.
+    // An index out of range of one axis is out of range, even if the row-major offset exists.
     check(&x.i(([0, 1, 3], [4, -5, 0])), &[3], &[0f32, 0.0, 0.0]);
     check(&x.i(x.gt(9.0)), &[2], &[10f32, 11.0]);
     check(&x.i(([true, false, true], 1)), &[2], &[1f32, 9.0]);
@@ -264,7 +264,7 @@ fn indexing_by_tensors() {
 }
 
 #[test]
-fn assigning_to_parts() {
+fn set_writes_only_its_part() {
     let fresh = || Tensor::full([3, 4], 0);
     let set = |f: &dyn Fn(&Tensor) -> picograd::Result<()>| {
         let x = fresh();
@@ -329,7 +329,7 @@ fn assigning_to_parts() {
     check(&before, &[], &[10i64]);
 }
 
-/// A read costs what it gives: the loop over all places is gone, whoever asks for it.
+/// A read costs its result: no kernel loops over the table.
 #[test]
 fn reads_do_not_go_through_the_table() {
     let table = Tensor::zeros([50021, 3]).contiguous().realize().unwrap();
@@ -355,7 +355,7 @@ fn reads_do_not_go_through_the_table() {
     }
 }
 
-/// Iterations of the kernels that a tensor asks for.
+/// The number of iterations of the kernels of a tensor.
 fn work(t: &Tensor) -> usize {
     let of = |item: &ScheduleItem| match item {
         ScheduleItem::Kernel { ast, .. } => {
@@ -368,8 +368,8 @@ fn work(t: &Tensor) -> usize {
     t.schedule().unwrap().iter().map(of).sum()
 }
 
-/// A write costs a pass over the table and one over the updates, and so does every gradient: never
-/// the product of both.
+/// A write and its gradients cost a pass over the table and one over the updates, never their
+/// product.
 #[test]
 fn writes_cost_the_table_and_the_updates() {
     let (rows, columns, count) = (5003, 3, 1009);
@@ -408,10 +408,10 @@ fn writes_cost_the_table_and_the_updates() {
 }
 
 #[test]
-fn a_place_may_be_a_fold() {
+fn an_index_may_be_a_reduction() {
     let x = Tensor::new([[3f32, 9.0, 1.0], [7.0, 2.0, 5.0]]);
     check(&x.gather(1, &x.argmax(picograd::tensor::keepdim(1))), &[2, 1], &[9f32, 7.0]);
-    // As many as are less than 4: a place in the row, and past its end for none.
+    // The number of elements below 4 is the index; it may be past the end.
     let count = x.lt(10.0).sum(1);
     check(&x.gather(1, &count.reshape([2, 1])), &[2, 1], &[0f32, 0.0]);
     check(&x.gather(1, &x.lt(4.0).sum(1).reshape([2, 1])), &[2, 1], &[1f32, 2.0]);
@@ -458,7 +458,7 @@ fn gradients_go_where_elements_came_from() {
 }
 
 #[test]
-fn on_another_device() {
+fn indexing_runs_on_another_device() {
     let x = ramp(&[3, 4]).realize().unwrap().to("interp");
     check(&x.i(([2, 0], [true, false, false, true])), &[2], &[8f32, 3.0]);
     x.set([1], Tensor::from(7f32)).unwrap();
@@ -469,23 +469,22 @@ fn on_another_device() {
 }
 
 #[test]
-fn a_place_may_be_a_remainder() {
+fn an_index_may_be_a_remainder() {
     let x = ramp(&[3, 4]).realize().unwrap();
     let index = Tensor::new([-1, -5, 7, i32::MIN]).realize().unwrap();
     check(&x.i((&index % 3, index.modulo(4))), &[4], &[11f32, 7.0, 7.0, 4.0]);
 }
 
-/// Many updates of few elements, some of them outside at either end: as a loop over them in order
-/// does it.
+/// Many updates of few elements, some out of range at either end, match a sequential loop.
 #[test]
-fn many_updates_meet() {
+fn many_updates_of_few_elements_match_a_loop() {
     let (n, table) = (40_000usize, 97usize);
     let mut state = 1u32;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state >> 8
     };
-    // From before the start, counted from the end, to beyond the end.
+    // Indices from before the start to beyond the end.
     let places: Vec<i64> = (0..n).map(|_| next() as i64 % 300 - 150).collect();
     let values: Vec<f32> = (0..n).map(|_| next() as f32 / 1e6).collect();
     let base: Vec<f32> = (0..table).map(|i| i as f32).collect();
@@ -509,9 +508,9 @@ fn many_updates_meet() {
     }
 }
 
-/// Compaction of random masks, into fewer and more places than there are set elements.
+/// Compaction of random masks to fewer and more elements than are set.
 #[test]
-fn places_of_many() {
+fn nonzero_of_random_masks_matches_a_loop() {
     for (n, every) in [(1usize, 1u32), (5_000, 2), (5_000, 97), (40_000, 3)] {
         let mask: Vec<bool> = (0..n as u32)
             .map(|i| i.wrapping_mul(2_654_435_761) >> 7 & 0xffff < 0x1_0000 / every)
@@ -532,8 +531,7 @@ fn places_of_many() {
     }
 }
 
-/// Whatever form an index has, and however the compiler sees through it: what is read is what is
-/// there, with the sign of a zero.
+/// Every form of index reads the exact element, including the sign of zero.
 #[test]
 fn reading_keeps_the_sign_of_zero() {
     let line = |n: usize| Tensor::arange(0, n as i64, 1);

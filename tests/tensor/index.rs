@@ -9,7 +9,7 @@ fn line() -> Tensor {
 }
 
 #[test]
-fn numbers_drop_their_axis() {
+fn integers_drop_their_axis() {
     let x = Tensor::arange(0, 24, 1).reshape([2, 3, 4]);
     check(&x.i((1, 2, 3)), &[], &[23]);
     check(&x.i((-1, -1, -1)), &[], &[23]);
@@ -20,7 +20,7 @@ fn numbers_drop_their_axis() {
 }
 
 #[test]
-fn ranges_of_all_kinds() {
+fn ranges_match_slices() {
     check(&line().i(1..3), &[2], &[1, 2]);
     check(&line().i(1..=3), &[3], &[1, 2, 3]);
     check(&line().i(5..), &[2], &[5, 6]);
@@ -37,7 +37,7 @@ fn ranges_of_all_kinds() {
 }
 
 #[test]
-fn steps() {
+fn steps_match_strided_slices() {
     check(&line().i(step(.., 2)), &[4], &[0, 2, 4, 6]);
     check(&line().i(step(1.., 3)), &[2], &[1, 4]);
     check(&line().i(step(.., 100)), &[1], &[0]);
@@ -51,7 +51,7 @@ fn steps() {
 }
 
 #[test]
-fn new_axes_and_picks_made_at_run_time() {
+fn dynamic_indices_and_new_axes_work() {
     let x = ramp(&[2, 3]);
     assert_eq!(x.i(NewAxis).shape(), [1, 2, 3]);
     assert_eq!(x.i((0, NewAxis, ..)).shape(), [1, 3]);

@@ -14,7 +14,7 @@ fn digest(bytes: Vec<u8>, kind: Keccak) -> (usize, String) {
 }
 
 #[test]
-fn every_function() {
+fn every_variant_matches_hashlib() {
     let table = [
         (Keccak::Sha3_224, 28, "6b4e03423667dbb7", "e642824c3f8cf24a"),
         (Keccak::Sha3_256, 32, "a7ffc6f8bf1ed766", "3a985da74fe225b2"),
@@ -29,7 +29,7 @@ fn every_function() {
 }
 
 #[test]
-fn around_a_block() {
+fn messages_around_a_block_match_hashlib() {
     for (n, expected) in
         [(135, "fded8fd9d6551c60"), (136, "cf3ccff92480a291"), (300, "4be64d77dff18f21")]
     {
@@ -38,7 +38,7 @@ fn around_a_block() {
 }
 
 #[test]
-fn many_messages() {
+fn rows_are_hashed_independently() {
     let rows = Tensor::new([*b"abc", *b"abd"]).keccak(Keccak::Shake128);
     assert_eq!(rows.shape(), [2, 16]);
     let rows = rows.to_rows::<u8>().unwrap();
@@ -51,7 +51,7 @@ fn many_messages() {
 /// The digests are those of the same tree of `hashlib.shake_128(block).digest(16)`, computed in
 /// Python.
 #[test]
-fn hashes_of_whole_tensors() {
+fn tensor_hashes_match_hashlib() {
     let hash = |t: Tensor| {
         t.hash().to_vec::<u8>().unwrap().iter().map(|b| format!("{b:02x}")).collect::<String>()
     };

@@ -29,7 +29,7 @@ fn orthonormal_columns(q: &Tensor) {
 }
 
 #[test]
-fn triangles() {
+fn qr_factors_multiply_back() {
     for shape in [vec![3, 3], vec![5, 3], vec![3, 5], vec![2, 4, 4], vec![1, 1], vec![4, 1]] {
         let x = noise(&shape);
         let (q, r) = x.qr();
@@ -38,7 +38,7 @@ fn triangles() {
         orthonormal_columns(&q);
         same(&r, &r.triu(0), 0.0);
     }
-    // The values of LAPACK, signs and all.
+    // The values of LAPACK, including signs.
     let (q, r) = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).qr();
     close(&q, &[-0.6, -0.8, -0.8, 0.6], 1e-6);
     close(&r, &[-5.0, -2.2, 0.0, 0.4], 1e-6);
@@ -53,7 +53,7 @@ fn triangles() {
 }
 
 #[test]
-fn singular_values() {
+fn svd_factors_multiply_back() {
     for shape in
         [vec![4, 4], vec![5, 3], vec![3, 4], vec![2, 3, 2], vec![1, 1], vec![1, 3], vec![2, 2]]
     {
@@ -72,8 +72,7 @@ fn singular_values() {
             "{list:?}"
         );
     }
-    // [[1, 1], [1, 1], [0, 0]] has the values 2 and 0, and its vectors are orthonormal all the
-    // same.
+    // [[1, 1], [1, 1], [0, 0]] has the singular values 2 and 0, and orthonormal vectors.
     let (u, s, v) = Tensor::new([[1f32, 1.0], [1.0, 1.0], [0.0, 0.0]]).svd();
     close(&s, &[2.0, 0.0], 1e-6);
     orthonormal_columns(&u);
@@ -94,7 +93,7 @@ fn singular_values() {
 }
 
 #[test]
-fn near_orthogonal() {
+fn newton_schulz_is_nearly_orthogonal() {
     for shape in [[3, 5], [5, 3]] {
         let x = noise(&shape).newton_schulz(5, (3.4445, -4.775, 2.0315), 1e-7);
         assert_eq!(x.shape(), shape);
@@ -115,7 +114,7 @@ fn differences(x: &Tensor, f: &dyn Fn(&Tensor) -> Tensor) -> Vec<f64> {
 }
 
 #[test]
-fn gradients_of_factors_by_differences() {
+fn gradients_of_qr_and_svd_match_differences() {
     let weigh = |t: &Tensor, by: f64| {
         (t * (t.square() + by) * Tensor::arange(1, t.size(-1) as i64 + 1, 1)).sum(..)
     };
@@ -123,7 +122,7 @@ fn gradients_of_factors_by_differences() {
         let (q, r) = x.qr();
         weigh(&q, 0.3) + weigh(&r, 0.7)
     };
-    // Signs of singular vectors are free: what is looked at does not depend on them.
+    // Signs of singular vectors are not unique, so the loss does not depend on them.
     let of_svd = |x: &Tensor| {
         let (u, s, v) = x.svd();
         let middle = s.square().unsqueeze(-2);
@@ -147,7 +146,7 @@ fn gradients_of_factors_by_differences() {
 }
 
 #[test]
-fn factors_of_larger_matrices() {
+fn factors_of_larger_matrices_multiply_back() {
     let graded = |n: usize, rows: bool| {
         let scale = Tensor::from_vec(
             (0..n).map(|i| 10f32.powf(-6.0 * i as f32 / n as f32)).collect::<Vec<_>>(),
@@ -180,15 +179,15 @@ fn factors_of_larger_matrices() {
 }
 
 #[test]
-fn gradients_of_factors() {
-    // The product of the diagonal of R is the determinant but for its sign, and the gradient of its
-    // logarithm is the inverse, transposed.
+fn gradient_of_log_det_is_the_inverse() {
+    // The product of the diagonal of R is the determinant up to its sign, and the gradient of its
+    // logarithm is the transposed inverse.
     let x = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).as_param();
     let g = x.qr().1.diagonal(0, 0, 1).abs().log().sum(..).gradient(&[&x]).remove(0);
     close(&g, &[1.0, -2.0, -0.5, 1.5], 1e-4);
 }
 
-/// The greatest distance of the columns from orthonormal ones.
+/// The largest deviation of the columns from orthonormality.
 fn off_orthonormal(q: &Tensor) -> f64 {
     let (q, n) = (q.cast(DType::F64), q.size(-1));
     let product = q.transpose(-1, -2).matmul(&q);
@@ -248,12 +247,12 @@ fn factors_of_nan_are_nan() {
 }
 
 #[test]
-fn gradients_of_values_that_are_equal_or_zero() {
+fn gradients_of_equal_or_zero_singular_values_are_exact() {
     let (eye, low) = (Tensor::eye(3, 3), Tensor::new([[1f32, 2.0], [2.0, 4.0], [0.0, 0.0]]));
     for x in [eye, low, Tensor::zeros([2, 2]), noise(&[2, 3, 3])] {
         let x = x.as_param();
         let (u, s, v) = x.svd();
-        // The sum of their squares is that of the matrix.
+        // The sum of squared singular values is that of the elements.
         same(&s.square().sum(..).gradient(&[&x]).remove(0), &(&x * 2.0), 1e-5);
         let back = (&u * s.unsqueeze(-2)).matmul(&v);
         let g = back.sum(..).gradient(&[&x]).remove(0);
@@ -273,7 +272,7 @@ const ORDERS: [MatrixNorm; 8] = [
 ];
 
 #[test]
-fn gradients_of_matrix_norms_by_differences() {
+fn gradients_of_matrix_norms_match_differences() {
     for order in ORDERS {
         for shape in [&[3, 2][..], &[2, 4], &[2, 3, 3]] {
             // Sines, so that no two sums are equal.
@@ -303,16 +302,16 @@ fn gradients_of_matrix_norms_by_differences() {
 }
 
 #[test]
-fn matrix_norms_of_special_matrices() {
+fn matrix_norms_of_zero_nan_and_huge_matrices_are_defined() {
     for order in ORDERS {
-        // Values that are all 0 are shared, and the gradient is one of finite numbers.
+        // Ties at 0 share the gradient, which is finite.
         let zero = Tensor::zeros([2, 3]).as_param();
         let norm = zero.matrix_norm(order, ..);
         assert_eq!(norm.item::<f32>().unwrap(), 0.0, "{order:?}");
         assert!(norm.gradient(&[&zero])[0].isfinite().all(..).item::<bool>().unwrap(), "{order:?}");
         let bad = Tensor::new([[1.0f32, f32::NAN], [2.0, 3.0]]);
         assert!(bad.matrix_norm(order, ..).item::<f32>().unwrap().is_nan(), "{order:?}");
-        // Rounded once from f32, and beyond f16 infinite.
+        // The result is rounded once from f32, and infinite beyond the range of f16.
         let narrow = Tensor::full([4, 4], 300.0).cast(DType::F16);
         let (own, wide) = (narrow.matrix_norm(order, ..), narrow.float().matrix_norm(order, ..));
         assert_eq!(

@@ -22,7 +22,7 @@ fn same(x: &Tensor, y: &Tensor) {
 
 type Run<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned> + 'a;
 
-/// The loop written out. Carries are stored in between, as a loop stores them.
+/// The unrolled loop, which stores carries between iterations as a loop does.
 fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run<'_>) -> Scanned {
     let (mut now, mut runs) = (carry.iter().map(|t| t.copy()).collect::<Vec<_>>(), Vec::new());
     for t in 0..xs[0].size(0) {
@@ -36,8 +36,8 @@ fn unrolled(carry: &[&Tensor], xs: &[&Tensor], body: &Run<'_>) -> Scanned {
 
 type Body = dyn Fn(&[Tensor], &[Tensor], &[Tensor]) -> Result<Scanned>;
 
-/// Values and gradients by the first carries, the elements and what is used inside, of the loop and
-/// of the same written out.
+/// Compares a scan with its unrolled form: values, and gradients of initial carries, elements and
+/// captured tensors.
 #[track_caller]
 fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body) {
     let make = |shapes: &[&[usize]], from: usize| -> Vec<Tensor> {
@@ -55,7 +55,7 @@ fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body)
     let loss = |s: &Scanned| {
         let terms = s.0.iter().chain(&s.1).filter(|t| t.is_floating_point()).enumerate();
         let of_loop = terms.map(|(i, t)| (t.square() * (i as f64 + 1.0)).sum(..) + t.sin().sum(..));
-        // Some of what a loop is given may not matter.
+        // Some inputs may be unused.
         let of_inputs = carry.iter().chain(&xs).chain(&inside).map(|t| t.square().sum(..) * 0.1);
         of_loop.chain(of_inputs).reduce(|a, b| a + b).unwrap()
     };
@@ -64,7 +64,7 @@ fn agrees(carry: &[&[usize]], xs: &[&[usize]], inside: &[&[usize]], body: &Body)
     for (a, b) in first.iter().zip(&expected) {
         same(a, b);
     }
-    // Once more: the gradient of a number that is made of all gradients.
+    // The second gradient: that of a weighted sum of all gradients.
     let again = |g: &[Tensor]| {
         g.iter()
             .enumerate()
@@ -86,21 +86,21 @@ fn scan_matches_its_unrolled_form() {
         let h = (c[0].matmul(&w[0]) + &x[0] + &w[1]).tanh();
         Ok((vec![h.clone()], vec![h]))
     });
-    // Two carries, of which one is not kept, and an element that is used twice.
+    // Two carries, one of them not an output, and an element that is used twice.
     agrees(&[&[3], &[2]], &[&[5, 3], &[5, 2]], &[&[2, 3]], &|c, x, w| {
         let a = &c[0] * 0.5 + c[1].matmul(&w[0]) * &x[0];
         let b = (&c[1] + &x[1]).sin() * a.sum(..);
         Ok((vec![a, b.clone()], vec![&b * &x[1], x[0].sum(0)]))
     });
-    // Carries that change places, and one that stays as it is.
+    // Carries that are swapped, and a constant carry.
     agrees(&[&[2], &[2], &[2]], &[&[3, 2]], &[], &|c, x, _| {
         Ok((vec![c[1].clone(), &c[0] * &x[0], c[2].clone()], vec![c[2].clone()]))
     });
-    // One run.
+    // A single iteration.
     agrees(&[&[2]], &[&[1, 2]], &[&[2]], &|c, x, w| {
         Ok((vec![&c[0] * &x[0] * &w[0]], vec![c[0].exp()]))
     });
-    // No axes; a carry that nobody needs; what is kept does not depend on the run.
+    // Rank 0, an unused carry, and an output that does not depend on the iteration.
     agrees(&[&[], &[3]], &[&[4]], &[&[]], &|c, x, w| {
         Ok((
             vec![&c[0] * &w[0] + &x[0], &c[1] * 2.0],
@@ -110,7 +110,7 @@ fn scan_matches_its_unrolled_form() {
 }
 
 #[test]
-fn a_loop_in_a_loop() {
+fn nested_scans_match_their_unrolled_form() {
     agrees(&[&[2]], &[&[3, 4, 2]], &[&[2, 2]], &|c, x, w| {
         let (last, all) = Tensor::scan(&[&c[0]], &[&x[0]], |c, x| {
             let h = (c[0].matmul(&w[0]) + &x[0]).tanh();
@@ -172,7 +172,7 @@ fn scan_graphs_do_not_grow_with_length() {
 }
 
 #[test]
-fn integers_and_narrow_floats_are_carried_too() {
+fn scans_carry_integers_and_narrow_floats() {
     let x = Tensor::arange(0, 6, 1);
     let (last, all) = Tensor::scan(
         &[&Tensor::new(1i32), &Tensor::new([1.0f32, 2.0]).cast(DType::F16)],
@@ -190,7 +190,7 @@ fn integers_and_narrow_floats_are_carried_too() {
 }
 
 #[test]
-fn empty_loops_and_empty_values() {
+fn scans_accept_empty_loops_and_values() {
     let step = |c: &[Tensor], x: &[Tensor]| Ok((vec![&c[0] + x[0].sum(0)], vec![x[0].clone()]));
     let first = Tensor::new([5.0f32, 6.0]);
     let (last, all) = Tensor::scan(&[&first], &[&Tensor::zeros([0, 3, 2])], step).unwrap();
@@ -289,7 +289,7 @@ fn captured_scans_read_their_arguments() {
 }
 
 #[test]
-fn loops_over_several_devices_are_written_out() {
+fn sharded_scans_are_unrolled() {
     let devices = ["CPU", "CPU:1", "CPU:2"];
     for (first, along) in [(Some(0), Some(1)), (None, Some(1)), (Some(1), None), (None, Some(0))] {
         let run = |shard: bool| {
@@ -336,7 +336,7 @@ fn scans_of_symbolic_sizes_are_unrolled() {
         same(&last.sum(0), &plain.sum(0));
         same(&all, &plain_all);
     }
-    // A variable that is no size is an operand of the loop like any other value.
+    // A variable that is not a size is an operand of the loop like any other value.
     let by = picograd::Variable::new("by", 0, 9).unwrap().bind(3).unwrap();
     let (last, _) = Tensor::scan(&[&carry], &[&xs], |c, x| {
         Ok((vec![&c[0] * Tensor::from(&by) + &x[0]], vec![]))
@@ -348,7 +348,7 @@ fn scans_of_symbolic_sizes_are_unrolled() {
     same(&last[0], &plain[0]);
 }
 
-/// A value of a shape, made of others by a few random ops.
+/// A value of a shape, computed from others by a few random ops.
 fn random_value(have: &[Tensor], shape: &[usize], next: &mut impl FnMut(usize) -> usize) -> Tensor {
     let as_shape = |t: &Tensor, next: &mut dyn FnMut(usize) -> usize| -> Tensor {
         if t.shape() == shape {
@@ -380,7 +380,7 @@ fn random_value(have: &[Tensor], shape: &[usize], next: &mut impl FnMut(usize) -
     value
 }
 
-/// Random bodies: carries and elements of several shapes, some of them kept, some not needed.
+/// Random bodies: carries and elements of several shapes, some of them outputs, some unused.
 #[test]
 fn random_scans_match_their_unrolled_form() {
     const SHAPES: [&[usize]; 4] = [&[], &[3], &[2, 3], &[3, 3]];
@@ -402,7 +402,7 @@ fn random_scans_match_their_unrolled_form() {
         let (kept, choice) = (next(3), next(1 << 30) as u64);
         let of_carry = carry.clone();
         agrees(&carry, &stacks, &inside, &move |c, x, w| {
-            // The same choices each time that the body is traced.
+            // The choices are the same each time that the body is traced.
             let mut state = choice | 1;
             let mut next = |n: usize| {
                 state = state

@@ -37,14 +37,14 @@ mod windows;
 use picograd::Tensor;
 use picograd::dtype::Element;
 
-/// Shape and elements, exactly.
+/// Asserts shape and exact elements.
 #[track_caller]
 fn check<T: Element + PartialEq + std::fmt::Debug>(t: &Tensor, shape: &[usize], expected: &[T]) {
     assert_eq!(t.shape(), shape, "the shape of {t:?}");
     assert_eq!(t.to_vec::<T>().unwrap(), expected, "the elements of {t:?}");
 }
 
-/// Elements of an f32 tensor within a relative and absolute tolerance; NaN equals NaN.
+/// Asserts that elements are within a relative and absolute tolerance; NaN equals NaN.
 #[track_caller]
 fn close(t: &Tensor, expected: &[f64], tolerance: f64) {
     let values: Vec<f32> = t.to_vec().unwrap();
@@ -57,7 +57,7 @@ fn close(t: &Tensor, expected: &[f64], tolerance: f64) {
     }
 }
 
-/// `0, 1, …` as f32 under a shape.
+/// The numbers `0, 1, …` as f32 in a shape.
 fn ramp(shape: &[usize]) -> Tensor {
     Tensor::arange(0f32, shape.iter().product::<usize>() as f32, 1.0).reshape(shape)
 }

@@ -6,7 +6,7 @@ use picograd::tensor::Attention;
 use picograd::{DType, Tensor};
 
 #[test]
-fn every_rank() {
+fn matmul_supports_every_rank() {
     let m = Tensor::new([[1, 2, 3], [4, 5, 6]]);
     check(&m.matmul(&m.t()), &[2, 2], &[14, 32, 32, 77]);
     check(&Tensor::new([1, 2]).matmul(&m), &[3], &[9, 12, 15]);
@@ -19,7 +19,7 @@ fn every_rank() {
 }
 
 #[test]
-fn batches_are_products_of_their_own() {
+fn batches_are_independent_products() {
     let (x, y) = (ramp(&[2, 2, 3]), ramp(&[2, 3, 2]) - 4.0);
     let z = x.matmul(&y);
     for b in 0..2 {
@@ -37,7 +37,7 @@ fn narrow_types_accumulate_wide() {
 }
 
 #[test]
-fn linear_layers() {
+fn linear_matches_hand_computed_values() {
     let w = Tensor::new([[1f32, 2.0], [3.0, 4.0], [5.0, 6.0]]);
     let b = Tensor::new([10f32, 20.0, 30.0]);
     check(&Tensor::new([1f32, 1.0]).linear(&w, Some(&b)), &[3], &[13f32, 27.0, 41.0]);
@@ -66,7 +66,7 @@ fn reference(
 }
 
 #[test]
-fn attention() {
+fn attention_matches_three_loops() {
     let (l, s, e) = (3, 4, 2);
     let make = |n: usize, by: f64| -> Vec<f64> {
         (0..n).map(|i| ((i as f64 * by).sin() * 8.0).round() / 8.0).collect()

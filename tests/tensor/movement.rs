@@ -31,7 +31,7 @@ fn identity_movement_is_free() {
 }
 
 #[test]
-fn primitive_moves() {
+fn movement_ops_match_hand_computed_values() {
     check(&Tensor::new([[1], [2]]).expand([2, 2, 2]), &[2, 2, 2], &[1, 1, 2, 2, 1, 1, 2, 2]);
     check(&grid().permute([1, 0]), &[3, 2], &[0, 3, 1, 4, 2, 5]);
     check(&grid().transpose(0, -1), &[3, 2], &[0, 3, 1, 4, 2, 5]);
@@ -49,7 +49,7 @@ fn primitive_moves() {
 }
 
 #[test]
-fn axes_come_and_go() {
+fn squeeze_and_unsqueeze_change_only_the_shape() {
     let x = Tensor::ones([1, 2, 1, 3]);
     assert_eq!(x.squeeze(..).shape(), [2, 3]);
     assert_eq!(x.squeeze(0).shape(), [2, 1, 3]);
@@ -66,7 +66,7 @@ fn axes_come_and_go() {
 }
 
 #[test]
-fn joining() {
+fn cat_and_stack_join_tensors() {
     let x = grid();
     check(&Tensor::cat(&[x.clone(), x.i(0..1)], 0), &[3, 3], &[0, 1, 2, 3, 4, 5, 0, 1, 2]);
     check(
@@ -80,14 +80,14 @@ fn joining() {
 }
 
 #[test]
-fn joining_keeps_every_bit() {
+fn joins_keep_every_bit() {
     let x = Tensor::new([-0.0f32]);
     let bits: Vec<f32> = Tensor::cat(&[x.clone(), x], 0).to_vec().unwrap();
     assert!(bits.iter().all(|b| b.to_bits() == (-0.0f32).to_bits()));
 }
 
 #[test]
-fn repeating_and_cutting() {
+fn repeat_split_and_chunk_match_hand_computed_values() {
     check(&Tensor::new([[1], [2]]).repeat([1, 2]), &[2, 2], &[1, 1, 2, 2]);
     check(&Tensor::new([1, 2]).repeat([2, 1]), &[2, 2], &[1, 2, 1, 2]);
     check(&Tensor::new([1, 2]).repeat_interleave(2, 0), &[4], &[1, 1, 2, 2]);
@@ -100,7 +100,7 @@ fn repeating_and_cutting() {
 }
 
 #[test]
-fn rolling_and_diagonals() {
+fn roll_and_diagonal_match_hand_computed_values() {
     check(&grid().roll(1, 1), &[2, 3], &[2, 0, 1, 5, 3, 4]);
     check(&grid().roll(-1, 1), &[2, 3], &[1, 2, 0, 4, 5, 3]);
     check(&grid().roll(7, 0), &[2, 3], &[3, 4, 5, 0, 1, 2]);

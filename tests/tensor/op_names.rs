@@ -1,4 +1,4 @@
-//! Every `try_` method names itself in its errors, not an op that it is made of.
+//! Every `try_` method names itself in its errors, not an op that it uses.
 
 use picograd::tensor::{Attention, Conv, Interpolate, PadMode, Pool, Reduction, Rounding, Scatter};
 use picograd::{DType, Error, Tensor};
@@ -140,19 +140,29 @@ fn errors_name_the_called_method() {
         glu: x.try_glu(1);
         conv2d: image.try_conv2d(&bad, Conv::new());
         conv_transpose2d: image.try_conv_transpose2d(&bad, Conv::new());
-        conv_transpose2d: image.try_conv_transpose2d(&Tensor::zeros([2, 2, 2, 2]), Conv::new().bias(&Tensor::zeros([9])));
+        conv_transpose2d: image.try_conv_transpose2d(
+            &Tensor::zeros([2, 2, 2, 2]),
+            Conv::new().bias(&Tensor::zeros([9])),
+        );
         max_pool2d: x.try_max_pool2d(2, Pool::new());
         max_pool2d_with_indices: image.try_max_pool2d_with_indices(9, Pool::new());
         avg_pool2d: image.try_avg_pool2d(9, Pool::new());
         max_unpool2d: image.try_max_unpool2d(&ints, 2, Pool::new(), None);
         adaptive_avg_pool2d: none.try_adaptive_avg_pool2d([2]);
         adaptive_max_pool2d: none.try_adaptive_max_pool2d([2]);
-        scaled_dot_product_attention: x.try_scaled_dot_product_attention(&bad, &bad, Attention::new());
-        scaled_dot_product_attention: x.try_scaled_dot_product_attention(&x, &x, Attention::new().mask(&Tensor::zeros([9, 9])));
-        scaled_dot_product_attention: x.try_scaled_dot_product_attention(&x, &x, Attention::new().dropout(2.0));
+        scaled_dot_product_attention:
+            x.try_scaled_dot_product_attention(&bad, &bad, Attention::new());
+        scaled_dot_product_attention: x.try_scaled_dot_product_attention(
+            &x,
+            &x,
+            Attention::new().mask(&Tensor::zeros([9, 9])),
+        );
+        scaled_dot_product_attention:
+            x.try_scaled_dot_product_attention(&x, &x, Attention::new().dropout(2.0));
         cross_entropy: x.try_cross_entropy(&bad, Reduction::Mean);
         nll_loss: x.try_nll_loss(&bad, Reduction::Mean);
-        sparse_categorical_crossentropy: x.try_sparse_categorical_crossentropy(&bad, Reduction::Mean);
+        sparse_categorical_crossentropy:
+            x.try_sparse_categorical_crossentropy(&bad, Reduction::Mean);
         binary_crossentropy: x.try_binary_crossentropy(&bad, Reduction::Mean);
         binary_crossentropy_logits: x.try_binary_crossentropy_logits(&bad, Reduction::Mean);
         mse_loss: x.try_mse_loss(&bad, Reduction::Mean);

@@ -125,8 +125,8 @@ const CASES: &[Case] = &[
     case("huber_loss", &[4], |x| x.huber_loss(&Tensor::zeros([4]), 1.0, Reduction::None)),
     case("attention.query", &[3, 4], |x| {
         let k = Tensor::arange(0f32, 12.0, 1.0).reshape([3, 4]) * 0.1;
-        // Every query sees two keys at least: over one key the softmax is 1 whatever its score, but
-        // for an infinity less itself.
+        // Every query has at least two keys: the softmax over one key is 1 for every finite score,
+        // and NaN for an infinite one.
         let seen = Tensor::new([[true, true, false], [false, true, true], [true, true, true]]);
         x.scaled_dot_product_attention(&k, &k, Attention::new().mask(&seen))
     }),
@@ -160,9 +160,9 @@ fn independent_outputs_are_not_poisoned() {
         let n: usize = case.shape.iter().product();
         let clean = numbers(n);
         let (out, rows) = run(case, &clean);
-        // The ends, and two places between.
+        // The ends, and two elements in between.
         for at in [0, n / 3, n / 2, n - 1] {
-            // What depends on the place changes with it, or has a gradient there.
+            // An output depends on the element if it changes with it or has a gradient there.
             let moved: Vec<Vec<f32>> = [40.0, -40.0]
                 .map(|by| {
                     let mut other = clean.clone();
@@ -173,8 +173,8 @@ fn independent_outputs_are_not_poisoned() {
             let depends = |i: usize| {
                 moved.iter().any(|m| m[i].to_bits() != out[i].to_bits()) || rows[i * n + at] != 0.0
             };
-            // An element that an output has in common with the place gets 0 times what that output
-            // makes of it.
+            // The gradient of an element that shares an output with the poisoned one is 0 times
+            // that output.
             let coupled =
                 |j: usize| j == at || (0..out.len()).any(|i| depends(i) && rows[i * n + j] != 0.0);
             for poison in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {

@@ -4,7 +4,7 @@
 use picograd::Tensor;
 use picograd::tensor::Pool;
 
-/// How one axis is pooled.
+/// The pooling of one axis.
 #[derive(Clone, Copy, Debug)]
 struct How {
     size: usize,
@@ -26,7 +26,7 @@ impl How {
         let past = self.ceil && (count - 1) * stride >= size + self.padding as isize;
         (count - past as isize).max(0) as usize
     }
-    /// The places of a window that are inside.
+    /// The indices of a window that are inside the input.
     fn window(self, i: usize) -> Vec<usize> {
         let at = |k: usize| {
             (i * self.stride + k * self.dilation)
@@ -60,19 +60,19 @@ fn every() -> Vec<How> {
             }
         }
     }
-    // A window may lie in the padding alone, where there is no place to report.
+    // A window inside the padding has no index to return, so it is excluded.
     all.retain(|h| h.count() > 0 && (0..h.count()).all(|w| !h.window(w).is_empty()));
     all
 }
 
-/// Numbers with ties, a NaN and infinities among them.
+/// Numbers with ties, a NaN and infinities.
 fn numbers(n: usize, salt: usize) -> Vec<f32> {
     let list =
         [1.0, 3.0, 3.0, -2.0, 3.0, f32::NEG_INFINITY, 0.5, 3.0, f32::NAN, 1.0, f32::INFINITY];
     (0..n).map(|i| list[(i * 3 + salt) % (list.len() - 4 * (salt % 2))]).collect()
 }
 
-/// The place of the greatest: the first of equals, and the first NaN.
+/// The index of the maximum: the first of equal elements, or the first NaN.
 fn best(x: &[f32], window: &[usize]) -> usize {
     let mut at = window[0];
     for &p in window {
@@ -87,7 +87,7 @@ fn best(x: &[f32], window: &[usize]) -> usize {
 }
 
 #[test]
-fn windows_of_one_axis() {
+fn max_pools_match_loops() {
     let mut cases = 0;
     for (i, how) in every().into_iter().enumerate() {
         let values = numbers(how.size, i);
@@ -106,7 +106,7 @@ fn windows_of_one_axis() {
         assert!(same(&y.to_vec::<f32>().unwrap(), &greatest), "{how:?}");
         let pooled = x.max_pool2d([how.kernel], how.pool());
         assert!(same(&pooled.to_vec::<f32>().unwrap(), &greatest), "{how:?}");
-        // Weights tell the windows apart.
+        // Weights distinguish the windows.
         let weights: Vec<f32> = (0..want.len()).map(|w| 1.0 + w as f32).collect();
         let seed = Tensor::from_slice(&weights, [1, 1, weights.len()]);
         let g = pooled.gradient_with(&seed, &[&x]).unwrap().swap_remove(0);
@@ -120,7 +120,7 @@ fn windows_of_one_axis() {
 }
 
 #[test]
-fn means_of_one_axis() {
+fn mean_pools_match_loops() {
     for how in every() {
         let values: Vec<f32> = (0..how.size).map(|i| (i * 7 % 5) as f32).collect();
         let x = Tensor::from_slice(&values, [1, 1, how.size]);
@@ -130,7 +130,7 @@ fn means_of_one_axis() {
         let got = x.avg_pool2d([how.kernel], how.pool().exclude_padding()).to_vec::<f32>().unwrap();
         let want: Vec<f32> = sums.iter().zip(&inside).map(|(s, &n)| s / n as f32).collect();
         assert_eq!(got, want, "{how:?}");
-        // With the padding counted, but not what hangs over the end of it.
+        // The mean counts padding, but not the part of a window beyond it.
         let end = how.size + 2 * how.padding;
         let counted =
             |w: usize| (0..how.kernel).filter(|k| w * how.stride + k * how.dilation < end).count();
@@ -140,9 +140,10 @@ fn means_of_one_axis() {
     }
 }
 
-/// A kernel of one number does not say which axes of three are pooled.
+/// One number as kernel size is ambiguous for three axes; a list pools as many axes as it has
+/// sizes.
 #[test]
-fn the_kernel_says_how_many_axes() {
+fn kernel_sizes_set_the_pooled_axes() {
     let x = Tensor::arange(0f32, 24.0, 1.0).reshape([2, 3, 4]);
     for e in [
         x.try_max_pool2d(2, Pool::new()),
@@ -163,7 +164,7 @@ fn the_kernel_says_how_many_axes() {
 
 /// Windows `⌊i·size/n⌋ .. ⌈(i+1)·size/n⌉` of every size up to 9 into every number up to 9.
 #[test]
-fn adaptive_windows_of_every_size() {
+fn adaptive_pools_match_loops() {
     for size in 1..=9usize {
         for n in 1..=9usize {
             let values: Vec<f64> = (0..size).map(|i| ((i * 5 + 2) % 7) as f64 * 0.1).collect();

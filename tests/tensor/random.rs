@@ -14,14 +14,14 @@ fn mean_and_variance(x: &[f32]) -> (f64, f64) {
 }
 
 #[test]
-fn numbers_follow_the_seed_and_the_law() {
+fn random_numbers_follow_seed_and_distribution() {
     // Seed 0, counter (0, 0): the first known answer of Random123 is 6b200159, whose top 24 bits
     // are 6b2001.
     Tensor::manual_seed(0);
     let first: Vec<f32> = values(Tensor::rand([4]));
     assert_eq!(first[0], 0x6b2001 as f32 / 16777216.0);
 
-    // The next call goes on where the last one ended, whatever the shapes are.
+    // The next call continues where the last one ended, for all shapes.
     let second: Vec<f32> = values(Tensor::rand([2, 2]));
     assert_ne!(first, second);
     Tensor::manual_seed(0);
@@ -31,10 +31,10 @@ fn numbers_follow_the_seed_and_the_law() {
     Tensor::manual_seed(1 << 32);
     assert_ne!(values::<f32>(Tensor::rand([4])), first);
 
-    // A tensor is drawn once: reading it again gives the same.
+    // A random tensor is drawn once: reading it again gives the same values.
     let x = Tensor::rand([3]);
     assert_eq!(values::<f32>(x.clone()), values::<f32>(x));
-    // A function too draws when it is made.
+    // A function with random numbers draws when it is created.
     let drawn = Tensor::callify(&[], |_| Ok(vec![Tensor::rand([3])])).unwrap();
     let call = || values::<f32>(drawn.call(&[]).unwrap().remove(0));
     assert_eq!(call(), call());
@@ -97,7 +97,7 @@ fn numbers_follow_the_seed_and_the_law() {
     attention_that_forgets();
 }
 
-/// One block of threefry2x32 with 20 rounds, in plain integers, as its authors describe it.
+/// One block of threefry2x32 with 20 rounds on host integers.
 fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
     let [mut a, mut b] = [counter[0].wrapping_add(key[0]), counter[1].wrapping_add(key[1])];
@@ -113,7 +113,7 @@ fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     [a, b]
 }
 
-/// Every kind of number from the words that it is defined by, on every device.
+/// Checks every distribution against its random words, on every device.
 fn known_answers() {
     let words: Vec<[u32; 2]> = (0..6).map(|i| threefry([77, 5], [i, 0])).collect();
     let unit = |w: u32| (w >> 8) as f32 / 16777216.0;
@@ -196,7 +196,7 @@ fn a_second_call_reuses_the_graph() {
 /// The known answers of the Random123 library, `kat_vectors`, with the first word of each pair
 /// below.
 #[test]
-fn threefry_of_counters_and_keys() {
+fn threefry_matches_known_answers() {
     let counters = Tensor::new([0u64, u64::MAX, 0x85a308d3_243f6a88]);
     let keys = Tensor::new([0u64, u64::MAX, 0x03707344_13198a2e]);
     let expected = [0x99ba4efe_6b200159u64, 0xbb002be7_1cb996fc, 0x483df7a0_c4923a9c];

@@ -4,7 +4,7 @@ use super::check;
 use picograd::Tensor;
 
 #[test]
-fn realizing_changes_nothing_but_the_graph() {
+fn realize_replaces_only_the_graph() {
     let x = Tensor::arange(0, 6, 1).reshape([2, 3]) * 2;
     let (other, lazy) = (x.clone(), &x + 1);
     assert_eq!(format!("{x:?}"), "<Tensor i32 [2, 3] on CPU: Mul>");
@@ -15,7 +15,7 @@ fn realizing_changes_nothing_but_the_graph() {
 }
 
 #[test]
-fn moving_in_place() {
+fn to_moves_every_handle() {
     let x = Tensor::new([1.0f32, 2.0]).as_param();
     let (handle, before) = (x.clone(), &x * 1.0);
     x.square().sum(..).backward();
@@ -34,7 +34,7 @@ fn moving_in_place() {
 }
 
 #[test]
-fn assigning() {
+fn assign_replaces_the_value() {
     let x = Tensor::new([1f32, 2.0, 3.0]);
     x.assign(&x * 2.0).unwrap();
     check(&x, &[3], &[2f32, 4.0, 6.0]);
@@ -47,16 +47,16 @@ fn assigning() {
 }
 
 #[test]
-fn moving_between_devices() {
+fn to_copies_only_stored_values() {
     let x = Tensor::new([1, 2]);
     assert_eq!(x.to("CPU").uop(), x.uop());
     assert_eq!(format!("{:?}", x.to("NULL")), "<Tensor i32 [2] on NULL: Copy>");
-    // Nothing to copy: it will be made there.
+    // A constant is not copied but created there.
     assert_eq!(format!("{:?}", Tensor::zeros([2]).to("NULL")), "<Tensor f32 [2] on NULL: Expand>");
 }
 
 #[test]
-fn borders() {
+fn contiguous_and_detach_keep_values() {
     let x = Tensor::new([[1, 2], [3, 4]]);
     assert_eq!(x.contiguous().uop(), x.uop());
     check(&x.t().contiguous(), &[2, 2], &[1, 3, 2, 4]);

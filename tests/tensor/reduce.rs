@@ -22,7 +22,7 @@ fn sums_and_products() {
 }
 
 #[test]
-fn sums_have_room() {
+fn sums_accumulate_wide() {
     let of = |dtype: DType| Tensor::ones([2]).cast(dtype).sum(..).dtype();
     assert_eq!(
         (of(DType::BOOL), of(DType::I8), of(DType::U8)),
@@ -33,13 +33,13 @@ fn sums_have_room() {
         (DType::I64, DType::F16, DType::BF16)
     );
     check(&Tensor::full([300], 100i8).sum(..), &[], &[30000]);
-    // In f16 itself a running sum of ones stops at 2048.
+    // An f16 accumulator of ones would stop at 2048.
     check(&Tensor::full([3000], f16::ONE).sum(..), &[], &[f16::from_f32(3000.0)]);
     check(&Tensor::new([true, true, false]).sum(..), &[], &[2]);
 }
 
 #[test]
-fn extremes() {
+fn extremes_propagate_nan() {
     let x = Tensor::new([[1f32, -2.0], [NAN, 4.0]]);
     close(&x.max(1), &[1.0, f64::NAN], 0.0);
     close(&x.min(1), &[-2.0, f64::NAN], 0.0);
@@ -48,7 +48,7 @@ fn extremes() {
 }
 
 #[test]
-fn means_and_spread() {
+fn means_and_variances_match_hand_computed_values() {
     let x = Tensor::new([[1, 2, 3], [4, 5, 9]]);
     check(&x.mean(..), &[], &[4f32]);
     check(&x.mean(1), &[2], &[2f32, 6.0]);
@@ -61,7 +61,7 @@ fn means_and_spread() {
 }
 
 #[test]
-fn truths() {
+fn any_and_all_match_hand_computed_values() {
     let x = Tensor::new([[0, 2], [1, 3]]);
     check(&x.any(1), &[2], &[true, true]);
     check(&x.all(1), &[2], &[false, true]);
@@ -71,7 +71,7 @@ fn truths() {
 }
 
 #[test]
-fn places() {
+fn argmax_returns_the_first() {
     let x = Tensor::new([[3f32, 1.0, 3.0], [NAN, 0.0, NAN]]);
     check(&x.argmax(1), &[2], &[0, 0]);
     check(&x.argmin(1), &[2], &[1, 0]);
@@ -84,7 +84,7 @@ fn places() {
 }
 
 #[test]
-fn softmaxes() {
+fn softmaxes_match_their_definitions() {
     let x = Tensor::new([[1f32, 2.0, 3.0]]);
     let e = [1f64.exp(), 2f64.exp(), 3f64.exp()];
     let sum: f64 = e.iter().sum();
@@ -108,7 +108,7 @@ fn softmaxes() {
 }
 
 #[test]
-fn norms() {
+fn norms_match_their_definitions() {
     let x = ramp(&[2, 4]);
     let row = [-1.5f64, -0.5, 0.5, 1.5].map(|v| v / (1.25f64 + 1e-5).sqrt());
     close(&x.layernorm(-1, 1e-5), &[row, row].concat(), 1e-5);
@@ -119,10 +119,9 @@ fn norms() {
     );
 }
 
-/// Long rows of lengths that have no divisor to cut them by: the same values, and still two
-/// kernels.
+/// Long rows without a useful divisor have the same values and still take two kernels.
 #[test]
-fn long_rows_of_any_length() {
+fn long_rows_of_any_length_are_two_kernels() {
     let value = |i: usize| (i * 7919 % 1009) as i64 - 500;
     for shape in [
         vec![32_771usize],

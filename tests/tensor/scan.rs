@@ -18,11 +18,11 @@ fn running(x: &[f32], start: f64, f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn every_length() {
+fn scans_of_every_length_match_loops() {
     for n in [1, 2, 63, 128, 129, 200, 5000] {
         let x = noise(n);
         let t = Tensor::from_vec(x.clone(), [n]);
-        // The error of a sum is one of the greatest sums on the way, not of itself.
+        // The error is relative to the largest partial sum.
         let sums = running(&x, 0.0, |a, b| a + b);
         let greatest = sums.iter().fold(1f64, |m, v| m.max(v.abs()));
         close(&t.cumsum(0), &sums, 1e-6 * greatest);
@@ -62,7 +62,7 @@ fn every_length() {
 }
 
 #[test]
-fn a_million() {
+fn a_million_terms_sum_accurately() {
     let n = 1 << 20;
     let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1000usize) as f32 / 1000.0).collect();
     let got = Tensor::from_vec(x.clone(), [n]).cumsum(0).to_vec::<f32>().unwrap();
@@ -81,7 +81,7 @@ fn a_million() {
 }
 
 #[test]
-fn axes_and_dtypes() {
+fn scans_support_all_axes_and_dtypes() {
     let x = Tensor::new([[1, 2], [3, 4], [5, 6]]);
     check(&x.cumsum(0), &[3, 2], &[1, 2, 4, 6, 9, 12]);
     check(&x.cumsum(-1), &[3, 2], &[1, 3, 3, 7, 5, 11]);
@@ -99,7 +99,7 @@ fn axes_and_dtypes() {
 }
 
 #[test]
-fn nan_and_infinities() {
+fn nan_and_infinities_spread_only_forward() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let x = Tensor::new([1f32, nan, 3.0, nan, 5.0]);
     let (values, places) = x.cummax(0);
@@ -113,7 +113,7 @@ fn nan_and_infinities() {
         &[1.0, f64::INFINITY, f64::INFINITY, f64::NAN],
         0.0,
     );
-    // What comes later does not reach back, not even by 0·inf.
+    // Later elements do not affect earlier results, not even through 0·inf.
     let mut late = vec![1f32; 300];
     late[250] = inf;
     let sums = Tensor::from_vec(late, [300]).cumsum(0).to_vec::<f32>().unwrap();
@@ -123,7 +123,7 @@ fn nan_and_infinities() {
 }
 
 #[test]
-fn gradients_of_scans() {
+fn gradients_of_scans_match_their_definitions() {
     let x = Tensor::from_vec(noise(200), [200]).as_param();
     let g = x.cumsum(0).sum(..).gradient(&[&x]).remove(0);
     check(&g, &[200], &(0..200).map(|i| (200 - i) as f32).collect::<Vec<_>>());
@@ -132,7 +132,7 @@ fn gradients_of_scans() {
     close(&g, &noise(200).iter().map(|&v| (v as f64).exp() / sum).collect::<Vec<_>>(), 1e-5);
 }
 
-/// A plain running extreme with the place of it: the last of equals, and NaN wins.
+/// The running extreme and its index: the last of equal elements, and NaN wins.
 fn best(x: &[f32], least: bool) -> (Vec<f32>, Vec<i32>) {
     let (mut value, mut place) = (if least { f32::INFINITY } else { f32::NEG_INFINITY }, 0);
     let step = |(i, &v): (usize, &f32)| {
@@ -146,8 +146,8 @@ fn best(x: &[f32], least: bool) -> (Vec<f32>, Vec<i32>) {
 }
 
 #[test]
-fn extremes_of_every_dtype() {
-    // Ties, both zeros, infinities and NaN; a length of several blocks, with a rest.
+fn running_extremes_match_loops() {
+    // Ties, both zeros, infinities and NaN; lengths of several blocks and a partial one.
     for n in [1usize, 7, 300, 2100] {
         let special = [0.0, -0.0, 1.5, -2.0, f32::INFINITY, f32::NEG_INFINITY];
         let mut x: Vec<f32> =
@@ -166,7 +166,7 @@ fn extremes_of_every_dtype() {
             }
         }
     }
-    // The ends of integers.
+    // The extreme integers.
     let t = Tensor::new([0i64, i64::MIN, i64::MAX, i64::MAX, 5]);
     check(&t.cummax(0).0, &[5], &[0i64, 0, i64::MAX, i64::MAX, i64::MAX]);
     check(&t.cummin(0).1, &[5], &[0, 1, 1, 1, 1]);
@@ -178,8 +178,8 @@ fn extremes_of_every_dtype() {
 }
 
 #[test]
-fn long_axes_in_every_place() {
-    // An odd length, so that the last block is filled; along each axis of three, and backwards.
+fn scans_of_long_axes_match_loops() {
+    // An odd length, so that the last block is padded; along each of three axes, and reversed.
     let shape = [2usize, 2053, 3];
     let x: Vec<i32> =
         (0..shape.iter().product::<usize>()).map(|i| (i * 7919 % 23) as i32 - 11).collect();
@@ -198,9 +198,9 @@ fn long_axes_in_every_place() {
 }
 
 #[test]
-fn scans_do_work_in_proportion() {
-    // One kernel for a short axis; for a long one totals, their running fold, and the rest, and two
-    // more where the totals are many.
+fn scan_work_is_linear_in_the_length() {
+    // One kernel for a short axis; for a long one block totals, their scan, and the final pass, and
+    // two more for many totals.
     let kernels = |n: usize, f: &dyn Fn(&Tensor) -> Tensor| {
         f(&Tensor::from_vec(noise(n), [n]).realize().unwrap()).schedule().unwrap().len()
     };
@@ -211,10 +211,9 @@ fn scans_do_work_in_proportion() {
         (kernels(500, &best), kernels(100_000, &best), kernels(1_000_000, &best)),
         (1, 3, 5)
     );
-    // Rows beside each other need no blocks: one kernel, with lanes across.
+    // Adjacent rows need no blocks: one kernel with rows as lanes.
     assert_eq!(Tensor::from_vec(noise(64_000), [1000, 64]).cumsum(0).schedule().unwrap().len(), 1);
-    // A cast and a scale are made in the loop of the scan; what costs more has a kernel of its own,
-    // with lanes.
+    // A cast and a scale are fused into the scan; costlier ops have their own vectorized kernel.
     let x = Tensor::from_vec(noise(500), [500]);
     assert_eq!((x.cumsum(0) * 2.0).schedule().unwrap().len(), 1);
     assert_eq!(x.cumsum(0).sin().schedule().unwrap().len(), 2);
@@ -235,15 +234,15 @@ fn exact_sums_do_not_depend_on_blocks() {
 }
 
 #[test]
-fn gradients_go_where_the_places_say() {
+fn gradients_go_to_the_reported_indices() {
     let x = Tensor::new([1f32, 3.0, 3.0, 2.0, 5.0]).as_param();
     let (values, places) = x.cummax(0);
     check(&places, &[5], &[0, 1, 2, 2, 4]);
     let w = Tensor::new([1f32, 10.0, 100.0, 1000.0, 10000.0]);
     let g = (&values * &w).sum(..).gradient(&[&x]).remove(0);
     check(&g, &[5], &[1f32, 10.0, 1100.0, 0.0, 10000.0]);
-    // The same after values and places have been realized, apart and together, also of an argument
-    // that is computed.
+    // The same after realizing values and indices, separately or together, also of a computed
+    // argument.
     for which in 0..4 {
         let a = Tensor::from_vec(noise(40 * 40), [40, 40]).as_param();
         let y = a.matmul(&a.t());
@@ -255,7 +254,7 @@ fn gradients_go_where_the_places_say() {
             _ => {}
         }
         let g = values.sum(..).gradient(&[&a]).remove(0);
-        // How often each element is reported, and what the product makes of it.
+        // The number of times that each element is reported, weighted by the product.
         let at = places.to_vec::<i32>().unwrap();
         let count = |i: usize| {
             at[i / 40 * 40..(i / 40 + 1) * 40].iter().filter(|&&p| p as usize == i % 40).count()
@@ -272,7 +271,7 @@ fn gradients_go_where_the_places_say() {
 }
 
 #[test]
-fn gradients_of_products_beside_zeros() {
+fn gradients_of_products_with_zeros_are_exact() {
     let n = 50;
     let mut x = noise(n);
     x.iter_mut().for_each(|v| *v += 1.2);
@@ -281,7 +280,7 @@ fn gradients_of_products_beside_zeros() {
         let t = Tensor::from_vec(x.clone(), [n]).as_param();
         let g = t.cumprod(0).sum(..).gradient(&[&t]).remove(0).to_vec::<f32>().unwrap();
         for (i, g) in g.iter().enumerate() {
-            // Of all products that the element is in, what it is multiplied by.
+            // The sum of the cofactors of the element in all products that contain it.
             let mut p: f64 = x[..i].iter().map(|&v| f64::from(v)).product();
             let mut slope = p;
             x[i + 1..].iter().for_each(|&v| {
@@ -297,7 +296,7 @@ fn gradients_of_products_beside_zeros() {
 }
 
 #[test]
-fn scans_of_nothing() {
+fn scans_accept_empty_axes() {
     let none = Tensor::zeros([3, 0]);
     for axis in [0, 1] {
         assert!(none.cumsum(axis).to_vec::<f32>().unwrap().is_empty());

@@ -3,7 +3,7 @@
 use super::close;
 use picograd::{DType, Tensor};
 
-/// Well-conditioned matrices: noise, with a diagonal that outweighs it where `n` is large.
+/// Noise for well-conditioned matrices; tests add a dominant diagonal.
 fn noise(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     let data = (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>();
@@ -36,7 +36,7 @@ fn pivoting_exchanges_rows() {
     let a = Tensor::new([[0f32, 1.0], [1.0, 0.0]]);
     close(&a.inverse(), &[0.0, 1.0, 1.0, 0.0], 0.0);
     close(&a.det(), &[-1.0], 0.0);
-    // Without an exchange the small pivot would lose every digit.
+    // Without pivoting the small pivot would lose all digits.
     let a = Tensor::new([[1e-8f32, 1.0], [1.0, 1.0]]);
     close(&a.solve(&Tensor::new([1f32, 2.0])), &[1.0, 1.0], 1e-6);
 }
@@ -49,7 +49,7 @@ fn singular_matrices_have_zero_determinant() {
     close(&sign, &[0.0], 0.0);
     assert_eq!(log.item::<f32>().unwrap(), f32::NEG_INFINITY);
     assert!(a.inverse().to_vec::<f32>().unwrap().iter().any(|x| !x.is_finite()));
-    // The gradient of a determinant is the matrix of cofactors, also here.
+    // The gradient of a determinant is the cofactor matrix, also for singular matrices.
     close(&a.det().gradient(&[&a])[0], &[4.0, -2.0, -2.0, 1.0], 1e-4);
     let zero = Tensor::new([[0f32]]).as_param();
     close(&zero.det().sum(..).gradient(&[&zero])[0], &[1.0], 0.0);
@@ -78,7 +78,7 @@ fn right_hand_sides_broadcast() {
 }
 
 #[test]
-fn factors_multiply_back() {
+fn cholesky_and_eigh_factors_multiply_back() {
     for n in [1, 3, 8] {
         let x = noise(&[2, n, n]);
         let a = x.matmul(&x.transpose(-1, -2)) + unit(n);
@@ -96,7 +96,7 @@ fn factors_multiply_back() {
         same(&values, &values.sort(-1, false).0, 0.0);
     }
     assert!(Tensor::new([[-1f32]]).cholesky(false).item::<f32>().unwrap().is_nan());
-    // Eigenvalues of one size and both signs.
+    // Eigenvalues of equal magnitude and opposite sign.
     let (values, _) = Tensor::new([[0f32, 1.0], [1.0, 0.0]]).eigh();
     close(&values, &[-1.0, 1.0], 1e-6);
     let (values, vectors) = Tensor::zeros([3, 3]).eigh();
@@ -105,7 +105,7 @@ fn factors_multiply_back() {
 }
 
 #[test]
-fn pseudoinverses_meet_their_four_conditions() {
+fn pseudoinverses_satisfy_the_penrose_conditions() {
     for shape in [[4, 2], [2, 4], [3, 3]] {
         let a = noise(&shape);
         let p = a.pinv(None);
@@ -123,7 +123,7 @@ fn pseudoinverses_meet_their_four_conditions() {
 }
 
 #[test]
-fn empty_matrices_and_dtypes() {
+fn empty_matrices_and_narrow_dtypes_are_supported() {
     let empty = Tensor::zeros([0, 0]);
     assert_eq!(empty.det().item::<f32>().unwrap(), 1.0);
     assert_eq!(empty.inverse().shape(), [0, 0]);

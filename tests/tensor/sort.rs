@@ -16,7 +16,7 @@ fn noise(n: usize, most: u32) -> Vec<i32> {
     (0..n).map(|_| next() as i32 - most as i32 / 2).collect()
 }
 
-/// Values and places by a stable sort; NaN is the greatest, zeros are equal.
+/// Values and indices of a stable sort; NaN is the largest, and zeros are equal.
 fn oracle<T: Element + PartialOrd>(x: &[T], descending: bool) -> (Vec<T>, Vec<i32>) {
     let mut places: Vec<i32> = (0..x.len() as i32).collect();
     places.sort_by(|&a, &b| {
@@ -54,7 +54,7 @@ fn agree<T: Element + PartialOrd>(x: Vec<T>) {
 }
 
 #[test]
-fn every_length_and_every_kind() {
+fn sorts_of_short_lengths_match_a_stable_sort() {
     for n in [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 100] {
         agree(noise(n, 7));
         agree(noise(n, 1000).iter().map(|&x| x as f32 * 0.25).collect::<Vec<_>>());
@@ -68,7 +68,7 @@ fn every_length_and_every_kind() {
 }
 
 #[test]
-fn nan_infinities_and_zeros() {
+fn nan_and_zeros_sort_stably() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     agree(vec![nan, -0.0, inf, 0.0, -inf, nan, 0.0, -0.0, 1.0, nan, -inf]);
     agree(vec![nan, nan, nan]);
@@ -77,12 +77,12 @@ fn nan_infinities_and_zeros() {
 }
 
 #[test]
-fn a_long_axis() {
+fn long_axes_sort_stably() {
     agree(noise(3001, 1 << 20));
 }
 
 #[test]
-fn axes() {
+fn any_axis_can_be_sorted() {
     let x = Tensor::new([[[3, 1], [2, 5]], [[0, 9], [7, 4]]]);
     check(&x.sort(1, false).0, &[2, 2, 2], &[2, 1, 3, 5, 0, 4, 7, 9]);
     check(&x.sort(-3, true).1, &[2, 2, 2], &[0, 1, 1, 0, 1, 0, 0, 1]);
@@ -100,7 +100,7 @@ fn axes() {
 }
 
 #[test]
-fn the_first_of_many() {
+fn topk_matches_a_stable_sort() {
     let x = noise(300, 50);
     for k in [0, 1, 2, 5, 16, 17, 300] {
         for largest in [false, true] {
@@ -157,7 +157,7 @@ fn floats(n: usize, most: u32) -> Vec<f32> {
 }
 
 #[test]
-fn lengths_at_which_the_method_changes() {
+fn sorts_match_around_algorithm_thresholds() {
     for n in [127, 128, 129, 255, 256, 257, 1023, 1024, 1025, 2500] {
         agree(floats(n, 1 << 16));
         agree(noise(n, 9));
@@ -166,7 +166,7 @@ fn lengths_at_which_the_method_changes() {
 }
 
 #[test]
-fn dtypes_of_long_rows() {
+fn long_rows_sort_in_every_dtype() {
     for n in [300, 1100] {
         let x = noise(n, 1 << 20);
         agree(x.iter().map(|&x| x % 5 == 0).collect::<Vec<_>>());
@@ -186,7 +186,7 @@ fn dtypes_of_long_rows() {
                 .map(|&x| (x as u64 % 50).wrapping_mul(0x9abc_def1_1234_5678))
                 .collect::<Vec<u64>>(),
         );
-        // Devices that compute narrow floats in f32 need not keep the sign of a NaN.
+        // Devices that compute narrow floats in f32 may lose the sign of a NaN.
         let narrow: Vec<f32> =
             floats(n, 3000).into_iter().map(|x| if x.is_nan() { f32::NAN } else { x }).collect();
         agree(narrow.iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>());
@@ -200,9 +200,10 @@ fn dtypes_of_long_rows() {
     }
 }
 
-/// Blocks of keys, of which a few are chosen: all counts, ties within and between blocks, any axis.
+/// Selection of `k` elements from blocks of keys: many counts, ties within and between blocks, any
+/// axis.
 #[test]
-fn the_first_of_long_rows() {
+fn topk_of_long_rows_matches_a_stable_sort() {
     for (n, most) in [(500, 3), (1000, 1 << 20), (5000, 4), (5000, 1 << 20)] {
         for k in [0, 1, 7, 50, n] {
             for largest in [false, true] {
@@ -214,7 +215,7 @@ fn the_first_of_long_rows() {
     }
     agree_first(&noise(3 * 700 * 2, 50), [3, 700, 2], 1, 9, true, HERE);
     agree_first(&floats(700 * 2 * 3, 900), [700, 2, 3], 0, 700, false, HERE);
-    // Rows in which nothing but the last, shorter block differs, and narrow keys beside padding.
+    // Rows that differ only in the last, partial block, and narrow keys next to padding.
     let mut last = vec![0u8; 5001];
     (last[4999], last[5000]) = (1, 255);
     agree_first(&last, [1, 1, 5001], 2, 5, true, HERE);
@@ -223,7 +224,7 @@ fn the_first_of_long_rows() {
 }
 
 #[test]
-fn the_first_of_computed_rows() {
+fn topk_accepts_computed_rows() {
     let x = noise(2 * 5001, 1 << 12);
     let t = Tensor::from_vec(x.clone(), [2, 5001]);
     for largest in [false, true] {
@@ -233,7 +234,7 @@ fn the_first_of_computed_rows() {
             x.chunks(5001).flat_map(|row| oracle(&square(row), largest).1[..9].to_vec()).collect();
         check(&places, &[2, 9], &expected);
     }
-    // Without replacement no index is drawn twice, and none of weight zero.
+    // Sampling without replacement draws no index twice, and none of weight zero.
     let weights = Tensor::from_vec((0..6001).map(|i| (i % 3) as f32).collect::<Vec<_>>(), [6001]);
     let mut drawn = weights.multinomial(40, false).to_vec::<i32>().unwrap();
     drawn.sort_unstable();
@@ -243,7 +244,7 @@ fn the_first_of_computed_rows() {
 }
 
 #[test]
-fn random_rows_on_each_device_of_the_cpu() {
+fn random_rows_sort_on_each_cpu_device() {
     let mut sizes = noise(64, 1600).into_iter().map(|x| x.unsigned_abs() as usize);
     let mut size = move || sizes.next().expect("there are enough");
     for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| Device::get(d).is_ok())
@@ -259,7 +260,7 @@ fn random_rows_on_each_device_of_the_cpu() {
 }
 
 #[test]
-fn long_rows_beside_an_axis_of_a_variable() {
+fn long_rows_sort_next_to_a_symbolic_axis() {
     let data = noise(4 * 200, 60);
     let x = Tensor::from_vec(data.clone(), [4, 200]);
     let n = Variable::new("long_rows_to_sort", 1, 4).unwrap();
@@ -273,7 +274,7 @@ fn long_rows_beside_an_axis_of_a_variable() {
 }
 
 #[test]
-fn sorting_inside_loops_and_functions() {
+fn sorts_work_inside_scans_and_calls() {
     let n = 300;
     let data = noise(3 * n, 1000);
     let sorted: Vec<Vec<i32>> = data.chunks(n).map(|row| oracle(row, false).0).collect();
@@ -291,7 +292,7 @@ fn sorting_inside_loops_and_functions() {
     }
 }
 
-/// A gradient goes to the element at the index that forward reports, however the row was sorted.
+/// A gradient goes to the element at the index that the forward pass returns, for every algorithm.
 #[test]
 fn gradients_go_to_the_reported_indices() {
     for n in [5, 100, 300, 3000] {
@@ -311,7 +312,7 @@ fn gradients_go_to_the_reported_indices() {
             let grad = (values * weight).sum(..).gradient(&[&x]).remove(0);
             check(&grad, &[n], &expected(&places));
         }
-        // The second derivative of the sum of cubes of the greatest three.
+        // The second derivative of the sum of cubes of the three largest elements.
         let y = Tensor::from_vec((0..n).map(|i| (i * 7 % n) as f32).collect::<Vec<_>>(), [n])
             .as_param();
         let (top, places) = y.topk(3, 0, true, true);
@@ -326,12 +327,12 @@ fn gradients_go_to_the_reported_indices() {
     }
 }
 
-/// The kernels of a sort. On a CPU: the words of the keys, the counts of all digits, a pass for
-/// each of three digits, and the values. On a device of many threads: the 78 steps of the network,
-/// the values, and the mask of two bools that says which half of a pair a step chooses for: more
-/// steps read it than a value may be rematerialized for, so it is stored.
+/// A CPU takes a kernel for the key words, one for the counts of all digits, one per digit (three),
+/// and one for the values. A device of many threads takes the 78 steps of the sorting network, the
+/// values, and the mask of pair halves, which is stored because too many steps read it to
+/// rematerialize it.
 #[test]
-fn kernels_of_a_sort() {
+fn sort_takes_few_kernels() {
     let count = |(values, places): (Tensor, Tensor)| {
         Tensor::schedule_many(&[&values, &places]).unwrap().len()
     };

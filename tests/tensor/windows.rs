@@ -48,7 +48,7 @@ fn reference(
 }
 
 #[test]
-fn transposed_convolutions() {
+fn transposed_convolutions_match_their_definition() {
     let axes: [Axis; 7] = [
         (3, 2, 1, 1, (0, 0), 0),
         (2, 3, 2, 1, (1, 1), 1),
@@ -114,7 +114,7 @@ fn transposed_convolution_is_the_gradient() {
 }
 
 #[test]
-fn greatest_elements_and_their_places() {
+fn max_pool_returns_the_first_index() {
     let x = Tensor::new([[[[1f32, 3.0, 3.0, 0.0], [2.0, 9.0, 9.0, 4.0], [5.0, 5.0, -1.0, -2.0]]]]);
     let go = |kernel: usize, how: Pool| x.max_pool2d_with_indices(kernel, how);
     let (v, p) = go(2, Pool::new().stride(1));
@@ -126,7 +126,7 @@ fn greatest_elements_and_their_places() {
     let (v, p) = go(2, Pool::new().ceil_mode());
     check(&v, &[1, 1, 2, 2], &[9f32, 9.0, 5.0, -1.0]);
     check(&p, &[1, 1, 2, 2], &[5, 6, 8, 10]);
-    // Where all is as low as the padding, the place is still one of the tensor.
+    // If all elements equal the padding value, the index is still inside the tensor.
     let low = Tensor::full([1, 2, 2], f32::NEG_INFINITY);
     check(
         &low.max_pool2d_with_indices([2, 2], Pool::new().padding(1)).1,
@@ -147,7 +147,7 @@ fn greatest_elements_and_their_places() {
 }
 
 #[test]
-fn other_sizes() {
+fn interpolate_matches_pytorch() {
     let x = ramp(&[1, 1, 3, 4]);
     let linear = [
         0.16667, 1.5, 2.83333, 1.76667, 3.1, 4.43333, 4.16667, 5.5, 6.83333, 6.56667, 7.9, 9.23333,
@@ -185,7 +185,7 @@ fn other_sizes() {
         DType::F32
     );
     assert_eq!(x.half().interpolate(3, Interpolate::Linear, false).dtype(), DType::F16);
-    // What a pixel gives is what it gets back.
+    // The gradient of a pixel is the sum of its weights.
     let x = x.as_param();
     let g = x.interpolate([6, 8], Interpolate::Linear, false).sum(..).gradient(&[&x]).remove(0);
     close(&g.sum(..), &[48.0], 1e-6);
