@@ -146,8 +146,16 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             }
             _ => match Arg::random(op, rng) {
                 Arg::Var { name, min, max } if rng.once_in(2) => {
-                    Arg::BoundVar { name, min, max, value: (min + max) / 2 }
+                    let value = rng.pick(&[min, max]);
+                    Arg::BoundVar { name, min, max, value }
                 }
+                // Numbers that no operand depends on may be large.
+                Arg::Param { len, device, .. } => Arg::Param { slot: size(rng), len, device },
+                Arg::Global { .. } => Arg::Global { slot: size(rng), len: size(rng) },
+                Arg::Shared { .. } => Arg::Shared { id: rng.bits() as u32, len: size(rng) },
+                Arg::Special { kind, dim, .. } => Arg::Special { kind, dim, extent: size(rng) },
+                Arg::Acc(_) => Arg::Acc(rng.bits() as u32),
+                Arg::Shuffle(_) => Arg::Shuffle(size(rng)),
                 arg => arg,
             },
         };
