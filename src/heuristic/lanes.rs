@@ -12,7 +12,7 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Adds the `VECTORIZE` Opts that pay off to a list that has none.
-pub fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
+pub(super) fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
     if kernel.has(OptOp::Vectorize) || most_lanes(target) < 2 {
         return k;

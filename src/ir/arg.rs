@@ -504,6 +504,9 @@ pub enum Arg {
     },
     /// The bits in which the number of the thread that a `Shuffle` reads from differs.
     Shuffle(usize),
+    /// On the `Sink` of a kernel: its ranges of workgroup threads by number, in the order of the
+    /// launch. The threads along the last one are adjacent.
+    ThreadOrder(SmallVec<[u32; 4]>),
 }
 
 impl Arg {

@@ -164,7 +164,7 @@ impl<'a> Line<'a> {
         }
         let sample = sample(op);
         if !self.eat('{') {
-            let optional = sample.is_empty() || matches!(op, Op::Contiguous | Op::Load);
+            let optional = sample.is_empty() || matches!(op, Op::Contiguous | Op::Load | Op::Sink);
             return if optional {
                 Ok(Arg::None)
             } else {
@@ -328,6 +328,10 @@ impl<'a> Line<'a> {
                 Arg::Wmma { core, lanes }
             }
             Op::Shuffle => Arg::Shuffle(self.number_of("xor")?),
+            Op::Sink => {
+                self.keyword("threads")?;
+                Arg::ThreadOrder(self.list(Line::number)?)
+            }
             Op::Output => Arg::Output(self.number_of("output")?),
             // `sample` is empty for every other op, and then `payload` does not come here.
             _ => Arg::None,

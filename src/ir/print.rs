@@ -268,6 +268,10 @@ impl fmt::Debug for Arg {
                 list(f, lanes)?;
             }
             Arg::Shuffle(bits) => write!(f, "xor={bits}")?,
+            Arg::ThreadOrder(ids) => {
+                f.write_str("threads ")?;
+                list(f, ids)?;
+            }
         }
         f.write_str("}")
     }

@@ -9,6 +9,7 @@ mod axes;
 mod lanes;
 mod mask;
 mod ranges;
+mod threads;
 mod tile;
 
 pub use access::{Access, accesses, has_unit_stride_load, step, stride};
@@ -16,4 +17,6 @@ pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_shared
 pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
 pub use mask::masked_term;
 pub use ranges::{pad_range, replace_range};
+pub(crate) use threads::warp_last;
+pub use threads::{thread_order, with_thread_order, without_thread_order};
 pub use tile::{Tile, TileAxis, staged_at, tile_of, tiles};

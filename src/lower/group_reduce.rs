@@ -6,7 +6,6 @@
 //! After this pass no reduction closes a range of kind Group; such ranges are thread positions like
 //! those of kind Local.
 
-use super::launch_dims::thread_order;
 use super::linearize::fold_of;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
@@ -64,13 +63,13 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, apart: usize) -> UOp {
     value
 }
 
-/// Builds the shared reductions of a kernel. `numbered` is the order of threads that `stage` relies
-/// on, if any. Warp shuffles rely on an order too; the result has the one to keep.
-pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
+/// Builds the shared reductions of a kernel. `threads` are the ranges of workgroup threads in order;
+/// warp shuffles rely on it.
+pub(super) fn group_reduce(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     let order = ast.toposort();
-    let mut kernel = Kernel::of(ast, &order, &numbered, target);
+    let mut kernel = Kernel::of(&order, threads, target);
     if kernel.groups.is_empty() {
-        return (ast.clone(), numbered);
+        return ast.clone();
     }
     let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -101,8 +100,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
         };
         done.insert(u.id(), new);
     }
-    let ids = || kernel.lane_order.iter().map(UOp::range_id).collect();
-    (simplify(&done[&ast.id()]), if kernel.shuffled { ids() } else { numbered })
+    simplify(&done[&ast.id()])
 }
 
 /// The element of shared memory that each thread stores its partial result to, under a mask if not
@@ -123,29 +121,17 @@ struct Kernel<'a> {
     /// The ranges of threads in the order of lane numbers; empty without warp shuffles.
     lane_order: Vec<UOp>,
     warp: usize,
-    /// True if a reduction uses warp shuffles.
-    shuffled: bool,
     next_range: u32,
     next_shared: u32,
 }
 
 impl<'a> Kernel<'a> {
-    fn of(ast: &UOp, order: &'a [UOp], numbered: &[u32], target: &Target) -> Kernel<'a> {
-        let kinds = [AxisKind::Local, AxisKind::Group];
-        let is_thread = |u: &&UOp| u.op() == Op::Range && kinds.contains(&u.range_kind());
+    fn of(order: &'a [UOp], lane_order: &[UOp], target: &Target) -> Kernel<'a> {
+        let is_thread = |u: &&UOp| u.op() == Op::Range && u.range_kind().is_workgroup();
         let mut threads: Vec<UOp> = order.iter().filter(is_thread).cloned().collect();
         let groups: Vec<UOp> =
             threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
-        let of_id = |id: &u32| threads.iter().find(|r| r.range_id() == *id).cloned();
-        let mut lane_order: Vec<UOp> = match (target.warp, numbered) {
-            _ if groups.is_empty() => Vec::new(),
-            (0, _) => Vec::new(),
-            (_, []) => thread_order(ast),
-            (_, list) => list.iter().filter_map(of_id).collect(),
-        };
-        if lane_order.len() != threads.len() {
-            lane_order.clear();
-        }
+        let lane_order = if target.warp > 0 { lane_order.to_vec() } else { Vec::new() };
         threads.sort_by_key(|r| r.range_id());
         Kernel {
             order,
@@ -153,7 +139,6 @@ impl<'a> Kernel<'a> {
             groups,
             lane_order,
             warp: target.warp,
-            shuffled: false,
             next_range: next_range(order),
             next_shared: next_shared(order),
         }
@@ -221,7 +206,6 @@ impl<'a> Kernel<'a> {
     /// Reduces the partial results of a group by warp shuffles, then those of its warps through
     /// shared memory. `lanes` threads of the group are in one warp, `apart` lanes apart.
     fn by_shuffles(&mut self, u: &UOp, part: UOp, g: &UOp, (lanes, apart): (usize, usize)) -> UOp {
-        self.shuffled = true;
         let value = fold_lanes(u, part, lanes, apart);
         let warps = extent(g) / lanes;
         if warps == 1 {

@@ -51,7 +51,7 @@ pub const PASSES: &[Pass<Lowering>] = &[
         Stage::Kernel,
         |l| l.markers.staged,
         |l| {
-            (l.ast, l.thread_order) = stage::stage(&l.ast, &l.target);
+            l.ast = stage::stage(&l.ast, &l.threads, &l.target);
             // Copies of tiles are vectorized and unrolled.
             l.markers.copies = true;
         },
@@ -89,10 +89,7 @@ pub const PASSES: &[Pass<Lowering>] = &[
         "group_reduce",
         Stage::Kernel,
         |l| l.target.grid && l.markers.groups,
-        |l| {
-            let order = std::mem::take(&mut l.thread_order);
-            (l.ast, l.thread_order) = group_reduce::group_reduce(&l.ast, order, &l.target);
-        },
+        |l| l.ast = group_reduce::group_reduce(&l.ast, &l.threads, &l.target),
         "Combines the partial results of threads that share a reduction, by warp shuffles and \
          shared memory.",
     ),
@@ -102,7 +99,7 @@ pub const PASSES: &[Pass<Lowering>] = &[
         |_| true,
         |l| {
             (l.ast, l.launch, l.variables.grid) =
-                launch_dims::launch_dims(&l.ast, &l.thread_order, &l.target)
+                launch_dims::launch_dims(&l.ast, &l.threads, &l.target)
         },
         "Replaces the ranges of workgroups and threads by launch dimensions.",
     ),
@@ -176,9 +173,8 @@ pub struct Lowering {
     variables: Variables,
     /// The shape of the launch.
     launch: Launch,
-    /// The ranges of workgroup threads by number, in the order of the launch; empty if no pass
-    /// relies on an order.
-    thread_order: Vec<u32>,
+    /// The ranges of workgroup threads in the order of the launch.
+    threads: Vec<UOp>,
     markers: Markers,
 }
 
@@ -207,12 +203,12 @@ impl Lowering {
         names.dedup();
         Lowering {
             target: target.clone(),
-            ast: ast.clone(),
+            ast: kernel::without_thread_order(ast),
             uops: Vec::new(),
             args,
             variables: Variables { names, grid: Vec::new() },
             launch: Launch::default(),
-            thread_order: Vec::new(),
+            threads: if target.grid { kernel::thread_order(ast) } else { Vec::new() },
             markers,
         }
     }

@@ -5,7 +5,6 @@
 //! before and after the copy. The mask of the load moves to the copy, so the tile holds the
 //! alternative value where the mask is false.
 
-use super::launch_dims::thread_order;
 use super::vectorize::has_unit_stride;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp, next_range};
@@ -17,20 +16,19 @@ use rustc_hash::FxHashMap;
 /// Iterations of a copy that are unrolled, so that their loads overlap.
 const TOGETHER: usize = 8;
 
-/// Builds the tiles of a kernel, and returns the ranges of its threads by number, in the order in
-/// which they copy.
-pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
+/// Builds the tiles of a kernel. `threads` are the ranges of workgroup threads in the order in which
+/// they copy.
+pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     let tiles = tiles(ast, target).unwrap_or_else(|e| {
         panic!("stage: the optimizer marked a load that cannot be staged: {e}")
     });
-    let threads = if target.grid { thread_order(ast) } else { Vec::new() };
     let order = ast.toposort();
     let (mut next, first) = (next_range(&order), next_shared(&order));
     let memory: Vec<UOp> = (first..)
         .zip(&tiles)
         .map(|(id, tile)| UOp::define_shared(id, tile.len, tile.load.dtype()))
         .collect();
-    let mut copy = |tile, memory| Copy::new(tile, &threads, target, &mut next).build(memory);
+    let mut copy = |tile, memory| Copy::new(tile, threads, target, &mut next).build(memory);
     let copies: Vec<UOp> = tiles.iter().zip(&memory).map(|(t, m)| copy(t, m)).collect();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (tile, memory) in tiles.iter().zip(&memory) {
@@ -48,10 +46,7 @@ pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
         s.with_src(s.src().iter().chain(open).cloned().collect::<Src>())
     };
     let ast = ast.substitute(&map);
-    (
-        ast.with_src(ast.src().iter().map(open).collect::<Src>()),
-        threads.iter().map(UOp::range_id).collect(),
-    )
+    ast.with_src(ast.src().iter().map(open).collect::<Src>())
 }
 
 fn sum(terms: impl Iterator<Item = UOp>) -> UOp {

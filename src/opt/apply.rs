@@ -91,11 +91,15 @@ impl Kernel {
     /// Applies an Opt. One that does not apply is an error with the reason.
     pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
         let refuse = |msg: String| Error::Opt { opt: opt.to_string(), msg };
-        let is_lanes = opt.op == OptOp::Vectorize;
-        if self.has(OptOp::Vectorize) && !is_lanes {
-            return Err(refuse("no other Opt may follow VECTORIZE".into()));
+        if let Some(last) = self.opts.iter().find(|o| o.op.is_last())
+            && !opt.op.is_last()
+        {
+            let name = last.op.name();
+            return Err(refuse(format!(
+                "no other Opt may follow {name}: VECTORIZE and ORDER come last"
+            )));
         }
-        if self.has(OptOp::Reuse) && !is_lanes {
+        if self.has(OptOp::Reuse) && !opt.op.is_last() {
             let msg = "REUSE depends on how other Opts split the axes, so no other Opt may follow \
                        it but VECTORIZE";
             return Err(refuse(msg.into()));

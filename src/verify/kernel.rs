@@ -24,7 +24,11 @@ fn check(root: &UOp) -> Verdict {
         "the root of a kernel is a sink",
         root,
     )?;
-    rule(*root.arg() == Arg::None, "the sink of a kernel has no payload", root)?;
+    rule(
+        matches!(root.arg(), Arg::None | Arg::ThreadOrder(_)),
+        "the sink of a kernel has no payload but the order of its threads",
+        root,
+    )?;
     for s in root.src() {
         rule(
             matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier),
@@ -50,6 +54,14 @@ fn check(root: &UOp) -> Verdict {
             _ => true,
         };
         rule(first, "a number belongs to one range, one slot or one local memory", &u)?;
+    }
+    if let Arg::ThreadOrder(order) = root.arg() {
+        let is_thread = |u: &&UOp| u.range_kind().is_workgroup();
+        let mut threads: Vec<u32> = ranges.values().filter(is_thread).map(UOp::range_id).collect();
+        let mut listed = order.to_vec();
+        threads.sort_unstable();
+        listed.sort_unstable();
+        rule(listed == threads, "the order of threads has each range of threads once", root)?;
     }
     // Checked here, because a node does not know what closes its ranges.
     for Store { node: s, value, ranges, .. } in root.src().iter().filter_map(UOp::as_store) {

@@ -92,7 +92,7 @@ pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) ->
     if let Some(known) = recall(disk_cache::global(), key, beam.width)
         .and_then(|opts| kernel.apply_all(&opts, device.target()).ok())
     {
-        return Ok(heuristic::vectorized(&known, device.target()));
+        return Ok(heuristic::completed(&known, device.target()));
     }
     match search(kernel, device, beam, &|e| e)? {
         Some(found) => {
@@ -112,7 +112,7 @@ pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tune
 /// The cache key of a tuned list.
 fn key(ast: &UOp, device: &Device) -> CacheKey {
     CacheKey::of(&[
-        b"opts 1",
+        b"opts 2",
         ir::print(ast).as_bytes(),
         format!("{:?}", device.target()).as_bytes(),
         device.describe().as_bytes(),
@@ -209,11 +209,12 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     };
     let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
-    // Parts of the heuristic's list: its beginnings, and all of it but one. Lanes are chosen again.
-    let list_without_lanes = by_heuristic.candidate.kernel.without_lanes().opts;
-    let without = |i: usize| [&list_without_lanes[..i], &list_without_lanes[i + 1..]].concat();
-    let count = list_without_lanes.len();
-    let parts = (1..count).map(|n| list_without_lanes[..n].to_vec()).chain((0..count).map(without));
+    // Parts of the heuristic's list: its beginnings, and all of it but one. Thread order
+    // and lanes are chosen again.
+    let without_last = by_heuristic.candidate.kernel.without_last().opts;
+    let without = |i: usize| [&without_last[..i], &without_last[i + 1..]].concat();
+    let count = without_last.len();
+    let parts = (1..count).map(|n| without_last[..n].to_vec()).chain((0..count).map(without));
     let parts =
         parts.filter_map(|opts| candidate(&kernel.apply_all(&opts, device.target()).ok()?, device));
     let parts = parts.filter(|c| s.is_new(c)).collect();
@@ -265,7 +266,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
 /// Lowers a kernel. A failure is a bug of ours: it is reported, and the search continues.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
-    let kernel = &heuristic::vectorized(kernel, device.target());
+    let kernel = &heuristic::completed(kernel, device.target());
     let lower = || {
         lower::lower(&kernel.ast, device.target(), &mut |pass, state| {
             verify_after(config, pass, state)

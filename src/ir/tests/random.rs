@@ -196,6 +196,9 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
             Arg::Wmma { core: rng.pick(&cores), lanes: [rng.next() as u32, rng.next() as u32] }
         }
         Op::Shuffle => Arg::Shuffle(rng.size()),
+        Op::Sink if rng.coin() => {
+            Arg::ThreadOrder((0..rng.below(5)).map(|_| rng.below(200) as u32).collect())
+        }
         _ => Arg::None,
     })
 }
