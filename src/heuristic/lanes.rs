@@ -83,7 +83,7 @@ fn closes_many_sums(order: &[UOp], r: &UOp, target: &Target) -> bool {
         order.iter().filter(upcast).map(extent).product()
     };
     let closes = |u: &UOp| u.op() == Op::Reduce && u.closed_ranges().contains(r);
-    order.iter().any(|u| closes(u) && copies(u) >= target.tuning.gpu.many_accumulators)
+    order.iter().any(|u| closes(u) && copies(u) >= target.tuning.many_accumulators)
 }
 
 /// Estimates the accesses and operations that vector lanes along the range save. A store weighs 1.5

@@ -14,15 +14,12 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Partial results that a thread reduces in one round. Few, because all threads of the workgroup
-/// read shared memory at the same time.
-const EACH_ROUND: usize = 8;
-
-/// Returns the number of partial results that each thread reduces in each round.
-fn rounds(mut parts: usize) -> Vec<usize> {
+/// Returns the number of partial results that each thread reduces in each round, at most `most`
+/// but in the last.
+fn rounds(mut parts: usize, most: usize) -> Vec<usize> {
     let mut rounds = Vec::new();
-    while parts > 2 * EACH_ROUND
-        && let Some(n) = (2..=EACH_ROUND).rev().find(|n| parts.is_multiple_of(*n))
+    while parts > 2 * most
+        && let Some(n) = (2..=most).rev().find(|n| parts.is_multiple_of(*n))
     {
         rounds.push(n);
         parts /= n;
@@ -121,6 +118,8 @@ struct Kernel<'a> {
     /// The ranges of threads in the order of lane numbers; empty without warp shuffles.
     lane_order: Vec<UOp>,
     warp: usize,
+    /// Partial results that a thread reduces in one round.
+    round: usize,
     next_range: u32,
     next_shared: u32,
 }
@@ -139,6 +138,7 @@ impl<'a> Kernel<'a> {
             groups,
             lane_order,
             warp: target.warp,
+            round: target.tuning.gpu.reduce_round,
             next_range: next_range(order),
             next_shared: next_shared(order),
         }
@@ -236,7 +236,7 @@ impl<'a> Kernel<'a> {
         let mut value = part;
         // After each round, `left` threads hold different values, and the others copies of them.
         let mut left = extent(g);
-        for n in rounds(left) {
+        for n in rounds(left, self.round) {
             left /= n;
             let r = self.range(n);
             let other = self.thread(&[(g, &r * left as i64 + g % left as i64)]);

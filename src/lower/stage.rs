@@ -13,9 +13,6 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Iterations of a copy that are unrolled, so that their loads overlap.
-const TOGETHER: usize = 8;
-
 /// Builds the tiles of a kernel. `threads` are the ranges of workgroup threads in the order in which
 /// they copy.
 pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
@@ -148,7 +145,7 @@ impl<'a> Copy<'a> {
         let iterations = count.div_ceil(threads);
         let mut number = self.threads.iter().fold(UOp::int(0), |sum, r| sum * extent(r) as i64 + r);
         if iterations > 1 {
-            let r = self.range(iterations, iterations <= TOGETHER);
+            let r = self.range(iterations, iterations <= self.target.tuning.copy_unroll);
             number = &r * threads as i64 + number;
             self.closes.push(r);
         }
@@ -179,7 +176,7 @@ impl<'a> Copy<'a> {
         if vectors == 1 {
             return UOp::int(0);
         }
-        let r = self.range(vectors, vectors <= TOGETHER);
+        let r = self.range(vectors, vectors <= self.target.tuning.copy_unroll);
         self.closes.push(r.clone());
         r
     }

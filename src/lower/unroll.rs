@@ -19,11 +19,6 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// With at least as many accumulators, each is updated once per unrolled iteration: the others keep
-/// the arithmetic units busy during the latency of one. Fewer accumulators get the combined value
-/// of all unrolled iterations, which shortens the dependency chain.
-pub(super) const MANY_SUMS: usize = 8;
-
 /// One number per unrolled range: an iteration of each, or a stride between copies.
 type Steps = SmallVec<[usize; 6]>;
 
@@ -144,7 +139,7 @@ impl Unroll<'_> {
         let Reduce { fold, body: term, ranges, .. } = u.expect_reduce();
         let loops: Vec<UOp> = ranges.iter().filter(|s| !self.ranges.contains(s)).cloned().collect();
         let shared = loops.is_empty() || loops.iter().any(|r| r.range_kind() == AxisKind::Group);
-        if !shared && (count >= MANY_SUMS || term.op() == Op::Wmma) {
+        if !shared && (count >= self.target.tuning.many_accumulators || term.op() == Op::Wmma) {
             let mut terms: Vec<UOp> = Vec::new();
             self.each_step(steps, closed, |steps| terms.push(body.at(steps).clone()));
             // Terms that are the identity contribute nothing.

@@ -20,7 +20,7 @@ use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands up to which a choice is cheaper than a trip through memory (`cost::STORE`), where one
+/// Operands up to which a choice is cheaper than a trip through memory (`Costs::store`), where one
 /// user reads the result.
 const FUSED: usize = 8;
 /// Operands up to which every user chooses.

@@ -185,7 +185,8 @@ pub fn fuse(
             if waits(i) && a.writes().any(|n| sent.contains(&n)) {
                 return None;
             }
-            if fits(a, &g) { try_merge(a, &g, first.contains(&i)).map(|m| (i, m)) } else { None }
+            let merged = || try_merge(a, &g, first.contains(&i), ranged.costs.tuning.row_bytes);
+            if fits(a, &g) { merged().map(|m| (i, m)) } else { None }
         });
         match found {
             Some((i, merged)) => {
@@ -246,7 +247,12 @@ fn single(s: &PendingStore, device: DeviceName) -> KernelGroup {
 }
 
 /// `b` in the loops of `a`, if that is valid and profitable.
-fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
+fn try_merge(
+    a: &KernelGroup,
+    b: &KernelGroup,
+    dependent: bool,
+    row_bytes: usize,
+) -> Option<KernelGroup> {
     if a.update.is_some() || b.update.is_some() || a.size + b.size > MOST_MERGED_NODES {
         return None;
     }
@@ -270,7 +276,7 @@ fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<Kernel
         // products of one matrix, gain more from tiles of their own.
         (false, false) => {
             (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced))
-                && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
+                && !(dependent && b.longest_row() > row_bytes)
         }
         _ => dependent,
     };

@@ -5,16 +5,18 @@
 //! **Invariant:** values do not change. A product inside a sum stays where it is, because the two
 //! may be rounded as one.
 
+use super::cost::Costs;
 use super::fuse::{KernelGroup, loaded};
 use super::index::{flat, load};
 use super::ranges::{PendingStore, RangeAssignment};
 use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{Arg, AxisKind, DeviceName, Op, Src, UOp, toposort};
+use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
 /// Limits of the kernels of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelLimits {
     /// Most buffers.
     pub buffers: usize,
@@ -22,11 +24,29 @@ pub struct KernelLimits {
     pub bytes: usize,
     /// Threads that saturate the device; 0 for CPUs.
     pub wide: usize,
+    /// Costs of kernels.
+    pub costs: Costs,
 }
 
 impl KernelLimits {
     /// No limits.
-    pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
+    pub const ANY: KernelLimits =
+        KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0, costs: Costs::FIXED };
+
+    /// Returns the limits and costs of a target.
+    pub fn of(target: &Target) -> KernelLimits {
+        KernelLimits {
+            buffers: target.max_buffers,
+            bytes: target.buffer_bytes,
+            wide: target.tuning.saturating_threads,
+            costs: Costs::of(target),
+        }
+    }
+
+    /// Returns true if every kernel is within the limits.
+    pub fn is_unlimited(&self) -> bool {
+        KernelLimits { costs: Costs::FIXED, ..*self } == KernelLimits::ANY
+    }
 
     /// Number of buffers that one of `bytes` bytes counts as.
     pub fn count(&self, bytes: usize) -> usize {
@@ -45,8 +65,7 @@ impl KernelLimits {
                 groups.iter().flat_map(|g| g.ranges.iter().chain(g.stores.iter().map(|s| &s.2))),
             )
         };
-        *self == KernelLimits::ANY
-            || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
+        self.is_unlimited() || self.sum(buffers, all().into_iter()) + of_variables() <= self.buffers
     }
     /// Number of buffers that these count as.
     fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
@@ -80,7 +99,7 @@ pub fn split(
             let all: BTreeSet<usize> = place.flat_map(reads).chain([s.number]).collect();
             room.sum(buffers, all.into_iter()) + of_variables
         };
-        while room != KernelLimits::ANY && count(&stored, buffers) > room.buffers {
+        while !room.is_unlimited() && count(&stored, buffers) > room.buffers {
             let Some(part) = cut(&mut stored, buffers, &device, room, &mut ranged.next_range)
             else {
                 break;

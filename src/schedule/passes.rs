@@ -1,6 +1,7 @@
 //! The passes of the scheduler, from an abstracted tensor graph to a plan, in the order of
 //! [`passes`]. Each is a function on [`State`], which holds the results of the passes before it.
 
+use super::cost::Costs;
 use super::fuse::{self, KernelGroup};
 use super::in_place::{self, InPlace};
 use super::memory::{self, Placement};
@@ -70,7 +71,7 @@ pub fn passes<'a>() -> [Pass<State<'a>>; 13] {
         Pass::new(
             "limit_buffers",
             Ranged,
-            |s| s.limits.iter().any(|l| l.1 != KernelLimits::ANY),
+            |s| s.limits.iter().any(|l| !l.1.is_unlimited()),
             limit_buffers,
             "Splits kernels that read more buffers than their device allows.",
         ),
@@ -224,6 +225,11 @@ impl<'a> State<'a> {
         self.devices.iter().map(|d| (self.limits_of)(d).wide).max().unwrap_or(0)
     }
 
+    /// Returns the costs of the plan: those of the device of its first output.
+    fn costs(&self) -> Costs {
+        self.devices.first().map_or(Costs::FIXED, |d| (self.limits_of)(d).costs)
+    }
+
     /// Stores by kernel: one `Sink` per stored value, and after `fuse` one per group.
     fn stores(&self) -> Vec<UOp> {
         let sink = |stores: Vec<(&UOp, &UOp)>| {
@@ -334,7 +340,7 @@ fn insert_copies(s: &mut State) {
 
 /// Gives every node ranges, decides what is stored, and numbers the buffers.
 fn assign_ranges(s: &mut State) {
-    s.ranged = ranges::assign(&s.outputs, s.inputs);
+    s.ranged = ranges::assign(&s.outputs, s.inputs, s.costs());
     for o in &s.outputs {
         let home = (o.numel() > 0).then(|| ranges::home(o));
         s.slots.push(home.as_ref().map(|h| s.ranged.numbers[&h.0.id()]));

@@ -1,9 +1,11 @@
 //! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a
 //! device.
 
+mod machine;
 mod tuning;
 
-pub use tuning::{CpuTuning, GpuTuning, Machine, SearchTuning, Tuning};
+pub use machine::Machine;
+pub use tuning::{CpuTuning, GpuTuning, ScheduleTuning, SearchTuning, Tuning};
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, TensorCore};
@@ -17,9 +19,9 @@ pub struct Target {
     pub grid: bool,
     /// Most CPU threads that a kernel is split over; 1 if it is not split.
     pub threads: usize,
-    /// The machine that estimates are made for.
+    /// The machine that estimates are made for: detected by a device, or fixed values.
     pub machine: Machine,
-    /// Measured thresholds of the heuristic.
+    /// Measured thresholds.
     pub tuning: Tuning,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
@@ -133,8 +135,8 @@ impl Target {
             name: "INTERP",
             grid: true,
             threads: 4,
-            machine: Machine::gpu(256),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(256),
             vector_bytes: 16,
             max_lanes: 64,
             grid_max: [usize::MAX; 3],
@@ -156,8 +158,8 @@ impl Target {
             name: "OpenCL",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 16,
             grid_max: [usize::MAX; 3],
@@ -179,8 +181,8 @@ impl Target {
             name: "CUDA",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 16),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 16),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [i32::MAX as usize, 65535, 65535],
@@ -202,8 +204,8 @@ impl Target {
             name: "Metal",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [usize::MAX; 3],
@@ -226,8 +228,8 @@ impl Target {
             name: "WGSL",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [u32::MAX as usize, 65535, 65535],

@@ -20,7 +20,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let k = loops(kernel, target);
     // In the end, because what is stored depends on how many rows are computed together.
     let is_near =
-        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.machine.l2_bytes / 4);
+        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.l2_bytes / 4);
     if is_near { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 

@@ -196,13 +196,13 @@ impl SumOfProducts {
         let threads = self.sizes[..self.outputs].iter().product::<usize>() as f64 / sums as f64;
         let work = (round as f64 * if apart { target.tuning.gpu.masked_product_cost } else { 1.0 }
             + target.tuning.gpu.mask_cost * guards)
-            / target.machine.multiplies_per_fetch;
+            / target.tuning.gpu.multiplies_per_fetch;
         // The one hides behind the other, though not all of it.
         let time = fetched.max(work) + target.tuning.gpu.exposed * fetched.min(work);
         Some(
             time / round as f64
                 / (threads
-                    / target.machine.saturating_threads.max(target.tuning.gpu.min_threads) as f64)
+                    / target.tuning.saturating_threads.max(target.tuning.gpu.min_threads) as f64)
                     .min(1.0),
         )
     }

@@ -10,7 +10,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::ir::{Op, SpecialKind, TensorCore, UOp};
 use crate::render::{Rendered, Renderer};
-use crate::target::Target;
+use crate::target::{Machine, Target};
 
 /// Renders CUDA C for NVRTC, without headers. Buffers must start at multiples of 16 bytes, except
 /// after [`unaligned`](Cuda::unaligned).
@@ -37,6 +37,10 @@ impl Cuda {
     /// [`Target::with_tensor_cores`].
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
         Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
+    }
+    /// For kernels that are chosen for this machine.
+    pub(crate) fn with_machine(self, machine: Machine) -> Cuda {
+        Cuda { target: Target { machine, ..self.target }, ..self }
     }
     /// For buffers that may start at any element: vectors are read and written lane by lane.
     pub fn unaligned(self) -> Cuda {
