@@ -2,7 +2,7 @@
 //! that the accesses of a warp are coalesced.
 
 use super::try_apply;
-use crate::ir::{Op, UOp};
+use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{self, Access, thread_order, warp_last};
 use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
@@ -15,7 +15,8 @@ pub(super) fn ordered(kernel: &Kernel, target: &Target) -> Kernel {
     if kernel.has(OptOp::Order) || !target.grid || order.len() < 2 {
         return k;
     }
-    let (accesses, _) = kernel::accesses(&k.ast);
+    // Unrolled iterations are accesses of their own.
+    let (accesses, _) = kernel::accesses_in(&k.ast, |r| r.range_kind() != AxisKind::Unroll);
     let mut wanted = order.clone();
     wanted.sort_by_key(|r| Reverse(stride(&accesses, r)));
     warp_last(&k.ast, &mut wanted);

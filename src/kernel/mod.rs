@@ -12,7 +12,7 @@ mod ranges;
 mod threads;
 mod tile;
 
-pub use access::{Access, accesses, has_unit_stride_load, step, stride};
+pub use access::{Access, accesses, accesses_in, has_unit_stride_load, step, stride};
 pub use axes::{axes, color, colored_name, extent, is_symbolic, name, next_shared, sizes};
 pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
 pub use mask::masked_term;
