@@ -18,9 +18,8 @@ pub(super) fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
         return k;
     }
     for id in lanes(&kernel.ast, target) {
-        let is_copied = |r: &UOp| matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
-        let axis = k.axes().iter().position(|r| r.range_id() == id && is_copied(r));
-        if let Some(axis) = axis {
+        let is_lanes = |r: &UOp| r.range_id() == id && r.range_kind().is_copied();
+        if let Some(axis) = k.axes().iter().position(is_lanes) {
             try_apply(&mut k, Opt::of_axis(OptOp::Vectorize, axis), target);
         }
     }

@@ -282,6 +282,10 @@ impl AxisKind {
     pub const fn is_reduce(self) -> bool {
         matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
     }
+    /// Returns true for axes whose iterations are copies in one thread, or vector lanes.
+    pub const fn is_copied(self) -> bool {
+        matches!(self, AxisKind::Upcast | AxisKind::Unroll)
+    }
     /// Returns true for axes that are threads of a workgroup.
     pub const fn is_workgroup(self) -> bool {
         matches!(self, AxisKind::Local | AxisKind::Group)

@@ -3,7 +3,7 @@
 //! is the order of the axes.
 
 use super::axes;
-use crate::ir::{Arg, Src, UOp};
+use crate::ir::{Arg, UOp};
 
 /// Returns the ranges of workgroup threads in the order of the launch.
 pub fn thread_order(ast: &UOp) -> Vec<UOp> {
@@ -31,17 +31,13 @@ pub(crate) fn warp_last(ast: &UOp, threads: &mut [UOp]) {
 /// Returns the kernel with this order of its threads.
 pub fn with_thread_order(ast: &UOp, threads: &[UOp]) -> UOp {
     let ids = threads.iter().map(UOp::range_id).collect();
-    with_payload(ast, Arg::ThreadOrder(ids))
+    ast.with_arg(Arg::ThreadOrder(ids))
 }
 
 /// Returns the kernel without an order of threads of its own.
 pub fn without_thread_order(ast: &UOp) -> UOp {
     match ast.arg() {
-        Arg::ThreadOrder(_) => with_payload(ast, Arg::None),
+        Arg::ThreadOrder(_) => ast.with_arg(Arg::None),
         _ => ast.clone(),
     }
-}
-
-fn with_payload(ast: &UOp, arg: Arg) -> UOp {
-    UOp::new(ast.op(), ast.dtype(), ast.src().iter().cloned().collect::<Src>(), arg)
 }

@@ -90,7 +90,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
     for Group { place, shared, list: mut loads } in groups {
         loads.sort_by_key(|l| l.0);
         let dtype = loads[0].1.dtype();
-        let most = target.side_by_side(dtype);
+        let most = target.access_lanes(dtype);
         let mut rest = loads.as_slice();
         while let Some((at, _)) = rest.first() {
             let n = adjacent(rest, &shared, most);
@@ -134,7 +134,7 @@ fn join_stores(ast: &UOp, target: &Target) -> UOp {
     for Group { place, shared, mut list } in groups {
         list.sort_by_key(|l| l.0);
         let dtype = place.dtype();
-        let most = target.side_by_side(dtype);
+        let most = target.access_lanes(dtype);
         let mut rest = list.as_slice();
         while let Some((at, store)) = rest.first() {
             let n = adjacent(rest, &shared, most);

@@ -13,7 +13,7 @@
 use super::fma::{are_products, combine, from_identity};
 use crate::ir::typed::Reduce;
 use crate::ir::{AxisKind, Op, Src, UOp};
-use crate::kernel::extent;
+use crate::kernel::{copied_ranges, extent};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -22,19 +22,9 @@ use smallvec::SmallVec;
 /// One number per unrolled range: an iteration of each, or a stride between copies.
 type Steps = SmallVec<[usize; 6]>;
 
-/// Returns the ranges of kind Upcast or Unroll, by number.
-pub(super) fn marked(ast: &UOp) -> Vec<UOp> {
-    let is_marked = |u: &UOp| {
-        u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
-    };
-    let mut list: Vec<UOp> = ast.toposort().into_iter().filter(is_marked).collect();
-    list.sort_by_key(|r| r.range_id());
-    list
-}
-
 /// Unrolls all marked ranges of a kernel.
 pub(super) fn unroll(ast: &UOp, target: &Target) -> UOp {
-    let ranges = marked(ast);
+    let ranges = copied_ranges(ast);
     if ranges.is_empty() {
         return ast.clone();
     }

@@ -9,7 +9,7 @@ use crate::kernel::{Access, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Returns true if the input of a load is small and used often enough to be copied as a whole.
+/// Returns true if the input of a load is small and used often enough to be packed as a whole.
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let is_masked = load.node.expect_access().place.mask.is_some();
     if is_masked || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
@@ -24,7 +24,7 @@ pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
 }
 
 /// Stages arguments at the outermost output loop.
-pub(super) fn copy(k: &mut Kernel, slots: &[usize], target: &Target) {
+pub(super) fn pack(k: &mut Kernel, slots: &[usize], target: &Target) {
     for slot in slots {
         if let Some(axis) = k.axes().iter().position(is_output) {
             try_apply(k, Opt::new(OptOp::Stage, axis, *slot), target);
