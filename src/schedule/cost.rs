@@ -6,6 +6,9 @@ use crate::symbolic::clauses;
 use crate::target::{Machine, ScheduleTuning, Target, Tuning};
 use rustc_hash::FxHashMap;
 
+/// The thresholds of decisions that are made before a device is known.
+pub const TUNING: ScheduleTuning = Costs::FIXED.tuning;
+
 /// The costs of a device, as its target has them. They are equal for all devices today, so that the
 /// same graph has the same kernels everywhere.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,23 +9,14 @@
 //! ```
 //!
 //! The totals are a reduce, which is vectorized; the scan of the totals is short, or is cut in
-//! turn. A sum of n floats is then made of at most `BLOCK` additions for each level.
+//! turn. A sum of n floats is then made of at most `scan_block` additions for each level.
 
-use super::{cost, prepare};
+use super::cost::{self, TUNING};
+use super::prepare;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
-
-/// Elements of a block, about.
-const BLOCK: usize = 128;
-/// An axis is cut where it has as many blocks and there are few rows. A shorter one is folded in
-/// one go: that takes less time than two more kernels.
-const BLOCKS: usize = 4;
-/// Rows that keep all threads busy without blocks.
-const ENOUGH_ROWS: usize = 64;
-/// An axis of as many blocks is cut whatever the number of rows, for the accuracy of sums.
-const LONG: usize = 32;
 
 /// The axis of a scan of the tensor graph.
 pub fn axis(u: &UOp) -> usize {
@@ -39,8 +30,10 @@ pub fn axis(u: &UOp) -> usize {
 pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     let (at, fold) = (axis(u), prepare::fold(u));
     let n = x.shape()[at];
-    let least = if x.numel() / n >= ENOUGH_ROWS { LONG } else { BLOCKS };
-    if n < least * BLOCK || !x.extents().is_empty() {
+    let block = TUNING.scan_block;
+    let has_rows = x.numel() / n >= TUNING.scan_rows;
+    let least = if has_rows { TUNING.long_scan } else { TUNING.scan_blocks };
+    if n < least * block || !x.extents().is_empty() {
         return None;
     }
     // A size that divides the axis needs no mask; one that lanes divide, for the totals, and whose
@@ -49,8 +42,8 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
         (1 << 4u32.saturating_sub(size.trailing_zeros()))
             + (1 << 3u32.saturating_sub((n / size).trailing_zeros()))
     };
-    let sizes = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b));
-    let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(BLOCK))).unwrap_or(BLOCK);
+    let sizes = (block / 2..=2 * block).filter(|b| n.is_multiple_of(*b));
+    let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(block))).unwrap_or(block);
     let blocks = n.div_ceil(size);
     let cut: Dims = x.shape()[..at]
         .iter()
@@ -115,10 +108,6 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
 
-/// Work for an element that is done in the loop of a scan, at most: it runs in order, without
-/// lanes.
-const EPILOGUE: f64 = 24.0;
-
 /// True if values computed from a scan can be computed in its loop: an epilogue.
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     // Conditions are mostly those of places, which do not change in the loop.
@@ -126,7 +115,7 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     let work = |u: &UOp| if u.op().is_alu() && !is_index(u) { cost::of_op(u) } else { 0.0 };
     let order = toposort(values);
     let plain = |u: &UOp| u.op() != Op::Reduce && !u.op().is(Group::Transcendental);
-    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
+    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= TUNING.scan_epilogue
 }
 
 /// The ranges of a kernel in the order of its loops: the loop of a scan is the innermost, so that

@@ -28,8 +28,7 @@ pub struct Tuning {
     pub many_accumulators: usize,
 }
 
-/// Thresholds of the cost model that decides what is stored. The unit of work is one simple
-/// instruction on one element.
+/// Thresholds of the scheduler. The unit of work is one simple instruction on one element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduleTuning {
     /// The longest row, in bytes, that one kernel walks more than once: half of an L2 cache of
@@ -48,6 +47,42 @@ pub struct ScheduleTuning {
     pub distributed_work: f64,
     /// Work on one row that is worth a kernel of its own, when there are few rows.
     pub row_work: f64,
+    /// Elements of a row from which on its reduction is split in two, if there are few rows.
+    pub split_row: usize,
+    /// Rows that keep all threads busy without a split.
+    pub split_rows: usize,
+    /// Pieces of a row that is split, about.
+    pub row_pieces: usize,
+    /// Pieces of a row whose length has no good divisor, at most.
+    pub max_pieces: usize,
+    /// Uses of each factor from which on a sum of products is computed in tiles.
+    pub product_uses: usize,
+    /// Outputs of a tile of a sum of products.
+    pub product_tile: usize,
+    /// Iterations of a part of a sum of products, at least.
+    pub product_row: usize,
+    /// Elements of a block of a scan, about.
+    pub scan_block: usize,
+    /// Blocks from which on a scan is blocked, if there are few rows: a shorter one takes less time
+    /// than two more kernels.
+    pub scan_blocks: usize,
+    /// Rows of a scan that keep all threads busy without blocks.
+    pub scan_rows: usize,
+    /// Blocks from which on a scan of any number of rows is blocked, for the accuracy of sums.
+    pub long_scan: usize,
+    /// Work per element that is fused into the loop of a scan, at most: it runs in order, without
+    /// lanes.
+    pub scan_epilogue: f64,
+    /// Operands of a concatenation up to which a choice is cheaper than a store and a load, if one
+    /// user reads the result.
+    pub fused_operands: usize,
+    /// Operands of a concatenation up to which every user chooses.
+    pub choice_operands: usize,
+    /// Elements below which a launch takes longer than the choices between a few operands.
+    pub choice_elements: usize,
+    /// Bytes from which on a second copy of a concatenation costs more than compiling kernels that
+    /// differ in where they write.
+    pub copied_bytes: usize,
 }
 
 /// Amounts of Opts that the beam search tries. Those that do not divide an axis do not apply.
@@ -218,6 +253,22 @@ impl Tuning {
             ordered_work: 32.0,
             distributed_work: 131_072.0,
             row_work: 1_048_576.0,
+            split_row: 1 << 15,
+            split_rows: 256,
+            row_pieces: 256,
+            max_pieces: 320,
+            product_uses: 16,
+            product_tile: 32,
+            product_row: 256,
+            scan_block: 128,
+            scan_blocks: 4,
+            scan_rows: 64,
+            long_scan: 32,
+            scan_epilogue: 24.0,
+            fused_operands: 8,
+            choice_operands: 3,
+            choice_elements: 1 << 14,
+            copied_bytes: 1 << 20,
         },
         cpu: CpuTuning {
             l2_bytes: 1 << 20,
