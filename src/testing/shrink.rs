@@ -3,7 +3,8 @@
 
 use super::bounds::Traced;
 use super::case::Case;
-use super::run::{Choose, Failure, Setup, check, chosen};
+use super::run::{Failure, check, chosen};
+use super::setup::{Choose, Setup};
 use crate::dtype::Const;
 use crate::ir::{Arg, Op, Src, ToSrc, UOp, rebuild_all, substitute_all, toposort};
 use crate::shape::{Dims, Movement};
