@@ -154,6 +154,7 @@ impl Case<'_> {
                 buffers: buffers.parse().expect("a number of buffers"),
                 bytes: usize::MAX,
                 wide: wide.parse().expect("a number of threads"),
+                ..KernelLimits::ANY
             },
             _ => KernelLimits::ANY,
         };

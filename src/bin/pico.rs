@@ -69,7 +69,13 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
     for (name, found) in &list {
         let mark = if canonical(name).is_ok_and(|n| n == default) { "*" } else { " " };
         match found {
-            Ok(what) => writeln!(out, "{mark} {name:10} {what}")?,
+            Ok(what) => {
+                writeln!(out, "{mark} {name:10} {what}")?;
+                let machine = Device::get(name).ok().map(|d| d.target().machine);
+                if let Some(machine) = machine.filter(|m| m.detected) {
+                    writeln!(out, "             {machine}")?;
+                }
+            }
             Err(why) => {
                 let why = why.to_string();
                 let mut lines = why.lines();

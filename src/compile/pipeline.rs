@@ -93,7 +93,7 @@ pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
 /// Lowers an optimized kernel. A list of Opts without `VECTORIZE` gets the vector lanes that the
 /// heuristic chooses.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
-    lowered_as_is(&heuristic::vectorized(kernel, target), target)
+    lowered_as_is(&heuristic::completed(kernel, target), target)
 }
 
 /// Lowers a kernel by its Opts alone, and prints and verifies the result of each pass as the

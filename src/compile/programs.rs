@@ -148,7 +148,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
                            one that it was given";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
             }
-            heuristic::vectorized(&applied, device.target())
+            heuristic::completed(&applied, device.target())
         }
         (_, Some(true)) => kernel,
         (Choice::Default, _) if config.beam > 0 => {
@@ -262,7 +262,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
     }
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
-    let kernel = heuristic::vectorized(&kernel, device.target());
+    let kernel = heuristic::completed(&kernel, device.target());
     let key = (kernel.ast.clone(), device.code(), true);
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());

@@ -16,7 +16,6 @@ use crate::lower;
 use crate::schedule::{
     self, Command, KernelLimits, Output, Plan, PlannedGraph, Request, Role, SlotRef, Values,
 };
-use crate::target::Target;
 use crate::verify;
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,11 +90,7 @@ fn planned(requests: &[Request]) -> Result<Scheduled> {
 /// Returns the limits of the kernels of a device. A missing device is an error where it is used.
 fn kernel_limits(name: &DeviceName) -> KernelLimits {
     match Device::named(name) {
-        Ok(device) => {
-            let Target { max_buffers: buffers, buffer_bytes: bytes, machine, .. } =
-                *device.target();
-            KernelLimits { buffers, bytes, wide: machine.saturating_threads }
-        }
+        Ok(device) => KernelLimits::of(device.target()),
         Err(_) => KernelLimits::ANY,
     }
 }

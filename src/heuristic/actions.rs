@@ -1,9 +1,9 @@
 //! The Opts that a search tries next: each kind, on each axis, by the amounts of
 //! [`SearchTuning`](crate::target::SearchTuning).
 
-use super::{argument, vectorized};
+use super::{argument, completed};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{extent, is_symbolic};
+use crate::kernel::{extent, is_symbolic, thread_order};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
@@ -25,9 +25,9 @@ use crate::target::Target;
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
-    // Lanes are chosen last: a list that goes on gets new ones.
-    let lanes = kernel;
-    let kernel = &kernel.without_lanes();
+    // Thread order and lanes are chosen last: a list that goes on gets new ones.
+    let complete = kernel;
+    let kernel = &kernel.without_last();
     let mut opts: Vec<Opt> = Vec::new();
     let axes = kernel.axes();
     let unstaged = |u: &&UOp| u.op() == Op::Load && *u.arg() == Arg::None;
@@ -40,16 +40,29 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     }
     opts.push(Opt::of_kernel(OptOp::Reuse));
     let other = opts.iter().filter_map(|opt| kernel.apply(opt, target).ok());
-    let mut next: Vec<Kernel> = other.map(|k| vectorized(&k, target)).collect();
+    let mut next: Vec<Kernel> = other.map(|k| completed(&k, target)).collect();
     // Lanes along one axis in place of those that there are, or along one more.
+    let without_lanes = complete.without_lanes();
     for axis in 0..axes.len() {
         let opt = Opt::of_axis(OptOp::Vectorize, axis);
-        next.extend(kernel.apply(&opt, target).ok());
-        if lanes.has(OptOp::Vectorize) {
-            next.extend(lanes.apply(&opt, target).ok());
+        next.extend(without_lanes.apply(&opt, target).ok());
+        if complete.has(OptOp::Vectorize) {
+            next.extend(complete.apply(&opt, target).ok());
         }
     }
+    next.extend(orders(complete, &axes, target));
     next
+}
+
+/// Returns the kernels in which one axis of threads is further back in the order.
+fn orders(kernel: &Kernel, axes: &[UOp], target: &Target) -> Vec<Kernel> {
+    let order = thread_order(&kernel.ast);
+    let moves = |(axis, r): (usize, &UOp)| {
+        let at = order.iter().position(|t| t == r).unwrap_or(order.len());
+        (at + 1..order.len()).map(move |position| Opt::new(OptOp::Order, axis, position))
+    };
+    let opts = axes.iter().enumerate().flat_map(moves);
+    opts.filter_map(|opt| kernel.apply(&opt, target).ok()).collect()
 }
 
 /// Returns the Opts of one axis.

@@ -12,15 +12,14 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Adds the `VECTORIZE` Opts that pay off to a list that has none.
-pub fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
+pub(super) fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
     if kernel.has(OptOp::Vectorize) || most_lanes(target) < 2 {
         return k;
     }
     for id in lanes(&kernel.ast, target) {
-        let is_copied = |r: &UOp| matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
-        let axis = k.axes().iter().position(|r| r.range_id() == id && is_copied(r));
-        if let Some(axis) = axis {
+        let is_lanes = |r: &UOp| r.range_id() == id && r.range_kind().is_copied();
+        if let Some(axis) = k.axes().iter().position(is_lanes) {
             try_apply(&mut k, Opt::of_axis(OptOp::Vectorize, axis), target);
         }
     }
@@ -83,7 +82,7 @@ fn closes_many_sums(order: &[UOp], r: &UOp, target: &Target) -> bool {
         order.iter().filter(upcast).map(extent).product()
     };
     let closes = |u: &UOp| u.op() == Op::Reduce && u.closed_ranges().contains(r);
-    order.iter().any(|u| closes(u) && copies(u) >= target.tuning.gpu.many_accumulators)
+    order.iter().any(|u| closes(u) && copies(u) >= target.tuning.many_accumulators)
 }
 
 /// Estimates the accesses and operations that vector lanes along the range save. A store weighs 1.5

@@ -8,6 +8,7 @@
 //! | `facts` | facts about a kernel that policies share |
 //! | `matmul` | the pattern of a matrix product |
 //! | `lanes` | the axes that become vector lanes |
+//! | `threads` | the order of the threads of a workgroup |
 //! | `actions` | the Opts that a search tries next |
 
 mod actions;
@@ -16,9 +17,9 @@ mod facts;
 mod gpu;
 mod lanes;
 mod matmul;
+mod threads;
 
 pub use actions::actions;
-pub use lanes::vectorized;
 
 use crate::ir::{AxisKind, UOp};
 use crate::kernel::{self, extent, has_unit_stride_load, is_symbolic};
@@ -28,7 +29,13 @@ use crate::target::Target;
 /// Chooses the Opts of a kernel on a target by estimated cost.
 pub fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let choose = if target.grid { gpu::choose } else { cpu::choose };
-    vectorized(&choose(kernel, target), target)
+    completed(&choose(kernel, target), target)
+}
+
+/// Adds the Opts that come last to a list that has none of them: the order of threads, and vector
+/// lanes.
+pub fn completed(kernel: &Kernel, target: &Target) -> Kernel {
+    lanes::vectorized(&threads::ordered(kernel, target), target)
 }
 
 /// Applies an Opt if it applies, and returns true if it did.

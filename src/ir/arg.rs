@@ -287,6 +287,10 @@ impl AxisKind {
     pub const fn is_reduce(self) -> bool {
         matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
     }
+    /// True if the iterations are copies in one thread, or vector lanes.
+    pub const fn is_copied(self) -> bool {
+        matches!(self, AxisKind::Upcast | AxisKind::Unroll)
+    }
     /// True if the iterations are threads of a workgroup.
     pub const fn is_workgroup(self) -> bool {
         matches!(self, AxisKind::Local | AxisKind::Group)

@@ -59,6 +59,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Shuffle => "{xor=16}",
+        Op::Sink => "{threads [5,3]}",
         _ => "",
     }
 }

@@ -14,7 +14,7 @@ const MAX_RANGE: u32 = 65_535;
 impl Arg {
     /// True if nodes of the op may lack the payload that others of the op have.
     pub(super) fn is_optional(op: Op) -> bool {
-        matches!(op, Op::Contiguous | Op::Load)
+        matches!(op, Op::Contiguous | Op::Load | Op::Sink)
     }
     /// True if nodes of the op have payloads of this variant.
     pub(crate) fn suits(&self, op: Op) -> bool {

@@ -219,6 +219,9 @@ payloads! {
     } [Wmma];
     /// The bits in which the number of the thread that a `Shuffle` reads from differs.
     Shuffle(xor: usize) [Shuffle];
+    /// The ranges of the threads of a workgroup by number, in the order of the launch. Threads
+    /// along the last one are adjacent.
+    ThreadOrder(threads: SmallVec<[u32; 4]>) [Sink];
 }
 
 impl Arg {
@@ -338,15 +341,22 @@ impl Field for SmallVec<[usize; 2]> {
     }
 }
 
-impl Field for SmallVec<[u16; 4]> {
-    fn text(&self, name: &str) -> Option<String> {
-        Some(format!("{name} {}", list(self)))
-    }
-    fn read(line: &mut Line<'_>, name: &str) -> Parsed<Self> {
-        line.keyword(name)?;
-        line.list(Line::number)
-    }
+/// Numbers of lanes or ranges: the name, then the list.
+macro_rules! numbers {
+    ($($number:ty)*) => { $(
+        impl Field for SmallVec<[$number; 4]> {
+            fn text(&self, name: &str) -> Option<String> {
+                Some(format!("{name} {}", list(self)))
+            }
+            fn read(line: &mut Line<'_>, name: &str) -> Parsed<Self> {
+                line.keyword(name)?;
+                line.list(Line::number)
+            }
+        }
+    )* };
 }
+
+numbers!(u16 u32);
 
 impl Field for Box<Movement> {
     fn text(&self, _: &str) -> Option<String> {

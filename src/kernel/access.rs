@@ -18,17 +18,19 @@ pub struct Access {
 /// Returns the loads and stores of a kernel, and its arithmetic operations. What is inside a
 /// reduction counts once per iteration.
 pub fn accesses(ast: &UOp) -> (Vec<Access>, Vec<Access>) {
+    accesses_in(ast, |_| true)
+}
+
+/// Returns the same, where only ranges that `is_loop` accepts count.
+pub fn accesses_in(ast: &UOp, is_loop: impl Fn(&UOp) -> bool) -> (Vec<Access>, Vec<Access>) {
     let order = ast.toposort();
     let mut times: FxHashMap<u64, f64> = FxHashMap::default();
     let (mut list, mut operations) = (Vec::new(), Vec::new());
     for u in order.iter().rev() {
         let now = *times.entry(u.id()).or_insert(1.0);
         let loops: f64 = if u.op() == Op::Reduce {
-            u.closed_ranges()
-                .iter()
-                .filter(|r| r.op() == Op::Range)
-                .map(|r| extent(r) as f64)
-                .product()
+            let ranges = u.closed_ranges().iter().filter(|r| r.op() == Op::Range && is_loop(r));
+            ranges.map(|r| extent(r) as f64).product()
         } else {
             1.0
         };

@@ -2,7 +2,7 @@
 //! splits a range that is longer than a vector and makes its inner part the lanes.
 
 use super::{extent, replace_range};
-use crate::ir::{AxisKind, Op, UOp, next_range};
+use crate::ir::{Op, UOp, next_range};
 use crate::target::Target;
 
 /// Returns the most lanes of a vector of 32-bit elements.
@@ -12,10 +12,8 @@ pub fn most_lanes(target: &Target) -> usize {
 
 /// Returns the ranges of kind Upcast or Unroll, by number.
 pub fn copied_ranges(ast: &UOp) -> Vec<UOp> {
-    let is_copied = |u: &UOp| {
-        u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
-    };
-    let mut list: Vec<UOp> = ast.toposort().into_iter().filter(is_copied).collect();
+    let mut list = ast.toposort();
+    list.retain(|u| u.op() == Op::Range && u.range_kind().is_copied());
     list.sort_by_key(|r| r.range_id());
     list
 }

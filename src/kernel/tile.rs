@@ -60,16 +60,12 @@ pub fn staged_at(load: &UOp) -> Option<u32> {
 
 /// Derives the tile of a load that is staged at the loop numbered `at`.
 pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, String> {
-    let Some(at) = axes.iter().position(|r| {
-        r.range_id() == at && !matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
-    }) else {
+    let is_loop = |r: &UOp| r.range_id() == at && !r.range_kind().is_copied();
+    let Some(at) = axes.iter().position(is_loop) else {
         return Err("the loop of the staged load no longer exists".into());
     };
-    if load
-        .src()
-        .iter()
-        .any(|s| s.toposort().iter().any(|u| matches!(u.op(), Op::Load | Op::Reduce)))
-    {
+    let is_data = |u: &UOp| matches!(u.op(), Op::Load | Op::Reduce);
+    if load.src().iter().any(|s| s.toposort().iter().any(is_data)) {
         return Err("the index or mask of the load depends on data".into());
     }
     let fixed = |i: usize| match axes[i].range_kind() {

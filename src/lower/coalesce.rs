@@ -45,7 +45,7 @@ impl AccessGroup {
     /// Returns runs of adjacent accesses, each as long as a vector access may be. The list is
     /// sorted.
     fn runs(&self, target: &Target) -> Vec<&[(i64, UOp)]> {
-        let most = target.side_by_side(self.place.dtype());
+        let most = target.access_lanes(self.place.dtype());
         let (mut rest, mut runs) = (self.list.as_slice(), Vec::new());
         while !rest.is_empty() {
             let (run, others) = rest.split_at(adjacent(rest, &self.shared, most));

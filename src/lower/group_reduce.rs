@@ -6,7 +6,6 @@
 //! After this pass no reduction closes a range of kind Group; such ranges are thread positions like
 //! those of kind Local.
 
-use super::launch_dims::thread_order;
 use super::linearize::fold_of;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
@@ -15,15 +14,12 @@ use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// The most partial results that a thread reduces in one round, because all threads of the
-/// workgroup read shared memory at the same time.
-const EACH_ROUND: usize = 8;
-
-/// Returns the number of partial results that each thread reduces in each round.
-fn rounds(mut parts: usize) -> Vec<usize> {
+/// Returns the number of partial results that each thread reduces in each round, at most `most`
+/// except in the last.
+fn rounds(mut parts: usize, most: usize) -> Vec<usize> {
     let mut rounds = Vec::new();
-    while parts > 2 * EACH_ROUND
-        && let Some(n) = (2..=EACH_ROUND).rev().find(|n| parts.is_multiple_of(*n))
+    while parts > 2 * most
+        && let Some(n) = (2..=most).rev().find(|n| parts.is_multiple_of(*n))
     {
         rounds.push(n);
         parts /= n;
@@ -64,13 +60,13 @@ fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     value
 }
 
-/// Builds the shared reductions of a reducer. `numbered` is the order of threads that `stage`
-/// relies on, if any. Warp shuffles rely on an order too; the result has the one to keep.
-pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (UOp, Vec<u32>) {
+/// Builds the shared reductions of a kernel. `threads` are the ranges of workgroup threads in the
+/// order that warp shuffles rely on.
+pub(super) fn group_reduce(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     let order = ast.toposort();
-    let mut reducer = GroupReducer::of(ast, &order, &numbered, target);
+    let mut reducer = GroupReducer::of(&order, threads, target);
     if reducer.groups.is_empty() {
-        return (ast.clone(), numbered);
+        return ast.clone();
     }
     let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
     let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
@@ -101,8 +97,7 @@ pub(super) fn group_reduce(ast: &UOp, numbered: Vec<u32>, target: &Target) -> (U
         };
         done.insert(u.id(), new);
     }
-    let ids = || reducer.lane_order.iter().map(UOp::range_id).collect();
-    (simplify(&done[&ast.id()]), if reducer.shuffled { ids() } else { numbered })
+    simplify(&done[&ast.id()])
 }
 
 /// The element of shared memory that each thread stores its partial result to, under a mask if not
@@ -123,29 +118,19 @@ struct GroupReducer<'a> {
     /// The ranges of threads in the order of lane numbers; empty without warp shuffles.
     lane_order: Vec<UOp>,
     warp: usize,
-    /// True if a reduction uses warp shuffles.
-    shuffled: bool,
+    /// Partial results that a thread reduces in one round.
+    round: usize,
     next_range: u32,
     next_shared: u32,
 }
 
 impl<'a> GroupReducer<'a> {
-    fn of(ast: &UOp, order: &'a [UOp], numbered: &[u32], target: &Target) -> GroupReducer<'a> {
-        let kinds = [AxisKind::Local, AxisKind::Group];
-        let is_thread = |u: &&UOp| u.op() == Op::Range && kinds.contains(&u.range_kind());
+    fn of(order: &'a [UOp], lane_order: &[UOp], target: &Target) -> GroupReducer<'a> {
+        let is_thread = |u: &&UOp| u.op() == Op::Range && u.range_kind().is_workgroup();
         let mut threads: Vec<UOp> = order.iter().filter(is_thread).cloned().collect();
         let groups: Vec<UOp> =
             threads.iter().filter(|r| r.range_kind() == AxisKind::Group).cloned().collect();
-        let of_id = |id: &u32| threads.iter().find(|r| r.range_id() == *id).cloned();
-        let mut lane_order: Vec<UOp> = match (target.warp, numbered) {
-            _ if groups.is_empty() => Vec::new(),
-            (0, _) => Vec::new(),
-            (_, []) => thread_order(ast),
-            (_, list) => list.iter().filter_map(of_id).collect(),
-        };
-        if lane_order.len() != threads.len() {
-            lane_order.clear();
-        }
+        let lane_order = if target.warp > 0 { lane_order.to_vec() } else { Vec::new() };
         threads.sort_by_key(|r| r.range_id());
         GroupReducer {
             order,
@@ -153,7 +138,7 @@ impl<'a> GroupReducer<'a> {
             groups,
             lane_order,
             warp: target.warp,
-            shuffled: false,
+            round: target.tuning.gpu.reduce_round,
             next_range: next_range(order),
             next_shared: next_shared(order),
         }
@@ -231,7 +216,6 @@ impl<'a> GroupReducer<'a> {
         g: &UOp,
         (lanes, distance): (usize, usize),
     ) -> UOp {
-        self.shuffled = true;
         let value = fold_lanes(u, part, lanes, distance);
         let warps = extent(g) / lanes;
         if warps == 1 {
@@ -262,7 +246,7 @@ impl<'a> GroupReducer<'a> {
         let mut value = part;
         // After each round, `left` threads hold different values, and the others copies of them.
         let mut left = extent(g);
-        for n in rounds(left) {
+        for n in rounds(left, self.round) {
             left /= n;
             let r = self.range(n);
             let other = self.thread(&[(g, &r * left as i64 + g % left as i64)]);

@@ -2,9 +2,8 @@
 //! this pass the remaining ranges are loops, and the parts of the CPU's threads.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, UOp};
-use crate::kernel::{self, Access};
-use crate::kernel::{extent, is_symbolic};
+use crate::ir::{AxisKind, Op, SpecialKind, Src, UOp};
+use crate::kernel::{self, extent, is_symbolic};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -26,24 +25,11 @@ impl Default for Launch {
     }
 }
 
-/// Returns the ranges of workgroup threads, sorted by decreasing stride: adjacent threads should
-/// access adjacent addresses.
-pub fn thread_order(ast: &UOp) -> Vec<UOp> {
-    let kinds = [AxisKind::Local, AxisKind::Group];
-    let mut threads: Vec<UOp> =
-        kernel::axes(ast).into_iter().filter(|r| kinds.contains(&r.range_kind())).collect();
-    let (accesses, _) = kernel::accesses(ast);
-    threads.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
-    warps_together(&ast.toposort(), &mut threads);
-    threads
-}
-
 /// Replaces ranges by launch dimensions, and returns the shape of the launch and the grid
-/// dimensions of symbolic size. `threads` is the order of thread ranges that an earlier pass relies
-/// on; without one they are sorted by stride.
+/// dimensions of symbolic size. `threads` are the ranges of workgroup threads in order.
 pub(super) fn launch_dims(
     ast: &UOp,
-    threads: &[u32],
+    threads: &[UOp],
     target: &Target,
 ) -> (UOp, Launch, Vec<(usize, UOp)>) {
     let mut launch = Launch::default();
@@ -57,9 +43,8 @@ pub(super) fn launch_dims(
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     // No node closes the ranges of shared reductions, so the whole graph is searched.
     let mut all: Vec<UOp> = kernel::axes(ast);
-    let order = ast.toposort();
-    let mut rest: Vec<UOp> =
-        order.iter().filter(|u| u.op() == Op::Range && !all.contains(u)).cloned().collect();
+    let mut rest = ast.toposort();
+    rest.retain(|u| u.op() == Op::Range && !all.contains(u));
     rest.sort_by_key(|r| r.range_id());
     all.extend(rest);
     let globals: Vec<&UOp> = all
@@ -74,18 +59,8 @@ pub(super) fn launch_dims(
         grid.is_empty() || globals.len() <= 3,
         "an axis of a variable has a dimension of its own"
     );
-    let mut locals: Vec<&UOp> = all
-        .iter()
-        .filter(|r| matches!(r.range_kind(), AxisKind::Local | AxisKind::Group))
-        .collect();
-    if threads.is_empty() {
-        // Adjacent threads should access adjacent addresses.
-        let (accesses, _) = kernel::accesses(ast);
-        locals.sort_by_key(|r| std::cmp::Reverse(stride(&accesses, r)));
-    } else {
-        locals.sort_by_key(|r| threads.iter().position(|id| *id == r.range_id()));
-    }
-    warps_together(&order, &mut locals);
+    let mut locals: Vec<&UOp> = all.iter().filter(|r| r.range_kind().is_workgroup()).collect();
+    locals.sort_by_key(|r| threads.iter().position(|t| t == *r));
     launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
     launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {
@@ -97,30 +72,6 @@ pub(super) fn launch_dims(
     };
     let ast = ast.with_src(ast.src().iter().map(ends).collect::<Src>());
     (simplify(&ast.substitute(&map)), launch, grid)
-}
-
-/// Moves the thread ranges of a tensor-core warp last: the threads of a warp have adjacent numbers.
-fn warps_together<R: std::borrow::Borrow<UOp>>(order: &[UOp], threads: &mut [R]) {
-    let warp = |u: &UOp| if let Arg::Wmma { lanes, .. } = u.arg() { Some(*lanes) } else { None };
-    if let Some(lanes) = order.iter().find_map(warp) {
-        threads.sort_by_key(|r| {
-            lanes.iter().rev().position(|l| *l == r.borrow().range_id()).map_or(0, |i| i + 1)
-        });
-    }
-}
-
-/// Returns the smallest stride along a range in the most frequent accesses.
-fn stride(accesses: &[Access], r: &UOp) -> i64 {
-    let in_range = |a: &&Access| {
-        let place = a.node.as_access().expect("a load or a store").place;
-        place.buffer.op() == Op::DefineGlobal && place.node.uses_range(r.range_id())
-    };
-    let using = || accesses.iter().filter(in_range);
-    let most = using().map(|a| a.times).fold(0.0, f64::max);
-    let steps = using()
-        .filter(|a| a.times == most)
-        .filter_map(|a| kernel::step(a.node.as_access()?.place.index, r));
-    steps.map(i64::abs).filter(|s| *s > 0).min().unwrap_or(i64::MAX)
 }
 
 /// Assigns a dimension to each range, the first to the last range, whose neighbours are adjacent in

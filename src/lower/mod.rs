@@ -55,7 +55,8 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
     coalesce: Kernel, |l| l.target.grid,
         |l| l.ast = coalesce::coalesce(&l.ast, l.markers.fragments, &l.target),
         "Joins loads and stores of adjacent addresses of one thread into vector accesses.";
-    group_reduce: Kernel, |l| l.target.grid && l.markers.groups, run_group_reduce,
+    group_reduce: Kernel, |l| l.target.grid && l.markers.groups,
+        |l| l.ast = group_reduce::group_reduce(&l.ast, &l.threads, &l.target),
         "Combines the partial results of threads that share a reduction, by warp shuffles and \
          shared memory.";
     launch_dims: Kernel, |_| true, run_launch_dims,
@@ -74,19 +75,13 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
 ];
 
 fn run_stage(l: &mut Lowering) {
-    (l.ast, l.thread_order) = stage::stage(&l.ast, &l.target);
+    l.ast = stage::stage(&l.ast, &l.threads, &l.target);
     // Copies of tiles are vectorized and unrolled.
     l.markers.copies = true;
 }
 
-fn run_group_reduce(l: &mut Lowering) {
-    let order = std::mem::take(&mut l.thread_order);
-    (l.ast, l.thread_order) = group_reduce::group_reduce(&l.ast, order, &l.target);
-}
-
 fn run_launch_dims(l: &mut Lowering) {
-    (l.ast, l.launch, l.variables.grid) =
-        launch_dims::launch_dims(&l.ast, &l.thread_order, &l.target);
+    (l.ast, l.launch, l.variables.grid) = launch_dims::launch_dims(&l.ast, &l.threads, &l.target);
 }
 
 fn run_load_symbols(l: &mut Lowering) {
@@ -124,9 +119,8 @@ pub struct Lowering {
     variables: Variables,
     /// The shape of the launch.
     launch: Launch,
-    /// The ranges of workgroup threads by number, in the order of the launch; empty if no pass
-    /// relies on an order.
-    thread_order: Vec<u32>,
+    /// The ranges of workgroup threads in the order of the launch.
+    threads: Vec<UOp>,
     markers: Markers,
 }
 
@@ -155,12 +149,12 @@ impl Lowering {
         names.dedup();
         Lowering {
             target: target.clone(),
-            ast: ast.clone(),
+            ast: kernel::without_thread_order(ast),
             uops: Vec::new(),
             args,
             variables: Variables { names, grid: Vec::new() },
             launch: Launch::default(),
-            thread_order: Vec::new(),
+            threads: if target.grid { kernel::thread_order(ast) } else { Vec::new() },
             markers,
         }
     }

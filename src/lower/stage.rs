@@ -5,7 +5,6 @@
 //! before and after the copy. The mask of the load moves to the copy, so the tile holds the
 //! alternative value where the mask is false.
 
-use super::launch_dims::thread_order;
 use super::vectorize::has_unit_stride;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp, next_range};
@@ -14,23 +13,19 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Iterations of a copy that are unrolled, so that their loads overlap.
-const TOGETHER: usize = 8;
-
-/// Builds the tiles of a kernel, and returns the ranges of its threads by number, in the order in
-/// which they copy.
-pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
+/// Builds the tiles of a kernel. `threads` are the ranges of workgroup threads in the order in which
+/// they copy.
+pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     let tiles = tiles(ast, target).unwrap_or_else(|e| {
         panic!("stage: the optimizer marked a load that cannot be staged: {e}")
     });
-    let threads = if target.grid { thread_order(ast) } else { Vec::new() };
     let order = ast.toposort();
     let (mut next, first) = (next_range(&order), next_shared(&order));
     let memory: Vec<UOp> = (first..)
         .zip(&tiles)
         .map(|(id, tile)| UOp::define_shared(id, tile.len, tile.load.dtype()))
         .collect();
-    let mut copy = |tile, memory| TileCopy::new(tile, &threads, target, &mut next).build(memory);
+    let mut copy = |tile, memory| TileCopy::new(tile, threads, target, &mut next).build(memory);
     let copies: Vec<UOp> = tiles.iter().zip(&memory).map(|(t, m)| copy(t, m)).collect();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for (tile, memory) in tiles.iter().zip(&memory) {
@@ -48,10 +43,7 @@ pub(super) fn stage(ast: &UOp, target: &Target) -> (UOp, Vec<u32>) {
         s.with_src(s.src().iter().chain(open).cloned().collect::<Src>())
     };
     let ast = ast.substitute(&map);
-    (
-        ast.with_src(ast.src().iter().map(open).collect::<Src>()),
-        threads.iter().map(UOp::range_id).collect(),
-    )
+    ast.with_src(ast.src().iter().map(open).collect::<Src>())
 }
 
 fn sum(terms: impl Iterator<Item = UOp>) -> UOp {
@@ -153,7 +145,7 @@ impl<'a> TileCopy<'a> {
         let iterations = count.div_ceil(threads);
         let mut number = self.threads.iter().fold(UOp::int(0), |sum, r| sum * extent(r) as i64 + r);
         if iterations > 1 {
-            let r = self.range(iterations, iterations <= TOGETHER);
+            let r = self.range(iterations, iterations <= self.target.tuning.copy_unroll);
             number = &r * threads as i64 + number;
             self.closes.push(r);
         }
@@ -184,7 +176,7 @@ impl<'a> TileCopy<'a> {
         if vectors == 1 {
             return UOp::int(0);
         }
-        let r = self.range(vectors, vectors <= TOGETHER);
+        let r = self.range(vectors, vectors <= self.target.tuning.copy_unroll);
         self.closes.push(r.clone());
         r
     }

@@ -13,33 +13,18 @@
 use super::fma::{are_products, combine, from_identity};
 use crate::ir::typed::Reduce;
 use crate::ir::{AxisKind, Op, Src, UOp};
-use crate::kernel::extent;
+use crate::kernel::{copied_ranges, extent};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// With at least as many accumulators, each is updated once per unrolled iteration: the others keep
-/// the arithmetic units busy during the latency of one. Fewer accumulators get the combined value
-/// of all unrolled iterations, which shortens the dependency chain.
-pub(super) const MANY_SUMS: usize = 8;
-
 /// One number per unrolled range: an iteration of each, or a stride between copies.
 type Steps = SmallVec<[usize; 6]>;
 
-/// Returns the ranges of kind Upcast or Unroll, by number.
-pub(super) fn marked(ast: &UOp) -> Vec<UOp> {
-    let is_marked = |u: &UOp| {
-        u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
-    };
-    let mut list: Vec<UOp> = ast.toposort().into_iter().filter(is_marked).collect();
-    list.sort_by_key(|r| r.range_id());
-    list
-}
-
 /// Unrolls all marked ranges of a kernel.
 pub(super) fn unroll(ast: &UOp, target: &Target) -> UOp {
-    let ranges = marked(ast);
+    let ranges = copied_ranges(ast);
     if ranges.is_empty() {
         return ast.clone();
     }
@@ -144,7 +129,7 @@ impl Unroll<'_> {
         let Reduce { fold, body: term, ranges, .. } = u.expect_reduce();
         let loops: Vec<UOp> = ranges.iter().filter(|s| !self.ranges.contains(s)).cloned().collect();
         let shared = loops.is_empty() || loops.iter().any(|r| r.range_kind() == AxisKind::Group);
-        if !shared && (count >= MANY_SUMS || term.op() == Op::Wmma) {
+        if !shared && (count >= self.target.tuning.many_accumulators || term.op() == Op::Wmma) {
             let mut terms: Vec<UOp> = Vec::new();
             self.each_step(steps, closed, |steps| terms.push(body.at(steps).clone()));
             // Terms that are the identity contribute nothing.

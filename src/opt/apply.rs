@@ -7,7 +7,8 @@ use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{extent, is_symbolic, tiles};
 use crate::target::Target;
 
-/// Rounds in which the parts of a shared reduction are combined, at most: three at a time of 729.
+/// Rounds through shared memory that a shared reduction takes, at most: 729 partial results are
+/// combined three at a time.
 const ROUNDS: usize = 5;
 
 /// The kernel graph after an Opt, or the reason why the Opt does not apply.
@@ -82,20 +83,27 @@ impl Request<'_> {
 
     /// Returns the number of threads in a workgroup so far.
     pub fn threads(&self) -> usize {
-        let of_workgroup = |r: &&UOp| r.range_kind().is_workgroup();
-        self.axes.iter().filter(of_workgroup).map(extent).product()
+        threads(&self.axes)
     }
+}
+
+fn threads(axes: &[UOp]) -> usize {
+    axes.iter().filter(|r| r.range_kind().is_workgroup()).map(extent).product()
 }
 
 impl Kernel {
     /// Applies an Opt. One that does not apply is an error with the reason.
     pub fn apply(&self, opt: &Opt, target: &Target) -> Result<Kernel> {
         let refuse = |msg: String| Error::Opt { opt: opt.to_string(), msg };
-        let is_lanes = opt.op == OptOp::Vectorize;
-        if self.has(OptOp::Vectorize) && !is_lanes {
-            return Err(refuse("no other Opt may follow VECTORIZE".into()));
+        if let Some(last) = self.opts.iter().find(|o| o.op.is_last())
+            && !opt.op.is_last()
+        {
+            let name = last.op.name();
+            return Err(refuse(format!(
+                "no other Opt may follow {name}: VECTORIZE and ORDER come last"
+            )));
         }
-        if self.has(OptOp::Reuse) && !is_lanes {
+        if self.has(OptOp::Reuse) && !opt.op.is_last() {
             let msg = "REUSE depends on how other Opts split the axes, so no other Opt may follow \
                        it but VECTORIZE";
             return Err(refuse(msg.into()));
@@ -141,8 +149,7 @@ impl Kernel {
         if groups.is_empty() {
             return Ok(total);
         }
-        let threads: usize =
-            axes.iter().filter(|a| a.range_kind().is_workgroup()).map(extent).product();
+        let threads = threads(&axes);
         let bytes = |u: &UOp| {
             let copies: usize = axes
                 .iter()

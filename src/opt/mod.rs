@@ -8,7 +8,7 @@
 //! | `apply` | the checks that all Opts share |
 //! | `split` | `UPCAST`, `UNROLL`, `THREAD`, `SPLIT` |
 //! | `loops` | `SWAP`, `PADTO` |
-//! | `workgroup` | `LOCAL`, `GROUP`, `GROUPTOP`, `NOLOCALS` |
+//! | `workgroup` | `LOCAL`, `GROUP`, `GROUPTOP`, `ORDER`, `NOLOCALS` |
 //! | `stage`, `prefetch` | `STAGE`, `PREFETCH` |
 //! | `tensor_core` | `TC` |
 //! | `reuse` | `REUSE` |
@@ -48,6 +48,14 @@ impl Kernel {
     /// Returns true if an Opt of this kind was applied.
     pub fn has(&self, op: OptOp) -> bool {
         self.opts.iter().any(|o| o.op == op)
+    }
+
+    /// Returns the kernel without the Opts that come last: `VECTORIZE` and `ORDER`.
+    pub fn without_last(&self) -> Kernel {
+        let mut k = self.without_lanes();
+        k.ast = kernel::without_thread_order(&k.ast);
+        k.opts.retain(|o| o.op != OptOp::Order);
+        k
     }
 
     /// Returns true if the index of a store depends on loaded values, as that of a scatter does.

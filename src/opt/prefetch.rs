@@ -2,7 +2,7 @@
 //! iteration while this one computes.
 
 use super::apply::{Applied, Request};
-use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp};
+use crate::ir::{Arg, AxisKind, LoadHint, Op, UOp};
 use rustc_hash::FxHashMap;
 
 /// Applies `PREFETCH`.
@@ -24,9 +24,8 @@ pub(super) fn prefetch(q: &Request) -> Applied {
             }
             _ => return None,
         };
-        let src: Src = u.src().iter().cloned().collect();
         let hint = Arg::LoadHint(LoadHint { stage_at, prefetch_in });
-        Some((u.clone(), UOp::new(Op::Load, u.dtype(), src, hint)))
+        Some((u.clone(), u.with_arg(hint)))
     };
     let order = q.kernel.ast.toposort();
     let loads = order.iter().filter(|u| u.op() == Op::Load && u.uses_range(id));

@@ -20,17 +20,17 @@ use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A value that is stored, and its later uses.
-struct Kept {
-    /// In the loop of the reduce.
+struct Reused {
+    /// The value in the loop of the reduction.
     value: UOp,
-    /// The ranges of the reduce.
+    /// The ranges of the reduction.
     ranges: Vec<UOp>,
-    /// In later loops: each with the ranges that stand there for those of the reduce.
+    /// The value in later loops, each with the ranges that correspond to those of the reduction.
     again: Vec<(UOp, Vec<UOp>)>,
 }
 
 /// A kernel that stores values for reuse.
-pub struct Keeps {
+pub struct ReuseKernel {
     /// The kernel.
     pub ast: UOp,
     /// Bytes that are live at once, on the stack and in outputs.
@@ -47,22 +47,20 @@ pub(super) fn reuse_values(q: &Request) -> Applied {
 }
 
 /// Returns the kernel that stores the values that are worth it; none if there is no such value.
-pub fn reuse(ast: &UOp, target: &Target) -> Option<Keeps> {
+pub fn reuse(ast: &UOp, target: &Target) -> Option<ReuseKernel> {
     // Threads of a workgroup have no memory of their own that is large enough.
     if target.grid {
         return None;
     }
-    let mut done: Option<Keeps> = None;
+    let mut kernel = ReuseKernel { ast: ast.clone(), bytes: 0 };
     // A stored value may be part of another one, so they are stored one by one.
-    while let Some(kept) = find(done.as_ref().map_or(ast, |k| &k.ast), target.tuning.cpu.reuse_work)
-    {
-        let before = done.unwrap_or_else(|| Keeps { ast: ast.clone(), bytes: 0 });
-        done = Some(kept.build(&before));
+    while let Some(reused) = find(&kernel.ast, target.tuning.cpu.reuse_work) {
+        kernel = reused.build(&kernel);
     }
-    done
+    (kernel.bytes > 0).then_some(kernel)
 }
 
-/// Returns the cost of an operation, in simple ones.
+/// Returns the cost of an operation, in simple operations.
 fn weight(u: &UOp) -> usize {
     match u.op().reuse_cost() as usize {
         _ if u.op() == Op::Mod && u.dtype().is_float() => 100,
@@ -90,13 +88,13 @@ fn position(ranges: &[UOp]) -> UOp {
 }
 
 /// Returns the first value that takes at least `work` operations and is used again.
-fn find(ast: &UOp, work: usize) -> Option<Kept> {
+fn find(ast: &UOp, work: usize) -> Option<Reused> {
     let order = ast.toposort();
     let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) =
         (None, None);
     for reduce in order.iter().filter(|u| u.op() == Op::Reduce) {
         let ranges: Vec<UOp> = reduce.closed_ranges().to_vec();
-        // The nodes that are computed for each step, operands first.
+        // The nodes that are computed in each iteration, operands first.
         let mut steps = toposort_until([reduce.operand()], |u| !uses(u, &ranges));
         steps.retain(|u| uses(u, &ranges));
         // Inside the loop of another reduction it would be computed again in each iteration.
@@ -117,7 +115,7 @@ fn find(ast: &UOp, work: usize) -> Option<Kept> {
                 .collect()
         });
         let inside: FxHashSet<u64> = reduce.toposort().iter().map(UOp::id).collect();
-        let mut found: Option<Kept> = None;
+        let mut found: Option<Reused> = None;
         for nest in nests(&order, reduce)
             .into_iter()
             .filter(|n| as_long(n, &ranges) && n.iter().any(is_loop))
@@ -131,17 +129,17 @@ fn find(ast: &UOp, work: usize) -> Option<Kept> {
             let same = |u: &UOp| moved.get(&u.id()).filter(|m| is_again(m));
             // The largest value that is computed again, and for all nests the same one.
             let candidates =
-                steps.iter().rev().filter(|u| found.as_ref().is_none_or(|k| k.value == **u));
+                steps.iter().rev().filter(|u| found.as_ref().is_none_or(|r| r.value == **u));
             let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
             let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges, work)) else {
                 continue;
             };
-            let kept = found.get_or_insert_with(|| Kept {
+            let reused = found.get_or_insert_with(|| Reused {
                 value: value.clone(),
                 ranges: ranges.clone(),
                 again: Vec::new(),
             });
-            kept.again.push((again, nest));
+            reused.again.push((again, nest));
         }
         if found.is_some() {
             return found;
@@ -214,16 +212,17 @@ fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
         let new = u.with_src(
             u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<Src>(),
         );
-        // Values are as they were; places and conditions on them have one form.
+        // Indices and masks are simplified, so that equal ones are one node; values keep their
+        // bits.
         let is_place = u.dtype() == DType::INDEX || u.dtype().is_bool();
         done.insert(u.id(), if is_place { simplify(&new) } else { new });
     }
     done
 }
 
-impl Kept {
+impl Reused {
     /// Returns the kernel that stores this value.
-    fn build(&self, before: &Keeps) -> Keeps {
+    fn build(&self, before: &ReuseKernel) -> ReuseKernel {
         let order = before.ast.toposort();
         let is_copy = |u: &&UOp| {
             u.op() == Op::Range
@@ -239,14 +238,14 @@ impl Kept {
         let ready = UOp::barrier([to.store(&self.value, &closed)].to_src());
         let loads = from.into_iter().map(|from| from.load_after(&ready));
         let map = self.again.iter().map(|(u, _)| u.clone()).zip(loads).collect();
-        Keeps { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
+        ReuseKernel { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
     /// Returns the element of an output that the value is stored to, and those that it is loaded
     /// from, if there is an output that the only later loop writes and nothing reads.
     fn in_result(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
         let [(again, nest)] = &self.again[..] else { return None };
-        // Threads that share a row would overwrite what another has still to read.
+        // A thread that shares the row would overwrite what another one reads later.
         if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
             return None;
         }

@@ -7,10 +7,11 @@
 
 use super::apply::{Applied, Request};
 use super::is_output;
-use crate::ir::{AxisKind, Op, UOp, next_range};
-use crate::kernel::{extent, replace_range};
+use crate::ir::{AxisKind, UOp, next_range};
+use crate::kernel::{copied_ranges, extent, replace_range};
 
-/// Copies that upcasts and unrolls together may make of one value, at most.
+/// Copies that upcasts and unrolls together may make of one value, at most. Structural: it bounds
+/// the size of a program, beyond anything that a search has seen win.
 const MAX_COPIES: usize = 2048;
 
 /// Applies `UPCAST`.
@@ -90,11 +91,7 @@ pub(super) fn touches(u: &UOp, r: &UOp) -> bool {
 
 /// Returns the largest number of copies that upcasts and unrolls make of one value.
 fn copies(ast: &UOp) -> usize {
-    let order = ast.toposort();
-    let is_copied = |u: &&UOp| {
-        u.op() == Op::Range && matches!(u.range_kind(), AxisKind::Upcast | AxisKind::Unroll)
-    };
-    let copied: Vec<&UOp> = order.iter().filter(is_copied).collect();
+    let (order, copied) = (ast.toposort(), copied_ranges(ast));
     let of = |u: &UOp| {
         copied.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul)
     };

@@ -3,7 +3,7 @@
 
 use super::apply::{Applied, Request};
 use super::is_output;
-use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp};
+use crate::ir::{Arg, AxisKind, LoadHint, UOp};
 use crate::kernel::tile_of;
 use rustc_hash::FxHashMap;
 
@@ -32,9 +32,8 @@ pub(super) fn stage(q: &Request) -> Applied {
         }
         match tile_of(u, at.range_id(), &q.axes, q.target) {
             Ok(_) => {
-                let src: Src = u.src().iter().cloned().collect();
                 let hint = LoadHint { stage_at: Some(at.range_id()), prefetch_in: None };
-                map.insert(u.clone(), UOp::new(Op::Load, u.dtype(), src, Arg::LoadHint(hint)));
+                map.insert(u.clone(), u.with_arg(Arg::LoadHint(hint)));
             }
             Err(e) => why = e,
         }

@@ -36,6 +36,11 @@ macro_rules! opts {
             pub const fn operands(self) -> Operands {
                 match self { $(OptOp::$name => Operands::$operands,)+ }
             }
+            /// Returns true for the Opts that come last, because they change no axis. The
+            /// heuristic completes a list that has none of a kind.
+            pub const fn is_last(self) -> bool {
+                matches!(self, OptOp::Vectorize | OptOp::Order)
+            }
             /// Returns the function that applies the Opt.
             pub(super) fn function(self) -> fn(&Request) -> Applied {
                 match self { $(OptOp::$name => $apply,)+ }
@@ -75,6 +80,9 @@ opts! {
     Reuse "REUSE" None reuse::reuse_values;
     /// Makes an axis of `UPCAST` or `UNROLL` vector lanes.
     Vectorize "VECTORIZE" Axis vectorize::vectorize;
+    /// Moves an axis of workgroup threads to the position `amount` of their order. The threads along
+    /// the last axis of the order are adjacent.
+    Order "ORDER" AxisAmount workgroup::order;
     /// Allows no workgroup threads from here on.
     NoLocals "NOLOCALS" None workgroup::no_locals;
 }

@@ -1,11 +1,11 @@
-//! Tensor cores: a sum of products whose factors each depend on one of two output axes is made of
-//! small products of matrices, each by a warp.
+//! `TC`: a sum of products whose factors each depend on one of two output axes is computed by tensor
+//! cores, as small products of matrices, each by a warp.
 //!
-//! The two output axes and the axis of the sum are cut by the sizes of the core. Its threads become
-//! two axes of the workgroup. The registers of the factors are ranges, which the product closes and
-//! lowering writes out; those of the outputs are stores of their own. All that is left of the three
-//! axes can be optimised further, and it matters what was done before: an axis that was upcast by 8
-//! and then cut has 8 neighbours in memory in the same register of 8 products.
+//! The two output axes and the axis of the sum are split by the sizes of the core. Its threads
+//! become two axes of the workgroup. The registers of the factors are ranges, which the product
+//! closes and the pass `write_fragments` replaces; those of the outputs are stores of their own.
+//! Other Opts apply to what remains of the three axes. The order matters: an axis that was upcast by
+//! 8 before it is split has 8 adjacent elements in the same register of 8 products.
 
 use super::apply::{Applied, Request};
 use super::{Kernel, OptOp, is_output};
@@ -42,7 +42,7 @@ pub(super) fn tensor_core(q: &Request) -> Applied {
     Ok(build(&q.kernel.ast, way))
 }
 
-/// A way to use a tensor core: which, for which sums, and on which axes.
+/// A way to use a tensor core: the core, the sums and the axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub core: &'static TensorCore,
@@ -53,8 +53,8 @@ pub(crate) struct Way {
     pub k: UOp,
 }
 
-/// The ways in which a reduce axis can be that of a tensor core, in a fixed order: by core, then by
-/// the axis of its rows, then by that of its columns.
+/// Returns the ways in which a reduction axis can be that of a tensor core, in a fixed order: by
+/// core, then by the axis of its rows, then by that of its columns.
 pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let fits = |w: &Way| {
         [&w.m, &w.n, &w.k].iter().zip(w.core.dims).all(|(r, size)| extent(r).is_multiple_of(size))
@@ -62,7 +62,7 @@ pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     pairs(kernel, k, target).into_iter().filter(fits).collect()
 }
 
-/// The same, also where the sizes of the axes are no multiples of the core's.
+/// Returns the same, also where the extents of the axes are no multiples of the core's.
 pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
         return Vec::new();
@@ -90,7 +90,7 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
         };
         for m in &outputs {
             for n in outputs.iter().filter(|r| *r != m) {
-                // The factor that depends on m and not on n, and the other way round.
+                // One factor depends on m and not on n, the other one on n and not on m.
                 let uses = |f: &UOp, yes: &UOp, no: &UOp| {
                     f.uses_range(yes.range_id())
                         && !f.uses_range(no.range_id())
@@ -114,11 +114,10 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     ways
 }
 
-/// The factors of a sum of products, in the dtype that the core takes.
+/// Returns the factors of a sum of products, in the dtype that the core takes.
 fn factors(sum: &UOp, core: &TensorCore) -> Option<[UOp; 2]> {
     let Reduce { body: mut product, fold: Fold::Add, .. } = sum.as_reduce()? else { return None };
-    // Past the end of an axis that was made longer both factors are zero, if they are what loads
-    // give there.
+    // Past the end of a padded axis, both factors are zero if their loads are masked.
     if let (Op::Where, [_, x, other]) = (product.op(), product.src())
         && is_zero(other)
     {
@@ -152,9 +151,9 @@ fn is_zero(u: &UOp) -> bool {
     u.as_const().is_some_and(|c| c.is_zero())
 }
 
-/// An axis that is cut by a size of the core.
+/// An axis that is split by a size of the core.
 struct Cut {
-    /// What is left of it, if anything.
+    /// The outer range, unless the core takes the whole axis.
     outer: Option<UOp>,
     size: i64,
 }
@@ -167,7 +166,7 @@ impl Cut {
             size: size as i64,
         }
     }
-    /// The place on the axis of what a thread holds in its first register.
+    /// Returns the position on the axis of the element in a thread's first register.
     fn place(&self, threads: &[UOp; 2], c: &Coordinate) -> UOp {
         let outer = self.outer.as_ref().map_or(UOp::int(0), |outer| outer * self.size);
         threads
@@ -176,7 +175,7 @@ impl Cut {
             .filter(|(_, step)| *step != 0)
             .fold(outer, |place, (r, step)| place + r * step)
     }
-    /// The same in any of them.
+    /// Returns the same for any register.
     fn at(&self, threads: &[UOp; 2], c: &Coordinate, register: usize) -> UOp {
         self.place(threads, c) + c.of_register(register)
     }
@@ -217,7 +216,7 @@ fn build(ast: &UOp, way: &Way) -> UOp {
         }
     };
     let products: FxHashMap<u64, UOp> = sums.iter().map(|s| (s.0.id(), product(s))).collect();
-    // What each register of the result is for is computed and stored on its own.
+    // Each register of the result has stores of its own.
     let stores = (0..core.c.registers()).flat_map(|register| {
         let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
         for u in &order {
@@ -242,7 +241,7 @@ fn build(ast: &UOp, way: &Way) -> UOp {
     simplify(&ast.with_src(stores.collect::<Src>()))
 }
 
-/// What a store or a reduce closes when axes are cut.
+/// Returns the ranges that a store or a reduction closes after the split of axes.
 fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
     let end = |r: &UOp| match cuts.iter().find(|(cut, _)| *cut == r) {
         Some((_, cut)) => cut.outer.clone(),

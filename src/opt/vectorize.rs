@@ -6,7 +6,7 @@
 
 use super::apply::{Applied, Request};
 use super::{Kernel, OptOp};
-use crate::ir::{AxisKind, UOp};
+use crate::ir::UOp;
 use crate::kernel::{
     can_be_lanes, copied_ranges, extent, lanes_of, meet, most_lanes, split_to_lanes,
 };
@@ -15,8 +15,7 @@ use rustc_hash::FxHashMap;
 /// Applies `VECTORIZE`.
 pub(super) fn vectorize(q: &Request) -> Applied {
     let r = q.constant_axis()?;
-    let is_copied = matches!(r.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
-    q.check_kind(is_copied, "an axis of UPCAST or UNROLL")?;
+    q.check_kind(r.range_kind().is_copied(), "an axis of UPCAST or UNROLL")?;
     if r.is_lanes() {
         return Err(format!("axis {} is vector lanes already", q.opt.axis));
     }

@@ -1,11 +1,11 @@
-//! `LOCAL`, `GROUP`, `GROUPTOP` and `NOLOCALS`: threads of a workgroup along output axes, and
-//! reductions that threads share.
+//! `LOCAL`, `GROUP`, `GROUPTOP`, `ORDER` and `NOLOCALS`: threads of a workgroup along output axes,
+//! reductions that threads share, and the order of threads.
 
 use super::apply::{Applied, Request};
 use super::split::{split, split_by, touches};
 use super::{Kernel, OptOp, is_output};
 use crate::ir::{AxisKind, UOp, toposort};
-use crate::kernel::extent;
+use crate::kernel::{extent, thread_order, warp_last, with_thread_order};
 
 /// Applies `LOCAL`.
 pub(super) fn local(q: &Request) -> Applied {
@@ -54,6 +54,25 @@ pub(super) fn no_locals(q: &Request) -> Applied {
         return Err("the kernel has workgroup threads already".into());
     }
     Ok(q.kernel.ast.clone())
+}
+
+/// Applies `ORDER`.
+pub(super) fn order(q: &Request) -> Applied {
+    let r = q.axis()?;
+    q.check_kind(r.range_kind().is_workgroup(), "an axis of workgroup threads")?;
+    let mut threads = thread_order(&q.kernel.ast);
+    let (position, count) = (q.opt.amount, threads.len());
+    if position >= count {
+        return Err(format!("there is no position {position} in the order of {count} thread axes"));
+    }
+    threads.retain(|t| t != r);
+    threads.insert(position, r.clone());
+    let wanted = threads.clone();
+    warp_last(&q.kernel.ast, &mut threads);
+    if threads != wanted {
+        return Err("the threads of a tensor core are last".into());
+    }
+    Ok(with_thread_order(&q.kernel.ast, &threads))
 }
 
 fn check_workgroup(q: &Request) -> Result<(), String> {

@@ -34,15 +34,8 @@ pub(super) fn build(
     decided: Decided,
     moves: &mut IndexCache,
 ) -> RangeAssignment {
-    let out = RangeAssignment {
-        stored: Vec::new(),
-        copies: Vec::new(),
-        waits: FxHashMap::default(),
-        customs: Vec::new(),
-        numbers: FxHashMap::default(),
-        count: inputs,
-        next_range: decided.next_range,
-    };
+    let next_range = decided.next_range;
+    let out = RangeAssignment { count: inputs, next_range, ..RangeAssignment::default() };
     let (values, buffers) = (FxHashMap::default(), FxHashMap::default());
     let mut builder = Builder { decided, values, buffers, out };
     for u in order {

@@ -11,7 +11,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 pub struct Key {
     /// The abstracted outputs.
     pub sink: UOp,
-    /// Device of each output.
+    /// Device of each output. Limits and costs are those of devices, whose names are here and in
+    /// the inputs.
     pub devices: Vec<DeviceName>,
     /// The input that may be donated to each shard of each output.
     pub reuse: Vec<Option<usize>>,

@@ -12,6 +12,7 @@
 //! in a kernel. The kernels of the groups are equal, so they are compiled once; n stores at
 //! different offsets would need a kernel per group.
 
+use super::cost::TUNING;
 use super::index::flat;
 use super::ranges::{PendingStore, Use, Walk, home};
 use crate::dtype::DType;
@@ -20,18 +21,9 @@ use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The most operands for which a choice is cheaper than a store and a load (`cost::STORE`), if one
-/// user reads the result.
-const FUSED: usize = 8;
-/// The most operands for which every user chooses.
-const FEW: usize = 3;
-/// Elements below which a launch takes longer than choices between a few operands.
-const SMALL: usize = 1 << 14;
-/// Operands that one kernel concatenates.
+/// Operands that one kernel concatenates: they fit in 31 buffers with others. `limit_buffers`
+/// splits the kernel for devices that have fewer.
 const GROUP: usize = 28;
-/// Bytes above which a second copy takes longer than compiling kernels that differ in their
-/// offsets.
-const LARGE: usize = 1 << 20;
 
 /// Returns the axis of a cat.
 fn axis(u: &UOp) -> usize {
@@ -59,11 +51,12 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
         let mut new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
         if u.op() == Op::Cat && u.numel() > 0 {
             let parts: Src = new.src().iter().filter(|s| s.numel() > 0).cloned().collect();
-            let few = if stored.contains(&u.id()) && u.numel() >= SMALL { 1 } else { FEW };
+            let is_large = stored.contains(&u.id()) && u.numel() >= TUNING.choice_elements;
+            let few = if is_large { 1 } else { TUNING.choice_operands };
             let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
             new = match parts.len() {
-                n if n <= few || (n <= FUSED && once) => choice(&parts, axis(u)),
-                n if n > GROUP && u.numel() * u.dtype().itemsize() < LARGE => {
+                n if n <= few || (n <= TUNING.fused_operands && once) => choice(&parts, axis(u)),
+                n if n > GROUP && u.numel() * u.dtype().itemsize() < TUNING.copied_bytes => {
                     in_groups(parts, axis(u))
                 }
                 _ => UOp::cat(parts, axis(u)),

@@ -4,32 +4,44 @@
 use crate::ir::typed::Where;
 use crate::ir::{Arg, Fold, Group, Op, UOp};
 use crate::symbolic::clauses;
-use crate::target::Machine;
+use crate::target::{Machine, ScheduleTuning, Target, Tuning};
 use rustc_hash::FxHashMap;
 
-/// The machine that plans are made for. It is one for all devices, so that a plan depends on the
-/// graph alone.
-const MACHINE: Machine = Machine::cpu(64);
-/// Writing one element and reading it back.
-pub const STORE: f64 = MACHINE.store_cost;
-/// Starting a kernel.
-pub const LAUNCH: f64 = MACHINE.launch_cost;
-/// A value of at most this cost is always rematerialized: a load with a conversion, a relu, a
-/// negation.
-pub const FREE: f64 = 4.0;
-/// The least number of outputs of a tile. Inside a reduce a value is computed once per tile, not
-/// once per output.
-pub const TILE: f64 = 8.0;
-/// The longest row, in bytes, that one kernel reads more than once: half of the L2 cache.
-pub const ROW_BYTES: usize = MACHINE.l2_bytes / 2;
-/// A kernel with fewer outputs than this leaves threads idle.
-pub const FEW_OUTPUTS: f64 = 16.0;
-/// The largest cost of a value inside an ordered loop, which has one thread.
-pub const IN_ORDER: f64 = 32.0;
-/// Work that is worth distributing over threads.
-pub const WORTH_SPREADING: f64 = 131_072.0;
-/// Work on one row that is worth a kernel of its own, when there are few rows.
-pub const LONG_ROW: f64 = 1_048_576.0;
+/// The thresholds of decisions that are made before a device is known.
+pub const TUNING: ScheduleTuning = Costs::FIXED.tuning;
+
+/// The costs of a device, as its target has them. They are equal for all devices today, so that the
+/// same graph has the same kernels everywhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Cost of writing one element and reading it back.
+    pub store: f64,
+    /// Cost of launching a kernel.
+    pub launch: f64,
+    /// Thresholds.
+    pub tuning: ScheduleTuning,
+}
+
+impl Costs {
+    /// The costs without a device.
+    pub const FIXED: Costs = Costs::new(&Machine::cpu(64), &Tuning::MEASURED);
+
+    const fn new(machine: &Machine, tuning: &Tuning) -> Costs {
+        let (store, launch) = (machine.store_cost, machine.launch_cost);
+        Costs { store, launch, tuning: tuning.schedule }
+    }
+
+    /// Returns the costs of a target.
+    pub const fn of(target: &Target) -> Costs {
+        Costs::new(&target.machine, &target.tuning)
+    }
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs::FIXED
+    }
+}
 
 /// The most indices that one node is computed at. A node with more is stored, because expressions
 /// would grow from level to level of a graph.

@@ -76,7 +76,8 @@ fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
             || u.op().is_alu();
         // Kernels use a literal as such even if it is also stored.
         let free = matches!(u.op(), Op::Const | Op::Var)
-            || (!stored.contains(&u.id()) && totals[&u.id()] <= cost::FREE * u.numel() as f64);
+            || (!stored.contains(&u.id())
+                && totals[&u.id()] <= cost::TUNING.free_work * u.numel() as f64);
         if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
             written.insert(u.id());
         }

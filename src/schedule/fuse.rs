@@ -165,6 +165,7 @@ pub fn fuse(
         needs: Vec::new(),
         between: ranged.between().collect(),
         copied: ranged.copies.iter().map(|c| c.1).collect(),
+        row_bytes: ranged.costs.tuning.row_bytes,
         by_extents: FxHashMap::default(),
     };
     for s in &ranged.stored {
@@ -189,6 +190,8 @@ struct Fusion<'a> {
     between: FxHashMap<usize, &'a [usize]>,
     /// The buffers that are copied.
     copied: FxHashSet<usize>,
+    /// The longest row that one kernel walks more than once, in bytes.
+    row_bytes: usize,
     /// The groups by extents and device: those that a group could share loops with.
     by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>>,
 }
@@ -226,7 +229,7 @@ impl Fusion<'_> {
             if cycle || delays_copy() || !fits(first, &group) {
                 return None;
             }
-            Some((i, try_merge(first, &group, direct.contains(&i))?))
+            Some((i, try_merge(first, &group, direct.contains(&i), self.row_bytes)?))
         });
         let Some((i, merged)) = merged else {
             let i = self.groups.len();
@@ -301,8 +304,15 @@ fn without_dead_stores(
 
 /// Returns `b` in the loops of `a`, if that is valid and profitable. `dependent` is true if `b`
 /// reads what `a` writes.
-fn try_merge(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> Option<KernelGroup> {
-    if !fits_together(a, b) || !has_equal_order(a, b, dependent) || !is_profitable(a, b, dependent)
+fn try_merge(
+    a: &KernelGroup,
+    b: &KernelGroup,
+    dependent: bool,
+    row_bytes: usize,
+) -> Option<KernelGroup> {
+    if !fits_together(a, b)
+        || !has_equal_order(a, b, dependent)
+        || !is_profitable(a, b, dependent, row_bytes)
     {
         return None;
     }
@@ -340,14 +350,14 @@ fn has_equal_order(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> bool {
 }
 
 /// Returns true if one kernel is faster than two.
-fn is_profitable(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> bool {
+fn is_profitable(a: &KernelGroup, b: &KernelGroup, dependent: bool, row_bytes: usize) -> bool {
     match (a.reduced.is_empty(), b.reduced.is_empty()) {
         (true, true) => true,
         // They read the same memory, or one reads a superset. Two that share only a part, as two
         // products of one matrix, gain more from tiles of their own.
         (false, false) => {
             (a.reduced.is_subset(&b.reduced) || b.reduced.is_subset(&a.reduced))
-                && !(dependent && b.longest_row() > super::cost::ROW_BYTES)
+                && !(dependent && b.longest_row() > row_bytes)
         }
         _ => dependent,
     }

@@ -9,16 +9,18 @@
 //! **Invariant:** values do not change. A product inside a sum stays where it is, because the two
 //! may be rounded as one.
 
+use super::cost::Costs;
 use super::fuse::{KernelGroup, loaded, loads_under};
 use super::index::{flat, load};
 use super::ranges::{PendingStore, RangeAssignment, buffer_param};
 use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{AxisKind, DeviceName, Op, UOp, toposort};
+use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
 /// Limits of the kernels of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelLimits {
     /// Most buffers.
     pub buffers: usize,
@@ -26,11 +28,29 @@ pub struct KernelLimits {
     pub bytes: usize,
     /// Threads that saturate the device; 0 for CPUs.
     pub wide: usize,
+    /// Costs of kernels.
+    pub costs: Costs,
 }
 
 impl KernelLimits {
     /// No limits.
-    pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0 };
+    pub const ANY: KernelLimits =
+        KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0, costs: Costs::FIXED };
+
+    /// Returns the limits and costs of a target.
+    pub fn of(target: &Target) -> KernelLimits {
+        KernelLimits {
+            buffers: target.max_buffers,
+            bytes: target.buffer_bytes,
+            wide: target.tuning.saturating_threads,
+            costs: Costs::of(target),
+        }
+    }
+
+    /// Returns true if every kernel is within the limits.
+    pub fn is_unlimited(&self) -> bool {
+        KernelLimits { costs: Costs::FIXED, ..*self } == KernelLimits::ANY
+    }
 
     /// Returns the number of buffers that one of `bytes` bytes counts as.
     pub fn count(&self, bytes: usize) -> usize {
@@ -38,7 +58,7 @@ impl KernelLimits {
     }
     /// Returns true if the groups fit in one kernel.
     pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
-        if *self == KernelLimits::ANY {
+        if self.is_unlimited() {
             return true;
         }
         let all: BTreeSet<usize> =
@@ -79,7 +99,7 @@ pub fn split(
             let all: BTreeSet<usize> = read.chain([s.number]).collect();
             limits.sum(buffers, all.into_iter()) + of_variables
         };
-        while limits != KernelLimits::ANY && count(&stored, buffers) > limits.buffers {
+        while !limits.is_unlimited() && count(&stored, buffers) > limits.buffers {
             let next = &mut ranged.next_range;
             let Some(part) = cut(&mut stored, buffers, &device, limits, next) else { break };
             ranged.stored.push(part);

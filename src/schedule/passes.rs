@@ -1,6 +1,7 @@
 //! The passes of the scheduler, from an abstracted tensor graph to a plan, in the order of
 //! [`passes`]. Each is a function on [`State`], which holds the results of the passes before it.
 
+use super::cost::Costs;
 use super::fuse::{self, KernelGroup};
 use super::in_place::{self, InPlace};
 use super::memory::{self, Placement};
@@ -37,7 +38,7 @@ pub fn passes<'a>() -> [Pass<State<'a>>; 13] {
             "Gives every node ranges, decides what is stored, and numbers the buffers.";
         simplify_reduces: Ranged, |_| true, simplify_reduces,
             "Replaces reductions by loads or by shorter reductions.";
-        limit_buffers: Ranged, |s| s.limits.iter().any(|l| l.1 != KernelLimits::ANY), limit_buffers,
+        limit_buffers: Ranged, |s| s.limits.iter().any(|l| !l.1.is_unlimited()), limit_buffers,
             "Splits kernels that read more buffers than their device allows.";
         fuse: Ranged, |_| true, fuse,
             "Merges stores that can share a loop nest.";
@@ -160,6 +161,11 @@ impl<'a> State<'a> {
         self.devices.iter().map(|d| (self.request.limits_of)(d).wide).max().unwrap_or(0)
     }
 
+    /// Returns the costs of the plan: those of the device of its first output.
+    fn costs(&self) -> Costs {
+        self.devices.first().map_or(Costs::FIXED, |d| (self.request.limits_of)(d).costs)
+    }
+
     /// Returns the buffers that are read after the plan.
     fn kept(&self) -> FxHashSet<usize> {
         self.slots.iter().flatten().copied().collect()
@@ -225,7 +231,7 @@ fn insert_copies(s: &mut State) {
 
 fn assign_ranges(s: &mut State) {
     let inputs = s.request.inputs;
-    s.ranged = ranges::assign(&s.outputs, inputs);
+    s.ranged = ranges::assign(&s.outputs, inputs, s.costs());
     for o in &s.outputs {
         let home = (o.numel() > 0).then(|| ranges::home(o));
         s.slots.push(home.as_ref().map(|h| s.ranged.numbers[&h.0.id()]));

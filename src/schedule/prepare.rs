@@ -7,6 +7,7 @@
 //!   A sum of products on a GPU is split with far more outputs, because a thread computes a tile of
 //!   them.
 
+use super::cost::{TUNING, selects};
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, toposort};
@@ -18,22 +19,8 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::LazyLock;
 
-/// The least length of rows that are split, if there are few of them.
-const SPLIT_ROW: usize = 1 << 15;
-/// The approximate number of pieces of a long row.
-const PIECES: usize = 256;
-/// The most pieces of a row whose length has no good divisor.
-const MOST_PIECES: usize = 320;
 /// A divisor of the elements of a piece along unit stride: those of a vector of 64 bytes.
 const LANES: usize = 16;
-/// The number of rows that occupy all threads without a split.
-const ENOUGH_ROWS: usize = 256;
-/// The least number of uses of each factor for which a sum of products is computed in tiles.
-const USES: usize = 16;
-/// Outputs of a tile.
-const TILE: usize = 32;
-/// The least number of terms of a part of a sum of products.
-const SHORT_ROW: usize = 256;
 
 rules! {
     /// Rules on the tensor graph.
@@ -152,7 +139,7 @@ fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
 /// Splits a reduce into two steps, if one alone would leave most threads idle.
 fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
-    if row < SPLIT_ROW || outputs >= ENOUGH_ROWS || outputs == 0 || super::cost::selects(u) {
+    if row < TUNING.split_row || outputs >= TUNING.split_rows || outputs == 0 || selects(u) {
         return None;
     }
     // The longest reduced axis is split if possible; of equal ones the innermost, which was faster
@@ -169,9 +156,9 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     let size = x.shape()[axis];
     // Pieces along unit stride are whole vectors.
     let lanes = if x.shape()[axis + 1..].iter().all(|n| *n == 1) { LANES } else { 1 };
-    let most = (size / (8 * lanes)).min(MOST_PIECES);
+    let most = (size / (8 * lanes)).min(TUNING.max_pieces);
     let nearest = |ways: &mut dyn Iterator<Item = usize>| {
-        ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(PIECES))
+        ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(TUNING.row_pieces))
     };
     if let Some(pieces) =
         nearest(&mut (most.div_ceil(2).max(8)..=1024).filter(|d| size.is_multiple_of(d * lanes)))
@@ -185,7 +172,8 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     // A length without a good divisor: all but a short remainder is split. One thread without lanes
     // would take twenty times as long.
     let left = |d: &usize| size % (d * lanes);
-    let pieces = ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(PIECES)))?;
+    let pieces =
+        ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(TUNING.row_pieces)))?;
     let end = size - left(&pieces);
     let part = |range| u.with_src([x.narrowed(axis, range)].to_src());
     Some(
@@ -196,8 +184,8 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
 /// Splits a sum of products that has outputs for all threads, but not tiles of outputs.
 fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
-    let wanted = (wide * TILE).checked_div(outputs)?.min(row / SHORT_ROW);
-    if wanted < 4 || uses(x)? < USES {
+    let wanted = (wide * TUNING.product_tile).checked_div(outputs)?.min(row / TUNING.product_row);
+    if wanted < 4 || uses(x)? < TUNING.product_uses {
         return None;
     }
     // The axis with the divisor nearest to the wanted number of pieces; of several the outermost,

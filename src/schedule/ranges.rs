@@ -8,7 +8,8 @@
 //! cost model estimates as cheaper. Then `build` makes the expressions from inputs to outputs.
 
 use super::build::build;
-use super::{cat, cost, scan, scatter};
+use super::cost::{self, Costs};
+use super::{cat, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::typed::Reduce;
 use crate::ir::{Arg, AxisKind, Group, Moved, Op, Src, UOp, toposort, visit};
@@ -72,6 +73,8 @@ pub struct RangeAssignment {
     pub count: usize,
     /// First unused range id.
     pub next_range: u32,
+    /// The costs that decided what is stored.
+    pub costs: Costs,
 }
 
 /// A custom kernel, or a loop, in a plan.
@@ -272,7 +275,7 @@ fn iterations(loops: &[UOp]) -> f64 {
 
 /// Assigns ranges and builds the stores. `inputs` is the number of inputs, whose buffer numbers
 /// come first.
-pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
+pub fn assign(outputs: &[UOp], inputs: usize, costs: Costs) -> RangeAssignment {
     let order = toposort(outputs);
     let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
     for u in &order {
@@ -292,7 +295,7 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
     // walks reach a fixpoint in nearly all graphs, and any outcome is correct.
     let mut assumed: FxHashSet<u64> = forced.clone();
     let mut moves = IndexCache::default();
-    let mut decided = decide(&order, &forced, &assumed, &mut moves);
+    let mut decided = decide(&order, &forced, &assumed, &costs, &mut moves);
     for _ in 0..2 {
         let stored: FxHashSet<u64> =
             decided.stored.keys().copied().chain(forced.iter().copied()).collect();
@@ -300,9 +303,9 @@ pub fn assign(outputs: &[UOp], inputs: usize) -> RangeAssignment {
             break;
         }
         assumed = stored;
-        decided = decide(&order, &forced, &assumed, &mut moves);
+        decided = decide(&order, &forced, &assumed, &costs, &mut moves);
     }
-    build(&order, inputs, decided, &mut moves)
+    RangeAssignment { costs, ..build(&order, inputs, decided, &mut moves) }
 }
 
 /// The decisions of a walk: which nodes are stored, and the uses of all nodes.
@@ -322,6 +325,7 @@ fn decide(
     order: &[UOp],
     forced: &FxHashSet<u64>,
     assumed: &FxHashSet<u64>,
+    costs: &Costs,
     moves: &mut IndexCache,
 ) -> Decided {
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
@@ -347,7 +351,7 @@ fn decide(
         }
         let store = is_forced
             || is_too_much(u, demands, &walk.sizes)
-            || should_store(u, demands, &totals, &outputs_of_kernel);
+            || should_store(u, demands, &totals, &outputs_of_kernel, costs);
         let evals = if store {
             let (at, ranges) = walk.axis_ranges(u, |axis| scan::range_kind(u, axis));
             outputs_of_kernel.push(u.numel() as f64);
@@ -459,6 +463,7 @@ fn should_store(
     demands: &[Use],
     totals: &FxHashMap<u64, f64>,
     outputs_of_kernel: &[f64],
+    Costs { store, launch, tuning }: &Costs,
 ) -> bool {
     if u.op().is(Group::Movement)
         || matches!(u.op(), Op::Iota | Op::Const | Op::Var | Op::Slice | Op::Contiguous | Op::Sink)
@@ -467,7 +472,7 @@ fn should_store(
     }
     let n = u.numel() as f64;
     let total = totals[&u.id()];
-    if scatter::stores(u, demands, total / n) {
+    if scatter::stores(u, demands, total / n, tuning.ordered_work) {
         return true;
     }
     if u.op() == Op::Reduce {
@@ -475,21 +480,21 @@ fn should_store(
         let row_bytes = x.numel() / u.numel().max(1) * x.dtype().itemsize();
         // An inner loop uses the value and reads its row again: the row has to fit in a cache.
         let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
-        if broadcast && row_bytes > cost::ROW_BYTES {
+        if broadcast && row_bytes > tuning.row_bytes {
             return true;
         }
         // Many reduces in a kernel of few outputs would run on few threads.
-        let narrow = n >= cost::FEW_OUTPUTS
-            && demands.iter().any(|d| outputs_of_kernel[d.kernel] < cost::FEW_OUTPUTS);
+        let narrow = n >= tuning.few_outputs
+            && demands.iter().any(|d| outputs_of_kernel[d.kernel] < tuning.few_outputs);
         // Each thread repeats a reduce that few rows share. For long rows that is slower than two
         // more kernels.
-        let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < cost::FEW_OUTPUTS);
-        if (narrow && total > cost::WORTH_SPREADING) || (shared && total / n > cost::LONG_ROW) {
+        let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < tuning.few_outputs);
+        if (narrow && total > tuning.distributed_work) || (shared && total / n > tuning.row_work) {
             return true;
         }
     }
     let each = total / n;
-    if each <= cost::FREE && u.op() != Op::Reduce {
+    if each <= tuning.free_work && u.op() != Op::Reduce {
         return false;
     }
     let evaluations: f64 = demands
@@ -497,8 +502,8 @@ fn should_store(
         .map(|d| {
             let i = iterations(&d.loops);
             let in_reduce = d.loops.last().is_some_and(|r| r.range_kind() == AxisKind::Reduce);
-            if in_reduce && i > n { n + (i - n) / cost::TILE } else { i }
+            if in_reduce && i > n { n + (i - n) / tuning.tile_outputs } else { i }
         })
         .sum();
-    (evaluations - n) * each > n * cost::STORE + cost::LAUNCH
+    (evaluations - n) * each > n * store + launch
 }

@@ -8,24 +8,14 @@
 //! ```
 //!
 //! The totals are a reduce, which is vectorized; the scan of the totals is short, or is split in
-//! turn. A sum of n floats then takes at most `BLOCK` additions per level.
+//! turn. A sum of n floats then takes at most `scan_block` additions per level.
 
-use super::{cost, prepare};
+use super::cost::{self, TUNING};
+use super::prepare;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, Group, Op, Src, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
-
-/// The approximate number of elements of a block.
-const BLOCK: usize = 128;
-/// The least number of blocks of an axis that is split, with few rows. Two more kernels take longer
-/// than the scan of a shorter axis.
-const BLOCKS: usize = 4;
-/// Rows that keep all threads busy without blocks.
-const ENOUGH_ROWS: usize = 64;
-/// The least number of blocks of an axis that is split with any number of rows, for the accuracy of
-/// sums.
-const LONG: usize = 32;
 
 /// Returns the axis of a scan of the tensor graph.
 pub fn axis(u: &UOp) -> usize {
@@ -36,8 +26,10 @@ pub fn axis(u: &UOp) -> usize {
 pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
     let (at, fold) = (axis(u), prepare::fold(u));
     let n = x.shape()[at];
-    let least = if x.numel() / n >= ENOUGH_ROWS { LONG } else { BLOCKS };
-    if n < least * BLOCK || !x.extents().is_empty() {
+    let block = TUNING.scan_block;
+    let has_rows = x.numel() / n >= TUNING.scan_rows;
+    let least = if has_rows { TUNING.long_scan } else { TUNING.scan_blocks };
+    if n < least * block || !x.extents().is_empty() {
         return None;
     }
     // A size that divides the axis needs no mask. Multiples of the lanes are best for the totals,
@@ -46,8 +38,8 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
         (1 << 4u32.saturating_sub(size.trailing_zeros()))
             + (1 << 3u32.saturating_sub((n / size).trailing_zeros()))
     };
-    let sizes = (BLOCK / 2..=2 * BLOCK).filter(|b| n.is_multiple_of(*b));
-    let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(BLOCK))).unwrap_or(BLOCK);
+    let sizes = (block / 2..=2 * block).filter(|b| n.is_multiple_of(*b));
+    let size = sizes.min_by_key(|b| (odd(*b), b.abs_diff(block))).unwrap_or(block);
     let blocks = n.div_ceil(size);
     let cut: Dims = x.shape()[..at]
         .iter()
@@ -112,9 +104,6 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
 
-/// The most work per element in the loop of a scan, which is ordered and has no lanes.
-const EPILOGUE: f64 = 24.0;
-
 /// Returns true if values computed from a scan can be computed in its loop: an epilogue.
 pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     // Masks mostly depend on positions, and are loop-invariant.
@@ -122,7 +111,7 @@ pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     let work = |u: &UOp| if u.op().is_alu() && !is_index(u) { cost::of_op(u) } else { 0.0 };
     let order = toposort(values);
     let plain = |u: &UOp| u.op() != Op::Reduce && !u.op().is(Group::Transcendental);
-    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= EPILOGUE
+    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= TUNING.scan_epilogue
 }
 
 /// Returns the ranges of a kernel in the order of its loops: the loop of a scan is the innermost,

@@ -37,11 +37,11 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
 }
 
 /// Returns true if a value that the updates of a scatter use is stored before them. The ordered
-/// loop has one thread and no tiles, so a value that costs more than a few instructions gets a
+/// loop has one thread and no tiles, so a value of more than `most` work for each element gets a
 /// kernel.
-pub(super) fn stores(u: &UOp, demands: &[Use], each: f64) -> bool {
+pub(super) fn stores(u: &UOp, demands: &[Use], each: f64, most: f64) -> bool {
     let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
-    let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > cost::IN_ORDER };
+    let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > most };
     heavy && demands.iter().any(in_order)
 }
 

@@ -1,9 +1,11 @@
 //! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a
 //! device.
 
+mod machine;
 mod tuning;
 
-pub use tuning::{CpuTuning, GpuTuning, Machine, SearchTuning, Tuning};
+pub use machine::Machine;
+pub use tuning::{CpuTuning, GpuTuning, ScheduleTuning, SearchTuning, Tuning};
 
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, TensorCore};
@@ -17,9 +19,9 @@ pub struct Target {
     pub grid: bool,
     /// Most CPU threads that a kernel is split over; 1 if it is not split.
     pub threads: usize,
-    /// The machine that estimates are made for.
+    /// The machine that estimates are made for: detected by a device, or fixed values.
     pub machine: Machine,
-    /// Measured thresholds of the heuristic.
+    /// Measured thresholds.
     pub tuning: Tuning,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
@@ -51,7 +53,7 @@ pub struct Target {
     pub tensor_cores: &'static [TensorCore],
 }
 
-const INTS: [Scalar; 9] = [
+const WITH_F64: &[Scalar] = &[
     Scalar::Bool,
     Scalar::I8,
     Scalar::I16,
@@ -61,24 +63,20 @@ const INTS: [Scalar; 9] = [
     Scalar::U16,
     Scalar::U32,
     Scalar::U64,
-];
-const WITH_F64: &[Scalar] = &[
-    INTS[0],
-    INTS[1],
-    INTS[2],
-    INTS[3],
-    INTS[4],
-    INTS[5],
-    INTS[6],
-    INTS[7],
-    INTS[8],
     Scalar::F32,
     Scalar::F64,
 ];
-const WITHOUT_F64: &[Scalar] =
-    &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[4], INTS[5], INTS[6], INTS[7], INTS[8], Scalar::F32];
-const WITHOUT_64_BITS: &[Scalar] =
-    &[INTS[0], INTS[1], INTS[2], INTS[3], INTS[5], INTS[6], INTS[7], Scalar::F32];
+const WITHOUT_F64: &[Scalar] = WITH_F64.split_at(WITH_F64.len() - 1).0;
+const WITHOUT_64_BITS: &[Scalar] = &[
+    Scalar::Bool,
+    Scalar::I8,
+    Scalar::I16,
+    Scalar::I32,
+    Scalar::U8,
+    Scalar::U16,
+    Scalar::U32,
+    Scalar::F32,
+];
 
 /// The double-precision functions of the C library, OpenCL and CUDA.
 const DOUBLE_MATH: &[(Op, Scalar)] = &[
@@ -94,12 +92,12 @@ const DOUBLE_MATH: &[(Op, Scalar)] = &[
     (Op::Pow, Scalar::F64),
 ];
 
-/// The tensor cores that lose no digit of their inputs.
+/// The tensor cores that do not round their inputs.
 const EXACT_CORES: &[TensorCore] =
     &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
 
 impl Target {
-    /// C through clang or cc. `threads` is what the pool has.
+    /// C, compiled by clang or cc. `threads` are those of the pool.
     pub const fn c(threads: usize, vector_bytes: usize) -> Target {
         Target {
             name: "C",
@@ -122,19 +120,19 @@ impl Target {
             tensor_cores: &[],
         }
     }
-    /// LLVM's language, for the same machine as C.
+    /// LLVM IR, for the same machine as C.
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it has everything, so that every optimisation can be checked on it, and as
-    /// few buffers in a kernel as Metal.
+    /// The interpreter: it supports every Opt, so that each can be checked on it, and as few buffers
+    /// in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",
             grid: true,
             threads: 4,
-            machine: Machine::gpu(256),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(256),
             vector_bytes: 16,
             max_lanes: 64,
             grid_max: [usize::MAX; 3],
@@ -150,14 +148,14 @@ impl Target {
             tensor_cores: EXACT_CORES,
         }
     }
-    /// OpenCL C, on a device with `double` and the least limits that GPUs have.
+    /// OpenCL C, on a device with `double` and the lowest limits of common GPUs.
     pub const fn opencl() -> Target {
         Target {
             name: "OpenCL",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 16,
             grid_max: [usize::MAX; 3],
@@ -179,8 +177,8 @@ impl Target {
             name: "CUDA",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 16),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 16),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [i32::MAX as usize, 65535, 65535],
@@ -202,8 +200,8 @@ impl Target {
             name: "Metal",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [usize::MAX; 3],
@@ -219,15 +217,15 @@ impl Target {
             tensor_cores: &[],
         }
     }
-    /// WGSL, on an adapter with 64-bit integers and the least limits that WebGPU allows. A longer
-    /// grid than a dimension of it takes is folded by the renderer.
+    /// WGSL, on an adapter with 64-bit integers and the lowest limits that WebGPU allows. The renderer
+    /// distributes a grid that exceeds a dimension over several.
     pub const fn wgsl() -> Target {
         Target {
             name: "WGSL",
             grid: true,
             threads: 1,
-            machine: Machine::gpu(1 << 14),
-            tuning: Tuning::MEASURED,
+            machine: Machine::gpu(),
+            tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
             max_lanes: 4,
             grid_max: [u32::MAX as usize, 65535, 65535],
@@ -243,16 +241,16 @@ impl Target {
             tensor_cores: &[],
         }
     }
-    /// The same on a device without 64-bit integers and floats.
+    /// Returns the target of a device without 64-bit integers and floats.
     pub const fn without_64_bits(self) -> Target {
         Target { arithmetic: WITHOUT_64_BITS, native: &[], ..self }
     }
-    /// The same on a device without double precision.
+    /// Returns the target of a device without double precision.
     pub const fn without_f64(self) -> Target {
         Target { arithmetic: WITHOUT_F64, native: &[], ..self }
     }
-    /// The same without tensor cores, or with those that round f32 as well: what `TC` and
-    /// `ALLOW_TF32` say. A target that has none gets none.
+    /// Returns the target without tensor cores, or with those that round f32 as well, as `TC` and
+    /// `ALLOW_TF32` request. A target that has none gets none.
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Target {
         let tensor_cores = match (any && !self.tensor_cores.is_empty(), rounding) {
             (false, _) => &[],
@@ -261,10 +259,9 @@ impl Target {
         };
         Target { tensor_cores, ..self }
     }
-    /// Most adjacent elements of a dtype that one load or store may access.
-    pub fn side_by_side(&self, dtype: DType) -> usize {
-        // Words of 16 bits are held two to a register where tensor cores want them so, and then a
-        // vector may have more of them.
+    /// Returns the number of adjacent elements of a dtype that one load or store may access.
+    pub fn access_lanes(&self, dtype: DType) -> usize {
+        // Registers of tensor cores hold two elements of 16 bits, so a vector may have more.
         let lanes = if self.tensor_cores.is_empty() || dtype.itemsize() != 2 {
             self.max_lanes.min(4)
         } else {
@@ -272,16 +269,16 @@ impl Target {
         };
         (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
     }
-    /// True if the language computes in this dtype.
+    /// Returns true if the language computes in this dtype.
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
     }
-    /// True if the language can compute this dtype in no other: floats narrower than f32 are
+    /// Returns true if the language cannot compute this dtype at all. Floats narrower than f32 are
     /// computed in f32; f64 and 64-bit integers would lose digits.
     pub fn lacks(&self, dtype: DType) -> bool {
         matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }
-    /// True if the language has this transcendental op at this dtype.
+    /// Returns true if the language has this transcendental op at this dtype.
     pub fn has(&self, op: Op, dtype: DType) -> bool {
         self.native.contains(&(op, dtype.scalar))
     }

@@ -1,67 +1,88 @@
-//! The machine that estimates are made for, and thresholds that were measured. The GPU figures are
-//! from an H200, the CPU figures from a Xeon with AVX-512, unless a field says otherwise.
-
-/// The properties of a machine that estimates depend on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
-    /// Threads that saturate the device with register-tiled kernels; 0 for CPUs.
-    pub saturating_threads: usize,
-    /// Vector registers of a thread; 0 for GPUs.
-    pub vector_registers: usize,
-    /// Bytes of the L2 cache of a core; 0 for GPUs.
-    pub l2_bytes: usize,
-    /// Bytes of memory that are fetched together.
-    pub line_bytes: usize,
-    /// Threads that run in lockstep. Fewer are not worth a workgroup.
-    pub lockstep_threads: usize,
-    /// Multiplications of a warp in the time of fetching one line.
-    pub multiplies_per_fetch: f64,
-    /// Cost of storing a 32-bit element and reading it back, in simple instructions on an element.
-    /// Measured on a core with 175 GFLOP/s and 13 GB/s (`copy`): about 40 in memory, and half of
-    /// that in a cache.
-    pub store_cost: f64,
-    /// Cost of launching a kernel, in the same unit.
-    pub launch_cost: f64,
-}
-
-impl Machine {
-    /// A core of a CPU with vectors of this size: AVX-512 has 32 registers, AVX2 has 16.
-    pub const fn cpu(vector_bytes: usize) -> Machine {
-        Machine {
-            saturating_threads: 0,
-            vector_registers: if vector_bytes >= 64 { 32 } else { 16 },
-            l2_bytes: 1 << 20,
-            line_bytes: 64,
-            lockstep_threads: 1,
-            multiplies_per_fetch: 4.0,
-            store_cost: 32.0,
-            launch_cost: 20_000.0,
-        }
-    }
-    /// A GPU that is saturated by this number of threads.
-    pub const fn gpu(saturating_threads: usize) -> Machine {
-        Machine {
-            saturating_threads,
-            vector_registers: 0,
-            l2_bytes: 0,
-            line_bytes: 128,
-            lockstep_threads: 32,
-            multiplies_per_fetch: 4.0,
-            store_cost: 32.0,
-            launch_cost: 20_000.0,
-        }
-    }
-}
+//! Thresholds that were measured. The GPU figures are from an H200, the CPU figures from a Xeon with
+//! AVX-512, unless a field says otherwise.
+//!
+//! Some stand for a property that [`Machine`](super::Machine) detects, such as the size of a cache.
+//! They are constants nonetheless: with the detected value the same model gets other kernels on
+//! machines of one kind, and only these were measured.
 
 /// Measured thresholds of the heuristic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
+    /// Those of plans.
+    pub schedule: ScheduleTuning,
     /// Those of targets without workgroups.
     pub cpu: CpuTuning,
     /// Those of targets with workgroups.
     pub gpu: GpuTuning,
     /// Amounts that the beam search tries.
     pub search: SearchTuning,
+    /// Threads that saturate the device with register-tiled kernels; 0 for CPUs. Resident threads
+    /// are more: 270,336 on an H200, of which register tiles need a quarter.
+    pub saturating_threads: usize,
+    /// Iterations of a copy to shared memory or to a panel that are unrolled, so that their loads
+    /// overlap.
+    pub copy_unroll: usize,
+    /// Accumulators from which on each is updated once per unrolled iteration: the others keep the
+    /// arithmetic units busy during the latency of one. Fewer get the combined value of all
+    /// unrolled iterations, which shortens the dependency chain.
+    pub many_accumulators: usize,
+}
+
+/// Thresholds of the scheduler. The unit of work is one simple instruction on one element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScheduleTuning {
+    /// The longest row, in bytes, that one kernel walks more than once: half of an L2 cache of
+    /// 1 MiB, on every device.
+    pub row_bytes: usize,
+    /// Work up to which a value is always rematerialized: a load with a conversion, a relu, a
+    /// negation.
+    pub free_work: f64,
+    /// Outputs of a tile, at least. Inside a reduction a value is computed once for each tile.
+    pub tile_outputs: f64,
+    /// Outputs of a kernel below which threads are idle.
+    pub few_outputs: f64,
+    /// Work of a value inside a loop that runs in order, on one thread, at most.
+    pub ordered_work: f64,
+    /// Work that is worth distributing over threads.
+    pub distributed_work: f64,
+    /// Work on one row that is worth a kernel of its own, when there are few rows.
+    pub row_work: f64,
+    /// Elements of a row from which on its reduction is split in two, if there are few rows.
+    pub split_row: usize,
+    /// Rows that keep all threads busy without a split.
+    pub split_rows: usize,
+    /// Pieces of a row that is split, about.
+    pub row_pieces: usize,
+    /// Pieces of a row whose length has no good divisor, at most.
+    pub max_pieces: usize,
+    /// Uses of each factor from which on a sum of products is computed in tiles.
+    pub product_uses: usize,
+    /// Outputs of a tile of a sum of products.
+    pub product_tile: usize,
+    /// Iterations of a part of a sum of products, at least.
+    pub product_row: usize,
+    /// Elements of a block of a scan, about.
+    pub scan_block: usize,
+    /// Blocks from which on a scan is blocked, if there are few rows: a shorter one takes less time
+    /// than two more kernels.
+    pub scan_blocks: usize,
+    /// Rows of a scan that keep all threads busy without blocks.
+    pub scan_rows: usize,
+    /// Blocks from which on a scan of any number of rows is blocked, for the accuracy of sums.
+    pub long_scan: usize,
+    /// Work per element that is fused into the loop of a scan, at most: it runs in order, without
+    /// lanes.
+    pub scan_epilogue: f64,
+    /// Operands of a concatenation up to which a choice is cheaper than a store and a load, if one
+    /// user reads the result.
+    pub fused_operands: usize,
+    /// Operands of a concatenation up to which every user chooses.
+    pub choice_operands: usize,
+    /// Elements below which a launch takes longer than the choices between a few operands.
+    pub choice_elements: usize,
+    /// Bytes from which on a second copy of a concatenation costs more than compiling kernels that
+    /// differ in where they write.
+    pub copied_bytes: usize,
 }
 
 /// Amounts of Opts that the beam search tries. Those that do not divide an axis do not apply.
@@ -90,6 +111,8 @@ pub struct SearchTuning {
 /// Thresholds of the heuristic for CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuTuning {
+    /// Bytes of the L2 cache that panels and stored values are made for.
+    pub l2_bytes: usize,
     /// Operations of a kernel below which threads cost more than they save.
     pub min_thread_work: usize,
     /// Scans that a thread interleaves: about the latency of an addition in cycles.
@@ -149,6 +172,11 @@ pub struct CpuTuning {
 /// Thresholds of the heuristic for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuTuning {
+    /// Multiplications of a warp in the time of fetching one line of memory.
+    pub multiplies_per_fetch: f64,
+    /// Partial results that a thread reduces in one round through shared memory. Few, because all
+    /// threads of the workgroup read shared memory at the same time.
+    pub reduce_round: usize,
     /// Threads of a workgroup, where there is a choice.
     pub workgroup: usize,
     /// Threads that share a row, at most: with more, too few workgroups are resident.
@@ -212,15 +240,38 @@ pub struct GpuTuning {
     pub warps: [usize; 2],
     /// Warps below which smaller tiles are better, because most of the device would be idle.
     pub few_warps: usize,
-    /// Accumulators of a thread from which on lanes along a reduction axis do not pay off: they
-    /// multiply the accumulators, and `coalesce` joins the loads without them.
-    pub many_accumulators: usize,
 }
 
 impl Tuning {
     /// The measured thresholds.
     pub const MEASURED: Tuning = Tuning {
+        schedule: ScheduleTuning {
+            row_bytes: 1 << 19,
+            free_work: 4.0,
+            tile_outputs: 8.0,
+            few_outputs: 16.0,
+            ordered_work: 32.0,
+            distributed_work: 131_072.0,
+            row_work: 1_048_576.0,
+            split_row: 1 << 15,
+            split_rows: 256,
+            row_pieces: 256,
+            max_pieces: 320,
+            product_uses: 16,
+            product_tile: 32,
+            product_row: 256,
+            scan_block: 128,
+            scan_blocks: 4,
+            scan_rows: 64,
+            long_scan: 32,
+            scan_epilogue: 24.0,
+            fused_operands: 8,
+            choice_operands: 3,
+            choice_elements: 1 << 14,
+            copied_bytes: 1 << 20,
+        },
         cpu: CpuTuning {
+            l2_bytes: 1 << 20,
             min_thread_work: 32_768,
             interleaved_scans: 4,
             reduce_vectors: 4,
@@ -247,6 +298,8 @@ impl Tuning {
             padded_rows: 2.0,
         },
         gpu: GpuTuning {
+            multiplies_per_fetch: 4.0,
+            reduce_round: 8,
             workgroup: 256,
             row_threads: 512,
             row_vectors: 16,
@@ -278,7 +331,6 @@ impl Tuning {
             warp_tile: [64, 64],
             warps: [2, 2],
             few_warps: 512,
-            many_accumulators: 8,
         },
         search: SearchTuning {
             copies: &[2, 3, 4, 5, 6, 7, 8, 16],
@@ -291,6 +343,9 @@ impl Tuning {
             padding_fraction: 0.25,
             whole_axis: 16,
         },
+        saturating_threads: 0,
+        copy_unroll: 8,
+        many_accumulators: 8,
     };
     /// The thresholds for C: it has no vector operation that multiplies and adds, and clang
     /// recognizes fewer of them with more accumulators.
@@ -298,4 +353,9 @@ impl Tuning {
         cpu: CpuTuning { tile_accumulators: [20, 10], ..Tuning::MEASURED.cpu },
         ..Tuning::MEASURED
     };
+
+    /// The measured thresholds of a GPU that this number of threads saturates.
+    pub const fn gpu(saturating_threads: usize) -> Tuning {
+        Tuning { saturating_threads, ..Tuning::MEASURED }
+    }
 }

@@ -40,6 +40,7 @@ fn check(root: &UOp) -> Verdict {
             &u,
         )?;
     }
+    thread_order(root)?;
     // Not a rule of the scan itself, which does not know the store that closes its range.
     for Store { node: s, value, ranges, .. } in root.src().iter().filter_map(UOp::as_store) {
         let last = ranges.iter().rfind(|r| r.op() == Op::Range);
@@ -58,6 +59,18 @@ fn check(root: &UOp) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// Checks that an order of threads has each range of threads once.
+fn thread_order(root: &UOp) -> Verdict {
+    let Arg::ThreadOrder(order) = root.arg() else { return Ok(()) };
+    let ranges = root.toposort();
+    let ranges = ranges.iter().filter_map(UOp::as_range);
+    let mut threads: Vec<u32> = ranges.filter(|r| r.kind.is_workgroup()).map(|r| r.id).collect();
+    let mut listed = order.to_vec();
+    threads.sort_unstable();
+    listed.sort_unstable();
+    rule(listed == threads, "the order of threads has each range of threads once", root)
 }
 
 fn node(u: &UOp) -> Verdict {

@@ -103,6 +103,75 @@ fn invalid_vector_axes_are_refused() {
     refused("UPCAST:1:8 VECTORIZE:3 UPCAST:0:2", "no other Opt may follow VECTORIZE");
 }
 
+/// A kernel whose threads have several orders: columns are summed by groups of threads.
+fn column_sums(device: &str) -> Tensor {
+    values(&[64, 8, 16], device).sum(0).transpose(0, 1).contiguous()
+}
+
+/// Every order of threads gives the values of the kernel without Opts.
+#[test]
+fn any_thread_order_keeps_values() {
+    let device = Device::get("INTERP").unwrap();
+    let list = opt::parse("LOCAL:0:4 LOCAL:1:8 GROUP:3:16").unwrap();
+    let k = kernel(&column_sums("INTERP")).apply_all(&list, device.target()).unwrap();
+    let expected = bytes(&column_sums("INTERP"), &[]);
+    let mut orders = std::collections::BTreeSet::new();
+    for axis in 0..k.axes().len() {
+        for position in 0..3 {
+            let opt = opt::Opt::new(OptOp::Order, axis, position);
+            let Ok(ordered) = k.apply(&opt, device.target()) else { continue };
+            let got = bytes(&column_sums("INTERP"), &ordered.opts);
+            assert!(got == expected, "{}", opt::show(&ordered.opts));
+            assert_eq!(ordered.without_last().ast, k.ast);
+            let program = compile::lowered(&ordered, device.target()).unwrap();
+            orders.insert(program.launch.local);
+        }
+    }
+    assert_eq!(orders.len(), 5, "{orders:?}: one Opt makes all orders but the reverse");
+}
+
+/// The list of a program has the order of its threads, and gives the same program again.
+#[test]
+fn thread_order_is_in_the_list() {
+    let target = Target::cuda();
+    let t = values(&[512, 64], "INTERP").sum(0);
+    let chosen = heuristic::choose(&kernel(&t), &target);
+    let list = opt::show(&chosen.opts);
+    assert!(list.contains("GROUP:") && list.contains("ORDER:"), "{list}");
+    let replayed = kernel(&t).apply_all(&opt::parse(&list).unwrap(), &target).unwrap();
+    assert_eq!(replayed.ast, chosen.ast);
+    let launch = |k: &Kernel| compile::lowered(k, &target).unwrap().launch;
+    assert_eq!(launch(&replayed), launch(&chosen));
+    // A list without an order gets that of the heuristic, and a search tries another one.
+    assert_eq!(launch(&chosen.without_last()), launch(&chosen));
+    let others = heuristic::actions(&chosen, &target);
+    let same = |k: &&Kernel| k.without_last().opts == chosen.without_last().opts;
+    assert!(others.iter().filter(same).any(|k| launch(k) != launch(&chosen)), "{list}");
+    // Axis order needs no Opt.
+    let elementwise = heuristic::choose(&kernel(&(values(&[64, 64], "INTERP") + 1.0)), &target);
+    assert!(!elementwise.has(OptOp::Order), "{}", opt::show(&elementwise.opts));
+}
+
+#[test]
+fn what_cannot_be_ordered() {
+    let refused = |target: &Target, opts: &str, why: &str| {
+        let t = values(&[16, 32], "INTERP").cast(DType::F16);
+        let t = t
+            .realize()
+            .unwrap()
+            .matmul(&values(&[32, 8], "INTERP").cast(DType::F16).realize().unwrap());
+        let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
+        assert!(e.contains(why), "{opts}: {e}, expected {why}");
+    };
+    let cuda = Target::cuda();
+    refused(&cuda, "ORDER:0:0", "not an axis of workgroup threads");
+    refused(&cuda, "LOCAL:0:4 ORDER:2:1", "no position 1 in the order of 1");
+    refused(&cuda, "LOCAL:0:4 ORDER:7:0", "there is no axis 7");
+    refused(&cuda, "LOCAL:0:4 LOCAL:1:4 ORDER:2:1 UPCAST:0:2", "no other Opt may follow ORDER");
+    refused(&cuda, "TC:2:0 ORDER:1:0", "the threads of a tensor core are last");
+    refused(&Target::c(2, 64), "THREAD:0:2 ORDER:0:0", "not an axis of workgroup threads");
+}
+
 /// Every Opt has a row in the table of docs/opts.md.
 #[test]
 fn opts_page_lists_all_opts() {

@@ -3,7 +3,9 @@
 //! difference.
 //!
 //! Kernels are compared by source text, launch sizes and Opts, after the names of kernels, buffers
-//! and variables have been numbered in order of appearance: renaming is no difference.
+//! and variables have been numbered in order of appearance: renaming is no difference. With
+//! `--ignore-opts` only text and launch sizes are compared: a new kind of Opt for what lowering
+//! decided before is no difference then.
 
 use crate::suite::cargo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-const USAGE: &str = "cargo xtask replay REV [--show N] [TARGET…]
-  REV        the revision to compare the working tree with
-  --show N   prints N differing kernels of each target (3)
-  TARGET     some of C, LLVM, CUDA, OPENCL, WGSL, METAL (all)";
+const USAGE: &str = "cargo xtask replay REV [--show N] [--ignore-opts] [TARGET…]
+  REV            the revision to compare the working tree with
+  --show N       prints N differing kernels of each target (3)
+  --ignore-opts  compares source text and launch sizes, and not the lists of Opts
+  TARGET         some of C, LLVM, CUDA, OPENCL, WGSL, METAL (all)";
 
 /// The targets and the devices that compile for them.
 const TARGETS: [(&str, &str); 6] = [
@@ -29,12 +32,14 @@ const TARGETS: [(&str, &str); 6] = [
 
 /// The command.
 pub fn run(words: &[String]) -> Result<(), String> {
-    let (mut rev, mut show, mut targets) = (None, 3, Vec::new());
+    let (mut rev, mut show, mut with_opts, mut targets) = (None, 3, true, Vec::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let upper = word.to_uppercase();
         if word == "--show" {
             show = words.next().and_then(|n| n.parse().ok()).ok_or(USAGE)?;
+        } else if word == "--ignore-opts" {
+            with_opts = false;
         } else if rev.is_none() {
             rev = Some(word.clone());
         } else {
@@ -58,7 +63,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
         let read = |folder: &Path| {
             fs::read_to_string(folder.join(target)).map_err(|e| format!("{target}: {e}"))
         };
-        let report = compare(&read(&before)?, &read(&now)?);
+        let report = compare(&read(&before)?, &read(&now)?, with_opts);
         println!("{target}: {} kernels, {} differ", report.kernels, report.different.len());
         report.different.iter().take(show).for_each(|d| println!("{d}"));
         differing += report.different.len();
@@ -163,13 +168,14 @@ struct Report {
 /// A workload's kernels, numbered and in order, and its error if it has one.
 type Workloads = BTreeMap<String, Vec<String>>;
 
-fn parse(dump: &str) -> Workloads {
+fn parse(dump: &str, with_opts: bool) -> Workloads {
     let mut workloads = Workloads::new();
     for part in dump.split("\n# ").map(|p| p.trim_start_matches("# ")) {
         let (name, rest) = part.split_once('\n').unwrap_or((part, ""));
         let mut kernels: Vec<String> = Vec::new();
         for text in format!("\n{rest}").split("\n@ ").filter(|t| !t.trim().is_empty()) {
             let (kernel, body) = text.split_once('\n').unwrap_or((text, ""));
+            let body = if with_opts { body.to_string() } else { without_opts(body) };
             kernels.push(numbered(kernel, body.trim_end()));
         }
         kernels.sort_unstable();
@@ -178,9 +184,16 @@ fn parse(dump: &str) -> Workloads {
     workloads
 }
 
+/// A kernel's text without the Opts, which end its first line.
+fn without_opts(body: &str) -> String {
+    let (launch, source) = body.split_once('\n').unwrap_or((body, ""));
+    let sizes = launch.split_once(" opts ").map_or(launch, |(sizes, _)| sizes);
+    format!("{sizes}\n{source}")
+}
+
 /// Compares two dumps as sets of kernels per workload.
-fn compare(before: &str, now: &str) -> Report {
-    let (mut before, now) = (parse(before), parse(now));
+fn compare(before: &str, now: &str, with_opts: bool) -> Report {
+    let (mut before, now) = (parse(before, with_opts), parse(now, with_opts));
     let mut report = Report { kernels: now.values().map(Vec::len).sum(), different: Vec::new() };
     for (name, kernels) in now {
         let Some(old) = before.remove(&name) else {
@@ -308,15 +321,24 @@ mod tests {
             "# a\n@ r_1\ngrid 1\n int val0 = 1;\n@ r_2\ngrid 1\n int val0 = 2;\n# b\n! no f64\n";
         let renamed =
             "# a\n@ s_2\ngrid 1\n int alu1 = 2;\n@ s_1\ngrid 1\n int alu0 = 1;\n# b\n! no f64\n";
-        assert!(compare(before, renamed).different.is_empty());
+        assert!(compare(before, renamed, true).different.is_empty());
         let changed = renamed.replace("= 2", "= 3");
-        let report = compare(before, &changed);
+        let report = compare(before, &changed, true);
         assert_eq!((report.kernels, report.different.len()), (3, 1));
         assert!(
             report.different[0].contains("- ") && report.different[0].contains("int name0 = 3"),
             "{}",
             report.different[0]
         );
-        assert_eq!(compare(before, "# a\n").different.len(), 3);
+        assert_eq!(compare(before, "# a\n", true).different.len(), 3);
+    }
+
+    #[test]
+    fn opts_are_compared_unless_ignored() {
+        let before = "# a\n@ r_1\ngrid 1 opts LOCAL:0:4\n int val0 = 1;\n";
+        let now = before.replace("LOCAL:0:4", "LOCAL:0:4 ORDER:1:0");
+        assert_eq!(compare(before, &now, true).different.len(), 1);
+        assert!(compare(before, &now, false).different.is_empty());
+        assert_eq!(compare(before, &now.replace("= 1", "= 2"), false).different.len(), 1);
     }
 }

@@ -19,7 +19,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::Program;
 use crate::render::{OpenCl, Renderer};
-use crate::target::{Machine, Target};
+use crate::target::{Machine, Target, Tuning};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -173,17 +173,32 @@ impl Properties {
         Ok(extensions.split_whitespace().any(|e| e == "cl_khr_fp64"))
     }
 
+    /// What the driver tells of the machine. Line and warp have the fixed values of a GPU: kernels
+    /// depend on them, and drivers of CPUs give other ones.
+    fn machine(&self) -> Result<Machine> {
+        let cores = self.number(api::DEVICE_MAX_COMPUTE_UNITS, 4)? as usize;
+        let cache = self.number(api::DEVICE_GLOBAL_MEM_CACHE_SIZE, 8)? as usize;
+        Ok(Machine {
+            cores,
+            core_shared_bytes: self.number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,
+            cache_bytes: [0, cache, 0],
+            clock_khz: self.number(api::DEVICE_MAX_CLOCK_FREQUENCY, 4)? as usize * 1000,
+            ..Machine::unknown_gpu()
+        })
+    }
+
     fn target(&self) -> Result<Target> {
         let common =
             if self.has_f64()? { Target::opencl() } else { Target::opencl().without_f64() };
         let sizes = self.api.of_device(self.device, api::DEVICE_MAX_WORK_ITEM_SIZES)?;
         let sizes = numbers(&sizes, size_of::<usize>());
         let is_cpu = self.number(api::DEVICE_TYPE, 8)? & api::DEVICE_TYPE_CPU != 0;
-        let saturating_threads = if is_cpu { 0 } else { common.machine.saturating_threads };
+        let saturating_threads = if is_cpu { 0 } else { common.tuning.saturating_threads };
         let local_max = self.number(api::DEVICE_MAX_WORK_GROUP_SIZE, size_of::<usize>())?;
         let is_64_bit = self.number(api::DEVICE_ADDRESS_BITS, 4)? >= 64;
         Ok(Target {
-            machine: Machine { saturating_threads, ..common.machine },
+            machine: self.machine()?,
+            tuning: Tuning { saturating_threads, ..common.tuning },
             local_max: common.local_max.min(local_max as usize),
             local_dims: [0, 1, 2].map(|i| sizes.get(i).map_or(1, |n| *n as usize)),
             shared_bytes: self.number(api::DEVICE_LOCAL_MEM_SIZE, 8)? as usize,

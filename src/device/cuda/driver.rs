@@ -88,6 +88,15 @@ pub(super) mod number {
     pub const NO_DEVICE: c_int = 100;
     pub const STREAM_NON_BLOCKING: c_uint = 1;
     pub const EVENT_DISABLE_TIMING: c_uint = 2;
+    pub const WARP_SIZE: c_int = 10;
+    pub const CLOCK_RATE: c_int = 13;
+    pub const MULTIPROCESSORS: c_int = 16;
+    pub const MEMORY_CLOCK_RATE: c_int = 36;
+    pub const MEMORY_BUS_WIDTH: c_int = 37;
+    pub const L2_CACHE_SIZE: c_int = 38;
+    pub const MULTIPROCESSOR_THREADS: c_int = 39;
+    pub const MULTIPROCESSOR_SHARED_BYTES: c_int = 81;
+    pub const MULTIPROCESSOR_REGISTERS: c_int = 82;
     pub const MAJOR: c_int = 75;
     pub const MINOR: c_int = 76;
     pub const POOLS_SUPPORTED: c_int = 115;

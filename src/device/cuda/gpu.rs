@@ -4,6 +4,7 @@ use super::driver::{Driver, Handle, number};
 use super::memory::Staging;
 use crate::device::backend::{lock, no_such_device, numbered_name};
 use crate::error::{Error, Result};
+use crate::target::Machine;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,6 +116,27 @@ impl Gpu {
             }
         })?;
         Ok(Some(pool))
+    }
+
+    /// What the driver tells of the machine; 0 where it does not.
+    pub fn machine(&self) -> Machine {
+        let of = |which| usize::try_from(self.attribute(which)).unwrap_or(0);
+        let warp = of(number::WARP_SIZE);
+        // Both edges of the clock transfer data.
+        let bandwidth =
+            of(number::MEMORY_CLOCK_RATE) * 1000 * 2 * (of(number::MEMORY_BUS_WIDTH) / 8);
+        let fixed = Machine::unknown_gpu();
+        Machine {
+            cores: of(number::MULTIPROCESSORS),
+            core_threads: of(number::MULTIPROCESSOR_THREADS),
+            lockstep_threads: if warp > 0 { warp } else { fixed.lockstep_threads },
+            core_registers: of(number::MULTIPROCESSOR_REGISTERS),
+            core_shared_bytes: of(number::MULTIPROCESSOR_SHARED_BYTES),
+            cache_bytes: [0, of(number::L2_CACHE_SIZE), 0],
+            clock_khz: of(number::CLOCK_RATE),
+            bandwidth,
+            ..fixed
+        }
     }
 
     /// An attribute of the GPU; 0 if the driver does not know it.

@@ -62,7 +62,9 @@ impl CudaDevice {
             nvrtc.version
         );
         let config = env::config()?;
-        let renderer = Cuda::new(&arch).with_tensor_cores(config.tensor_cores, config.allow_tf32);
+        let renderer = Cuda::new(&arch)
+            .with_tensor_cores(config.tensor_cores, config.allow_tf32)
+            .with_machine(gpu.machine());
         Ok(CudaDevice { builder: Arc::new(Builder { gpu, nvrtc, arch, renderer }), about })
     }
 }

@@ -5,7 +5,7 @@ use super::arch::{Arch, NATIVE};
 use super::cc::CCompiler;
 use super::elf::Code;
 use super::llvm::Llvm;
-use super::{platform, pool};
+use super::{machine, platform, pool};
 use crate::device::backend::{Addresses, Backend, Executable, HostFunction, Purpose};
 use crate::device::buffer::{Memory, MemoryRef};
 use crate::device::memory::HostBuffer;
@@ -36,7 +36,9 @@ impl Cpu {
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
         platform::check_clang(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
-        let target = Target { fma: arch.fma, ..Target::c(pool::threads(), arch.vector_bytes) };
+        let common = Target::c(pool::threads(), arch.vector_bytes);
+        let machine = machine::detect(arch.vector_bytes);
+        let target = Target { fma: arch.fma, machine, ..common };
         Ok(Cpu {
             compiler: Compiler::C(CCompiler::find()?.for_cpu(arch.name)),
             renderer: Box::new(Clang::new(target)),
@@ -47,7 +49,9 @@ impl Cpu {
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
         platform::check_cpu(ARCH).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
-        let target = Target { fma: arch.fma, ..Target::llvm(pool::threads(), arch.vector_bytes) };
+        let common = Target::llvm(pool::threads(), arch.vector_bytes);
+        let machine = machine::detect(arch.vector_bytes);
+        let target = Target { fma: arch.fma, machine, ..common };
         Ok(Cpu {
             compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)),
             renderer: Box::new(render::Llvm::new(target)),

@@ -5,5 +5,6 @@ pub mod cc;
 pub(super) mod cpu;
 pub mod elf;
 pub mod llvm;
+mod machine;
 pub(in crate::device) mod platform;
 pub mod pool;

@@ -17,7 +17,7 @@ use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::render::{Fma, Renderer, Wgsl};
-use crate::target::{Machine, Target};
+use crate::target::{Target, Tuning};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use wgpu::{
@@ -162,9 +162,9 @@ fn record_loss(device: &wgpu::Device) -> Arc<Mutex<Option<String>>> {
 /// The target of an adapter with these limits; `longs` says whether it has 64-bit integers.
 fn target(limits: &wgpu::Limits, is_cpu: bool, longs: bool) -> Target {
     let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
-    let saturating_threads = if is_cpu { 0 } else { common.machine.saturating_threads };
+    let saturating_threads = if is_cpu { 0 } else { common.tuning.saturating_threads };
     Target {
-        machine: Machine { saturating_threads, ..common.machine },
+        tuning: Tuning { saturating_threads, ..common.tuning },
         local_max: common.local_max.min(limits.max_compute_invocations_per_workgroup as usize),
         local_dims: [
             limits.max_compute_workgroup_size_x,

@@ -1,59 +1,45 @@
-//! Reduces that fold something only where a condition holds, and their register tiles. Such is the
-//! gradient of a convolution: a product for each tap, and nothing where a tap falls outside the
-//! image.
+//! Reductions of masked terms, and their register tiles. An example is the gradient of a
+//! convolution: a product for each tap, masked where the tap is outside the image.
 
 use super::super::{apply_to, power_of_two_divisor};
-use super::tile::{load_cost, to_copy};
+use super::tile::{load_cost, to_pack};
 use crate::ir::typed::Reduce;
-use crate::ir::{AxisKind, Op, UOp};
+use crate::ir::{Op, UOp};
 use crate::kernel::{self, Access, extent, masked_term};
-use crate::opt::{Kernel, OptOp};
+use crate::opt::{Kernel, OptOp, is_output};
+use crate::symbolic::clauses;
 use crate::target::Target;
-
-/// The conditions that must all hold.
-fn parts(condition: &UOp) -> Vec<UOp> {
-    match condition.op() {
-        Op::And => condition.src().iter().flat_map(parts).collect(),
-        _ => vec![condition.clone()],
-    }
-}
 
 /// Returns the accumulators of a tile: three quarters of the vector registers.
 fn accumulators(target: &Target) -> usize {
     (target.machine.vector_registers * 3 / 4).min(target.tuning.cpu.conv_accumulators)
 }
 
-/// An output axis that is short enough to be written out whole, and the axes of taps, which then
-/// are known to hit or to miss.
+/// Returns an output axis that is short enough to be unrolled as a whole, and the axes of taps,
+/// whose masks are then constant.
 fn window(axes: &[UOp], main: &UOp, loads: &[&Access], target: &Target) -> Option<(UOp, Vec<UOp>)> {
     let Reduce { body, ranges: reduced, fold, .. } = main.expect_reduce();
-    let conditions = parts(&masked_term(fold, body)?.0);
+    let clauses = clauses(&masked_term(fold, body)?.0);
     let uses = |c: &UOp, r: &UOp| c.uses_range(r.range_id());
-    let outputs =
-        || axes.iter().filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop));
+    let outputs = || axes.iter().filter(|r| is_output(r));
     outputs().find_map(|a| {
-        let along = |l: &&Access| kernel::stride(&l.node, a) == Some(1);
-        let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = conditions.iter().partition(|c| uses(c, a));
+        let has_unit_stride = |l: &&Access| kernel::stride(&l.node, a) == Some(1);
+        let (of_axis, rest): (Vec<&UOp>, Vec<&UOp>) = clauses.iter().partition(|c| uses(c, a));
         let taps: Vec<UOp> =
             reduced.iter().filter(|r| of_axis.iter().any(|c| uses(c, r))).cloned().collect();
-        // What is left to ask is known before the innermost loop.
+        // The other clauses are evaluated before the innermost loop.
         let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
-        let apart = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
+        let hoisted = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
         let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
-        let few = extent(a) <= target.tuning.cpu.conv_accumulators
+        let is_short = extent(a) <= target.tuning.cpu.conv_accumulators
             && taps.iter().map(extent).product::<usize>() <= target.tuning.cpu.conv_taps;
-        (!of_axis.is_empty()
-            && !taps.is_empty()
-            && apart
-            && alone
-            && few
-            && loads.iter().any(along))
-        .then(|| (a.clone(), taps))
+        let is_window = !of_axis.is_empty() && !taps.is_empty() && hoisted && alone && is_short;
+        (is_window && loads.iter().any(has_unit_stride)).then(|| (a.clone(), taps))
     })
 }
 
-/// A tile for such a reduce: an image's row in registers, lanes along another axis. `small` says
-/// which loads are of inputs that may be copied; those that should be come with the tile.
+/// Returns the kernel with a tile for such a reduction, a row of the image in registers and lanes
+/// along another axis, and the arguments to pack. `small` says which loads may be packed.
 pub(super) fn conv_grad_tile(
     k: &Kernel,
     main: &UOp,
@@ -71,10 +57,7 @@ pub(super) fn conv_grad_tile(
     if extent(&row) > budget {
         return None;
     }
-    let outputs: Vec<&UOp> = axes
-        .iter()
-        .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && **r != row)
-        .collect();
+    let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r) && **r != row).collect();
     let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
     for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
@@ -98,13 +81,12 @@ pub(super) fn conv_grad_tile(
         }
     }
     let (_, v, lanes, b, n) = best?;
-    let copied = to_copy(loads, small, v, lanes);
+    let packed = to_pack(loads, small, v, lanes);
     let mut k = k.clone();
-    let whole = |r: &UOp| extent(r);
-    let upcasts = [(v, lanes), (&row, whole(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
-    let unrolls = taps.iter().map(|r| (OptOp::Unroll, r, whole(r)));
+    let upcasts = [(v, lanes), (&row, extent(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
+    let unrolls = taps.iter().map(|r| (OptOp::Unroll, r, extent(r)));
     for (op, r, amount) in upcasts.into_iter().chain(unrolls) {
         apply_to(&mut k, op, r, amount, target)?;
     }
-    Some((k, copied))
+    Some((k, packed))
 }

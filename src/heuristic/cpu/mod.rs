@@ -18,10 +18,10 @@ use crate::target::Target;
 /// Chooses the Opts of a kernel on a CPU.
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let k = loops(kernel, target);
-    // In the end, because what is stored depends on how many rows are computed together.
-    let is_near =
-        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.machine.l2_bytes / 4);
-    if is_near { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
+    // Last, because what is stored depends on how many rows are computed together.
+    let fits_cache =
+        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.l2_bytes / 4);
+    if fits_cache { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 
 /// Chooses all Opts but `REUSE`.
@@ -32,10 +32,10 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     }
     let mut k = kernel.clone();
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    if let Some((tiled, copied)) = tile::cpu_register_tile(&facts, target) {
+    if let Some((tiled, packed)) = tile::cpu_register_tile(&facts, target) {
         k = tiled;
         threads(&mut k, target);
-        pack::copy(&mut k, &copied, target);
+        pack::pack(&mut k, &packed, target);
         return k;
     }
     // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or
@@ -94,7 +94,7 @@ fn vectorize_reduces(k: &mut Kernel, rows: bool, across: &[UOp], target: &Target
         }) else {
             break;
         };
-        if across.iter().any(|a| shares_node(&k.ast, a, &r))
+        if across.iter().any(|a| shares_load(&k.ast, a, &r))
             || !try_apply(k, Opt::new(OptOp::Unroll, axis, amount), target)
         {
             break;
@@ -143,25 +143,27 @@ fn upcasts(k: &Kernel) -> Vec<UOp> {
     k.axes().into_iter().filter(|a| a.range_kind() == AxisKind::Upcast).collect()
 }
 
-/// Memory answers several streams faster than one: outputs whose reduce over an axis reads at
-/// different places are computed together, if the kernel has no more than this number of reduces.
+/// Upcasts an output axis by up to `most`, so that several outputs of a reduction axis are computed
+/// together: memory serves several streams faster than one. Does nothing if the kernel has more
+/// than `reduces` reductions.
 fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
     let (axes, order) = (k.axes(), k.ast.toposort());
     let r = &axes[reduce];
-    let output = |a: &UOp| is_output(a) && shares_node(&k.ast, a, r);
-    let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_node(&k.ast, a, r);
+    let output = |a: &UOp| is_output(a) && shares_load(&k.ast, a, r);
+    let lanes = |a: &UOp| a.range_kind() == AxisKind::Upcast && shares_load(&k.ast, a, r);
     if order.iter().filter(|u| u.op() == Op::Reduce).count() > reduces || axes.iter().any(lanes) {
         return false;
     }
     let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
-    // As many are left as there are threads.
+    // Enough outputs remain for all threads.
     match power_of_two_divisor(splittable_extent(&axes[axis]) / target.threads.max(1), most) {
         Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
         None => false,
     }
 }
 
-fn shares_node(ast: &UOp, a: &UOp, b: &UOp) -> bool {
+/// Returns true if a load depends on both ranges.
+fn shares_load(ast: &UOp, a: &UOp, b: &UOp) -> bool {
     ast.toposort()
         .iter()
         .any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
@@ -186,17 +188,13 @@ fn work(k: &Kernel, axes: &[UOp]) -> usize {
     outputs.into_iter().map(extent).fold(reduces.max(1), usize::saturating_mul)
 }
 
-/// Divides the outermost output axis that can be divided.
+/// Divides the outermost output axis that has a divisor between threads.
 pub(super) fn threads(k: &mut Kernel, target: &Target) {
     let axes = k.axes();
     if target.threads < 2 || work(k, &axes) < target.tuning.cpu.min_thread_work {
         return;
     }
-    for (i, r) in axes
-        .iter()
-        .enumerate()
-        .filter(|(_, r)| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop))
-    {
+    for (i, r) in axes.iter().enumerate().filter(|(_, r)| is_output(r)) {
         if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
             && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
         {

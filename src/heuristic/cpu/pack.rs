@@ -9,7 +9,7 @@ use crate::kernel::{Access, extent};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// Returns true if the input of a load is small and used often enough to be copied as a whole.
+/// Returns true if the input of a load is small and used often enough to be packed as a whole.
 pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let is_masked = load.node.expect_access().place.mask.is_some();
     if is_masked || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
@@ -19,12 +19,12 @@ pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
         axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
     let outputs: Vec<&UOp> = others.into_iter().filter(|r| is_output(r)).collect();
-    size(&used).saturating_mul(4) <= (target.machine.l2_bytes / 4).min(target.shared_bytes)
+    size(&used).saturating_mul(4) <= (target.tuning.cpu.l2_bytes / 4).min(target.shared_bytes)
         && size(&outputs) >= target.tuning.cpu.pack_uses * target.threads.max(1)
 }
 
 /// Stages arguments at the outermost output loop.
-pub(super) fn copy(k: &mut Kernel, slots: &[usize], target: &Target) {
+pub(super) fn pack(k: &mut Kernel, slots: &[usize], target: &Target) {
     for slot in slots {
         if let Some(axis) = k.axes().iter().position(is_output) {
             try_apply(k, Opt::new(OptOp::Stage, axis, *slot), target);

@@ -8,26 +8,26 @@ use crate::kernel;
 use crate::opt::{Kernel, OptOp, is_output};
 use crate::target::{CpuTuning, Target};
 
-/// The axes of a register tile, by range number, with how much of each is in it.
+/// A register tile.
 struct Tile {
     /// The axis of the vector lanes and their number.
     lanes: (UOp, usize),
-    /// Further copies of outputs.
+    /// Further output axes, and the copies along each.
     copies: Vec<(UOp, usize)>,
-    /// Machine loads for one operation on one element.
+    /// Machine loads per operation on one element.
     cost: f64,
 }
 
-/// A kernel with one nest of reduces that load from several places: lanes along one axis, and a
-/// tile of outputs that share what they load. The tile is the one with the fewest loads for the
-/// work whose accumulators fit in registers. With it come the arguments that should be copied.
+/// Returns the kernel with a register tile, if it has one main nest of reductions with several
+/// loads: lanes along one axis, and outputs that share loads. The tile is the one with the fewest
+/// loads for the work whose accumulators fit in registers. The arguments to pack come with it.
 pub(super) fn cpu_register_tile(
     facts: &KernelFacts,
     target: &Target,
 ) -> Option<(Kernel, Vec<usize>)> {
     let (k, axes, main) = (&facts.kernel, &facts.axes, facts.main.as_ref()?);
     let work = |u: &UOp| iterations(u) as f64;
-    // Others beside it are fine if they are small, or loop with it.
+    // Other reductions must be small, or be in the same loops.
     if facts.reduces.iter().any(|u| {
         u.closed_ranges() != main.closed_ranges()
             && work(u) * target.tuning.cpu.main_reduce > work(main)
@@ -46,7 +46,7 @@ pub(super) fn cpu_register_tile(
         return Some(tiled);
     }
     let best = best_tile(main, axes, all, &loads, &small, target)?;
-    let copied = to_copy(&loads, &small, &best.lanes.0, best.lanes.1);
+    let packed = to_pack(&loads, &small, &best.lanes.0, best.lanes.1);
     let mut k = k.clone();
     let op =
         if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
@@ -54,7 +54,7 @@ pub(super) fn cpu_register_tile(
     for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(copies) {
         apply_to(&mut k, op, &r, amount, target)?;
     }
-    Some((k, copied))
+    Some((k, packed))
 }
 
 /// Returns the register tile of the least estimated cost.
@@ -69,7 +69,7 @@ fn best_tile(
     let most_lanes = (target.vector_bytes / 4).max(2);
     let [most, fewer] = target.tuning.cpu.tile_accumulators;
     let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
-    // Copies along an axis that the reduce does not depend on would be copies of the same.
+    // Copies along an axis that the reduction does not depend on would compute the same value.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
     let steps = iterations(main) as f64;
@@ -85,8 +85,8 @@ fn best_tile(
             .zip(small)
             .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes, target))
             .collect();
-        // Lanes of a reduce are added up in the end; lanes of outputs may have to be stored one by
-        // one.
+        // Lanes of a reduction are combined in the end; lanes of outputs may have to be stored one
+        // by one.
         let ends: f64 = match v.range_kind() {
             AxisKind::Reduce => lanes as f64,
             _ => all
@@ -116,29 +116,24 @@ fn best_tile(
     best
 }
 
-/// Machine loads for one load of lanes along an axis. Lanes that are loaded one by one must also be
-/// put together, unless the input is copied first.
+/// Returns the machine loads for one load of lanes along an axis. Lanes that are loaded one by one
+/// must also be inserted into a vector, unless the input is packed first.
 pub(super) fn load_cost(
     load: &kernel::Access,
-    copied: bool,
+    packed: bool,
     axis: &UOp,
     lanes: usize,
     target: &Target,
 ) -> f64 {
-    match load.parts(axis, lanes) {
-        n if n > 1 && !copied => {
-            n as f64
-                * if load.is_masked(axis) {
-                    target.tuning.cpu.masked_lane_load
-                } else {
-                    target.tuning.cpu.lane_load
-                }
-        }
-        _ => 1.0,
+    let (parts, tuning) = (load.parts(axis, lanes), &target.tuning.cpu);
+    match load.is_masked(axis) {
+        _ if parts == 1 || packed => 1.0,
+        true => parts as f64 * tuning.masked_lane_load,
+        false => parts as f64 * tuning.lane_load,
     }
 }
 
-/// The same for a store.
+/// Returns the machine stores for one store of lanes along an axis.
 fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize, target: &Target) -> f64 {
     match store.parts(axis, lanes) {
         1 => 1.0,
@@ -146,8 +141,8 @@ fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize, target: &Target)
     }
 }
 
-/// The arguments that lanes along an output axis need in another order.
-pub(super) fn to_copy(
+/// Returns the arguments that lanes along an output axis need in another order.
+pub(super) fn to_pack(
     loads: &[&kernel::Access],
     small: &[bool],
     axis: &UOp,
@@ -160,7 +155,7 @@ pub(super) fn to_copy(
     apart.filter_map(|(l, _)| argument(&l.node)).collect()
 }
 
-/// Of a tile: an axis by its place, and how much of it.
+/// An output axis of a tile by position, and the copies along it.
 type Part = (usize, usize);
 
 /// Calls `f` with every tile of at most `budget` copies.

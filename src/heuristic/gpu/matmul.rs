@@ -8,29 +8,23 @@ use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// For workgroups: a register tile for each of 16 × 16 threads, and tiles of both inputs.
+/// Chooses a register tile for each of 16 × 16 threads, and stages tiles of both inputs.
 pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
-    let p = MatmulPattern::of(facts)?;
+    let (p, tuning) = (MatmulPattern::of(facts)?, &target.tuning.gpu);
     let outputs: usize =
         facts.axes.iter().filter(|r| is_output(r)).map(extent).fold(1, usize::saturating_mul);
-    let most = target.tuning.gpu.matmul_tiles.iter().find(|m| outputs >= m.0)?.1;
-    let fits = |n: &usize| {
-        extent(&p.row).is_multiple_of(n * target.tuning.gpu.matmul_side)
-            && extent(&p.column).is_multiple_of(n * target.tuning.gpu.matmul_side)
+    let most = tuning.matmul_tiles.iter().find(|m| outputs >= m.0)?.1;
+    let fits = |n: usize| {
+        [&p.row, &p.column].iter().all(|r| extent(r).is_multiple_of(n * tuning.matmul_side))
     };
-    let side =
-        target.tuning.gpu.matmul_tiles.iter().map(|m| m.1).find(|n| *n <= most && fits(n))?;
-    target.tuning.gpu.matmul_steps.into_iter().find_map(|steps| {
+    let side = tuning.matmul_tiles.iter().map(|m| m.1).find(|n| *n <= most && fits(*n))?;
+    tuning.matmul_steps.into_iter().find_map(|steps| {
         let mut k = facts.kernel.clone();
         for r in [&p.column, &p.row] {
             // Adjacent threads have adjacent vectors; further vectors are a workgroup apart.
-            for (op, amount) in [
-                (OptOp::Upcast, 4),
-                (OptOp::Local, target.tuning.gpu.matmul_side),
-                (OptOp::Upcast, side / 4),
-            ] {
-                apply_to(&mut k, op, r, amount, target)?;
-            }
+            apply_to(&mut k, OptOp::Upcast, r, 4, target)?;
+            apply_to(&mut k, OptOp::Local, r, tuning.matmul_side, target)?;
+            apply_to(&mut k, OptOp::Upcast, r, side / 4, target)?;
         }
         let axis = k.axis_of(&p.step)?;
         if extent(&p.step) == steps {
@@ -40,8 +34,8 @@ pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kerne
         for load in [&p.left, &p.right] {
             k = k.apply(&Opt::new(OptOp::Stage, axis, argument(load)?), target).ok()?;
         }
-        // Unrolled, the loads of an iteration are in flight during the one before: a tenth of the
-        // time on an H200.
+        // Unrolled, the loads of an iteration are in flight during the one before, which saves a
+        // tenth of the time on an H200.
         if side == 8 {
             k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
         }

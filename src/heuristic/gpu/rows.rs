@@ -3,59 +3,56 @@
 use super::super::facts::{KernelFacts, iterations};
 use super::super::{apply_to, power_of_two_divisor, try_apply, unit_stride_reduce};
 use crate::ir::UOp;
-use crate::kernel::extent;
+use crate::kernel::{extent, most_lanes};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
-/// A workgroup for a row, where reduces run along memory: every reduce of it is shared by the same
-/// threads, and so is the output if it is as long.
+/// Chooses a workgroup for each row, if reductions have unit stride: the same threads share every
+/// reduction of the row, and the output if it is as long.
 pub(super) fn rows(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
-    let reduces = &facts.reduces;
+    let (reduces, tuning) = (&facts.reduces, &target.tuning.gpu);
     let len = extent(&facts.axes[unit_stride_reduce(&facts.kernel)?]);
     let along = row_axes(reduces, len, target)?;
-    let lanes = power_of_two_divisor(len, (target.vector_bytes / 4).min(target.max_lanes as usize))
-        .unwrap_or(1);
+    let lanes = power_of_two_divisor(len, most_lanes(target)).unwrap_or(1);
     let vectors = len / lanes;
     let wanted = (vectors / 2)
-        .clamp(target.machine.lockstep_threads, target.tuning.gpu.row_threads)
+        .clamp(target.machine.lockstep_threads, tuning.row_threads)
         .min(target.local_max)
         .min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
-    // A row that does not divide well is made longer.
+    // A row without a good divisor is padded.
     let share = power_of_two_divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
     let padding = if vectors.is_multiple_of(share) { 1 } else { share };
-    let kept = vectors.div_ceil(share);
+    let of_thread = vectors.div_ceil(share);
     let mut k = facts.kernel.clone();
-    // An output axis that the reduces do not depend on runs along the row again.
+    // An output axis that the reductions do not depend on is a second loop over the row.
     let again = k.axes().into_iter().find(|r| {
         is_output(r) && extent(r) == len && !reduces.iter().any(|u| u.uses_range(r.range_id()))
     });
-    if again.is_none() && vectors < target.tuning.gpu.min_row_vectors {
+    if again.is_none() && vectors < tuning.min_row_vectors {
         return None;
     }
     // A row that is too long for registers is recomputed by each of several workgroups.
-    let in_registers = again.is_some() && kept <= target.tuning.gpu.row_vectors;
+    let in_registers = again.is_some() && of_thread <= tuning.row_vectors;
     let mut apply = |op: OptOp, r: &UOp, amount: usize| apply_to(&mut k, op, r, amount, target);
-    let unrolled = power_of_two_divisor(kept, target.tuning.gpu.row_unroll).unwrap_or(1);
+    let unrolled = power_of_two_divisor(of_thread, tuning.row_unroll).unwrap_or(1);
     for r in &along {
         apply(OptOp::Unroll, r, lanes)?;
         apply(OptOp::PadTo, r, padding)?;
         apply(OptOp::Group, r, share)?;
-        apply(OptOp::Unroll, r, if in_registers { kept } else { unrolled })?;
+        apply(OptOp::Unroll, r, if in_registers { of_thread } else { unrolled })?;
     }
     if let Some(r) = &again {
         apply(OptOp::Upcast, r, lanes)?;
         apply(OptOp::PadTo, r, padding)?;
         apply(OptOp::Local, r, share)?;
-        apply(OptOp::Upcast, r, if in_registers { kept } else { 1 })?;
+        apply(OptOp::Upcast, r, if in_registers { of_thread } else { 1 })?;
     }
-    // Several short rows in one workgroup.
-    if share < target.tuning.gpu.workgroup / 2
+    // Several short rows share a workgroup.
+    if share < tuning.workgroup / 2
         && let Some(r) = k.axes().into_iter().rfind(is_output)
-        && let (Some(axis), Some(amount)) = (
-            k.axis_of(&r),
-            power_of_two_divisor(extent(&r), target.tuning.gpu.workgroup / 2 / share),
-        )
+        && let Some(axis) = k.axis_of(&r)
+        && let Some(amount) = power_of_two_divisor(extent(&r), tuning.workgroup / 2 / share)
     {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }

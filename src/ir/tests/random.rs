@@ -51,6 +51,7 @@ random! {
     [u32; 2]: |rng| [rng.bits() as u32, rng.bits() as u32];
     SmallVec<[usize; 2]>: |rng| (0..3).filter(|_| rng.once_in(2)).collect();
     SmallVec<[u16; 4]>: |rng| (0..rng.below(5)).map(|_| rng.below(4) as u16).collect();
+    SmallVec<[u32; 4]>: |rng| (0..rng.below(5)).map(|_| rng.below(200) as u32).collect();
     LoadHint: |rng| LoadHint { stage_at: Random::random(rng), prefetch_in: Random::random(rng) };
     Box<Slice>: |rng| {
         let most = 1 + rng.below(4) as i64;
@@ -136,7 +137,7 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
 
 /// A random payload that fits the operands, if one is found.
 fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
-    if matches!(op, Op::Contiguous | Op::Load) && rng.once_in(2) {
+    if matches!(op, Op::Contiguous | Op::Load | Op::Sink) && rng.once_in(2) {
         return Some(Arg::None);
     }
     (0..10).find_map(|_| {

@@ -5,7 +5,7 @@ use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, SpecialKind, TensorCore};
-use crate::target::Target;
+use crate::target::{Machine, Target};
 
 /// Renders CUDA C for NVRTC, without headers. Buffers must start at multiples of 16 bytes, except
 /// after [`unaligned`](Cuda::unaligned).
@@ -32,6 +32,10 @@ impl Cuda {
     /// [`Target::with_tensor_cores`].
     pub fn with_tensor_cores(self, any: bool, rounding: bool) -> Cuda {
         Cuda { target: self.target.with_tensor_cores(any, rounding), ..self }
+    }
+    /// Renders kernels that are chosen for this machine.
+    pub(crate) fn with_machine(self, machine: Machine) -> Cuda {
+        Cuda { target: Target { machine, ..self.target }, ..self }
     }
     /// Accepts buffers that start at any element: vectors are read and written lane by lane.
     pub fn unaligned(self) -> Cuda {
