@@ -144,7 +144,9 @@ macro_rules! in_wide_dtype {
 
 /// Defines methods that replace a field of an options struct: `name(argument: Type) field = value`.
 macro_rules! setters {
-    ($options:ident; $($(#[$meta:meta])* $name:ident($($arg:ident: $ty:ty)?) $field:ident = $value:expr;)*) => {
+    ($options:ident; $(
+        $(#[$meta:meta])* $name:ident($($arg:ident: $ty:ty)?) $field:ident = $value:expr;
+    )*) => {
         impl $options { $(
             $(#[$meta])*
             pub fn $name(self $(, $arg: $ty)?) -> $options {

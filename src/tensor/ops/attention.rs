@@ -99,7 +99,6 @@ impl Tensor {
         pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(
             &self, key: &Tensor, value: &Tensor, options: Attention,
         ) -> Tensor {
-            const OP: &str = "scaled_dot_product_attention";
             if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
                 return q.try_scaled_dot_product_attention(&k, &v, options);
             }
@@ -114,7 +113,7 @@ impl Tensor {
                      {q:?}, {k:?} and {v:?}"
                 );
             }
-            self.require_static(OP, [q.len() - 1])?;
+            self.require_static("scaled_dot_product_attention", [q.len() - 1])?;
             let (key, value) = match options.grouped {
                 true => (repeat_heads(&q, key, value)?, repeat_heads(&q, value, key)?),
                 false => (key.clone(), value.clone()),

@@ -250,11 +250,11 @@ impl Tensor {
         target_length: &Tensor,
         options: Ctc,
     ) -> Result<Tensor> {
-        let one = |t: &Tensor| {
-            let given = t.dims();
-            t.try_reshape([1]).or_else(|_| {
+        let one = |t: &Tensor| match t.dims() {
+            given if given.iter().product::<usize>() != 1 => {
                 wrong_shape!(OP, "expected one length for one sequence, got shape {given:?}")
-            })
+            }
+            _ => t.try_reshape([1]),
         };
         let (frames, labels) = (one(input_length)?, one(target_length)?);
         let targets = if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };

@@ -98,8 +98,7 @@ impl Tensor {
             &self, size: impl Into<Sizes>, mode: Interpolate, align_corners: bool,
         ) -> Tensor {
             in_wide_dtype!(self.try_interpolate(size, mode, align_corners));
-            const OP: &str = "interpolate";
-            let (size, dims) = (size.into().shape(OP)?, self.dims());
+            let (size, dims) = (size.into().shape("interpolate")?, self.dims());
             if size.len() > dims.len() {
                 let n = dims.len();
                 return shape_error!("expected at most {n} sizes for {dims:?}, got {size:?}");

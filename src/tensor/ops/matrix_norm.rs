@@ -75,15 +75,14 @@ impl Tensor {
         pub fn matrix_norm | try_matrix_norm(
             &self, order: impl Into<MatrixNorm>, axes: impl Into<Axes>,
         ) -> Tensor {
-            const OP: &str = "matrix_norm";
             in_wide_dtype!(self.try_matrix_norm(order, axes));
             let dims = self.dims();
-            let (at, keep) = axes.into().in_given_order(OP, &dims)?;
+            let (at, keep) = axes.into().in_given_order("matrix_norm", &dims)?;
             let [row, column] = at[..] else {
                 return shape_error!("expected two axes, got {} of {dims:?}", at.len());
             };
             let x = self.as_wide_float().try_movedim([row, column], [-2, -1])?;
-            let norms = norm(OP, &x, order.into())?.try_cast(self.as_float().dtype())?;
+            let norms = norm("matrix_norm", &x, order.into())?.try_cast(self.as_float().dtype())?;
             if keep {
                 norms.try_movedim([-2, -1], [row, column])
             } else {

@@ -116,47 +116,41 @@ struct Plan {
 
 /// Number of pooled axes: the length of the list, or two for a bare number, which requires `[N, C,
 /// H, W]`.
-pub(super) fn pooled_axes(
-    op: &'static str,
-    what: &str,
-    sizes: &Spatial,
-    dims: &[usize],
-) -> Result<usize> {
+pub(super) fn pooled_axes(what: &str, sizes: &Spatial, dims: &[usize]) -> Result<usize> {
     match sizes.rank() {
         None if dims.len() == 4 => Ok(2),
-        None => wrong_shape!(
-            op,
+        None => shape_error!(
             "expected [N, C, H, W] for a {what} of one number, got {dims:?}; give a value for \
              each pooled axis: [k], [k, k] or [k, k, k]"
         ),
         Some(n @ 1..=3) if dims.len() >= n => Ok(n),
         Some(n @ 1..=3) => {
-            wrong_shape!(op, "a {what} of {n} values requires {n} axes, got {dims:?}")
+            shape_error!("a {what} of {n} values requires {n} axes, got {dims:?}")
         }
-        Some(n) => wrong_shape!(op, "expected a {what} of 1, 2 or 3 values, got {n}"),
+        Some(n) => shape_error!("expected a {what} of 1, 2 or 3 values, got {n}"),
     }
 }
 
 /// Stride of the windows: that of the options, or the kernel.
-fn stride_of(op: &'static str, options: &Pool, kernel: &[usize]) -> Result<Dims> {
+fn stride_of(options: &Pool, kernel: &[usize]) -> Result<Dims> {
     match &options.stride {
-        Some(s) => s.positive(op, "stride", kernel.len()),
+        Some(s) => s.positive("tensor", "stride", kernel.len()),
         None => Ok(kernel.into()),
     }
 }
 
-fn plan(op: &'static str, x: &Tensor, kernel: &Spatial, options: &Pool) -> Result<Plan> {
+fn plan(x: &Tensor, kernel: &Spatial, options: &Pool) -> Result<Plan> {
     let dims = x.dims();
-    let n = pooled_axes(op, "kernel", kernel, &dims)?;
-    let kernel = kernel.positive(op, "kernel", n)?;
-    let stride = stride_of(op, options, &kernel)?;
-    let list = window_list(&kernel, &stride, &options.dilation.positive(op, "dilation", n)?);
-    let padding = options.padding.resolve(op, n)?;
+    let n = pooled_axes("kernel", kernel, &dims)?;
+    let kernel = kernel.positive("tensor", "kernel", n)?;
+    let stride = stride_of(options, &kernel)?;
+    let list = window_list(&kernel, &stride, &options.dilation.positive("tensor", "dilation", n)?);
+    let padding = options.padding.resolve("tensor", n)?;
     let mut overhang = vec![(0, 0); n];
     for (i, w) in list.iter().enumerate() {
         let (before, after) = padding[i];
         let inside = before.saturating_add(dims[dims.len() - n + i]);
-        let all = checked_numel(op, &[inside.saturating_add(after)])?;
+        let all = checked_numel("tensor", &[inside.saturating_add(after)])?;
         let whole = if options.ceil && all > 0 && all < w.span() { 0 } else { w.count(all)? };
         let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
         // A partial window has to start inside the input or its leading padding.
@@ -253,8 +247,7 @@ impl Tensor {
         pub fn max_pool2d | try_max_pool2d(
             &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> Tensor {
-            const OP: &str = "max_pool2d";
-            let plan = plan(OP, self, &kernel.into(), &options)?;
+            let plan = plan(self, &kernel.into(), &options)?;
             PoolWindows::new(&self.materialized(), &plan)?.max()
         }
 
@@ -271,8 +264,7 @@ impl Tensor {
         pub fn max_pool2d_with_indices | try_max_pool2d_with_indices(
             &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> (Tensor, Tensor) {
-            const OP: &str = "max_pool2d_with_indices";
-            let plan = plan(OP, self, &kernel.into(), &options)?;
+            let plan = plan(self, &kernel.into(), &options)?;
             PoolWindows::new(&self.materialized(), &plan)?.max_with_indices()
         }
 
@@ -305,7 +297,7 @@ impl Tensor {
                 );
             }
             let kernel = kernel.into().positive(OP, "kernel", 2)?;
-            let stride = stride_of(OP, &options, &kernel)?;
+            let stride = stride_of(&options, &kernel)?;
             let padding = options.padding.resolve(OP, 2)?;
             let (lead, plane) = dims.split_at(dims.len() - 2);
             let covered = |i: usize| {
@@ -340,8 +332,7 @@ impl Tensor {
         pub fn avg_pool2d | try_avg_pool2d(
             &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> Tensor {
-            let Plan { padding, overhang, list } =
-                plan("avg_pool2d", self, &kernel.into(), &options)?;
+            let Plan { padding, overhang, list } = plan(self, &kernel.into(), &options)?;
             let sums =
                 |t: &Tensor| windows(t, &list)?.reduce_axes(Fold::Add, last_axes(list.len()));
             let x = self.as_wide_float();
