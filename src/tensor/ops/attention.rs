@@ -13,7 +13,7 @@ pub struct Attention {
     dropout: f64,
 }
 
-impl Attention {
+setters! { Attention;
     /// No mask, scores scaled by 1/√size.
     ///
     /// ```
@@ -23,12 +23,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> Attention {
-        Attention::default()
-    }
-}
-
-setters! { Attention;
+    new;
     /// Mask, broadcast to `[…, queries, keys]`: bools are true for visible keys, floats are added
     /// to the scores.
     ///

@@ -36,7 +36,7 @@ pub struct Ctc {
     reduction: Reduction,
 }
 
-impl Ctc {
+setters! { Ctc;
     /// Blank 0, infinite losses, mean.
     ///
     /// ```
@@ -47,12 +47,7 @@ impl Ctc {
     /// assert!((loss.item::<f32>()? - (4f32 / 3.0).ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> Ctc {
-        Ctc::default()
-    }
-}
-
-setters! { Ctc;
+    new;
     /// Index of the blank class.
     ///
     /// ```
@@ -214,7 +209,6 @@ impl Tensor {
         ///     (Tensor::new([[1, 2]]), Tensor::new([2]), Tensor::new([2]));
         /// let loss = logp.ctc_loss(&target, &frames, &labels, Reduction::Sum).item::<f32>()?;
         /// assert!((loss - 9f32.ln()).abs() < 1e-5); // one of 3² paths
-        ///
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn ctc_loss | try_ctc_loss(

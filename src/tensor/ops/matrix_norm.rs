@@ -19,11 +19,7 @@ pub enum MatrixNorm {
     Order(f64),
 }
 
-impl From<f64> for MatrixNorm {
-    fn from(order: f64) -> MatrixNorm {
-        MatrixNorm::Order(order)
-    }
-}
+conversions! { MatrixNorm: () f64, |order| MatrixNorm::Order(order); }
 
 /// Maximum along an axis, which is kept, or minimum for a negative order. The maximum of no
 /// elements is 0.

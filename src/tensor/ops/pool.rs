@@ -18,20 +18,7 @@ pub struct Pool {
     divisor: Option<usize>,
 }
 
-impl Default for Pool {
-    fn default() -> Pool {
-        Pool {
-            stride: None,
-            padding: 0.into(),
-            dilation: 1.into(),
-            ceil: false,
-            count_padding: true,
-            divisor: None,
-        }
-    }
-}
-
-impl Pool {
+setters! { Pool;
     /// Stride equal to the kernel, no padding, no dilation, no partial windows.
     ///
     /// ```
@@ -40,12 +27,14 @@ impl Pool {
     /// assert_eq!(x.max_pool2d([1, 2], Pool::new()).to_vec::<f32>()?, [5.0, 8.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> Pool {
-        Pool::default()
-    }
-}
-
-setters! { Pool;
+    new = Pool {
+        stride: None,
+        padding: 0.into(),
+        dilation: 1.into(),
+        ceil: false,
+        count_padding: true,
+        divisor: None,
+    };
     /// Stride of the windows.
     ///
     /// ```

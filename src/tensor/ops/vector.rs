@@ -17,15 +17,9 @@ pub enum DotAxes {
     Lists(Sizes, Sizes),
 }
 
-impl From<usize> for DotAxes {
-    fn from(n: usize) -> DotAxes {
-        DotAxes::Count(n)
-    }
-}
-impl<A: Into<Sizes>, B: Into<Sizes>> From<(A, B)> for DotAxes {
-    fn from(lists: (A, B)) -> DotAxes {
-        DotAxes::Lists(lists.0.into(), lists.1.into())
-    }
+conversions! { DotAxes:
+    () usize, |n| DotAxes::Count(n);
+    (<A: Into<Sizes>, B: Into<Sizes>>) (A, B), |l| DotAxes::Lists(l.0.into(), l.1.into());
 }
 
 impl DotAxes {
