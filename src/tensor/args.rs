@@ -22,16 +22,6 @@ int! { i32 i64 isize u32 u64 usize }
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub SmallVec<[isize; 4]>);
 
-/// Implements conversions by an expression: generics, source and closure.
-macro_rules! conversions {
-    ($name:ty: $(($($generics:tt)*) $from:ty, |$x:ident| $to:expr;)*) => { $(
-        impl $($generics)* From<$from> for $name {
-            fn from($x: $from) -> $name {
-                $to
-            }
-        }
-    )* };
-}
 /// Implements conversions from lists of integers, by a function of the list, and of one integer.
 macro_rules! from_lists {
     ($name:ident, $make:expr) => {

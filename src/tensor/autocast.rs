@@ -38,9 +38,14 @@ impl Drop for Restore {
 /// [`no_autocast`] override it. It takes effect while the graph is built, so that it may be inside
 /// a [`Jit`](crate::Jit) or around it. `f64` and integers are not cast.
 ///
-/// | to the narrow dtype | to `f32` |
-/// |---|---|
-/// | `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`, `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells | `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`, `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`, `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `matrix_norm`, `normalize`, `sum`, `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate`, all losses, the layers `LayerNorm`, `LayerNorm2d`, `GroupNorm` and `RMSNorm` |
+/// Cast to the narrow dtype: `matmul`, `linear`, `einsum`, `conv2d`, `conv_transpose2d`,
+/// `scaled_dot_product_attention`, the layers `PReLU`, `RNN`, `GRU`, `LSTM` and their cells.
+///
+/// Cast to `f32`: `exp`, `expm1`, `log`, `log2`, `log10`, `log1p`, `pow`, `rsqrt`, `reciprocal`,
+/// `tan`, `acos`, `asin`, `cosh`, `sinh`, `erfinv`, `softplus`, `softmax`, `softmin`,
+/// `log_softmax`, `logsumexp`, `layernorm`, `rmsnorm`, `norm`, `matrix_norm`, `normalize`, `sum`,
+/// `prod`, `cumsum`, `cumprod`, `cdist`, `cosine_similarity`, `interpolate`, all losses, the layers
+/// `LayerNorm`, `LayerNorm2d`, `GroupNorm` and `RMSNorm`.
 ///
 /// A `dot` of two vectors promotes. The layers `BatchNorm` and `InstanceNorm` return the dtype of
 /// their input. The lists are those of PyTorch 2.15 for CUDA (`ATen/autocast_mode.h`).
@@ -125,11 +130,8 @@ pub(super) fn plain_wide(x: &Tensor) -> Option<Tensor> {
 
 /// [`wide`] for methods that are one op.
 pub(super) fn unary_wide(x: &Tensor, op: Op) -> Option<Tensor> {
-    if matches!(op, Op::Exp | Op::Log | Op::Log2 | Op::Rsqrt | Op::Tan) {
-        plain_wide(x)
-    } else {
-        None
-    }
+    let listed = matches!(op, Op::Exp | Op::Log | Op::Log2 | Op::Rsqrt | Op::Tan);
+    if listed { plain_wide(x) } else { None }
 }
 
 /// Operand of an operation on the `f32` list whose input was cast.

@@ -18,15 +18,9 @@ pub enum Operand {
     Scalar(Const, Weak),
 }
 
-impl From<Tensor> for Operand {
-    fn from(t: Tensor) -> Operand {
-        Operand::Tensor(t)
-    }
-}
-impl From<&Tensor> for Operand {
-    fn from(t: &Tensor) -> Operand {
-        Operand::Tensor(t.clone())
-    }
+conversions! { Operand:
+    () Tensor, |t| Operand::Tensor(t);
+    () &Tensor, |t| Operand::Tensor(t.clone());
 }
 macro_rules! scalars {
     ($($weak:ident: $($t:ty)*;)*) => { $($(

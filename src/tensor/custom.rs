@@ -68,9 +68,9 @@ impl<'a> CustomKernel<'a> {
     /// | device | language | signature |
     /// |---|---|---|
     /// | `CPU:CLANG` | C | the pointers, then the index of the share as `long` |
-    /// | `CPU:LLVM` | LLVM IR | named `entry_entry`; an array of the pointers, and the share as `i64` |
+    /// | `CPU:LLVM` | LLVM IR | `entry_entry`: an array of the pointers, and the share as `i64` |
     /// | `CUDA` | CUDA C | `extern "C" __global__` |
-    /// | `CL` | OpenCL C | `__kernel`; after the pointers the index of each first element, `ulong` |
+    /// | `CL` | OpenCL C | `__kernel`; pointers, then the index of each first element, `ulong` |
     ///
     /// # Safety
     /// The text is not checked. It has to be correct for the shapes and dtypes that it is used

@@ -177,14 +177,8 @@ impl Style {
             (Const::Int(i), Scalar::U64) => return (i as u64).to_string(),
             _ => return c.to_string(),
         };
-        if x.is_nan() || x.is_infinite() {
-            return if x.is_nan() {
-                "nan".into()
-            } else if x > 0.0 {
-                "inf".into()
-            } else {
-                "-inf".into()
-            };
+        if !x.is_finite() {
+            return x.to_string().to_lowercase();
         }
         match *self {
             Style::Plain => c.to_string(),

@@ -164,16 +164,7 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     if candidates.is_empty() || device.is_several() {
         return vec![];
     }
-    // The devices of nodes, which graphs without candidates do not need.
-    let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
-    walk_values(nodes, |u| {
-        let here = match u.arg() {
-            Arg::Storage(s) => Some(s.storage.device().clone()),
-            Arg::Device(device) | Arg::Shards { devices: device, .. } => Some(device.clone()),
-            _ => u.src().iter().find_map(|s| on.get(&s.id()).cloned()),
-        };
-        on.extend(here.map(|d| (u.id(), d)));
-    });
+    let on = devices(nodes);
     candidates.retain(|u| on.get(&u.id()).is_none_or(|d| d == device));
     if candidates.is_empty() {
         return vec![];
@@ -205,6 +196,20 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     let mut found: Vec<UOp> = found.into_iter().collect();
     found.sort_by_key(UOp::id);
     found
+}
+
+/// Devices of the nodes below these.
+fn devices(nodes: &[UOp]) -> FxHashMap<u64, DeviceName> {
+    let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
+    walk_values(nodes, |u| {
+        let here = match u.arg() {
+            Arg::Storage(s) => Some(s.storage.device().clone()),
+            Arg::Device(device) | Arg::Shards { devices: device, .. } => Some(device.clone()),
+            _ => u.src().iter().find_map(|s| on.get(&s.id()).cloned()),
+        };
+        on.extend(here.map(|d| (u.id(), d)));
+    });
+    on
 }
 
 /// Values that the gradient of a node decides by: the elements of an extreme, the operands of a

@@ -23,20 +23,10 @@ impl From<&SymInt> for Tensor {
         Tensor::from_uop(UOp::from_symint(bound, dtype), super::realize::default_device())
     }
 }
-impl From<&SymInt> for Operand {
-    fn from(bound: &SymInt) -> Operand {
-        Operand::Tensor(Tensor::from(bound))
-    }
-}
-impl From<SymInt> for Tensor {
-    fn from(bound: SymInt) -> Tensor {
-        Tensor::from(&bound)
-    }
-}
-impl From<SymInt> for Operand {
-    fn from(bound: SymInt) -> Operand {
-        Operand::from(&bound)
-    }
+conversions! { Tensor: () SymInt, |bound| Tensor::from(&bound); }
+conversions! { Operand:
+    () &SymInt, |bound| Operand::Tensor(Tensor::from(bound));
+    () SymInt, |bound| Operand::from(&bound);
 }
 
 /// Formats sizes with variables: `[n=37, 4]`.

@@ -289,7 +289,8 @@ fn public_functions_have_examples() {
             let opens = TABLES.iter().any(|name| line.starts_with(name));
             table = (table || opens) && line != "}";
             let line = line.trim();
-            let in_table = table && !opens && line.ends_with(';') && !line.starts_with("//");
+            let named = line.starts_with(|c: char| c.is_ascii_lowercase());
+            let in_table = table && !opens && named && line.ends_with([';', '{']);
             let function = line
                 .strip_prefix("pub fn ")
                 .filter(|rest| !rest.starts_with('$'))

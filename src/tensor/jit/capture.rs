@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::env;
 use crate::error::Result;
 use crate::exec::capture::Run;
-use crate::exec::{BoundCommand, ReplayPlan, Slot, copy_buffer};
+use crate::exec::{BoundCommand, Capture, ReplayPlan, Slot, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
 use crate::schedule::{Command, Role, SlotRef, Values};
 use crate::shape::SymInt;
@@ -387,6 +387,27 @@ impl Filled {
     }
 }
 
+/// Commands of all runs of a capture, the values of variables, and the memory that replays fill.
+fn all_commands(
+    capture: &Capture,
+    slots: &mut Slots,
+) -> Result<(Vec<BoundCommand>, Values, Filled)> {
+    let ids = capture.draws.iter().enumerate();
+    let ids = ids.flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i)));
+    let draws: FxHashMap<u64, usize> = ids.collect();
+    let mut filled = Filled {
+        draws: capture.draws.iter().map(|d| (Vec::new(), d.numbers)).collect(),
+        ..Filled::default()
+    };
+    let (mut commands, mut at_capture) = (Vec::new(), Values::default());
+    for run in &capture.runs {
+        at_capture.complete(&run.values);
+        filled.add_draws(run, &draws, slots)?;
+        commands.extend(commands_of(run, slots, &mut filled)?);
+    }
+    Ok((commands, at_capture, filled))
+}
+
 impl<R: JitOut> Captured<R> {
     /// Captures an observed call and its result.
     pub(super) fn new(observed: Observed, result: &R, graphs: bool) -> Result<Captured<R>> {
@@ -400,32 +421,16 @@ impl<R: JitOut> Captured<R> {
             numbers: FxHashMap::default(),
         };
         let signature = arguments(given, &mut slots);
-        let draws: FxHashMap<u64, usize> = capture
-            .draws
-            .iter()
-            .enumerate()
-            .flat_map(|(i, d)| d.storages.iter().map(move |id| (*id, i)))
-            .collect();
-        let mut filled = Filled {
-            draws: capture.draws.iter().map(|d| (Vec::new(), d.numbers)).collect(),
-            ..Filled::default()
-        };
-        let (mut commands, mut at_capture) = (Vec::new(), Values::default());
-        for run in &capture.runs {
-            at_capture.complete(&run.values);
-            filled.add_draws(run, &draws, &mut slots)?;
-            commands.extend(commands_of(run, &mut slots, &mut filled)?);
-        }
+        let (commands, at_capture, filled) = all_commands(&capture, &mut slots)?;
         let template =
             |t: Tensor| slots.template(&without_history(&t.raw())).map(|template| (t, template));
         let changed: Vec<(Tensor, Template)> =
             changed.into_iter().map(template).collect::<Result<_>>()?;
         let mut values = Vec::new();
         result.each(&mut |t| values.push((t.raw(), t.device())));
-        let results: Vec<(Template, &'static DeviceName)> = values
-            .iter()
-            .map(|(node, device)| Ok((slots.template(node)?, *device)))
-            .collect::<Result<_>>()?;
+        let of_result = |(node, device): (UOp, _)| Ok((slots.template(&node)?, device));
+        let results: Vec<(Template, &'static DeviceName)> =
+            values.into_iter().map(of_result).collect::<Result<_>>()?;
         slots.mark_written(&commands);
         // Stored, so that no other function captures it as a literal.
         let empty = Tensor::zeros(()).contiguous().realize()?;

@@ -19,7 +19,7 @@ struct AxisWindows {
 }
 
 impl AxisWindows {
-    fn new(op: &'static str, size: usize, count: usize) -> Result<AxisWindows> {
+    fn new(size: usize, count: usize) -> Result<AxisWindows> {
         // With a remainder one or both edges of a window split an element: edges are the multiples
         // of the greatest common divisor.
         let rest = size % count;
@@ -31,7 +31,7 @@ impl AxisWindows {
         let kernel = size / count + partial;
         // Edges are quotients of products, which may exceed 32 bits.
         let most = (count.saturating_add(1)).saturating_mul(size.saturating_add(1));
-        checked_numel(op, &[most.max(count.saturating_mul(kernel))])?;
+        checked_numel("tensor", &[most.max(count.saturating_mul(kernel))])?;
         let i = iota(count).try_cast(index_dtype(most))?.shaped([count, 1])?;
         let indices = (&i * size).try_idiv(count)?.try_add(iota(kernel))?;
         let end = ((&i + 1) * size + (count - 1)).try_idiv(count)?;
@@ -53,15 +53,15 @@ fn with_trailing_axes(t: &Tensor, count: usize) -> Result<Tensor> {
 }
 
 /// Checks the numbers of windows and that the pooled axes are not empty.
-fn counts(op: &'static str, x: &Tensor, sizes: &Spatial) -> Result<Dims> {
+fn counts(x: &Tensor, sizes: &Spatial) -> Result<Dims> {
     let dims = x.dims();
-    let n = pooled_axes(op, "list of sizes", sizes, &dims)?;
-    let counts = sizes.positive(op, "sizes", n)?;
+    let n = pooled_axes("list of sizes", sizes, &dims)?;
+    let counts = sizes.positive("tensor", "sizes", n)?;
     let lead = dims.len() - n;
     if dims[lead..].contains(&0) {
-        return wrong_shape!(op, "{dims:?} has no element to pool along its last {n} axes");
+        return shape_error!("{dims:?} has no element to pool along its last {n} axes");
     }
-    x.require_static(op, lead..dims.len())?;
+    x.require_static("tensor", lead..dims.len())?;
     Ok(counts)
 }
 
@@ -82,7 +82,6 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::arange(0f32, 9.0, 1.0).reshape([1, 1, 3, 3]);
-        /// assert_eq!(x.adaptive_avg_pool2d(1).to_vec::<f32>()?, [4.0]);
         /// assert_eq!(x.adaptive_avg_pool2d([2, 2]).to_vec::<f32>()?, [2.0, 3.0, 5.0, 6.0]);
         /// assert_eq!(x.adaptive_avg_pool2d([1]).to_vec::<f32>()?, [1.0, 4.0, 7.0]);
         /// # Ok::<(), picograd::Error>(())
@@ -90,15 +89,14 @@ impl Tensor {
         pub fn adaptive_avg_pool2d | try_adaptive_avg_pool2d(
             &self, sizes: impl Into<Spatial>,
         ) -> Tensor {
-            const OP: &str = "adaptive_avg_pool2d";
-            let counts = counts(OP, self, &sizes.into())?;
+            let counts = counts(self, &sizes.into())?;
             let dims = self.dims();
             if let Some(kernel) = even(&dims, &counts) {
                 return self.try_avg_pool2d(kernel, Pool::new());
             }
             let mut sum = self.as_wide_float();
             for (axis, &count) in (dims.len() - counts.len()..).zip(&counts) {
-                let windows = AxisWindows::new(OP, dims[axis], count)?;
+                let windows = AxisWindows::new(dims[axis], count)?;
                 let behind = dims.len() - axis - 1;
                 let read = windows.read(&sum, axis)?;
                 // A selection, because elements outside a window may be infinite.
@@ -125,15 +123,14 @@ impl Tensor {
         pub fn adaptive_max_pool2d | try_adaptive_max_pool2d(
             &self, sizes: impl Into<Spatial>,
         ) -> Tensor {
-            const OP: &str = "adaptive_max_pool2d";
-            let counts = counts(OP, self, &sizes.into())?;
-            adaptive_windows(OP, &self.materialized(), &counts)?.max()
+            let counts = counts(self, &sizes.into())?;
+            adaptive_windows(&self.materialized(), &counts)?.max()
         }
     }
 }
 
 /// Elements of adaptive windows, with the minimum of the dtype outside a window.
-fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
+fn adaptive_windows(x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
@@ -141,7 +138,7 @@ fn adaptive_windows(op: &'static str, x: &Tensor, counts: &[usize]) -> Result<Po
     let mut indices = iota(count).shaped(dims[lead..].iter().copied())?;
     // In reverse order, because each axis becomes two.
     for i in (0..n).rev() {
-        let windows = AxisWindows::new(op, dims[lead + i], counts[i])?;
+        let windows = AxisWindows::new(dims[lead + i], counts[i])?;
         let inside = with_trailing_axes(&windows.inside, 2 * (n - 1 - i))?;
         values = inside
             .try_where_(windows.read(&values, lead + i)?, x.literal(x.dtype().min_value()))?;

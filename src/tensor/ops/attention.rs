@@ -13,7 +13,7 @@ pub struct Attention {
     dropout: f64,
 }
 
-impl Attention {
+setters! { Attention;
     /// No mask, scores scaled by 1/√size.
     ///
     /// ```
@@ -23,12 +23,7 @@ impl Attention {
     /// assert_eq!(out.to_vec::<f32>()?, [2.0]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> Attention {
-        Attention::default()
-    }
-}
-
-setters! { Attention;
+    new;
     /// Mask, broadcast to `[…, queries, keys]`: bools are true for visible keys, floats are added
     /// to the scores.
     ///
@@ -99,7 +94,6 @@ impl Tensor {
         pub fn scaled_dot_product_attention | try_scaled_dot_product_attention(
             &self, key: &Tensor, value: &Tensor, options: Attention,
         ) -> Tensor {
-            const OP: &str = "scaled_dot_product_attention";
             if let Some([q, k, v]) = autocast::narrow([self, key, value]) {
                 return q.try_scaled_dot_product_attention(&k, &v, options);
             }
@@ -114,7 +108,7 @@ impl Tensor {
                      {q:?}, {k:?} and {v:?}"
                 );
             }
-            self.require_static(OP, [q.len() - 1])?;
+            self.require_static("scaled_dot_product_attention", [q.len() - 1])?;
             let (key, value) = match options.grouped {
                 true => (repeat_heads(&q, key, value)?, repeat_heads(&q, value, key)?),
                 false => (key.clone(), value.clone()),

@@ -78,7 +78,6 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn bitcast | try_bitcast(&self, dtype: DType) -> Tensor {
-            const OP: &str = "bitcast";
             let from = self.dtype();
             reject_dtype!(!DType::ALL.contains(&dtype), "a tensor cannot hold {dtype}");
             if from.is_bool() != dtype.is_bool() {
@@ -96,7 +95,7 @@ impl Tensor {
                      reshape to [1]"
                 );
             };
-            self.require_static(OP, [dims.len() - 1])?;
+            self.require_static("bitcast", [dims.len() - 1])?;
             let bits = self.detach();
             let bits = bits.with_uop(bits.uop().bitcast(unsigned(from)));
             let lead = &dims[..dims.len() - 1];

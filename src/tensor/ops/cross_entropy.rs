@@ -22,7 +22,7 @@ pub struct CrossEntropy {
     weight: Option<Tensor>,
 }
 
-impl CrossEntropy {
+setters! { CrossEntropy;
     /// Mean over targets other than -100, without class weights or label smoothing.
     ///
     /// ```
@@ -32,12 +32,7 @@ impl CrossEntropy {
     /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> CrossEntropy {
-        CrossEntropy::default()
-    }
-}
-
-setters! { CrossEntropy;
+    new;
     /// Sets the reduction.
     ///
     /// ```

@@ -36,7 +36,7 @@ pub struct Ctc {
     reduction: Reduction,
 }
 
-impl Ctc {
+setters! { Ctc;
     /// Blank 0, infinite losses, mean.
     ///
     /// ```
@@ -47,19 +47,13 @@ impl Ctc {
     /// assert!((loss.item::<f32>()? - (4f32 / 3.0).ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> Ctc {
-        Ctc::default()
-    }
-}
-
-setters! { Ctc;
+    new;
     /// Index of the blank class.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Ctc};
     /// let logp = Tensor::zeros([2, 1, 2]).log_softmax(-1);
     /// let (target, frames, labels) = (Tensor::new([[0]]), Tensor::new([2]), Tensor::new([1]));
-    /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(1)).is_ok());
     /// assert!(logp.try_ctc_loss(&target, &frames, &labels, Ctc::new().blank(2)).is_err());
     /// ```
     blank(blank: usize) blank = blank;
@@ -214,7 +208,6 @@ impl Tensor {
         ///     (Tensor::new([[1, 2]]), Tensor::new([2]), Tensor::new([2]));
         /// let loss = logp.ctc_loss(&target, &frames, &labels, Reduction::Sum).item::<f32>()?;
         /// assert!((loss - 9f32.ln()).abs() < 1e-5); // one of 3² paths
-        ///
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn ctc_loss | try_ctc_loss(
@@ -250,11 +243,11 @@ impl Tensor {
         target_length: &Tensor,
         options: Ctc,
     ) -> Result<Tensor> {
-        let one = |t: &Tensor| {
-            let given = t.dims();
-            t.try_reshape([1]).or_else(|_| {
+        let one = |t: &Tensor| match t.dims() {
+            given if given.iter().product::<usize>() != 1 => {
                 wrong_shape!(OP, "expected one length for one sequence, got shape {given:?}")
-            })
+            }
+            _ => t.try_reshape([1]),
         };
         let (frames, labels) = (one(input_length)?, one(target_length)?);
         let targets = if targets.ndim() == 1 { targets.try_unsqueeze(0)? } else { targets.clone() };

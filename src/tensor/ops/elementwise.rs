@@ -192,7 +192,6 @@ impl Tensor {
         /// use picograd::{Tensor, compiler::ir::Op};
         /// let x = Tensor::new([4.0f32, 9.0]);
         /// assert_eq!(x.alu(Op::Sqrt, &[]).to_vec::<f32>()?, [2.0, 3.0]);
-        /// assert_eq!(x.alu(Op::Max, &[&Tensor::new(5)]).to_vec::<f32>()?, [5.0, 9.0]);
         /// assert!(x.try_alu(Op::Xor, &[&x]).is_err());
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -278,7 +277,6 @@ binary_methods! {
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!((Tensor::new([7, -7]) / 2).to_vec::<f32>()?, [3.5, -3.5]);
-    /// assert_eq!(Tensor::new([7, -7]).idiv(2).to_vec::<i32>()?, [3, -4]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     div try_div div;
@@ -306,7 +304,6 @@ binary_methods! {
     /// ```
     /// use picograd::Tensor;
     /// assert_eq!(Tensor::new([7, -7]).fmod(4).to_vec::<i32>()?, [3, -3]);
-    /// assert_eq!(Tensor::new([5.5f32, -5.5]).fmod(2.0).to_vec::<f32>()?, [1.5, -1.5]);
     /// # Ok::<(), picograd::Error>(())
     /// ```
     fmod try_fmod fmod;

@@ -10,7 +10,7 @@
 use super::create::{index_dtype, iota};
 use crate::device::Device;
 use crate::dtype::{DType, sum_acc};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Combine, DeviceName, UOp, fit_along};
 use crate::tensor::broadcast::{
     Operand, broadcast_dims, broadcast_to, device_of, slice_to_extents,
@@ -75,7 +75,7 @@ fn nodes(
         let positions = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
         nodes.push(slice_to_extents(node, &positions));
     }
-    fit_along(axis, &nodes).or_else(|msg| wrong_shape!(op, "{msg}"))?;
+    fit_along(axis, &nodes).map_err(|msg| Error::Shape { op, msg })?;
     Ok((nodes, device))
 }
 
@@ -124,7 +124,6 @@ pub(super) fn scatter_at(
 
 /// Checks that an index is not larger than a tensor, except along one axis.
 fn check_index_shape(
-    op: &'static str,
     index: &[usize],
     of: &[usize],
     what: &str,
@@ -134,7 +133,7 @@ fn check_index_shape(
         return Ok(());
     }
     let but = except.map_or(String::new(), |axis| format!(" outside axis {axis}"));
-    wrong_shape!(op, "an index of {index:?} exceeds the {what} {of:?}{but}")
+    shape_error!("an index of {index:?} exceeds the {what} {of:?}{but}")
 }
 
 /// Shrinks each axis to `sizes`, except one.
@@ -156,12 +155,12 @@ struct ScatterArgs {
 }
 
 /// Checks that sources have the dtype of the tensor that they are written to.
-pub(super) fn check_source(op: &'static str, x: &Tensor, source: &Tensor) -> Result<()> {
+pub(super) fn check_source(x: &Tensor, source: &Tensor) -> Result<()> {
     let (of, to) = (source.dtype(), x.dtype());
     if of == to {
         return Ok(());
     }
-    wrong_dtype!(op, "a source of {of} for a tensor of {to}; cast one")
+    dtype_error!("a source of {of} for a tensor of {to}; cast one")
 }
 
 impl ScatterArgs {
@@ -173,16 +172,16 @@ impl ScatterArgs {
         src: Operand,
     ) -> Result<ScatterArgs> {
         let (dims, shape) = (x.dims(), index.dims());
-        check_index_shape(op, &shape, &dims, "tensor", Some(axis))?;
+        check_index_shape(&shape, &dims, "tensor", Some(axis))?;
         let src = match src {
             Operand::Scalar(..) => x.cast_operand(src)?.try_expand(&shape)?,
             Operand::Tensor(t) if t.ndim() == 0 => t.try_expand(&shape)?,
             Operand::Tensor(t) => {
-                check_index_shape(op, &shape, &t.dims(), "source", None)?;
+                check_index_shape(&shape, &t.dims(), "source", None)?;
                 narrow_to(&t, &shape, None)?
             }
         };
-        check_source(op, x, &src)?;
+        check_source(x, &src)?;
         let part = narrow_to(x, &shape, Some(axis))?;
         Ok(ScatterArgs { part, positions: normalize_indices(op, index, dims[axis])?, src, axis })
     }
@@ -230,7 +229,7 @@ impl Tensor {
             const OP: &str = "gather";
             let at = resolve_axis(OP, axis, &self.dims())?;
             let shape = index.dims();
-            check_index_shape(OP, &shape, &self.dims(), "tensor", Some(at))?;
+            check_index_shape(&shape, &self.dims(), "tensor", Some(at))?;
             let part = narrow_to(self, &shape, Some(at))?;
             gather_at(OP, &part, &normalize_indices(OP, index, self.dims()[at])?, at)
         }
@@ -332,7 +331,6 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[0, 3], [5, 0]]);
-        /// assert_eq!(x.nonzero(None).to_vec::<i32>()?, [0, 1, 1, 0]);
         /// assert_eq!(x.nonzero(Some(3)).to_vec::<i32>()?, [0, 1, 1, 0, -1, -1]);
         /// # Ok::<(), picograd::Error>(())
         /// ```
@@ -352,7 +350,6 @@ impl Tensor {
         /// ```
         /// use picograd::Tensor;
         /// let x = Tensor::new([[1, 2], [3, 4]]);
-        /// assert_eq!(x.masked_select(&x.gt(1), None).to_vec::<i32>()?, [2, 3, 4]);
         /// assert_eq!(x.masked_select(&x.gt(2), Some(4)).to_vec::<i32>()?, [3, 4, 0, 0]);
         /// # Ok::<(), picograd::Error>(())
         /// ```

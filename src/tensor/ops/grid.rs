@@ -44,19 +44,6 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// Linear interpolation, zero padding, with -1 and 1 at the borders of the outermost elements.
-    ///
-    /// ```
-    /// use picograd::{Tensor, tensor::GridSample};
-    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
-    /// let middle = x.grid_sample(&Tensor::new([[[[0.0f32, 0.0]]]]), GridSample::new());
-    /// assert_eq!(middle.item::<f32>()?, 2.0);
-    /// # Ok::<(), picograd::Error>(())
-    /// ```
-    pub fn new() -> GridSample {
-        GridSample::default()
-    }
-
     /// Converts a coordinate from -1..=1 to a position on an axis, from the center of the first
     /// element.
     fn position(&self, at: &Tensor, size: usize) -> Tensor {
@@ -91,6 +78,16 @@ impl GridSample {
 }
 
 setters! { GridSample;
+    /// Linear interpolation, zero padding, with -1 and 1 at the borders of the outermost elements.
+    ///
+    /// ```
+    /// use picograd::{Tensor, tensor::GridSample};
+    /// let x = Tensor::new([[[[1.0f32, 3.0]]]]);
+    /// let middle = x.grid_sample(&Tensor::new([[[[0.0f32, 0.0]]]]), GridSample::new());
+    /// assert_eq!(middle.item::<f32>()?, 2.0);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
+    new;
     /// Sets the interpolation.
     ///
     /// ```
@@ -221,14 +218,14 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(op: &'static str, sizes: &[usize], kernel: &Spatial, options: &Conv) -> Result<Blocks> {
+    fn new(sizes: &[usize], kernel: &Spatial, options: &Conv) -> Result<Blocks> {
         let n = sizes.len();
-        let kernel = kernel.positive(op, "kernel", n)?;
-        let (list, padding) = (options.windows(op, &kernel)?, options.sides(op, n)?);
+        let kernel = kernel.positive("tensor", "kernel", n)?;
+        let (list, padding) = (options.windows("tensor", &kernel)?, options.sides("tensor", n)?);
         let padded: Dims = (0..n)
             .map(|i| sizes[i].saturating_add(padding[i].0).saturating_add(padding[i].1))
             .collect();
-        checked_numel(op, &padded)?;
+        checked_numel("tensor", &padded)?;
         let counts = list.iter().zip(&padded).map(|(w, &n)| w.count(n)).collect::<Result<_>>()?;
         Ok(Blocks { list, padding, counts })
     }
@@ -303,24 +300,20 @@ impl Tensor {
         /// use picograd::{Tensor, tensor::Conv};
         /// let x = Tensor::new([[[[1, 2, 3], [4, 5, 6]]]]);
         /// let y = x.unfold2d([2, 2], Conv::new());
-        /// assert_eq!(
-        ///     (y.shape(), y.to_vec::<i32>()?),
-        ///     (vec![1, 4, 2], vec![1, 2, 2, 3, 4, 5, 5, 6])
-        /// );
+        /// assert_eq!(y.to_vec::<i32>()?, [1, 2, 2, 3, 4, 5, 5, 6]); // [1, 4, 2]
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn unfold2d | try_unfold2d(&self, kernel: impl Into<Spatial>, options: Conv) -> Tensor {
-            const OP: &str = "unfold2d";
             let (dims, kernel) = (self.dims(), kernel.into());
             // A kernel of two numbers requires two axes.
             if dims.len() == 3
-                && kernel.positive(OP, "kernel", 2).is_ok()
-                && kernel.positive(OP, "kernel", 1).is_err()
+                && kernel.positive("unfold2d", "kernel", 2).is_ok()
+                && kernel.positive("unfold2d", "kernel", 1).is_err()
             {
                 return self.try_unsqueeze(0)?.try_unfold2d(kernel, options)?.try_squeeze(0);
             }
             reject_shape!(dims.len() < 3, "expected [batch, channels, …], got {dims:?}");
-            let blocks = Blocks::new(OP, &dims[2..], &kernel, &options)?;
+            let blocks = Blocks::new(&dims[2..], &kernel, &options)?;
             let padded =
                 self.padded([(0, 0); 2].into_iter().chain(blocks.padding.iter().copied()))?;
             let n = blocks.list.len();
@@ -344,14 +337,13 @@ impl Tensor {
         pub fn fold2d | try_fold2d(
             &self, size: impl Into<Sizes>, kernel: impl Into<Spatial>, options: Conv,
         ) -> Tensor {
-            const OP: &str = "fold2d";
-            let (dims, size) = (self.dims(), size.into().shape(OP)?);
+            let (dims, size) = (self.dims(), size.into().shape("fold2d")?);
             reject_shape!(size.is_empty(), "expected one spatial size or more, got none");
             if dims.len() == 2 {
                 let sizes: Vec<isize> = size.iter().map(|&n| n as isize).collect();
                 return self.try_unsqueeze(0)?.try_fold2d(sizes, kernel, options)?.try_squeeze(0);
             }
-            let blocks = Blocks::new(OP, &size, &kernel.into(), &options)?;
+            let blocks = Blocks::new(&size, &kernel.into(), &options)?;
             let (kernel, windows) =
                 (blocks.kernel().product::<usize>(), blocks.counts.iter().product::<usize>());
             if dims.len() != 3 || !dims[1].is_multiple_of(kernel) || dims[2] != windows {
@@ -361,7 +353,7 @@ impl Tensor {
                 );
             }
             let channels = dims[1] / kernel;
-            checked_numel(OP, &[&[dims[0], channels], &size[..]].concat())?;
+            checked_numel("fold2d", &[&[dims[0], channels], &size[..]].concat())?;
             let dtype = self.dtype();
             let mut x = self.try_cast(if dtype.is_float() { sum_acc(dtype) } else { dtype })?;
             let n = blocks.list.len();

@@ -21,13 +21,7 @@ pub struct PoissonNll {
     reduction: Reduction,
 }
 
-impl Default for PoissonNll {
-    fn default() -> PoissonNll {
-        PoissonNll { log_input: true, full: false, eps: 1e-8, reduction: Reduction::Mean }
-    }
-}
-
-impl PoissonNll {
+setters! { PoissonNll;
     /// Logarithms of rates as input, no constant term, eps 1e-8, mean.
     ///
     /// ```
@@ -36,12 +30,7 @@ impl PoissonNll {
     /// assert_eq!(x.poisson_nll_loss(&x, PoissonNll::new()).item::<f32>()?, 1.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> PoissonNll {
-        PoissonNll::default()
-    }
-}
-
-setters! { PoissonNll;
+    new = PoissonNll { log_input: true, full: false, eps: 1e-8, reduction: Reduction::Mean };
     /// Selects whether the input holds logarithms of rates, or rates.
     ///
     /// ```
@@ -99,13 +88,7 @@ pub struct GaussianNll {
     reduction: Reduction,
 }
 
-impl Default for GaussianNll {
-    fn default() -> GaussianNll {
-        GaussianNll { full: false, eps: 1e-6, reduction: Reduction::Mean }
-    }
-}
-
-impl GaussianNll {
+setters! { GaussianNll;
     /// No constant term, eps 1e-6, mean.
     ///
     /// ```
@@ -114,12 +97,7 @@ impl GaussianNll {
     /// assert_eq!(x.gaussian_nll_loss(&x, &var, GaussianNll::new()).item::<f32>()?, 0.0);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> GaussianNll {
-        GaussianNll::default()
-    }
-}
-
-setters! { GaussianNll;
+    new = GaussianNll { full: false, eps: 1e-6, reduction: Reduction::Mean };
     /// Adds the constant `log(2π)/2`.
     ///
     /// ```

@@ -15,10 +15,10 @@ use std::sync::{LazyLock, Mutex};
 pub(super) const MOST_STEPS: usize = 1000;
 
 /// Batch axes, rows and columns.
-pub(in crate::tensor) fn matrix(op: &'static str, x: &Tensor) -> Result<(Dims, usize, usize)> {
+pub(in crate::tensor) fn matrix(x: &Tensor) -> Result<(Dims, usize, usize)> {
     match x.dims().as_slice() {
         [lead @ .., rows, cols] => Ok((lead.into(), *rows, *cols)),
-        other => wrong_shape!(op, "expected two axes or more, got {other:?}"),
+        other => shape_error!("expected two axes or more, got {other:?}"),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn traced(
 /// QR by Householder reflections, a loop over columns, which are applied to the matrix and to an
 /// identity matrix in one.
 pub(super) fn qr(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor)> {
-    let (lead, m, n) = matrix(op, a)?;
+    let (lead, m, n) = matrix(a)?;
     let k = m.min(n);
     let (rows, last) = (lead.len(), lead.len() + 1);
     let both = Tensor::try_cat(&[a.clone(), identity(a, &lead, m)?], -1)?;
@@ -116,7 +116,7 @@ impl Tensor {
         /// ```
         pub fn qr | try_qr(&self) -> (Tensor, Tensor) {
             let x = self.as_wide_float();
-            matrix("qr", &x)?;
+            matrix(&x)?;
             let factors = traced("qr", &x, |x| qr("qr", x).map(|(q, r)| vec![q, r]))?;
             let dtype = self.as_float().dtype();
             Ok((factors[0].try_cast(dtype)?, factors[1].try_cast(dtype)?))
@@ -137,7 +137,7 @@ impl Tensor {
         pub fn newton_schulz | try_newton_schulz(
             &self, steps: usize, coefficients: (f64, f64, f64), eps: f64,
         ) -> Tensor {
-            let (_, m, n) = matrix("newton_schulz", self)?;
+            let (_, m, n) = matrix(self)?;
             if steps > MOST_STEPS {
                 return shape_error!(
                     "{steps} steps; the graph has nodes for each, expected at most {MOST_STEPS}"

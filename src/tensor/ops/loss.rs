@@ -31,7 +31,7 @@ pub struct BinaryCrossEntropy {
     pos_weight: Option<Tensor>,
 }
 
-impl BinaryCrossEntropy {
+setters! { BinaryCrossEntropy;
     /// Mean without weights.
     ///
     /// ```
@@ -41,12 +41,7 @@ impl BinaryCrossEntropy {
     /// assert!((loss - 2f32.ln()).abs() < 1e-6);
     /// # Ok::<(), picograd::Error>(())
     /// ```
-    pub fn new() -> BinaryCrossEntropy {
-        BinaryCrossEntropy::default()
-    }
-}
-
-setters! { BinaryCrossEntropy;
+    new;
     /// Sets the reduction.
     ///
     /// ```
@@ -82,11 +77,7 @@ setters! { BinaryCrossEntropy;
 
 macro_rules! from_reduction {
     ($($options:ident)*) => { $(
-        impl From<Reduction> for $options {
-            fn from(reduction: Reduction) -> $options {
-                $options::new().reduction(reduction)
-            }
-        }
+        conversions! { $options: () Reduction, |how| $options::new().reduction(how); }
     )* };
 }
 from_reduction! {

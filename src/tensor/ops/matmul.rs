@@ -30,11 +30,7 @@ impl Tensor {
         /// let x = Tensor::new([[1, 2], [3, 4]]);
         /// assert_eq!(x.matmul(&x).to_vec::<i32>()?, [7, 10, 15, 22]);
         /// assert_eq!(x.matmul(&Tensor::new([1, 1])).to_vec::<i32>()?, [3, 7]);
-        /// let wrong = x.try_matmul(&Tensor::zeros([3, 2])).unwrap_err();
-        /// assert_eq!(
-        ///     wrong.to_string(),
-        ///     "matmul: inner sizes of [2, 2] and [3, 2] differ: 2 and 3"
-        /// );
+        /// assert!(x.try_matmul(&Tensor::zeros([3, 2])).is_err()); // inner sizes 2 and 3
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn matmul | try_matmul(&self, other: &Tensor) -> Tensor {

@@ -9,7 +9,8 @@ use crate::tensor::{Tensor, or_panic};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 macro_rules! operator {
-    ($trait:ident $method:ident $function:ident: $(($($generics:tt)*) $left:ty, $right:ty;)*) => { $(
+    ($trait:ident $method:ident $function:ident:
+        $(($($generics:tt)*) $left:ty, $right:ty;)*) => { $(
         impl $($generics)* $trait<$right> for $left {
             type Output = Tensor;
             #[track_caller]

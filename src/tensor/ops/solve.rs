@@ -18,7 +18,7 @@ use crate::tensor::{Tensor, keepdim};
 /// Batch axes and size of square matrices.
 fn square(op: &'static str, x: &Tensor) -> Result<(Dims, usize)> {
     x.require_static(op, 0..x.ndim())?;
-    match matrix(op, x)? {
+    match matrix(x)? {
         (lead, m, n) if m == n => Ok((lead, n)),
         (_, m, n) => wrong_shape!(op, "expected square matrices, got {m} × {n}"),
     }
@@ -58,7 +58,7 @@ fn row_or_column(x: &Tensor, axis: isize, k: &Tensor) -> Result<Tensor> {
 /// below the diagonal up to rounding, and the sign of the permutation, `[…, 1, 1]`. A column
 /// without a pivot is not changed.
 fn eliminate(op: &'static str, a: &Tensor, n: usize) -> Result<(Tensor, Tensor)> {
-    let (lead, m, width) = matrix(op, a)?;
+    let (lead, m, width) = matrix(a)?;
     let (row, _) = index_grid(m)?;
     let one: Dims = lead.iter().copied().chain([1, 1]).collect();
     let shape: Dims = lead.iter().copied().chain([m, width]).collect();
@@ -270,7 +270,7 @@ fn eigen(op: &'static str, a: &Tensor) -> Result<Tensor> {
     )
 }
 
-fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
+fn pinv(a: &Tensor, rcond: f64) -> Result<Tensor> {
     Tensor::call(
         &[a],
         |x| {
@@ -282,7 +282,7 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
         },
         move |g, x| {
             // dP = -P·dA·P + P·Pᵀ·dAᵀ·(1 - A·P) + (1 - P·A)·dAᵀ·Pᵀ·P
-            let (a, p) = (&x[0], pinv(op, &x[0], rcond)?);
+            let (a, p) = (&x[0], pinv(&x[0], rcond)?);
             let (pt, gt) = (transposed(&p)?, transposed(g)?);
             let direct = pt.try_matmul(g)?.try_matmul(&pt)?;
             let right = gt.try_matmul(&p)?;
@@ -296,29 +296,28 @@ fn pinv(op: &'static str, a: &Tensor, rcond: f64) -> Result<Tensor> {
 }
 
 /// Right-hand sides as matrices, and whether they are vectors, one per matrix.
-fn right_hand_sides(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
+fn right_hand_sides(a: &Tensor, b: &Tensor) -> Result<(Tensor, bool)> {
     let (dims, of_b) = (a.dims(), b.dims());
-    b.require_static(op, 0..b.ndim())?;
+    b.require_static("tensor", 0..b.ndim())?;
     let rows = dims[dims.len() - 2];
     let is_vector =
         of_b.len() == 1 || (of_b.len() + 1 == dims.len() && of_b[..] == dims[..dims.len() - 1]);
     let b = if is_vector { b.try_unsqueeze(-1)? } else { b.copy() };
     match b.dims()[..] {
         [.., n, _] if n == rows => Ok((b, is_vector)),
-        _ => wrong_shape!(
-            op,
+        _ => shape_error!(
             "expected right-hand sides of {rows} rows for matrices of {dims:?}, got {of_b:?}"
         ),
     }
 }
 
 /// Broadcasts batch axes.
-fn batched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
-    let ((of_a, m, n), (of_b, rows, cols)) = (matrix(op, a)?, matrix(op, b)?);
-    let lead = broadcast_dims(op, &[of_a, of_b])?;
+fn batched(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
+    let ((of_a, m, n), (of_b, rows, cols)) = (matrix(a)?, matrix(b)?);
+    let lead = broadcast_dims("tensor", &[of_a, of_b])?;
     let with = |x: &Tensor, rows: usize, cols: usize| {
         let shape: Dims = lead.iter().copied().chain([rows, cols]).collect();
-        broadcast_to(op, x, &shape)
+        broadcast_to("tensor", x, &shape)
     };
     Ok((with(a, m, n)?, with(b, rows, cols)?))
 }
@@ -343,12 +342,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn solve | try_solve(&self, b: &Tensor) -> Tensor {
-            const OP: &str = "solve";
-            square(OP, self)?;
+            square("solve", self)?;
             let (dtype, a, b) = promote_floats(self, b)?;
-            let (b, is_vector) = right_hand_sides(OP, &a, &b)?;
-            let (a, b) = batched(OP, &a, &b)?;
-            let x = solve(OP, &a, &b)?.try_cast(dtype)?;
+            let (b, is_vector) = right_hand_sides(&a, &b)?;
+            let (a, b) = batched(&a, &b)?;
+            let x = solve("solve", &a, &b)?.try_cast(dtype)?;
             if is_vector { x.try_squeeze(-1) } else { Ok(x) }
         }
 
@@ -386,14 +384,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn slogdet | try_slogdet(&self) -> (Tensor, Tensor) {
-            const OP: &str = "slogdet";
             let (a, dtype) = (self.as_wide_float(), self.as_float().dtype());
-            let (of_a, side) = pivots(OP, &a.detach())?;
+            let (of_a, side) = pivots("slogdet", &a.detach())?;
             let sign = of_a.sign().reduce_axes(Fold::Mul, -1)?.try_mul(side)?;
             let size = Tensor::call(
                 &[&a],
                 |_| of_a.abs().log().reduce_axes(Fold::Add, -1),
-                |g, x| Ok(vec![as_matrix(g)?.try_mul(transposed(&inverse(OP, &x[0])?)?)?]),
+                |g, x| Ok(vec![as_matrix(g)?.try_mul(transposed(&inverse("slogdet", &x[0])?)?)?]),
             )?;
             Ok((sign.try_cast(dtype)?, size.try_cast(dtype)?))
         }
@@ -426,14 +423,13 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn eigh | try_eigh(&self) -> (Tensor, Tensor) {
-            const OP: &str = "eigh";
-            let (lead, n) = square(OP, self)?;
+            let (lead, n) = square("eigh", self)?;
             let dtype = self.as_float().dtype();
             if n == 0 {
                 let values: Dims = lead.iter().copied().chain([0]).collect();
                 return Ok((self.as_float().shaped(values)?, self.as_float()));
             }
-            let both = eigen(OP, &self.as_wide_float())?.try_cast(dtype)?;
+            let both = eigen("eigh", &self.as_wide_float())?.try_cast(dtype)?;
             let at = both.ndim() - 2;
             Ok((both.slice_axis(at, 0, 1)?.try_squeeze(-2)?, both.slice_axis(at, 1, n + 1)?))
         }
@@ -450,12 +446,12 @@ impl Tensor {
         /// ```
         pub fn lstsq | try_lstsq(&self, b: &Tensor) -> Tensor {
             const OP: &str = "lstsq";
-            matrix(OP, self)?;
+            matrix(self)?;
             self.require_static(OP, 0..self.ndim())?;
             let (dtype, a, b) = promote_floats(self, b)?;
-            let (b, is_vector) = right_hand_sides(OP, &a, &b)?;
-            let (a, b) = batched(OP, &a, &b)?;
-            let (_, m, n) = matrix(OP, &a)?;
+            let (b, is_vector) = right_hand_sides(&a, &b)?;
+            let (a, b) = batched(&a, &b)?;
+            let (_, m, n) = matrix(&a)?;
             let x = if m >= n {
                 let (q, r) = a.try_qr()?;
                 solve_triangular(OP, &r, &transposed(&q)?.try_matmul(&b)?, true)?
@@ -479,8 +475,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn pinv | try_pinv(&self, rcond: impl Into<Option<f64>>) -> Tensor {
-            const OP: &str = "pinv";
-            let (_, m, n) = matrix(OP, self)?;
+            let (_, m, n) = matrix(self)?;
             let a = self.as_wide_float();
             let precision =
                 if a.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
@@ -488,7 +483,7 @@ impl Tensor {
             if m == 0 || n == 0 {
                 return transposed(&self.as_float());
             }
-            pinv(OP, &a, rcond)?.try_cast(self.as_float().dtype())
+            pinv(&a, rcond)?.try_cast(self.as_float().dtype())
         }
     }
 }

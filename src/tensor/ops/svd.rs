@@ -102,7 +102,7 @@ fn jacobi(op: &'static str, rows: &Tensor, n: usize) -> Result<Tensor> {
 /// U with m rows, the values, and V transposed, of matrices with at least as many rows as columns,
 /// without gradients.
 fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
-    let (lead, _, n) = matrix(op, a)?;
+    let (lead, _, n) = matrix(a)?;
     let last = lead.len() + 1;
     // Comparison of all pairs, checked before anything is built.
     let even = n.next_multiple_of(2);
@@ -130,7 +130,7 @@ fn factors(op: &'static str, a: &Tensor) -> Result<Vec<Tensor>> {
 
 /// U above the values above V, `[…, m + 1 + n, n]`, with the gradient.
 fn stacked_factors(op: &'static str, a: &Tensor) -> Result<Tensor> {
-    let (_, m, n) = matrix(op, a)?;
+    let (_, m, n) = matrix(a)?;
     Tensor::call(
         &[a],
         |x| {
@@ -178,7 +178,7 @@ fn split_factors(x: &Tensor, m: usize, n: usize) -> Result<(Tensor, Tensor, Tens
 /// U, the values, and V transposed, of matrices with at least as many rows as columns.
 fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     if a.uop().requires_grad() {
-        let (_, m, n) = matrix(op, a)?;
+        let (_, m, n) = matrix(a)?;
         let (u, s, v) = split_factors(&stacked_factors(op, a)?, m, n)?;
         return Ok((u, s.try_squeeze(-2)?, v.try_transpose(-1, -2)?));
     }
@@ -189,7 +189,7 @@ fn svd(op: &'static str, a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
 
 /// Singular values of each matrix of wide floats in descending order, along the last axis.
 pub(super) fn singular_values(op: &'static str, x: &Tensor) -> Result<Tensor> {
-    let (lead, m, n) = matrix(op, x)?;
+    let (lead, m, n) = matrix(x)?;
     x.require_static(op, [lead.len(), lead.len() + 1])?;
     if m == 0 || n == 0 {
         // There are none; a sum keeps the gradient.
@@ -222,7 +222,7 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn svd | try_svd(&self) -> (Tensor, Tensor, Tensor) {
-            let (_, m, n) = matrix("svd", self)?;
+            let (_, m, n) = matrix(self)?;
             if m == 0 || n == 0 {
                 // Every factor has an axis of min(m, n) = 0.
                 let (x, dims) = (self.as_float(), self.dims());

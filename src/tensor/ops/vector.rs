@@ -17,15 +17,9 @@ pub enum DotAxes {
     Lists(Sizes, Sizes),
 }
 
-impl From<usize> for DotAxes {
-    fn from(n: usize) -> DotAxes {
-        DotAxes::Count(n)
-    }
-}
-impl<A: Into<Sizes>, B: Into<Sizes>> From<(A, B)> for DotAxes {
-    fn from(lists: (A, B)) -> DotAxes {
-        DotAxes::Lists(lists.0.into(), lists.1.into())
-    }
+conversions! { DotAxes:
+    () usize, |n| DotAxes::Count(n);
+    (<A: Into<Sizes>, B: Into<Sizes>>) (A, B), |l| DotAxes::Lists(l.0.into(), l.1.into());
 }
 
 impl DotAxes {
@@ -86,10 +80,9 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn cross | try_cross(&self, other: &Tensor, axis: isize) -> Tensor {
-            const OP: &str = "cross";
             let (a, b) = (self.dims(), other.dims());
             reject_shape!(a.len() != b.len(), "{a:?} and {b:?} differ in the number of axes");
-            let at = resolve_axis(OP, axis, &a)?;
+            let at = resolve_axis("cross", axis, &a)?;
             if a[at] != 3 || b[at] != 3 {
                 return shape_error!("expected size 3 along axis {axis}, got {a:?} and {b:?}");
             }
@@ -112,12 +105,11 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn kron | try_kron(&self, other: &Tensor) -> Tensor {
-            const OP: &str = "kron";
             let rank = self.ndim().max(other.ndim());
             let full = |t: &Tensor| [&vec![1; rank - t.ndim()], &t.dims()[..]].concat();
             let (a, b) = (full(self), full(other));
             let sizes: Dims = a.iter().zip(&b).map(|(m, n)| m.saturating_mul(*n)).collect();
-            checked_numel(OP, &sizes)?;
+            checked_numel("kron", &sizes)?;
             let x = self.shaped(a.iter().flat_map(|&n| [n, 1]))?;
             let y = other.shaped(b.iter().flat_map(|&n| [1, n]))?;
             x.try_mul(y)?.shaped(sizes)
@@ -138,9 +130,8 @@ impl Tensor {
         pub fn tensordot | try_tensordot(
             &self, other: &Tensor, axes: impl Into<DotAxes>,
         ) -> Tensor {
-            const OP: &str = "tensordot";
             let (a, b) = (self.dims(), other.dims());
-            let (x, y) = axes.into().resolve(OP, &a, &b)?;
+            let (x, y) = axes.into().resolve("tensordot", &a, &b)?;
             let rest = |n: usize, taken: &Dims| (0..n).filter(|i| !taken.contains(i)).collect();
             let (rows, cols): (Dims, Dims) = (rest(a.len(), &x), rest(b.len(), &y));
             let count =
