@@ -1,12 +1,13 @@
 //! Memory and devices: intermediates, copies between devices and files, parts of buffers, borrowed
 //! memory, and code for another CPU.
 
+mod common;
+
 use picograd::device::{Buffer, memory};
 use picograd::exec::ScheduleItem;
 use picograd::schedule::{PlannedMemory, Request};
 use picograd::{DType, Device, Error, Tensor, exec};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,24 +38,6 @@ static COUNTING: Counting = Counting;
 /// Serializes the tests: the counters of memory are process-wide.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A temporary file, removed on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, bytes: &[u8]) -> Scratch {
-        let path =
-            std::env::temp_dir().join(format!("picograd-memory-{name}-{}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// The available devices with separate memory.
 fn remote() -> Vec<&'static str> {
     let is_here = |d: &&str| Device::get(d).inspect_err(|e| eprintln!("skipped {d}: {e}")).is_ok();
@@ -71,8 +54,10 @@ fn content(bytes: usize) -> Vec<u8> {
 fn file_loads_make_one_copy() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let bytes = content(64 * MIB + 5);
-    let file = Scratch::new("file", &bytes);
-    let mapped = Tensor::from_file(&file.0).unwrap();
+    let folder = common::TempDir::new();
+    let file = folder.file("file");
+    std::fs::write(&file, &bytes).unwrap();
+    let mapped = Tensor::from_file(&file).unwrap();
     for device in ["INTERP"].into_iter().chain(remote()) {
         // The device is initialized before anything is counted.
         Tensor::new([1u8, 2]).to(device).realize().unwrap();
@@ -93,8 +78,10 @@ fn file_loads_make_one_copy() {
 fn file_slices_load_on_every_device() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let bytes = content(20 * MIB);
-    let file = Scratch::new("parts", &bytes);
-    let whole = Buffer::of_file(&file.0).unwrap();
+    let folder = common::TempDir::new();
+    let file = folder.file("parts");
+    std::fs::write(&file, &bytes).unwrap();
+    let whole = Buffer::of_file(&file).unwrap();
     for device in ["INTERP"].into_iter().chain(remote()) {
         for (at, dtype, len) in [
             (1, DType::U8, 17 * MIB),

@@ -2,6 +2,9 @@
 //! with random ones, against the reference evaluator. A failure is printed as text that `cargo
 //! xtask fuzz --replay FILE` runs again.
 
+mod common;
+
+use common::env_number;
 use picograd::ir::{Group, Op};
 use picograd::testing::{
     Campaign, Case, Found, Setup, devices, graphs, is_slow, makes, random_case, setups,
@@ -41,15 +44,10 @@ fn run(first: u64, count: u64) -> Found {
     found
 }
 
-/// A number from the environment, to select seeds.
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn fixed_seeds_match_the_reference() {
     let count = graphs();
-    let found = run(number("FUZZ_FIRST", 0), count);
+    let found = run(env_number("FUZZ_FIRST", 0), count);
     assert!(found.kinds.is_empty(), "see above");
     if count >= 500 {
         assert!(
@@ -83,7 +81,7 @@ fn a_fresh_seed_matches_the_reference() {
     let clock =
         std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64 >> 10);
     let count = if devices().iter().any(|d| is_slow(d)) { 8 } else { 32 };
-    let found = run(number("FUZZ_SEED", clock), count);
+    let found = run(env_number("FUZZ_SEED", clock), count);
     assert!(found.kinds.is_empty(), "see above");
 }
 

@@ -3,9 +3,9 @@
 
 mod common;
 
+use common::kernels;
 use picograd::compile::{Choice, with_choice};
 use picograd::dtype::DType;
-use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, TensorCore};
 use picograd::lower::Program;
 use picograd::opt::Kernel;
@@ -19,21 +19,8 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
 }
 
 fn whole(shape: &[usize], seed: usize, dtype: DType) -> Tensor {
-    Tensor::from_vec(numbers(shape.iter().product(), seed), shape)
-        .cast(dtype)
-        .to("INTERP")
-        .contiguous()
-        .realize()
-        .unwrap()
-}
-
-/// The kernels of a tensor.
-fn kernels(t: &Tensor) -> Vec<Kernel> {
-    let of = |item: &ScheduleItem| match item {
-        ScheduleItem::Kernel { ast, .. } => Some(Kernel::new(ast.clone())),
-        _ => None,
-    };
-    t.schedule().unwrap().iter().filter_map(of).collect()
+    let list = numbers(shape.iter().product(), seed);
+    common::filled(shape, dtype, "INTERP", |i| list[i])
 }
 
 /// The target that has all tensor cores.

@@ -3,3 +3,6 @@
 mod api;
 mod ops;
 mod realized;
+
+#[path = "../common/mod.rs"]
+mod common;

@@ -1,5 +1,6 @@
 //! Gradients do not depend on what was realized before, nor in which order.
 
+use super::common::random_numbers;
 use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
 use picograd::{Tensor, no_grad};
@@ -9,20 +10,8 @@ fn seeds(many: u64) -> u64 {
     if devices().iter().any(|d| is_slow(d)) { many.min(6) } else { many }
 }
 
-/// Numbers in [-1, 1) that depend only on the seed.
-fn numbers(seed: u64, n: usize) -> Vec<f32> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let next = |_| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(next).collect()
-}
-
 fn param(seed: u64, shape: [usize; 2]) -> Tensor {
-    Tensor::new(numbers(seed, shape[0] * shape[1])).reshape(shape).as_param()
+    Tensor::new(random_numbers(shape[0] * shape[1], seed)).reshape(shape).as_param()
 }
 
 fn close(got: &[f32], want: &[f32]) -> bool {
@@ -83,7 +72,7 @@ fn gradient_of_max_ignores_its_realized_detached_value() {
         for device in ["CPU", "INTERP"] {
             let gradients = |realize: bool| {
                 let values = |seed: u64| {
-                    Tensor::new(numbers(seed, n * n)).reshape([n, n]).to(device).contiguous()
+                    Tensor::new(random_numbers(n * n, seed)).reshape([n, n]).to(device).contiguous()
                 };
                 let x = values(seed).as_param();
                 let y = x.tanh().matmul(&values(seed + 1000));
@@ -114,7 +103,7 @@ fn extremes_realized_before_their_argument_keep_their_gradient() {
         let sharded = seed % 2 == 1;
         let gradients = |realize: bool| {
             let values = |seed: u64, axis: Option<isize>| {
-                let t = Tensor::new(numbers(seed, n * n)).reshape([n, n]).to("INTERP");
+                let t = Tensor::new(random_numbers(n * n, seed)).reshape([n, n]).to("INTERP");
                 let t = if sharded { t.shard(&["INTERP:1", "INTERP:2"], axis) } else { t };
                 t.contiguous().realize().unwrap()
             };

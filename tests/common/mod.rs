@@ -1,11 +1,17 @@
 //! Helpers of the tests: devices under test, tensors from values, and comparison of values.
-#![allow(dead_code)] // Each test binary uses a part.
+#![allow(dead_code, unused_imports)] // Each test binary uses a part.
+
+mod temp;
+
+pub use temp::TempDir;
 
 use picograd::device::Buffer;
 use picograd::device::cuda::Nvrtc;
 use picograd::dtype::{Const, DType, write};
-use picograd::ir::UOp;
+use picograd::exec::ScheduleItem;
+use picograd::ir::{Op, UOp};
 use picograd::lower::Program;
+use picograd::opt::Kernel;
 use picograd::reference::Value;
 use picograd::{Device, Tensor, reference};
 
@@ -95,4 +101,65 @@ pub fn compile_for_cuda(programs: &[Program]) {
         programs.len(),
         start.elapsed().as_secs_f64()
     );
+}
+
+/// A realized tensor on a device whose element `i` is `value(i)`.
+pub fn filled(shape: &[usize], dtype: DType, device: &str, value: impl Fn(usize) -> f32) -> Tensor {
+    let list: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    Tensor::from_vec(list, shape).cast(dtype).to(device).contiguous().realize().unwrap()
+}
+
+/// Unsorted numbers in [-1, 1).
+pub fn noise(shape: &[usize]) -> Tensor {
+    let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0;
+    let list: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    Tensor::from_vec(list, shape).realize().unwrap()
+}
+
+/// `n` pseudo-random numbers in [-1, 1), determined by the seed.
+pub fn random_numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// Asserts that elements are within a tolerance, relative to the larger of 1 and the expected
+/// value; NaN equals NaN.
+#[track_caller]
+pub fn assert_close(what: &str, got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}: the number of elements");
+    for (i, (&x, &y)) in got.iter().zip(expected).enumerate() {
+        let same =
+            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
+        assert!(same, "{what}: element {i} is {x}, expected {y}");
+    }
+}
+
+/// The elements of a tensor, converted to f64 on the host.
+pub fn as_f64(t: &Tensor) -> Vec<f64> {
+    computed(t).iter().map(|c| c.as_f64(t.dtype())).collect()
+}
+
+/// The kernels of a tensor.
+pub fn kernels(t: &Tensor) -> Vec<Kernel> {
+    let of = |item: &ScheduleItem| match item {
+        ScheduleItem::Kernel { ast, .. } => Some(Kernel::new(ast.clone())),
+        _ => None,
+    };
+    t.schedule().unwrap().iter().filter_map(of).collect()
+}
+
+/// The number of nodes with this op.
+pub fn count<'a>(uops: impl IntoIterator<Item = &'a UOp>, op: Op) -> usize {
+    uops.into_iter().filter(|u| u.op() == op).count()
+}
+
+/// A number from an environment variable.
+pub fn env_number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }

@@ -1,13 +1,13 @@
 //! Errors of users, environments and machines, with their messages. Tests that depend on the
 //! environment run this binary again with other variables.
 
+use crate::common::TempDir;
 use picograd::compile::pipeline;
 use picograd::env::Config;
 use picograd::{DType, Device, Result, Tensor};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Asserts that the result is an error whose message contains each part.
@@ -162,28 +162,10 @@ fn child_process() {
     }
 }
 
-/// A temporary folder, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("picograd-bad-input-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The compiler refuses everything. The error has its output and the path of the source.
 #[test]
 fn a_failing_compiler_is_reported_with_its_output() {
-    let folder = Folder::new("cc");
+    let folder = TempDir::new();
     let cc = folder.0.join("cc");
     std::fs::write(
         &cc,
@@ -205,7 +187,7 @@ fn a_failing_compiler_is_reported_with_its_output() {
 
 #[test]
 fn a_missing_compiler_is_reported() {
-    let folder = Folder::new("path");
+    let folder = TempDir::new();
     let empty = folder.0.as_os_str();
     let said = child(&[("PATH", empty), ("DEV", text("CPU:CLANG"))]);
     has(&said, &["error: compile: no C compiler found", "install", "CC", "DEV=INTERP"]);

@@ -1,22 +1,13 @@
 //! The device `CL` apart from arithmetic, which the tests of results cover: offsets, order, copies
 //! and limits.
 
-use picograd::exec::ScheduleItem;
-use picograd::opt::Kernel;
+use crate::common::kernels;
 use picograd::target::Target;
 use picograd::testing::there;
 use picograd::{DType, Device, Error, Tensor, compile};
 
 fn ramp(n: i64) -> Tensor {
     Tensor::arange(0, n, 1)
-}
-
-/// The kernels of a tensor, as the scheduler makes them.
-fn kernels(t: &Tensor) -> Vec<Kernel> {
-    let ast = |i: ScheduleItem| {
-        if let ScheduleItem::Kernel { ast, .. } = i { Some(Kernel::new(ast)) } else { None }
-    };
-    t.schedule().unwrap().into_iter().filter_map(ast).collect()
 }
 
 #[test]

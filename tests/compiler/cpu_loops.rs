@@ -1,6 +1,7 @@
 //! Loops of the CPU heuristic and of lowering: hoisted masks, packed inputs, rows and streams
 //! computed together. Results equal those of the interpreter, whose kernels have other loops.
 
+use crate::common::{as_f64, assert_close, filled};
 use picograd::exec::ScheduleItem;
 use picograd::heuristic;
 use picograd::ir::Op;
@@ -8,7 +9,7 @@ use picograd::lower::Program;
 use picograd::opt::{Kernel, OptOp};
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::{Tensor, compile, opt};
+use picograd::{DType, Tensor, compile, opt};
 
 /// A machine with 16 lanes and two threads.
 const WIDE: Target = Target::llvm(2, 64);
@@ -29,9 +30,7 @@ fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
 
 /// Varied numbers from -1 to 1.
 fn numbers(shape: &[usize], from: usize, device: &str) -> Tensor {
-    let n: usize = shape.iter().product();
-    let list: Vec<f32> = (0..n).map(|i| ((i * 37 + from * 11) % 64) as f32 / 32.0 - 1.0).collect();
-    Tensor::new(list).reshape(shape).to(device).contiguous().realize().expect("numbers")
+    filled(shape, DType::F32, device, |i| ((i * 37 + from * 11) % 64) as f32 / 32.0 - 1.0)
 }
 
 /// The gradient of a convolution with respect to its image. `weight` may change the weights.
@@ -54,14 +53,7 @@ fn image_gradient(
 }
 
 fn close(a: &Tensor, b: &Tensor) {
-    let (a, b) = (a.to_vec::<f32>().expect("values"), b.to_vec::<f32>().expect("values"));
-    assert_eq!(a.len(), b.len());
-    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
-        assert!(
-            (x - y).abs() <= 1e-3 * (1.0 + y.abs()) || (x.is_nan() && y.is_nan()) || x == y,
-            "element {i}: {x} and {y}"
-        );
-    }
+    assert_close("a result on the CPU", &as_f64(a), &as_f64(b), 1e-3);
 }
 
 #[test]

@@ -1,27 +1,10 @@
 //! The disk cache: a second process compiles nothing that the first one compiled, on every device
 //! that has a compiler.
 
+use crate::common::TempDir;
 use picograd::{Device, Tensor, device};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-/// A temporary folder, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("picograd-store-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Computes several kernels in several plans. The second kind of process has them in other plans,
 /// some alone.
@@ -74,7 +57,7 @@ fn a_second_process_compiles_nothing() {
             eprintln!("skipped {device}: {e}");
             continue;
         }
-        let folder = Folder::new(&device.replace(':', "-"));
+        let folder = TempDir::new();
         let (made, kept, sum) = process(device, "together", &folder.0);
         assert!(
             made >= 5 && kept == 0,

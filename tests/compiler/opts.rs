@@ -1,5 +1,6 @@
 //! Lists of Opts: what is printed, and vector lanes as part of the list.
 
+use crate::common::filled;
 use picograd::compile::Choice;
 use picograd::exec::ScheduleItem;
 use picograd::opt::{Kernel, OptOp};
@@ -8,9 +9,7 @@ use picograd::{DType, Device, Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
 fn values(shape: &[usize], device: &str) -> Tensor {
-    let n: usize = shape.iter().product();
-    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 201) as f32 - 100.0).collect();
-    Tensor::from_vec(list, shape).cast(DType::F32).to(device).realize().unwrap()
+    filled(shape, DType::F32, device, |i| ((i * 7919 + 13) % 201) as f32 - 100.0)
 }
 
 fn item(t: &Tensor) -> ScheduleItem {

@@ -1,6 +1,7 @@
 //! Rendered C and LLVM against the definition of every op: each op on each dtype at several vector
 //! widths, over values with all special cases, bit for bit.
 
+use crate::common::TempDir;
 use picograd::device::host::elf::Code;
 use picograd::device::host::llvm;
 use picograd::dtype;
@@ -394,24 +395,6 @@ impl Drop for Object {
     }
 }
 
-/// A temporary folder, removed on drop.
-struct TempDir(std::path::PathBuf);
-
-impl TempDir {
-    fn new(name: &str) -> TempDir {
-        let path =
-            std::env::temp_dir().join(format!("picograd-render-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        TempDir(path)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A program, its name and its text.
 struct Rendered {
     name: String,
@@ -435,7 +418,7 @@ fn programs(lanes: u16, renderer: &dyn Renderer) -> Vec<Rendered> {
 
 fn check_c(lanes: u16) {
     let programs = programs(lanes, &Clang::new(Target::c(1, 64)));
-    let dir = TempDir::new(&format!("lanes{lanes}"));
+    let dir = TempDir::new();
     let object = Object::by_cc(&programs, &dir.0);
     programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }

@@ -1,6 +1,7 @@
 //! The Opt `REUSE`: values that a reduction computes and a later loop needs are computed once if
 //! storing them is cheaper, with the same bits.
 
+use crate::common::filled;
 use picograd::device::interp::{Interp, Memory, Options};
 use picograd::dtype::Scalar;
 use picograd::exec::ScheduleItem;
@@ -19,9 +20,7 @@ const WIDE: Target = Target {
 };
 
 fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
-    let n: usize = shape.iter().product();
-    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 2003) as f32 / 256.0 - 4.0).collect();
-    Tensor::from_vec(list, shape).cast(dtype).to(device).contiguous().realize().unwrap()
+    filled(shape, dtype, device, |i| ((i * 7919 + 13) % 2003) as f32 / 256.0 - 4.0)
 }
 
 /// The ASTs of the kernels of a tensor.

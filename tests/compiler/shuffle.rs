@@ -1,10 +1,9 @@
 //! Warp-shuffle reductions: the interpreter equals the reference evaluator for every reduction,
 //! dtype, group size and launch, and CUDA compiles them.
 
-use crate::common;
+use crate::common::{self, count, kernels};
 use picograd::compile::{Choice, with_choice};
 use picograd::dtype::{Const, DType};
-use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, DeviceName, Op, Src, UOp};
 use picograd::lower::Program;
 use picograd::opt::Kernel;
@@ -34,14 +33,6 @@ fn numbers(shape: &[usize], dtype: DType, value: impl Fn(usize) -> i64) -> Tenso
     common::stored(&values, dtype, shape, "INTERP")
 }
 
-fn kernels(t: &Tensor) -> Vec<Kernel> {
-    let of = |item: &ScheduleItem| match item {
-        ScheduleItem::Kernel { ast, .. } => Some(Kernel::new(ast.clone())),
-        _ => None,
-    };
-    t.schedule().unwrap().iter().filter_map(of).collect()
-}
-
 /// Compares the tensor under these Opts with the reference evaluator, and returns its programs for
 /// CUDA.
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
@@ -64,8 +55,9 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
         .collect()
 }
 
-fn count(programs: &[Program], op: Op) -> usize {
-    programs.iter().flat_map(|p| &p.uops).filter(|u| u.op() == op).count()
+/// The nodes of all programs.
+fn nodes(programs: &[Program]) -> impl Iterator<Item = &UOp> {
+    programs.iter().flat_map(|p| &p.uops)
 }
 
 /// The lane mask of each shuffle, in order.
@@ -98,7 +90,7 @@ fn every_reduction_dtype_and_size_matches_the_reference() {
                     // of each.
                     let met = usize::from(size > 32);
                     assert_eq!(
-                        [count(&made, Op::DefineShared), count(&made, Op::Barrier)],
+                        [count(nodes(&made), Op::DefineShared), count(nodes(&made), Op::Barrier)],
                         [met; 2],
                         "{name} {dtype} {size}"
                     );
@@ -146,12 +138,7 @@ fn targets_without_shuffles_use_barriers() {
             kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
         let program = compile::lowered(&kernel, &target).unwrap();
         assert_eq!(bits(&program), [0usize; 0], "{}", target.name);
-        assert_eq!(
-            program.uops.iter().filter(|u| u.op() == Op::Barrier).count(),
-            2,
-            "{}: one barrier per round",
-            target.name
-        );
+        assert_eq!(count(&program.uops, Op::Barrier), 2, "{}: one barrier per round", target.name);
     }
 }
 
@@ -175,7 +162,7 @@ fn several_reductions_of_a_row_match_on_two_targets() {
         let expected = case.expected();
         for target in [Target::cuda(), Target::opencl()] {
             let programs = check_for(&case, &expected, Choose::Default, &target).unwrap();
-            assert_eq!(count(&programs, Op::Shuffle) > 0, target.warp > 0);
+            assert_eq!(count(nodes(&programs), Op::Shuffle) > 0, target.warp > 0);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The Opt `STAGE`: the same bits as without it, on the interpreter with its race check and on the
 //! available compilers.
 
+use crate::common::{count, filled};
 use picograd::device::interp::{Fault, Interp, Memory, Options};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
@@ -10,9 +11,7 @@ use picograd::tensor::Conv;
 use picograd::{DType, Device, Tensor, heuristic, opt};
 
 fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
-    let n: usize = shape.iter().product();
-    let list: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 2003) as f32 / 64.0 - 15.0).collect();
-    Tensor::from_vec(list, shape).cast(dtype).to(device).realize().unwrap()
+    filled(shape, dtype, device, |i| ((i * 7919 + 13) % 2003) as f32 / 64.0 - 15.0)
 }
 
 /// The output of the single kernel of a tensor with these Opts.
@@ -29,10 +28,6 @@ fn program(t: &Tensor, opts: &str, target: &Target) -> picograd::Result<Vec<UOp>
     let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
     let kernel = Kernel::new(ast.clone()).apply_all(&opt::parse(opts)?, target)?;
     Ok(picograd::compile::lowered(&kernel, target)?.uops)
-}
-
-fn count(uops: &[UOp], op: Op) -> usize {
-    uops.iter().filter(|u| u.op() == op).count()
 }
 
 /// Compares the bits with and without the `STAGE` Opts of the list, on each available device.

@@ -1,5 +1,5 @@
-//! Repository checks: import direction, file headers and lengths, unique rule names, examples of
-//! public functions, and links in the docs.
+//! Repository checks: import direction, file headers, lengths of files and lines, unique rule names,
+//! examples of public functions, and links in the docs.
 
 use picograd::compile::pipeline;
 use picograd::rewrite::RuleInfo;
@@ -192,6 +192,77 @@ fn every_file_has_a_header() {
             path.display()
         );
     }
+}
+
+/// The longest line of code and prose, as in rustfmt.toml.
+const MOST_COLUMNS: usize = 100;
+
+/// Files and directories with longer lines, with the reason.
+const WIDE_FILES: &[(&str, &str)] = &[
+    ("benches", "not wrapped yet"),
+    ("docs", "not wrapped yet"),
+    ("examples", "not wrapped yet"),
+    ("scripts", "not wrapped yet"),
+    ("src", "not wrapped yet"),
+    ("xtask", "not wrapped yet"),
+];
+
+/// The files with code or prose: sources, scripts, manifests and pages.
+fn text_files() -> Vec<(PathBuf, String)> {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(root().join(name));
+        (PathBuf::from(name), text.unwrap_or_else(|e| panic!("{name}: {e}")))
+    };
+    let mut found: Vec<_> = [".ci/run", "Cargo.toml", ".cargo/config.toml"].map(read).into();
+    for folder in ["src", "tests", "examples", "derive", "xtask", "benches", "scripts"] {
+        found.extend(files(folder, &["rs", "py", "sh", "toml"]));
+    }
+    found.extend(documents());
+    found
+}
+
+/// True if the line fits without one URL.
+fn fits(line: &str) -> bool {
+    let length = line.chars().count();
+    let url = line.find("http://").or(line.find("https://")).map_or(0, |at| {
+        line[at..].chars().take_while(|c| !c.is_whitespace() && !")>\"".contains(*c)).count()
+    });
+    length <= MOST_COLUMNS || url > 0 && length - url <= MOST_COLUMNS
+}
+
+/// The numbers of the lines that are too long. Tables and code blocks of Markdown are exempt: a row
+/// cannot be wrapped, and blocks contain output.
+fn long_lines(path: &Path, text: &str) -> Vec<usize> {
+    let markdown = path.extension().is_some_and(|e| e == "md");
+    let (mut fenced, mut found) = (false, Vec::new());
+    for (i, line) in text.lines().enumerate() {
+        let start = line.trim_start();
+        fenced ^= markdown && start.starts_with("```");
+        if !fits(line) && !(markdown && (fenced || start.starts_with('|'))) {
+            found.push(i + 1);
+        }
+    }
+    found
+}
+
+#[test]
+fn lines_fit_in_100_columns() {
+    let exempt = |path: &Path| WIDE_FILES.iter().any(|(file, _)| path.starts_with(file));
+    let mut wrong = Vec::new();
+    for (path, text) in text_files().into_iter().filter(|(path, _)| !exempt(path)) {
+        wrong.extend(long_lines(&path, &text).iter().map(|i| format!("{}:{i}", path.display())));
+    }
+    assert!(wrong.is_empty(), "lines over {MOST_COLUMNS} columns:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn long_lines_are_found_in_code_and_prose() {
+    let long = "x".repeat(101);
+    let url = format!("see https://{long} for it");
+    assert_eq!(long_lines(Path::new("a.rs"), &format!("{long}\n{url}\n| {long}")), [1, 3]);
+    let page = format!("{long}\n| {long} |\n```\n{long}\n```\n{url}\n{long}");
+    assert_eq!(long_lines(Path::new("a.md"), &page), [1, 7]);
+    assert!(fits(&"é".repeat(100)));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Dtypes that a device does not support, tested without such a device: a kernel that needs one is
 //! an error, and no other kernel needs one. `docs/devices.md` has the table.
 
+use crate::common::kernels;
 use picograd::dtype::DType;
-use picograd::exec::ScheduleItem;
 use picograd::heuristic;
 use picograd::opt::Kernel;
 use picograd::render::{Fma, Metal, OpenCl, Renderer, Wgsl};
@@ -24,14 +24,6 @@ fn targets() -> Vec<(Box<dyn Renderer>, &'static [DType])> {
         (wgsl(Fma::Native), &LONG),
         (wgsl(Fma::Integers), &LONG),
     ]
-}
-
-fn kernels(t: &Tensor) -> Vec<Kernel> {
-    let of = |item: &ScheduleItem| match item {
-        ScheduleItem::Kernel { ast, .. } => Some(Kernel::new(ast.clone())),
-        _ => None,
-    };
-    t.schedule().unwrap().iter().filter_map(of).collect()
 }
 
 /// The text of each kernel for a target, or the error of realizing it.

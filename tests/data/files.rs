@@ -1,6 +1,6 @@
 //! IDX and CIFAR files, and their directories.
 
-use crate::Folder;
+use crate::common::TempDir;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use picograd::nn::data::{
@@ -24,7 +24,7 @@ pub fn gz(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn idx_files_of_every_dtype_are_read() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     for (name, bytes) in
         [("a", idx(&[2, 3], &[1, 2, 3, 4, 5, 6])), ("a.gz", gz(&idx(&[2, 3], &[1, 2, 3, 4, 5, 6])))]
     {
@@ -79,7 +79,7 @@ fn malformed_idx_files_are_refused() {
 
 #[test]
 fn mnist_is_read_from_a_directory() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let e = mnist(Some(&folder.0), Split::Test).unwrap_err().to_string();
     for part in [
         "t10k-images-idx3-ubyte.gz",
@@ -113,7 +113,7 @@ fn mnist_is_read_from_a_directory() {
 
 #[test]
 fn cifar_is_read_from_a_folder() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let e = cifar10(Some(&folder.0), Split::Train).unwrap_err().to_string();
     for part in ["cifar-10-binary.tar.gz", "https://", folder.0.to_str().unwrap()] {
         assert!(e.contains(part), "{e:?} does not name {part}");

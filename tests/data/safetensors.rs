@@ -1,6 +1,7 @@
 //! safetensors: files of Python, round trips of every dtype, laziness, and malformed headers.
 
-use crate::{Folder, fixture};
+use crate::common::TempDir;
+use crate::fixture;
 use picograd::io::{
     StateDict, npy_save, npz_save, safe_load, safe_load_bytes, safe_load_metadata, safe_save,
     safe_to_bytes,
@@ -78,7 +79,7 @@ fn files_of_the_python_library_are_read() {
 
 #[test]
 fn safetensors_files_round_trip() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("all.safetensors");
     let state = every_dtype();
     safe_save(&path, &state, &[("note", "a \"quoted\" line\nand a second, ü")]).unwrap();
@@ -118,7 +119,7 @@ fn safetensors_files_round_trip() {
 
 #[test]
 fn file_tensors_are_read_lazily() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("big.safetensors");
     let state =
         StateDict::from_iter([("a", Tensor::arange(0, 1 << 20, 1)), ("b", Tensor::full([5], 3u8))]);
@@ -223,7 +224,7 @@ fn malformed_headers_are_refused() {
         (vec![0; 7], "7 bytes are too few"),
         (vec![], "0 bytes are too few"),
     ];
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("bad.safetensors");
     for (bytes, why) in cases {
         let e = safe_load_bytes(&bytes).unwrap_err().to_string();
@@ -261,7 +262,7 @@ fn nonzero_bytes_are_true() {
     let mut bytes = with_header(r#"{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}}"#, 3);
     let end = bytes.len();
     bytes[end - 3..].copy_from_slice(&[2, 0, 255]);
-    let folder = Folder::new();
+    let folder = TempDir::new();
     std::fs::write(folder.file("b"), &bytes).unwrap();
     for state in [safe_load_bytes(&bytes).unwrap(), safe_load(folder.file("b")).unwrap()] {
         assert_eq!(state.get("a").unwrap().to_bytes().unwrap(), [1, 0, 1]);

@@ -1,6 +1,6 @@
 //! Interrupted saves: a killed process, a full disk, files in use.
 
-use crate::Folder;
+use crate::common::TempDir;
 use picograd::Tensor;
 use picograd::io::{StateDict, npy_load, npy_save, safe_load, safe_save};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -33,7 +33,7 @@ fn a_killed_save_leaves_a_complete_file() {
             safe_save(&path, &state(n), &[]).unwrap();
         }
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(0), &[]).unwrap();
     let mut last = 0;
@@ -87,7 +87,7 @@ fn a_full_disk_keeps_the_old_file() {
             1
         });
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
     let old = std::fs::read(&path).unwrap();
@@ -111,7 +111,7 @@ fn a_full_disk_keeps_the_old_file() {
 
 #[test]
 fn saving_over_an_open_file_keeps_its_tensors() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("model.safetensors");
     safe_save(&path, &state(1), &[]).unwrap();
     let on_disk = safe_load(&path).unwrap();
@@ -130,7 +130,7 @@ fn saving_over_an_open_file_keeps_its_tensors() {
 
 #[test]
 fn failed_saves_report_why_and_links_are_followed() {
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let t = Tensor::new([1.0f32]);
     let e = npy_save(folder.file("no/such/folder.npy"), &t).unwrap_err().to_string();
     assert!(e.contains("folder.npy"), "{e}");
@@ -165,7 +165,7 @@ fn saves_remove_stale_temporary_files() {
             safe_save(&path, &state(n), &[]).unwrap();
         }
     }
-    let folder = Folder::new();
+    let folder = TempDir::new();
     let path = folder.file("model.safetensors");
     // Content is written while the process holds the lock.
     let written = |n: &String| {

@@ -15,6 +15,9 @@ mod optim_more;
 mod precision;
 mod recompute;
 
+#[path = "../common/mod.rs"]
+mod common;
+
 use picograd::Tensor;
 use picograd::io::{StateDict, safe_load_bytes};
 use picograd::nn::Module;
@@ -30,11 +33,9 @@ fn under(all: &StateDict, prefix: &str) -> StateDict {
 #[track_caller]
 fn close(what: &str, got: &Tensor, expected: &Tensor, tolerance: f64) {
     assert_eq!(got.shape(), expected.shape(), "the shape of {what}");
-    let read = |t: &Tensor| t.cast(picograd::DType::F64).to_vec::<f64>().unwrap();
-    for (i, (x, y)) in read(got).into_iter().zip(read(expected)).enumerate() {
-        let near = x == y || (x - y).abs() <= tolerance * y.abs().max(1.0);
-        assert!(near, "{what}: element {i} is {x}, expected {y}");
-    }
+    let expected = common::as_f64(expected);
+    assert!(!expected.iter().any(|y| y.is_nan()), "{what}: a NaN is expected");
+    common::assert_close(what, &common::as_f64(got), &expected, tolerance);
 }
 
 /// Runs a case of a fixture forward and backward: loads the parameters, calls a function on the

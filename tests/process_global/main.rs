@@ -8,6 +8,9 @@ mod profile;
 mod shard_steps;
 mod training_kernels;
 
+#[path = "../common/mod.rs"]
+mod common;
+
 use std::sync::{Mutex, MutexGuard};
 
 /// Serializes the tests: one runs at a time, until the guard is dropped.

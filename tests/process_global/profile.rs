@@ -1,10 +1,11 @@
 //! `PROFILE`: processes that train briefly, and their traces.
 
+use crate::common::TempDir;
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};
 use picograd::tensor::Reduction;
 use picograd::{Device, Jit, Result, Tensor, profile, seq};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// JSON as a tree.
@@ -115,27 +116,6 @@ impl Trace {
     }
 }
 
-/// A temporary folder, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("picograd-profile-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Trains for a few captured steps, and copies to another device and back.
 fn train() -> Result<()> {
     let net = seq![Linear::new(4, 16), ReLU, Linear::new(16, 2)];
@@ -198,7 +178,7 @@ fn child_process() {
     }
 }
 
-fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, String) {
+fn process(folder: &TempDir, kind: &str, profile: &str) -> (Output, String, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for v in picograd::env::VARIABLES {
         command.env_remove(v.name);
@@ -208,7 +188,7 @@ fn process(folder: &Folder, kind: &str, profile: &str) -> (Output, String, Strin
         .args(args)
         .current_dir(&folder.0)
         .envs([("PICO_TEST_KIND", kind), ("PROFILE", profile)])
-        .env("PICO_CACHE", folder.join("cache"));
+        .env("PICO_CACHE", folder.file("cache"));
     if kind == "beam" {
         command.envs([("BEAM", "2"), ("BEAM_SECONDS", "1")]);
     }
@@ -232,7 +212,7 @@ fn numbers(text: &str, start: &str) -> Vec<f64> {
 
 #[test]
 fn a_trace_has_all_kernels_and_copies() {
-    let folder = Folder::new("train");
+    let folder = TempDir::new();
     let (out, text, errors) = process(&folder, "", "a trace.json");
     assert!(out.status.success(), "{text}{errors}");
     assert!(
@@ -240,7 +220,7 @@ fn a_trace_has_all_kernels_and_copies() {
             && errors.contains("a trace.json; open it at https://ui.perfetto.dev"),
         "{errors}"
     );
-    let trace = Trace::read(&folder.join("a trace.json"));
+    let trace = Trace::read(&folder.file("a trace.json"));
     let device = Device::default_name();
     let mut ends: Vec<(String, f64, f64)> = Vec::new();
     for name in [device.as_str(), "INTERP"] {
@@ -361,11 +341,11 @@ fn a_trace_has_all_kernels_and_copies() {
 /// The timed kernels of a beam search are not kernels of the program.
 #[test]
 fn a_search_is_one_span() {
-    let folder = Folder::new("search");
+    let folder = TempDir::new();
     let (out, text, errors) = process(&folder, "beam", "1");
     assert!(out.status.success(), "{text}{errors}");
     let (trace, device) =
-        (Trace::read(&folder.join("picograd.trace.json")), Device::default_name());
+        (Trace::read(&folder.file("picograd.trace.json")), Device::default_name());
     let [kernels, ..] = numbers(&text, &format!("device {device} "))[..] else { panic!("{text}") };
     assert_eq!(trace.spans(device.as_str(), "kernel").len() as f64, kernels);
     let host = trace.spans("host", "host");
@@ -380,7 +360,7 @@ fn a_search_is_one_span() {
 /// A process that ends without a signal writes its trace, and `profile::write` writes one earlier.
 #[test]
 fn every_exit_writes_the_trace() {
-    let folder = Folder::new("ends");
+    let folder = TempDir::new();
     for (kind, code, file) in [
         ("exit", 3, "picograd.trace.json"),
         ("panic", 101, "picograd.trace.json"),
@@ -388,25 +368,25 @@ fn every_exit_writes_the_trace() {
     ] {
         let (out, text, errors) = process(&folder, kind, "1");
         assert_eq!(out.status.code(), Some(code), "{text}{errors}");
-        assert!(!Trace::read(&folder.join(file)).spans("host", "host").is_empty());
-        std::fs::remove_file(folder.join(file)).unwrap();
+        assert!(!Trace::read(&folder.file(file)).spans("host", "host").is_empty());
+        std::fs::remove_file(folder.file(file)).unwrap();
     }
     let (out, text, errors) = process(&folder, "write", "at_the_end.json");
     assert!(out.status.success(), "{text}{errors}");
     let [first, second] =
-        ["written.json", "at_the_end.json"].map(|file| Trace::read(&folder.join(file)).0.len());
+        ["written.json", "at_the_end.json"].map(|file| Trace::read(&folder.file(file)).0.len());
     assert!(first > 0 && second >= first, "{first} events on request, {second} at the end");
     // Without `PROFILE` nothing is recorded, and there is no file.
     let (out, _, errors) = process(&folder, "write", "0");
     assert!(!out.status.success() && errors.contains("run the program with PROFILE=1"), "{errors}");
-    assert!(!folder.join("picograd.trace.json").exists());
+    assert!(!folder.file("picograd.trace.json").exists());
 }
 
 /// An unwritable path is reported at the start, and the program continues.
 #[test]
 fn unwritable_paths_fail_early() {
-    let folder = Folder::new("unwritable");
-    std::fs::create_dir(folder.join("folder.json")).unwrap();
+    let folder = TempDir::new();
+    std::fs::create_dir(folder.file("folder.json")).unwrap();
     for (place, why) in
         [("no/such/folder/trace.json", "No such file"), ("folder.json", "it is a folder")]
     {

@@ -5,6 +5,10 @@ mod ops;
 mod random;
 mod train;
 
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::random_numbers;
 use picograd::Tensor;
 use std::sync::{Mutex, MutexGuard};
 
@@ -19,20 +23,8 @@ fn seeded() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Deterministic varied numbers between -1 and 1.
-fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
-}
-
 fn tensor(shape: &[usize], seed: u64) -> Tensor {
-    Tensor::from_slice(&numbers(shape.iter().product(), seed), shape).realize().unwrap()
+    Tensor::from_slice(&random_numbers(shape.iter().product(), seed), shape).realize().unwrap()
 }
 
 /// Asserts that every element is within the tolerance, relative to the largest.

@@ -2,6 +2,7 @@
 //! an `Err`, never a panic, and is fast. `PICO_FUZZ_CALLS` sets the number of calls of each method,
 //! `PICO_FUZZ_SEED` the first seed.
 
+use crate::common::env_number;
 use crate::fuzz_calls::CALLS;
 use picograd::nn::data::Random;
 use picograd::tensor::{BinaryCrossEntropy, Conv, CrossEntropy, Pool, Reduction};
@@ -189,10 +190,6 @@ impl Draw {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 /// The time limit of a call, which only builds a graph.
 const MOST: Duration = Duration::from_secs(10);
 
@@ -216,7 +213,7 @@ fn watch() {
 
 #[test]
 fn no_call_panics() {
-    let (calls, seed) = (number("PICO_FUZZ_CALLS", 150), number("PICO_FUZZ_SEED", 14));
+    let (calls, seed) = (env_number("PICO_FUZZ_CALLS", 150), env_number("PICO_FUZZ_SEED", 14));
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     watch();

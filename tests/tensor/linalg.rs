@@ -1,31 +1,15 @@
 //! Matrix factorizations: products, orthogonality, and hand-computed values.
 
-use super::close;
+use super::common::noise;
+use super::{assert_within, close};
 use picograd::tensor::MatrixNorm;
 use picograd::{DType, Tensor};
-
-fn noise(shape: &[usize]) -> Tensor {
-    let n: usize = shape.iter().product();
-    Tensor::from_vec(
-        (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>(),
-        shape,
-    )
-    .realize()
-    .unwrap()
-}
-
-#[track_caller]
-fn same(x: &Tensor, y: &Tensor, within: f32) {
-    assert_eq!(x.shape(), y.shape());
-    let gap = (x - y).abs().max(..).float().item::<f32>().unwrap();
-    assert!(gap <= within, "they differ by {gap}");
-}
 
 #[track_caller]
 fn orthonormal_columns(q: &Tensor) {
     let n = q.size(-1);
     let product = q.transpose(-1, -2).matmul(q);
-    same(&product, &Tensor::eye(n, n).cast(q.dtype()).expand(product.shape()), 1e-5);
+    assert_within(&product, &Tensor::eye(n, n).cast(q.dtype()).expand(product.shape()), 1e-5);
 }
 
 #[test]
@@ -34,9 +18,9 @@ fn qr_factors_multiply_back() {
         let x = noise(&shape);
         let (q, r) = x.qr();
         Tensor::realize_many(&[&q, &r]).unwrap();
-        same(&q.matmul(&r), &x, 1e-5);
+        assert_within(&q.matmul(&r), &x, 1e-5);
         orthonormal_columns(&q);
-        same(&r, &r.triu(0), 0.0);
+        assert_within(&r, &r.triu(0), 0.0);
     }
     // The values of LAPACK, including signs.
     let (q, r) = Tensor::new([[3f32, 1.0], [4.0, 2.0]]).qr();
@@ -61,7 +45,7 @@ fn svd_factors_multiply_back() {
         let (u, s, v) = x.svd();
         Tensor::realize_many(&[&u, &s, &v]).unwrap();
         let back = (&u * s.unsqueeze(-2)).matmul(&v);
-        same(&back, &x, 2e-5);
+        assert_within(&back, &x, 2e-5);
         orthonormal_columns(&u);
         orthonormal_columns(&v.transpose(-1, -2));
         let list = s.to_vec::<f32>().unwrap();
@@ -167,7 +151,7 @@ fn factors_of_larger_matrices_multiply_back() {
         orthonormal_columns(&u);
         orthonormal_columns(&v.transpose(-1, -2));
         let scale = x.abs().max(..).item::<f32>().unwrap();
-        same(&(&u * s.unsqueeze(-2)).matmul(&v), &x, 1e-5 * scale);
+        assert_within(&(&u * s.unsqueeze(-2)).matmul(&v), &x, 1e-5 * scale);
         let values = s.to_vec::<f32>().unwrap();
         assert!(
             values
@@ -253,7 +237,7 @@ fn gradients_of_equal_or_zero_singular_values_are_exact() {
         let x = x.as_param();
         let (u, s, v) = x.svd();
         // The sum of squared singular values is that of the elements.
-        same(&s.square().sum(..).gradient(&[&x]).remove(0), &(&x * 2.0), 1e-5);
+        assert_within(&s.square().sum(..).gradient(&[&x]).remove(0), &(&x * 2.0), 1e-5);
         let back = (&u * s.unsqueeze(-2)).matmul(&v);
         let g = back.sum(..).gradient(&[&x]).remove(0);
         assert!(g.isfinite().all(..).item::<bool>().unwrap());

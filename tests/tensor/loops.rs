@@ -1,5 +1,6 @@
 //! `Tensor::scan` against the unrolled computation: values, first and second gradients, and errors.
 
+use super::common::{as_f64, assert_close};
 use picograd::ir::{Op, UOp, toposort};
 use picograd::tensor::{Scanned, keepdim};
 use picograd::{DType, Result, Tensor};
@@ -13,11 +14,7 @@ fn noise(shape: &[usize], seed: usize) -> Tensor {
 #[track_caller]
 fn same(x: &Tensor, y: &Tensor) {
     assert_eq!((x.shape(), x.dtype()), (y.shape(), y.dtype()));
-    let (x, y): (Vec<f64>, Vec<f64>) =
-        (x.cast(DType::F64).to_vec().unwrap(), y.cast(DType::F64).to_vec().unwrap());
-    for (i, (a, b)) in x.iter().zip(&y).enumerate() {
-        assert!(a == b || (a - b).abs() <= 1e-10 * (1.0 + b.abs()), "element {i}: {a} and {b}");
-    }
+    assert_close("the loop", &as_f64(x), &as_f64(y), 1e-10);
 }
 
 type Run<'a> = dyn Fn(&[Tensor], &[Tensor]) -> Result<Scanned> + 'a;

@@ -34,8 +34,11 @@ mod solve;
 mod sort;
 mod windows;
 
-use picograd::Tensor;
+#[path = "../common/mod.rs"]
+mod common;
+
 use picograd::dtype::Element;
+use picograd::{DType, Tensor};
 
 /// Asserts shape and exact elements.
 #[track_caller]
@@ -47,14 +50,16 @@ fn check<T: Element + PartialEq + std::fmt::Debug>(t: &Tensor, shape: &[usize], 
 /// Asserts that elements are within a relative and absolute tolerance; NaN equals NaN.
 #[track_caller]
 fn close(t: &Tensor, expected: &[f64], tolerance: f64) {
-    let values: Vec<f32> = t.to_vec().unwrap();
-    assert_eq!(values.len(), expected.len(), "the number of elements of {t:?}");
-    for (i, (&x, &y)) in values.iter().zip(expected).enumerate() {
-        let x = x as f64;
-        let same =
-            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
-        assert!(same, "element {i} is {x}, expected {y}");
-    }
+    assert_eq!(t.dtype(), DType::F32, "the dtype of {t:?}");
+    common::assert_close(&format!("{t:?}"), &common::as_f64(t), expected, tolerance);
+}
+
+/// Asserts that two tensors have one shape and differ by at most `within`.
+#[track_caller]
+fn assert_within(x: &Tensor, y: &Tensor, within: f32) {
+    assert_eq!(x.shape(), y.shape());
+    let gap = (x - y).abs().max(..).float().item::<f32>().unwrap();
+    assert!(gap <= within, "they differ by {gap}");
 }
 
 /// The numbers `0, 1, …` as f32 in a shape.

@@ -1,21 +1,8 @@
 //! Linear systems: residuals at sizes beyond the fixtures, and edge cases.
 
-use super::close;
+use super::common::noise;
+use super::{assert_within, close};
 use picograd::{DType, Tensor};
-
-/// Noise for well-conditioned matrices; tests add a dominant diagonal.
-fn noise(shape: &[usize]) -> Tensor {
-    let n: usize = shape.iter().product();
-    let data = (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>();
-    Tensor::from_vec(data, shape).realize().unwrap()
-}
-
-#[track_caller]
-fn same(x: &Tensor, y: &Tensor, within: f32) {
-    assert_eq!(x.shape(), y.shape());
-    let gap = (x - y).abs().max(..).float().item::<f32>().unwrap();
-    assert!(gap <= within, "they differ by {gap}");
-}
 
 fn unit(n: usize) -> Tensor {
     Tensor::eye(n, n)
@@ -26,8 +13,8 @@ fn solutions_satisfy_their_systems() {
     for n in [1, 2, 5, 12] {
         let a = noise(&[2, n, n]) + unit(n) * 2.0;
         let b = noise(&[2, n, 3]);
-        same(&a.matmul(&a.solve(&b)), &b, 1e-4);
-        same(&a.matmul(&a.inverse()), &unit(n).expand([2, n, n]), 1e-4);
+        assert_within(&a.matmul(&a.solve(&b)), &b, 1e-4);
+        assert_within(&a.matmul(&a.inverse()), &unit(n).expand([2, n, n]), 1e-4);
     }
 }
 
@@ -83,17 +70,25 @@ fn cholesky_and_eigh_factors_multiply_back() {
         let x = noise(&[2, n, n]);
         let a = x.matmul(&x.transpose(-1, -2)) + unit(n);
         let l = a.cholesky(false);
-        same(&l.matmul(&l.transpose(-1, -2)), &a, 1e-4);
-        same(&l, &l.tril(0), 0.0);
-        same(&a.cholesky(true), &l.transpose(-1, -2), 0.0);
+        assert_within(&l.matmul(&l.transpose(-1, -2)), &a, 1e-4);
+        assert_within(&l, &l.tril(0), 0.0);
+        assert_within(&a.cholesky(true), &l.transpose(-1, -2), 0.0);
         // Only the lower triangle is read.
-        same(&a.tril(0).cholesky(false), &l, 0.0);
+        assert_within(&a.tril(0).cholesky(false), &l, 0.0);
         let (values, vectors) = a.eigh();
         Tensor::realize_many(&[&values, &vectors]).unwrap();
-        same(&(&vectors * values.unsqueeze(-2)).matmul(&vectors.transpose(-1, -2)), &a, 1e-4);
-        same(&vectors.transpose(-1, -2).matmul(&vectors), &unit(n).expand([2, n, n]), 1e-5);
+        assert_within(
+            &(&vectors * values.unsqueeze(-2)).matmul(&vectors.transpose(-1, -2)),
+            &a,
+            1e-4,
+        );
+        assert_within(
+            &vectors.transpose(-1, -2).matmul(&vectors),
+            &unit(n).expand([2, n, n]),
+            1e-5,
+        );
         assert!(values.shape() == [2, n]);
-        same(&values, &values.sort(-1, false).0, 0.0);
+        assert_within(&values, &values.sort(-1, false).0, 0.0);
     }
     assert!(Tensor::new([[-1f32]]).cholesky(false).item::<f32>().unwrap().is_nan());
     // Eigenvalues of equal magnitude and opposite sign.
@@ -101,7 +96,7 @@ fn cholesky_and_eigh_factors_multiply_back() {
     close(&values, &[-1.0, 1.0], 1e-6);
     let (values, vectors) = Tensor::zeros([3, 3]).eigh();
     close(&values, &[0.0; 3], 0.0);
-    same(&vectors.t().matmul(&vectors), &unit(3), 1e-6);
+    assert_within(&vectors.t().matmul(&vectors), &unit(3), 1e-6);
 }
 
 #[test]
@@ -109,12 +104,12 @@ fn pseudoinverses_satisfy_the_penrose_conditions() {
     for shape in [[4, 2], [2, 4], [3, 3]] {
         let a = noise(&shape);
         let p = a.pinv(None);
-        same(&a.matmul(&p).matmul(&a), &a, 1e-4);
-        same(&p.matmul(&a).matmul(&p), &p, 1e-3);
-        same(&a.matmul(&p), &a.matmul(&p).t(), 1e-4);
-        same(&p.matmul(&a), &p.matmul(&a).t(), 1e-4);
+        assert_within(&a.matmul(&p).matmul(&a), &a, 1e-4);
+        assert_within(&p.matmul(&a).matmul(&p), &p, 1e-3);
+        assert_within(&a.matmul(&p), &a.matmul(&p).t(), 1e-4);
+        assert_within(&p.matmul(&a), &p.matmul(&a).t(), 1e-4);
         let b = noise(&[shape[0], 2]);
-        same(&a.lstsq(&b), &p.matmul(&b), 1e-3);
+        assert_within(&a.lstsq(&b), &p.matmul(&b), 1e-3);
     }
     // Of rank one.
     let a = Tensor::new([[1f32, 2.0], [2.0, 4.0]]);
