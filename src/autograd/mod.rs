@@ -161,8 +161,8 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
         if (part.shape(), part.dtype()) != (input.shape(), input.dtype()) {
             let (has, is) = ((part.dtype(), part.shape()), (input.dtype(), input.shape()));
             let msg = format!(
-                "call: the gradient of input {i} is {} {:?} and the input {} {:?}; they must be \
-                 equal",
+                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be \
+                 the same",
                 has.0, has.1, is.0, is.1
             );
             return Err(Error::Gradient(msg));

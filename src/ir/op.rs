@@ -417,25 +417,25 @@ ops! {
     Sqrt(x)            as_sqrt expect_sqrt            [Unary] cost=4 reuse=4;
     /// Rounding toward zero to an integral value.
     Trunc(x)           as_trunc expect_trunc          [Unary];
-    /// 1/√x.
+    /// The reciprocal square root 1/√x.
     Rsqrt(x)           as_rsqrt expect_rsqrt          [Unary Transcendental] cost=12 reuse=16 ulp=2;
-    /// eˣ.
+    /// The exponential eˣ.
     Exp(x)             as_exp expect_exp              [Unary Transcendental] cost=12 reuse=16 ulp=2;
-    /// 2ˣ.
+    /// The power 2ˣ.
     Exp2(x)            as_exp2 expect_exp2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// Natural logarithm.
     Log(x)             as_log expect_log              [Unary Transcendental] cost=12 reuse=16 ulp=2;
     /// Base-2 logarithm.
     Log2(x)            as_log2 expect_log2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
-    /// Sine.
+    /// The sine.
     Sin(x)             as_sin expect_sin              [Unary Transcendental] cost=60 reuse=16 ulp=2;
-    /// Cosine.
+    /// The cosine.
     Cos(x)             as_cos expect_cos              [Unary Transcendental] cost=60 reuse=16 ulp=2;
-    /// Tangent.
+    /// The tangent.
     Tan(x)             as_tan expect_tan              [Unary Transcendental] cost=60 reuse=16 ulp=4;
     /// Hyperbolic tangent.
     Tanh(x)            as_tanh expect_tanh            [Unary Transcendental] cost=20 reuse=16 ulp=2;
-    /// 1/(1+e⁻ˣ).
+    /// The sigmoid 1/(1+e⁻ˣ).
     Sigmoid(x)         as_sigmoid expect_sigmoid      [Unary Transcendental] cost=20 reuse=16 ulp=2;
     /// Error function.
     Erf(x)             as_erf expect_erf              [Unary Transcendental] cost=20 reuse=16 ulp=4;

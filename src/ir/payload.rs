@@ -69,7 +69,7 @@ macro_rules! payloads {
 
             /// A random payload of an op, which may not fit its operands.
             #[cfg(test)]
-            pub(super) fn random(op: Op, rng: &mut crate::testing::Rng) -> Arg {
+            pub(super) fn random(op: Op, rng: &mut super::tests::random::Rng) -> Arg {
                 use super::tests::random::Random;
                 $(if [$(Op::$op),*].contains(&op) {
                     return Arg::$variant

@@ -22,7 +22,7 @@ const COS: [f32; 4] = [-0.49999997, 0.041666415, -0.0013882116, 2.4072815e-5];
 const TWO_OVER_PI: [u32; 7] =
     [0x0000_0051, 0x7cc1_b727, 0x220a_94fe, 0x13ab_e8fa, 0x9a6e_e06d, 0xb14a_cc9e, 0x21c8_20ff];
 
-/// 2^-32.
+/// The unit 2^-32 of the first word of the window.
 const UNIT: f32 = 1.0 / 4_294_967_296.0;
 /// The float32 nearest to pi/2.
 const HALF_PI_HI: f32 = std::f32::consts::FRAC_PI_2;

@@ -348,7 +348,7 @@ fn invalid_kernels_are_refused() {
         error(&|o, x| one(o, x[0].at(i()).load().cast(DType::F32)))
             .contains("the dtype of its buffer")
     );
-    assert!(error(&|_, x| vec![x[0].at(i()).load()]).contains("gathers stores"));
+    assert!(error(&|_, x| vec![x[0].at(i()).load()]).contains("sink of a kernel are stores"));
     assert!(
         error(&|o, x| vec![o[0].at(i()).store(x[0].at(i()).load(), &[])]).contains("is closed")
     );
