@@ -57,7 +57,7 @@ rules! {
         d_add:         Add(_, _)                           => to([g.clone(), g.clone()]);
         d_mul:         Mul(x, y)                           => to([&*g * y, &*g * x]);
         d_div:         Div(_, y)                           => to([&*g / y, -(&*g * u / y)]);
-        d_mod:         Mod(x, y)                           => to([g.clone(), by_divisor(u, x, y, g)]);
+        d_mod:         Mod(x, y) => to([g.clone(), by_divisor(u, x, y, g)]);
         d_max:         Max(x, y)                           => to(winners(u.op(), x, y, g));
         d_min:         Min(x, y)                           => to(winners(u.op(), x, y, g));
         d_pow:         Pow(x, y)                           => to(of_power(u, x, y, g));

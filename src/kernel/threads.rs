@@ -1,6 +1,6 @@
 //! The order of the threads of a workgroup, which numbers them: the threads along the last axis of
-//! the order are adjacent. The Opt `ORDER` makes it a payload of the kernel's `Sink`; without one it
-//! is the order of the axes.
+//! the order are adjacent. The Opt `ORDER` makes it a payload of the kernel's `Sink`; without one
+//! it is the order of the axes.
 
 use super::axes;
 use crate::ir::{Arg, UOp};

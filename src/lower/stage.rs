@@ -13,8 +13,8 @@ use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Builds the tiles of a kernel. `threads` are the ranges of workgroup threads in the order in which
-/// they copy.
+/// Builds the tiles of a kernel. `threads` are the ranges of workgroup threads in the order in
+/// which they copy.
 pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     let tiles = tiles(ast, target).unwrap_or_else(|e| {
         panic!("stage: the optimizer marked a load that cannot be staged: {e}")

@@ -1,9 +1,9 @@
 //! The transcendental functions of float32, composed of primitive operations.
 //!
 //! The code has no branches and no tables in memory, and uses neither float64 nor 64-bit integers,
-//! so that each backend can run it. It is generic over [`Val`]: on numbers ([`Scalar`]) it computes,
-//! on IR nodes it builds a kernel expression. Both give the same bits if the backend rounds each
-//! operation once, keeps subnormals, and neither reassociates nor contracts.
+//! so that each backend can run it. It is generic over [`Val`]: on numbers ([`Scalar`]) it
+//! computes, on IR nodes it builds a kernel expression. Both give the same bits if the backend
+//! rounds each operation once, keeps subnormals, and neither reassociates nor contracts.
 //!
 //! `scripts/minimax.py` computes the coefficients. An error is in units of the float32 spacing at
 //! the true value, subnormals included: the largest over all 2^32 inputs, for pow over 2^27 pairs,

@@ -1,5 +1,5 @@
-//! `pow` as `2^(y log2 x)`, and `rsqrt`. The product is up to 150, so that the logarithm needs eight
-//! bits more than a float32 has: it is an unevaluated sum of two floats.
+//! `pow` as `2^(y log2 x)`, and `rsqrt`. The product is up to 150, so that the logarithm needs
+//! eight bits more than a float32 has: it is an unevaluated sum of two floats.
 
 use super::exp::exp2_sum;
 use super::log::split;

@@ -2,8 +2,8 @@
 
 use super::Val;
 
-/// A number of one of the dtypes that the functions use. An operation on a wrong dtype panics: it is
-/// a bug of the function.
+/// A number of one of the dtypes that the functions use. An operation on a wrong dtype panics: it
+/// is a bug of the function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A float32.

@@ -1,6 +1,6 @@
 //! The optimizer's mechanism: a kernel and a list of [`Opt`]s. An `Opt` is one loop transformation
-//! as data, which can be printed, stored and replayed. An Opt that does not apply is an error value,
-//! never a panic. Which Opts are chosen is decided in `heuristic` and by the beam search.
+//! as data, which can be printed, stored and replayed. An Opt that does not apply is an error
+//! value, never a panic. Which Opts are chosen is decided in `heuristic` and by the beam search.
 //!
 //! | file | contents |
 //! |---|---|

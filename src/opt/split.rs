@@ -1,5 +1,5 @@
-//! `UPCAST`, `UNROLL`, `THREAD` and `SPLIT`: an axis becomes two, of which the inner one has another
-//! kind or is a loop of its own.
+//! `UPCAST`, `UNROLL`, `THREAD` and `SPLIT`: an axis becomes two, of which the inner one has
+//! another kind or is a loop of its own.
 //!
 //! ```text
 //! UPCAST:0:4    for i in 0..64  ->  for i in 0..16, copies u in 0..4, with i * 4 + u for i

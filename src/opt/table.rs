@@ -80,8 +80,8 @@ opts! {
     Reuse "REUSE" None reuse::reuse_values;
     /// Makes an axis of `UPCAST` or `UNROLL` vector lanes.
     Vectorize "VECTORIZE" Axis vectorize::vectorize;
-    /// Moves an axis of workgroup threads to the position `amount` of their order. The threads along
-    /// the last axis of the order are adjacent.
+    /// Moves an axis of workgroup threads to the position `amount` of their order. The threads
+    /// along the last axis of the order are adjacent.
     Order "ORDER" AxisAmount workgroup::order;
     /// Allows no workgroup threads from here on.
     NoLocals "NOLOCALS" None workgroup::no_locals;

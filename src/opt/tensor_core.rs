@@ -1,11 +1,11 @@
-//! `TC`: a sum of products whose factors each depend on one of two output axes is computed by tensor
-//! cores, as small products of matrices, each by a warp.
+//! `TC`: a sum of products whose factors each depend on one of two output axes is computed by
+//! tensor cores, as small products of matrices, each by a warp.
 //!
 //! The two output axes and the axis of the sum are split by the sizes of the core. Its threads
 //! become two axes of the workgroup. The registers of the factors are ranges, which the product
 //! closes and the pass `write_fragments` replaces; those of the outputs are stores of their own.
-//! Other Opts apply to what remains of the three axes. The order matters: an axis that was upcast by
-//! 8 before it is split has 8 adjacent elements in the same register of 8 products.
+//! Other Opts apply to what remains of the three axes. The order matters: an axis that was upcast
+//! by 8 before it is split has 8 adjacent elements in the same register of 8 products.
 
 use super::apply::{Applied, Request};
 use super::{Kernel, OptOp, is_output};

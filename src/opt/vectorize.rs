@@ -1,7 +1,8 @@
 //! `VECTORIZE`: marks an axis of kind Upcast or Unroll, which lowering then makes vector lanes.
 //!
 //! ```text
-//! UPCAST:0:4 VECTORIZE:1    out[4*g + u] = x[4*g + u] * 2  ->  one load, product and store of 4 lanes
+//! UPCAST:0:4 VECTORIZE:1    out[4*g + u] = x[4*g + u] * 2  ->  one load, product and store of 4
+//! lanes
 //! ```
 
 use super::apply::{Applied, Request};

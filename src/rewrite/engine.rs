@@ -32,8 +32,8 @@ impl<C> Rules<C> {
         Rules { by_op, fixpoint_bit: 0 }
     }
 
-    /// As [`new`](Rules::new), for rules that depend only on the graph under the node, and for a set
-    /// that lives as long as the process. Nodes cache that they are fixpoints of it, so that
+    /// As [`new`](Rules::new), for rules that depend only on the graph under the node, and for a
+    /// set that lives as long as the process. Nodes cache that they are fixpoints of it, so that
     /// simplifying a simplified graph takes no time.
     pub fn pure(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         static SETS: AtomicU32 = AtomicU32::new(0);

@@ -9,8 +9,8 @@
 //! `( )` operands in order, `[ ]` in either order, `(..)` any operands, `=x` the same node again,
 //! `#c` an integer or bool literal (bound as `i64`), `%c` any literal (bound as `Const`), a number
 //! for that integer literal, `n @ pattern` a name for a matched node, `{Group}(…)` any op of a
-//! group. The right side is Rust: a node, a number of the root's dtype, or an `Option` of one, where
-//! none means that the rule does not apply. `u` is the root.
+//! group. The right side is Rust: a node, a number of the root's dtype, or an `Option` of one,
+//! where none means that the rule does not apply. `u` is the root.
 
 use crate::dtype::Const;
 use crate::ir::{OpSet, UOp};
@@ -96,7 +96,9 @@ pub struct Rule<C> {
 macro_rules! rules {
     ($(#[$doc:meta])* $vis:vis $set:ident |$u:ident, $cx:ident: $ctx:ty| $(when $when:ident)? {
         $($rules:tt)* }) => {
-        $crate::rewrite::rules!(@table [$($when)?] $(#[$doc])* $vis $set |$u, $cx: $ctx| { $($rules)* });
+        $crate::rewrite::rules!(
+            @table [$($when)?] $(#[$doc])* $vis $set |$u, $cx: $ctx| { $($rules)* }
+        );
     };
     (@table $when:tt $(#[$doc:meta])* $vis:vis $set:ident |$u:ident, $cx:ident: $ctx:ty| {
         $($(#[$rdoc:meta])* $name:ident: $root:tt $args:tt $(if $g:expr)? => $rhs:expr;)* }) => {
@@ -131,9 +133,15 @@ macro_rules! rules {
     (@kids $acc:expr; ($($a:tt)*)) => { $crate::rewrite::rules!(@kid $acc; $($a)*) };
     (@kids $acc:expr; [$($a:tt)*]) => { $crate::rewrite::rules!(@kid $acc; $($a)*) };
     (@kid $acc:expr;) => { $acc };
-    (@kid $acc:expr; # $c:ident $($r:tt)*) => { $crate::rewrite::rules!(@need $acc, Const; $($r)*) };
-    (@kid $acc:expr; % $c:ident $($r:tt)*) => { $crate::rewrite::rules!(@need $acc, Const; $($r)*) };
-    (@kid $acc:expr; $n:literal $($r:tt)*) => { $crate::rewrite::rules!(@need $acc, Const; $($r)*) };
+    (@kid $acc:expr; # $c:ident $($r:tt)*) => {
+        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+    };
+    (@kid $acc:expr; % $c:ident $($r:tt)*) => {
+        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+    };
+    (@kid $acc:expr; $n:literal $($r:tt)*) => {
+        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+    };
     (@kid $acc:expr; $b:ident @ $op:ident $a:tt $($r:tt)*) => {
         $crate::rewrite::rules!(@need $acc, $op; $($r)*)
     };
@@ -152,7 +160,9 @@ macro_rules! rules {
     (@m [] [$($b:ident)*] $body:block) => {
         { #[allow(unused)] let _binders_are_distinct = |$($b: ()),*| (); $body }
     };
-    (@m [($u:expr; _) $($w:tt)*] $bs:tt $body:block) => { $crate::rewrite::rules!(@m [$($w)*] $bs $body) };
+    (@m [($u:expr; _) $($w:tt)*] $bs:tt $body:block) => {
+        $crate::rewrite::rules!(@m [$($w)*] $bs $body)
+    };
     (@m [($u:expr; = $x:ident) $($w:tt)*] $bs:tt $body:block) => {
         if $u == $x { $crate::rewrite::rules!(@m [$($w)*] $bs $body) }
     };

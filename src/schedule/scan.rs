@@ -4,7 +4,8 @@
 //! the same for any number of threads:
 //!
 //! ```text
-//! scan(x)  =>  fold(carry, scan(x split into blocks)),   carry = scan of the blocks' totals, shifted by one
+//! scan(x)  =>  fold(carry, scan(x split into blocks)),   carry = scan of the blocks' totals,
+//! shifted by one
 //! ```
 //!
 //! The totals are a reduce, which is vectorized; the scan of the totals is short, or is split in

@@ -124,8 +124,8 @@ impl Target {
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it supports every Opt, so that each can be checked on it, and as few buffers
-    /// in a kernel as Metal.
+    /// The interpreter: it supports every Opt, so that each can be checked on it, and as few
+    /// buffers in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",
@@ -217,8 +217,8 @@ impl Target {
             tensor_cores: &[],
         }
     }
-    /// WGSL, on an adapter with 64-bit integers and the lowest limits that WebGPU allows. The renderer
-    /// distributes a grid that exceeds a dimension over several.
+    /// WGSL, on an adapter with 64-bit integers and the lowest limits that WebGPU allows. The
+    /// renderer distributes a grid that exceeds a dimension over several.
     pub const fn wgsl() -> Target {
         Target {
             name: "WGSL",

@@ -1,5 +1,5 @@
-//! Thresholds that were measured. The GPU figures are from an H200, the CPU figures from a Xeon with
-//! AVX-512, unless a field says otherwise.
+//! Thresholds that were measured. The GPU figures are from an H200, the CPU figures from a Xeon
+//! with AVX-512, unless a field says otherwise.
 //!
 //! Some stand for a property that [`Machine`](super::Machine) detects, such as the size of a cache.
 //! They are constants nonetheless: with the detected value the same model gets other kernels on

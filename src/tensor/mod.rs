@@ -153,8 +153,8 @@ macro_rules! conversions {
     )* };
 }
 
-/// Defines the methods of an options struct: `new`, with the default values if they are not derived,
-/// and methods that replace a field: `name(argument: Type) field = value`.
+/// Defines the methods of an options struct: `new`, with the default values if they are not
+/// derived, and methods that replace a field: `name(argument: Type) field = value`.
 macro_rules! setters {
     ($options:ident; $(#[$new:meta])* new $(= $default:expr)?; $(
         $(#[$meta:meta])* $name:ident($($arg:ident: $ty:ty)?) $field:ident = $value:expr;

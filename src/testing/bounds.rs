@@ -1,10 +1,10 @@
-//! Values with bounds: the result of the reference evaluator, and the interval of the results of any
-//! correct compiler.
+//! Values with bounds: the result of the reference evaluator, and the interval of the results of
+//! any correct compiler.
 //!
 //! A compiler may reduce in any order, and the errors of transcendental functions are those that
-//! `docs/semantics.md` allows. All other ops are correctly rounded. A value is `Exact` if it depends
-//! on no reduction that rounds and on no transcendental function; else it is in an interval. Since
-//! rounding is monotone, the ends of intervals are computed and not estimated.
+//! `docs/semantics.md` allows. All other ops are correctly rounded. A value is `Exact` if it
+//! depends on no reduction that rounds and on no transcendental function; else it is in an
+//! interval. Since rounding is monotone, the ends of intervals are computed and not estimated.
 
 use super::fold_bounds;
 use crate::dtype::{Const, DType, Scalar};
@@ -19,7 +19,8 @@ pub enum Bound {
     Exact,
     /// A correct result is a float between the two, both included.
     Within(f64, f64),
-    /// No bounds, as for a comparison of values that differ by rounding. The element is not compared.
+    /// No bounds, as for a comparison of values that differ by rounding. The element is not
+    /// compared.
     Unknown,
 }
 
@@ -30,7 +31,8 @@ pub struct Traced {
     pub value: Value,
     /// The bounds of each element.
     pub bounds: Vec<Bound>,
-    /// True if an element is a rounded product. A sum may add such products before they are rounded.
+    /// True if an element is a rounded product. A sum may add such products before they are
+    /// rounded.
     pub rounded_product: bool,
     /// The relation to floats of 16 bits. A tensor core may compute sums of their products.
     pub narrow: Narrow,

@@ -1,5 +1,5 @@
-//! Bounds of gathers and scatters. Updates of one element happen in order, so that they are as exact
-//! as the operations.
+//! Bounds of gathers and scatters. Updates of one element happen in order, so that they are as
+//! exact as the operations.
 
 use super::bounds::{Bound, Traced, rounded};
 use crate::dtype::Const;

@@ -1,10 +1,10 @@
 //! Random tests: tensor graphs from seeds, the bounds of their results, runs on devices, and
 //! shrinking of failing graphs.
 //!
-//! Input: a seed. Output: a [`Case`], which is a valid graph with the content of its inputs; and from
-//! [`check`] the failures of the compiler on it. The reference evaluator computes a case together
-//! with bounds on the results of a correct compiler ([`Traced`]): exact values are compared by bits,
-//! others must be within the bounds.
+//! Input: a seed. Output: a [`Case`], which is a valid graph with the content of its inputs; and
+//! from [`check`] the failures of the compiler on it. The reference evaluator computes a case
+//! together with bounds on the results of a correct compiler ([`Traced`]): exact values are
+//! compared by bits, others must be within the bounds.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Runs cases: schedules, lowers, compiles and runs each in its setup, and compares the outputs with
-//! the bounds of the reference evaluator.
+//! Runs cases: schedules, lowers, compiles and runs each in its setup, and compares the outputs
+//! with the bounds of the reference evaluator.
 //!
 //! Compiled code is also compared with the interpreter on the same program, bit by bit. Many cases
 //! are compiled together, so that one start of the C compiler serves a hundred kernels.

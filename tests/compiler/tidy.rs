@@ -1,5 +1,5 @@
-//! Repository checks: import direction, file headers, lengths of files and lines, unique rule names,
-//! examples of public functions, and links in the docs.
+//! Repository checks: import direction, file headers, lengths of files and lines, unique rule
+//! names, examples of public functions, and links in the docs.
 
 use picograd::compile::pipeline;
 use picograd::rewrite::RuleInfo;
@@ -199,12 +199,8 @@ const MOST_COLUMNS: usize = 100;
 
 /// Files and directories with longer lines, with the reason.
 const WIDE_FILES: &[(&str, &str)] = &[
-    ("benches", "not wrapped yet"),
-    ("docs", "not wrapped yet"),
-    ("examples", "not wrapped yet"),
-    ("scripts", "not wrapped yet"),
-    ("src", "not wrapped yet"),
-    ("xtask", "not wrapped yet"),
+    ("src/lower/decompose.rs", "a rule table in aligned columns"),
+    ("src/schedule/prepare.rs", "a rule table in aligned columns"),
 ];
 
 /// The files with code or prose: sources, scripts, manifests and pages.
@@ -230,15 +226,17 @@ fn fits(line: &str) -> bool {
     length <= MOST_COLUMNS || url > 0 && length - url <= MOST_COLUMNS
 }
 
-/// The numbers of the lines that are too long. Tables and code blocks of Markdown are exempt: a row
-/// cannot be wrapped, and blocks contain output.
+/// The numbers of the lines that are too long. Rows of tables and code blocks of Markdown are
+/// exempt: a row cannot be wrapped, and blocks contain output.
 fn long_lines(path: &Path, text: &str) -> Vec<usize> {
     let markdown = path.extension().is_some_and(|e| e == "md");
     let (mut fenced, mut found) = (false, Vec::new());
     for (i, line) in text.lines().enumerate() {
         let start = line.trim_start();
+        let table =
+            |l: &str| l.starts_with('|') || l.starts_with("//! |") || l.starts_with("/// |");
         fenced ^= markdown && start.starts_with("```");
-        if !fits(line) && !(markdown && (fenced || start.starts_with('|'))) {
+        if !fits(line) && !(markdown && fenced) && !table(start) {
             found.push(i + 1);
         }
     }
@@ -259,7 +257,10 @@ fn lines_fit_in_100_columns() {
 fn long_lines_are_found_in_code_and_prose() {
     let long = "x".repeat(101);
     let url = format!("see https://{long} for it");
-    assert_eq!(long_lines(Path::new("a.rs"), &format!("{long}\n{url}\n| {long}")), [1, 3]);
+    assert_eq!(
+        long_lines(Path::new("a.rs"), &format!("{long}\n{url}\n//! | {long}\n// {long}")),
+        [1, 4]
+    );
     let page = format!("{long}\n| {long} |\n```\n{long}\n```\n{url}\n{long}");
     assert_eq!(long_lines(Path::new("a.md"), &page), [1, 7]);
     assert!(fits(&"é".repeat(100)));

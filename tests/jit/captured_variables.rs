@@ -184,7 +184,8 @@ fn capture_does_not_fix_a_variable() {
         let e = by.call((x.clone(), n.bind(4).unwrap())).err().unwrap().to_string();
         assert!(
             e.contains(
-                "the value of a variable, or a size that depends on one, is read inside the function"
+                "the value of a variable, or a size that depends on one, is read inside the \
+             function"
             ),
             "read {i}: {e}"
         );

@@ -1,5 +1,5 @@
-//! Tests on thousands of random chains: trackers against arrays of indices that are moved element by
-//! element.
+//! Tests on thousands of random chains: trackers against arrays of indices that are moved element
+//! by element.
 
 use super::super::{IndexExpr, ShapeTracker, movement_index};
 use super::*;

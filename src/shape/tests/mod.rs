@@ -1,6 +1,6 @@
 //! Tests of shapes: random chains against brute force (`fuzz`), the number of views of chains
-//! (`merging`), and errors (`errors`). Shared here: random chains, and arrays of base indices that are
-//! moved element by element.
+//! (`merging`), and errors (`errors`). Shared here: random chains, and arrays of base indices that
+//! are moved element by element.
 
 mod errors;
 mod fuzz;

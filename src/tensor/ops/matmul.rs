@@ -76,8 +76,8 @@ impl Tensor {
             Ok(product)
         }
 
-        /// Alias of [`matmul`](Self::matmul). Under [`autocast()`](crate::autocast()) the product of
-        /// two vectors keeps their dtypes, as in PyTorch.
+        /// Alias of [`matmul`](Self::matmul). Under [`autocast()`](crate::autocast()) the product
+        /// of two vectors keeps their dtypes, as in PyTorch.
         ///
         /// ```
         /// use picograd::Tensor;
