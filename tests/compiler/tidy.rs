@@ -1,5 +1,5 @@
-//! Repository checks: import direction, file headers, lengths of files and lines, unique rule names,
-//! examples of public functions, and links in the docs.
+//! Repository checks: import direction, file headers, lengths of files and lines, unique rule
+//! names, examples of public functions, and links in the docs.
 
 use picograd::compile::pipeline;
 use picograd::rewrite::RuleInfo;
