@@ -93,7 +93,7 @@ pub(super) fn touches(u: &UOp, r: &UOp) -> bool {
 fn copies(ast: &UOp) -> usize {
     let (order, copied) = (ast.toposort(), copied_ranges(ast));
     let of = |u: &UOp| {
-        copied.iter().filter(|r| touches(u, r)).map(|r| extent(r)).fold(1, usize::saturating_mul)
+        copied.iter().filter(|r| touches(u, r)).map(extent).fold(1, usize::saturating_mul)
     };
     order.iter().map(of).max().unwrap_or(1)
 }

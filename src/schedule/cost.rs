@@ -18,7 +18,7 @@ pub struct Costs {
     pub store: f64,
     /// Cost of launching a kernel.
     pub launch: f64,
-    /// Thresholds.
+    /// Measured thresholds of the scheduler.
     pub tuning: ScheduleTuning,
 }
 

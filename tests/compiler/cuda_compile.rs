@@ -75,7 +75,7 @@ fn known_kernels_have_their_measured_opts() {
             [256, 1, 1],
         ),
         (a.sum(1), "r_4096_512_2_4", "UNROLL:1:4 GROUP:1:512 UNROLL:2:2 VECTORIZE:3", [512, 1, 1]),
-        (a.sum(0), "r_128_32_16_32_8", "LOCAL:0:32 GROUP:2:16 UNROLL:3:8", [32, 16, 1]),
+        (a.sum(0), "r_128_32_16_32_8", "LOCAL:0:32 GROUP:2:16 UNROLL:3:8 ORDER:2:0", [32, 16, 1]),
         (a.sum(..), "r_256_512_8_2_8", "GROUP:1:512 UNROLL:3:8 VECTORIZE:4", [512, 1, 1]),
         (
             half.matmul(&half.t()),

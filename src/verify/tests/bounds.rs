@@ -8,7 +8,7 @@ fn loops(id: u32, extent: i32) -> UOp {
 }
 /// The program of a store inside the loops that its index uses.
 fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
-    let mut list = buf.at(idx).store(&f32c(0.0), &[]).toposort();
+    let mut list = buf.at(idx).store(f32c(0.0), &[]).toposort();
     let ends: Vec<UOp> =
         list.iter().rev().filter(|u| u.op() == Op::Range).map(UOp::end_range).collect();
     list.extend(ends);
@@ -39,8 +39,8 @@ fn plain_bounds() {
     let v = |at: i32| {
         vec![
             x.clone(),
-            x.at(&i32c(at)),
-            node(Op::Load, DType::F32.vec(4), [x.at(&i32c(at))].to_src(), Arg::None),
+            x.at(i32c(at)),
+            node(Op::Load, DType::F32.vec(4), [x.at(i32c(at))].to_src(), Arg::None),
         ]
     };
     in_bounds(&v(8)).unwrap();
@@ -109,7 +109,7 @@ fn conditional_regions() {
     let l = special(SpecialKind::Local, 0, 8);
     let (c, at) = (l.lt(4i32), x.at(&l));
     let open = open_if(&c);
-    let put = at.store(&f32c(0.0), &[]);
+    let put = at.store(f32c(0.0), &[]);
     let head = [x.clone(), l.clone(), c, at.clone(), open.clone()];
     in_bounds(&[&head[..], &[put.clone(), end_if(&open)]].concat()).unwrap();
     // After the region the condition no longer holds.
@@ -129,7 +129,7 @@ fn selects() {
 #[test]
 fn data_as_index() {
     let (x, ids) = (UOp::define_global(0, 10, DType::F32), UOp::define_global(1, 4, DType::I32));
-    let id = ids.at(&i32c(0)).load();
+    let id = ids.at(i32c(0)).load();
     refused(in_bounds(&put(&x, &id)), "inside its buffer");
     in_bounds(&get(&x, &id, &id.ge(0i32).and(id.lt(10i32)))).unwrap();
     // Doubled, it can wrap in 32 bits, also where the mask is true for the wrapped product.
@@ -143,7 +143,7 @@ fn data_as_index() {
     let wide = &id.cast(DType::I64) * 2i64;
     in_bounds(&get(&x, &wide, &wide.ge(0i64).and(wide.lt(10i64)))).unwrap();
     // A bound on a product that may have wrapped says nothing of its factor.
-    let long = UOp::define_global(2, 1, DType::I64).at(&i32c(0)).load();
+    let long = UOp::define_global(2, 1, DType::I64).at(i32c(0)).load();
     let product = &long * 4i64;
     let closed = product.ge(0i64).and(product.lt(40i64));
     refused(in_bounds(&get(&x, &long, &closed)), "inside its buffer");
@@ -158,7 +158,7 @@ fn overflow() {
     let long = range(0, UOp::constant(70_000, DType::I64), AxisKind::Loop);
     in_bounds(&put(&x, &(&long * 70_000i64))).unwrap();
     // Arithmetic on data in a condition may wrap.
-    let v = UOp::define_global(1, 1, DType::I32).at(&i32c(0)).load();
+    let v = UOp::define_global(1, 1, DType::I32).at(i32c(0)).load();
     in_bounds(&get(&x, &r, &(&v + 1i32).lt(5i32))).unwrap();
 }
 

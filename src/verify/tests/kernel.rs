@@ -34,9 +34,9 @@ fn good() {
     // Through shared memory, with lowered indices.
     let tmp = UOp::define_shared(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 4);
-    let put = tmp.at(&l).store(&x.at(&l).load(), &[]);
+    let put = tmp.at(&l).store(x.at(&l).load(), &[]);
     let barrier = node(Op::Barrier, DType::VOID, [put].to_src(), Arg::None);
-    let get = node(Op::Load, DType::F32, [tmp.at(&i32c(0)), barrier].to_src(), Arg::None);
+    let get = node(Op::Load, DType::F32, [tmp.at(i32c(0)), barrier].to_src(), Arg::None);
     kernel(&sink(out.at(&l).store(&get, &[]))).unwrap();
 }
 
@@ -48,11 +48,11 @@ fn scans() {
     let arg = || Arg::Reduce { fold: Fold::Add, axes: Default::default() };
     let scan =
         |along: &UOp| node(Op::Scan, DType::F32, [x.at(&at).load(), along.clone()].to_src(), arg());
-    kernel(&sink(out.at(&at).store(&scan(&k), &[r.clone(), k.clone()]))).unwrap();
+    kernel(&sink(out.at(&at).store(scan(&k), &[r.clone(), k.clone()]))).unwrap();
     // The accumulator is initialized before its loop, so that no other loop may be inside.
-    refused(kernel(&sink(out.at(&at).store(&scan(&k), &[k.clone(), r.clone()]))), "the innermost");
+    refused(kernel(&sink(out.at(&at).store(scan(&k), &[k.clone(), r.clone()]))), "the innermost");
     refused(
-        kernel(&sink(out.at(&at).store(&scan(&r), &[k.clone(), r.clone()]))),
+        kernel(&sink(out.at(&at).store(scan(&r), &[k.clone(), r.clone()]))),
         "along one ordered range",
     );
     let bare = node(Op::Scan, DType::F32, [x.at(&at).load()].to_src(), arg());
@@ -65,7 +65,7 @@ fn ranges() {
     let r = loops(4);
     let at = out.at(&r);
     refused(
-        kernel(&sink(at.store(&f32c(0.0), &[]))),
+        kernel(&sink(at.store(f32c(0.0), &[]))),
         "every range is closed by a store or a reduction above its users (range 0 is not)",
     );
     let twin = range(0, UOp::int(5), AxisKind::Loop);
@@ -73,7 +73,7 @@ fn ranges() {
     refused(kernel(&sink(at.store(&both, &[r.clone(), twin]))), "a number belongs to one range");
     let plain = reduce(&x.at(&r).load(), std::slice::from_ref(&r));
     refused(
-        kernel(&sink(out.at(&UOp::int(0)).store(&plain, &[]))),
+        kernel(&sink(out.at(UOp::int(0)).store(&plain, &[]))),
         "a reduction is over ranges of a reduction kind",
     );
     let constant = reduce(&f32c(1.0), &[UOp::int(3)]);
@@ -88,15 +88,9 @@ fn ranges() {
         Arg::Reduce { fold: Fold::Max, axes: [0].as_slice().into() },
     );
     refused(kernel(&sink(at.store(&axes, std::slice::from_ref(&r)))), "ranges and no axes");
-    refused(
-        kernel(&sink(at.store(&f32c(0.0), &[r.clone(), UOp::int(1)]))),
-        "a store closes ranges",
-    );
+    refused(kernel(&sink(at.store(f32c(0.0), &[r.clone(), UOp::int(1)]))), "a store closes ranges");
     let float = range(1, f32c(3.0), AxisKind::Loop);
-    refused(
-        kernel(&sink(at.store(&f32c(0.0), &[r, float]))),
-        "a range counts in the integer dtype",
-    );
+    refused(kernel(&sink(at.store(f32c(0.0), &[r, float]))), "a range counts in the integer dtype");
 }
 
 #[test]
@@ -106,30 +100,30 @@ fn memory() {
     let closed = [r.clone()];
     let at = out.at(&r);
     refused(
-        kernel(&sink(at.store(&UOp::constant(1, DType::I32), &closed))),
+        kernel(&sink(at.store(UOp::constant(1, DType::I32), &closed))),
         "a stored value has the dtype of its buffer",
     );
     let wide = node(Op::Load, DType::F64, [at.clone()].to_src(), Arg::None);
     refused(
-        kernel(&sink(at.store(&wide.cast(DType::F32), &closed))),
+        kernel(&sink(at.store(wide.cast(DType::F32), &closed))),
         "a load has the dtype of its buffer",
     );
     let bare = node(Op::Load, DType::F32, [f32c(0.0)].to_src(), Arg::None);
     refused(kernel(&sink(at.store(&bare, &closed))), "a load reads an index");
     refused(
-        kernel(&sink(out.at(&f32c(0.0)).store(&f32c(0.0), &[]))),
+        kernel(&sink(out.at(f32c(0.0)).store(f32c(0.0), &[]))),
         "an index is an integer scalar",
     );
     refused(
-        kernel(&sink(out.at(&UOp::int(0).splat(4)).store(&f32c(0.0), &[]))),
+        kernel(&sink(out.at(UOp::int(0).splat(4)).store(f32c(0.0), &[]))),
         "an index is an integer scalar",
     );
     refused(
-        kernel(&sink(masked(&out, &r, &r).store(&f32c(0.0), &closed))),
+        kernel(&sink(masked(&out, &r, &r).store(f32c(0.0), &closed))),
         "the mask of an index is a bool",
     );
     refused(
-        kernel(&sink(f32c(0.0).at(&r).store(&f32c(0.0), &closed))),
+        kernel(&sink(f32c(0.0).at(&r).store(f32c(0.0), &closed))),
         "an index is of global or shared memory",
     );
     let alt = node(
@@ -142,9 +136,7 @@ fn memory() {
     let twin = UOp::define_global(0, 5, DType::F32).at(&r).load();
     refused(kernel(&sink(at.store(&twin, &closed))), "a number belongs to one range, one slot");
     refused(
-        kernel(&sink(
-            UOp::define_global(0, 4, DType::F32.vec(4)).at(&r).store(&f32c(0.0), &closed),
-        )),
+        kernel(&sink(UOp::define_global(0, 4, DType::F32.vec(4)).at(&r).store(f32c(0.0), &closed))),
         "the dtype of one element",
     );
 }

@@ -26,7 +26,7 @@ fn sum() -> Vec<UOp> {
     let v = at.load();
     let add = &a + &v;
     let set = assign(&a, &add);
-    let to = out.at(&i32c(0));
+    let to = out.at(i32c(0));
     let put = to.store(&set, &[]);
     vec![out, x, a, r.clone(), at, v, add, set, r.end_range(), to, put]
 }
@@ -158,19 +158,19 @@ fn numbers() {
 #[test]
 fn memory_and_lanes() {
     let x = UOp::define_global(0, 4, DType::F32);
-    let at = x.at(&i32c(0));
+    let at = x.at(i32c(0));
     let c = special(SpecialKind::Local, 0, 4);
     let valid = c.lt(2i32);
     let place = masked(&x, &c, &valid);
-    refused(program(&flat(&place.store(&f32c(0.0), &[]))), "a masked store is inside an if");
+    refused(program(&flat(&place.store(f32c(0.0), &[]))), "a masked store is inside an if");
     refused(program(&flat(&place.load())), "a masked load has an alternative value of its dtype");
-    refused(program(&flat(&at.store(&i32c(0), &[]))), "a stored value has the dtype of its buffer");
+    refused(program(&flat(&at.store(i32c(0), &[]))), "a stored value has the dtype of its buffer");
     refused(
         program(&flat(&node(Op::Load, DType::I32, [at.clone()].to_src(), Arg::None))),
         "a load has the dtype of its buffer",
     );
     refused(program(&flat(&at.store(&at, &[]))), "of the kind that its user takes");
-    refused(program(&flat(&x.at(&UOp::constant(0, DType::U8)))), "an index is an integer scalar");
+    refused(program(&flat(&x.at(UOp::constant(0, DType::U8)))), "an index is an integer scalar");
     refused(
         program(&flat(&node(Op::Index, DType::F64, [x.clone(), i32c(0)].to_src(), Arg::None))),
         "the dtype of its buffer",
@@ -209,7 +209,7 @@ fn lowering_removes_ops_and_dtypes() {
         refused(program(&[r.clone(), r.end_range()]), "a kind that lowering keeps");
     }
     let x = UOp::define_global(0, 4, DType::F16);
-    let h = x.at(&i32c(0)).load();
+    let h = x.at(i32c(0)).load();
     refused(program(&flat(&(&h + &h))), "floats of 16 and 8 bits are computed in f32");
     refused(program(&flat(&h.lt(&h))), "floats of 16 and 8 bits are computed in f32");
     refused(program(&flat(&h.cast(DType::F64))), "to and from f32");
