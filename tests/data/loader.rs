@@ -92,7 +92,7 @@ impl Dataset for Fragile {
 fn worker_errors_reach_the_consumer() {
     for workers in [0, 1, 3] {
         for (panics, why) in
-            [(false, "sample 55 is broken"), (true, "batch 5 panicked: sample 55 is cursed")]
+            [(false, "sample 55 is broken"), (true, "batch 5 panicked: sample 55 panics")]
         {
             let data = Fragile { at: 55, panics, asked: Arc::default() };
             let mut batches = DataLoader::new(data, 10).unwrap().workers(workers).epoch(0);

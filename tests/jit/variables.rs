@@ -236,7 +236,7 @@ fn variables_are_valid_shape_sizes() {
     );
     refused(x.try_expand((&five, 6)), &["expand: expected size n=5 along axis 0, got 9"]);
     refused(x.try_shrink_to((&five * 2, 6)), &["0..18 is not within axis 0 of [9, 6]"]);
-    refused(Tensor::try_zeros((&five - 1, 2)), &["zeros", "has an element"]);
+    refused(Tensor::try_zeros((&five - 1, 2)), &["zeros", "at least one element"]);
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn invalid_requests_are_errors() {
     let (five, x) = (n.bind(5).unwrap(), data(&[8, 6], "CPU"));
     let part = x.i(..&five);
     refused(x.try_i((.., ..&five)), &["i: axis 1 of [8, 6]", "n=5, which is within 1..=8", "0..6"]);
-    refused(x.try_i(..&five - 1), &["has an element"]);
+    refused(x.try_i(..&five - 1), &["at least one element"]);
     refused(x.try_i(&five..), &["the length of `n=5..` differs for each value", "expected an end"]);
     refused(x.try_i((&five, &five, &five)), &["3 axes indexed of [8, 6]"]);
     refused(part.try_i(..&five), &["has the size n=5 already"]);

@@ -206,5 +206,5 @@ fn a_list_that_is_no_program() {
     assert!(fault.to_string().contains("every region is closed"), "{fault}");
     p.0 = vec![r.lt(2i32)];
     let fault = Interp::compile(&p.0).err().unwrap();
-    assert!(fault.to_string().contains("operands stand before their users"), "{fault}");
+    assert!(fault.to_string().contains("operands are listed before their users"), "{fault}");
 }
