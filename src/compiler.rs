@@ -26,14 +26,15 @@
 //! use picograd::compiler::ir::{self, AxisKind, UOp};
 //! use picograd::compiler::{lower::lower, render::{Cuda, Renderer}, target::Target};
 //!
-//! let (output, input) = (UOp::global(0, 8, DType::F32), UOp::global(1, 8, DType::F32));
+//! let output = UOp::define_global(0, 8, DType::F32);
+//! let input = UOp::define_global(1, 8, DType::F32);
 //! let i = UOp::range(8, 0, AxisKind::Global);
 //! let doubled = input.index(&i).load() * 2.0;
 //! let kernel = UOp::sink([output.index(&i).store(&doubled, [i.clone()])]);
 //! println!("{}", ir::print(&kernel));
 //!
 //! let program = lower(&kernel, &Target::cuda(), &mut |_, _| ());
-//! let text = Cuda::new(Target::cuda()).render(&program)?;
+//! let text = Cuda::new("sm_90").render(&program.name, &program.uops)?;
 //! assert!(text.body.contains("__global__"));
 //! # Ok::<(), picograd::Error>(())
 //! ```

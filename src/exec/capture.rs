@@ -11,7 +11,6 @@ use crate::device::Buffer;
 use crate::dtype::DType;
 use crate::ir::{DeviceName, Storage, StorageRef, UOp, walk_values};
 use crate::schedule::{Plan, Request, Values};
-use crate::shape::value_reads;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -87,8 +86,8 @@ pub struct Capture {
     watched: FxHashSet<u64>,
     /// Storages from outside the function, and outputs of its runs.
     known: FxHashSet<u64>,
-    /// Number of values of variables that this thread had read before.
-    reads_before: u64,
+    /// True if the function read the value of a variable in [`Mode::Capture`].
+    pub has_read_variable: bool,
 }
 
 thread_local! {
@@ -111,8 +110,7 @@ impl Capture {
                 CURRENT.take();
             }
         }
-        let reads_before = value_reads();
-        CURRENT.set(Some(Capture { mode, known, watched, reads_before, ..Capture::default() }));
+        CURRENT.set(Some(Capture { mode, known, watched, ..Capture::default() }));
         let _end = End;
         let value = f();
         (value, CURRENT.take().unwrap_or_default())
@@ -145,10 +143,9 @@ impl Capture {
         (self.mode == Mode::Capture).then(|| self.read.get_or_insert_with(error).clone())
     }
 
-    /// Returns true if the function read the value of a variable, which a replay would not read
-    /// again.
-    pub fn has_read_variable(&self) -> bool {
-        self.mode == Mode::Capture && value_reads() != self.reads_before
+    /// Records that the value of a variable is read, which a replay would not read again.
+    pub fn read_variable(&mut self) {
+        self.has_read_variable |= self.mode == Mode::Capture;
     }
 
     /// Records an RNG draw.

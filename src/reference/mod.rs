@@ -162,7 +162,7 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
         (Op::Iota, Arg::Iota { len }) => iota(u.dtype(), *len),
         // The slice of the upper bound of its length; reductions read the runtime size.
         (Op::Slice, Arg::Slice(part)) => {
-            let start = part.start.now() as usize;
+            let start = part.start.bound_value() as usize;
             let range = (start, start + part.len.max() as usize);
             movement::narrow(src[0], |axis| (axis == part.axis).then_some(range))
         }
@@ -194,7 +194,7 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
 
 /// The runtime size of an axis.
 fn runtime_size(u: &UOp, axis: usize) -> usize {
-    u.extent(axis).map_or(u.shape()[axis], |e| e.now() as usize)
+    u.extent(axis).map_or(u.shape()[axis], |e| e.bound_value() as usize)
 }
 
 fn iota(dtype: DType, len: usize) -> Value {

@@ -44,7 +44,6 @@ mod tests;
 pub use expr::{IndexExpr, movement_index};
 pub use movement::Movement;
 pub use tracker::ShapeTracker;
-pub(crate) use variable::value_reads;
 pub use variable::{Extents, SymInt, Variable, moved_extents};
 pub use view::View;
 

@@ -7,7 +7,6 @@
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
-use std::cell::Cell;
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
@@ -33,16 +32,6 @@ pub struct Variable {
     name: Arc<str>,
     min: i64,
     max: i64,
-}
-
-thread_local! {
-    /// The counter of [`value_reads`].
-    static VALUE_READS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The number of times that this thread has read the value of a `SymInt`.
-pub(crate) fn value_reads() -> u64 {
-    VALUE_READS.get()
 }
 
 fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
@@ -229,18 +218,9 @@ impl SymInt {
         }
         Ok(())
     }
-    /// The value in this run. A sum that overflows 64 bits wraps, as sums of `i64` tensors do, and
-    /// is not accepted as a size or an index. In a graph that is planned for all values it is the
-    /// upper bound. Inside a captured function reading it is an error of the [`Jit`](crate::Jit),
-    /// because the value would be the same in every replay.
-    pub fn value(&self) -> i64 {
-        if !self.terms.is_empty() {
-            VALUE_READS.set(VALUE_READS.get() + 1);
-        }
-        self.now()
-    }
-    /// As [`value`](Self::value), for uses that do not end up in a graph; the read is not counted.
-    pub(crate) fn now(&self) -> i64 {
+    /// The value in this run; the upper bound in a graph that is planned for all values. The public
+    /// method, `value`, is in `src/tensor/variable.rs`: it reports the read to a JIT capture.
+    pub(crate) fn bound_value(&self) -> i64 {
         self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
             as i64
     }
@@ -311,7 +291,7 @@ impl fmt::Display for SymInt {
             (_, plus) => write!(f, "{plus:+}")?,
         }
         if self.terms.iter().all(|t| t.value.is_some()) {
-            write!(f, "={}", self.now())
+            write!(f, "={}", self.bound_value())
         } else {
             Ok(())
         }

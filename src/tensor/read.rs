@@ -4,6 +4,7 @@ use super::Tensor;
 use super::realize::{RUNNING, base, is_stored, lock, read_by, realize_running, storages};
 use super::shard::read_shards;
 use super::variable::strip_padding;
+use crate::device::kind::{MemorySpace, memory_space};
 use crate::device::{Buffer, limits};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -80,11 +81,10 @@ impl Tensor {
         if let Some(c) = node.as_const() {
             return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);
         }
-        let host = |name: &str| name == "INTERP" || name.split(':').next() == Some("CPU");
         let stored = is_stored(&uop)
             && uop.extents().is_empty()
             && !self.device().is_several()
-            && host(self.device().as_str());
+            && memory_space(&self.device()) == Some(MemorySpace::Host);
         if Capture::is_active() || !stored || self.numel() > MOST || self.dtype().lanes != 1 {
             return None;
         }

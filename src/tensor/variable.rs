@@ -11,8 +11,22 @@ use super::ops::create::iota;
 use super::ops::index::AxisIndex;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::exec::Capture;
 use crate::ir::{Slice, UOp};
 use crate::shape::{Dims, SymInt};
+
+impl SymInt {
+    /// The value in this run. A sum that overflows 64 bits wraps, as sums of `i64` tensors do, and
+    /// is not accepted as a size or an index. In a graph that is planned for all values it is the
+    /// upper bound. Inside a captured function reading it is an error of the [`Jit`](crate::Jit),
+    /// because the value would be the same in every replay.
+    pub fn value(&self) -> i64 {
+        if self.as_number().is_none() {
+            Capture::current(Capture::read_variable);
+        }
+        self.bound_value()
+    }
+}
 
 impl From<&SymInt> for Tensor {
     /// Scalar of the value, of `i32`, or of `i64` if its range requires it. One kernel serves all

@@ -175,7 +175,7 @@ fn run<A, R: JitOut>(
     before: &[Before],
 ) -> Result<(R, Vec<Tensor>)> {
     let result = f(args)?;
-    if Capture::current(|c| c.has_read_variable()) == Some(true) {
+    if Capture::current(|c| c.has_read_variable) == Some(true) {
         return refuse!(
             Jit,
             "the value of a variable, or a size that depends on one, is read inside the function, \
