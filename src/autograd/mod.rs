@@ -15,6 +15,7 @@ mod product;
 mod rules;
 mod scan;
 
+pub(crate) use rules::decision_operands;
 pub use rules::{GRADIENTS, device_of};
 pub(crate) use scan::routed;
 

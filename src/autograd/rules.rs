@@ -91,6 +91,19 @@ fn converts_floats(u: &UOp) -> bool {
     u.dtype().is_float() && u.operand().dtype().is_float()
 }
 
+/// Returns the operands whose values select the branch that a gradient of the node takes: the
+/// elements of an extreme, the operands of a maximum, the condition of a selection, the result of a
+/// rectifier. The rules below read them materialized.
+pub(crate) fn decision_operands(u: &UOp) -> &[UOp] {
+    let first = u.src().get(..1).unwrap_or_default();
+    match u.op() {
+        Op::Reduce | Op::Scan if is_extreme(u) => first,
+        Op::Max | Op::Min => u.src(),
+        Op::Where | Op::Relu => first,
+        _ => &[],
+    }
+}
+
 /// `g` where a rectified value is positive, else zero.
 fn positive(y: &UOp, g: &UOp) -> UOp {
     y.materialized().differs(0.0).select(g, &g.const_like(0i64))

@@ -13,12 +13,13 @@ use super::broadcast::has_data;
 use super::holders::{self, Region};
 use super::in_place::Locked;
 use super::{Inner, Tensor};
+use crate::autograd::decision_operands;
 use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::{self, Capture, ScheduleItem};
 use crate::ir::{
-    Arg, DeviceName, Fold, Group, Op, Rounding, Src, Storage, StorageRef, ToSrc, UOp, walk_values,
+    Arg, DeviceName, Group, Op, Rounding, Src, Storage, StorageRef, ToSrc, UOp, walk_values,
 };
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Movement, SymInt};
@@ -155,7 +156,7 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
             candidates.extend([u.clone()])
         }
         _ if u.requires_grad() => {
-            candidates.extend(decides(u).iter().filter_map(UOp::to_materialize))
+            candidates.extend(decision_operands(u).iter().filter_map(UOp::to_materialize))
         }
         _ => {}
     });
@@ -210,18 +211,6 @@ fn devices(nodes: &[UOp]) -> FxHashMap<u64, DeviceName> {
         on.extend(here.map(|d| (u.id(), d)));
     });
     on
-}
-
-/// Values that the gradient of a node decides by: the elements of an extreme, the operands of a
-/// maximum, the condition of a selection, the result of a rectifier.
-fn decides(u: &UOp) -> &[UOp] {
-    let first = u.src().get(..1).unwrap_or_default();
-    match (u.op(), u.arg()) {
-        (Op::Reduce | Op::Scan, Arg::Reduce { fold: Fold::Max | Fold::Min, .. }) => first,
-        (Op::Max | Op::Min, _) => u.src(),
-        (Op::Where | Op::Relu, _) => first,
-        _ => &[],
-    }
 }
 
 /// Requests for tensors, with donated buffers that no other tensor reads, and the readers of that

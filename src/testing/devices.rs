@@ -59,6 +59,11 @@ fn kind(device: &str) -> &'static str {
     kind_of(device).map_or("", |k| k.name)
 }
 
+/// True if the device has memory of its own.
+pub fn has_own_memory(device: &DeviceName) -> bool {
+    memory_space(device) == Some(MemorySpace::Device)
+}
+
 /// True if the default device lacks one of the dtypes. Prints that the test is skipped.
 pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
     let device = Device::default_name();

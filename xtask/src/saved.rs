@@ -7,7 +7,7 @@
 //! (`"tf32"`). `"machine"` and `"date"` describe the run. `MACHINE.peers.json` has the figures of
 //! other frameworks under `"framework: suite/name"`; `benches/peers/peers.py save` writes it.
 
-use picograd::Device;
+use picograd::{Device, testing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -103,11 +103,7 @@ fn ratio(value: f64, saved: f64, unit: &str) -> Option<f64> {
 /// model and the number of threads.
 fn machine() -> String {
     let device = Device::default().ok();
-    let gpu = device
-        .filter(|d| {
-            !["CPU", "NULL", "INTERP"].iter().any(|name| d.name().to_string().starts_with(name))
-        })
-        .map(|d| d.describe());
+    let gpu = device.filter(|d| testing::has_own_memory(d.name())).map(|d| d.describe());
     let gpu = gpu.map(|about| about.split(',').next().unwrap_or_default().to_string());
     let processor = || {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
