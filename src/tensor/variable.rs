@@ -20,6 +20,13 @@ impl SymInt {
     /// is not accepted as a size or an index. In a graph that is planned for all values it is the
     /// upper bound. Inside a captured function reading it is an error of the [`Jit`](crate::Jit),
     /// because the value would be the same in every replay.
+    ///
+    /// ```
+    /// use picograd::Variable;
+    /// let n = Variable::new("n", 1, 64)?.bind(16)?;
+    /// assert_eq!((&n + 1).value(), 17);
+    /// # Ok::<(), picograd::Error>(())
+    /// ```
     pub fn value(&self) -> i64 {
         if self.as_number().is_none() {
             Capture::current(Capture::read_variable);
