@@ -29,8 +29,8 @@
 //! let output = UOp::define_global(0, 8, DType::F32);
 //! let input = UOp::define_global(1, 8, DType::F32);
 //! let i = UOp::range(8, 0, AxisKind::Global);
-//! let doubled = input.index(&i).load() * 2.0;
-//! let kernel = UOp::sink([output.index(&i).store(&doubled, [i.clone()])]);
+//! let doubled = input.at(&i).load() * 2.0;
+//! let kernel = UOp::sink(vec![output.at(&i).store(&doubled, &[i.clone()])]);
 //! println!("{}", ir::print(&kernel));
 //!
 //! let program = lower(&kernel, &Target::cuda(), &mut |_, _| ());
