@@ -234,7 +234,7 @@ pub use ops::vector::DotAxes;
 /// use picograd::{DType, Tensor};
 /// let x = Tensor::zeros([2, 3]);
 /// assert_eq!((x.shape(), x.dtype(), x.numel()), (vec![2, 3], DType::F32, 6));
-/// assert_eq!(format!("{x:?}"), "<Tensor f32 [2, 3] on CPU: Expand>");
+/// assert_eq!(format!("{x:?}"), format!("<Tensor f32 [2, 3] on {}: Expand>", x.device()));
 /// ```
 #[derive(Clone)]
 pub struct Tensor(Arc<Inner>);

@@ -395,7 +395,7 @@ impl Tensor {
     /// ```
     /// use picograd::Tensor;
     /// let x = (Tensor::arange(0, 3, 1) + 1).realize()?;
-    /// assert_eq!(format!("{x:?}"), "<Tensor i32 [3] on CPU: Buffer>");
+    /// assert_eq!(format!("{x:?}"), format!("<Tensor i32 [3] on {}: Buffer>", x.device()));
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn realize(&self) -> Result<Tensor> {
