@@ -4,13 +4,22 @@
 //!
 //! The first line of a file describes it. Lines of `---` separate cases; a case is a comment, the
 //! graph, a line `=>` and the result. In directories of rule tables the comment lists the rules
-//! that the case tests, or `stays` for a graph that must not change. In directories of passes,
-//! comments of the form `; target: cuda` and `; opts: UPCAST:0:4` set the target and the Opts. The
-//! test is its own process, so that every rule that fires, fires because of a case.
+//! that the case tests, or `stays` for a graph that must not change; the file `pass.uop` of such a
+//! directory has cases of the pass that applies the table.
+//!
+//! The first line of a case of a pass says what it shows. Comments of the form `; target: cuda` and
+//! `; opts: UPCAST:0:4` set the target and the Opts. The result is the graph after the pass,
+//! `; unchanged`, or the error of an Opt that does not apply. Where a scheduler pass does not see
+//! the graph of the case, because passes run before it, the result shows its input too.
+//!
+//! Each directory, and each file of `opt`, has a case in which the pass changes its input. The test
+//! is its own process, so that every rule that fires, fires because of a case.
 
 use picograd::compile::pipeline;
 use picograd::dtype::DType;
-use picograd::ir::{Arg, DeviceName, Loop, Op, Src, UOp, parse, parse_program, print};
+use picograd::ir::{
+    Arg, DeviceName, Loop, Op, Src, UOp, parse, parse_program, print, print_program,
+};
 use picograd::opt::{self, Kernel, OptOp};
 use picograd::pass::Stage;
 use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
@@ -18,6 +27,7 @@ use picograd::rewrite::{Rules, traced};
 use picograd::schedule::{KernelLimits, PlanRequest};
 use picograd::target::Target;
 use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A rule table as a function.
@@ -63,12 +73,59 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// The result of a pass on a case.
+enum Outcome {
+    /// The text of a changed graph.
+    Changed(String),
+    /// The graph is unchanged.
+    Unchanged,
+    /// The reason why an Opt does not apply.
+    Refused(String),
+}
+
+impl Outcome {
+    /// The result of a pass on a graph or program, from both as text.
+    fn of(before: &str, after: String) -> Outcome {
+        if after == before { Outcome::Unchanged } else { Outcome::Changed(after) }
+    }
+
+    /// The result as a file shows it.
+    fn text(&self) -> String {
+        match self {
+            Outcome::Changed(text) => text.clone(),
+            Outcome::Unchanged => "; unchanged\n".into(),
+            Outcome::Refused(why) => format!("; error: {why}\n"),
+        }
+    }
+}
+
+/// The outcomes of the cases of a directory or file.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    changed: usize,
+    refused: usize,
+}
+
+/// Settings of a case, as comments.
+const SETTINGS: [&str; 7] = ["target", "opts", "language", "devices", "donated", "limits", "loop"];
+
 /// A case of a pass: the text before `=>`, and the settings in its comments.
 struct Case<'a> {
     text: &'a str,
 }
 
 impl Case<'_> {
+    /// Checks that the first line says what the case shows, and that settings are known.
+    fn check_comments(&self) {
+        let comments: Vec<&str> =
+            self.text.lines().map_while(|l| l.strip_prefix("; ")).collect::<Vec<_>>();
+        let is_setting = |l: &str| SETTINGS.iter().any(|s| l.starts_with(&format!("{s}: ")));
+        let described = comments.first().is_some_and(|l| !is_setting(l));
+        assert!(described, "the first line must say what the case shows:\n{}", self.text);
+        let unknown = comments.iter().skip(1).find(|l| !is_setting(l));
+        assert!(unknown.is_none(), "unknown setting {unknown:?} in\n{}", self.text);
+    }
+
     fn setting(&self, name: &str) -> Option<&str> {
         let comments = self.text.lines().filter_map(|l| l.strip_prefix("; "));
         comments.filter_map(|l| l.split_once(": ")).find(|(key, _)| *key == name).map(|(_, v)| v)
@@ -78,6 +135,7 @@ impl Case<'_> {
     fn target(&self) -> Target {
         match self.setting("target").unwrap_or("c") {
             "c" => Target::c(4, 16),
+            "avx512" => Target::c(2, 64),
             "cuda" => Target::cuda().with_tensor_cores(true, true),
             "opencl" => Target::opencl(),
             "metal" => Target::metal(),
@@ -96,20 +154,29 @@ impl Case<'_> {
     }
 
     /// The kernel with the Opts of the case.
-    fn kernel(&self) -> Kernel {
+    fn optimized(&self) -> Outcome {
         let opts = opt::parse(self.setting("opts").unwrap_or_default()).expect("a list of Opts");
-        let kernel = Kernel::new(self.graph()).apply_all(&opts, &self.target());
-        kernel.unwrap_or_else(|e| panic!("{e} in\n{}", self.text))
+        let graph = self.graph();
+        match Kernel::new(graph.clone()).apply_all(&opts, &self.target()) {
+            Ok(kernel) => Outcome::of(&print(&graph), print(&kernel.ast)),
+            Err(e) => Outcome::Refused(e.to_string()),
+        }
     }
 
     /// The result of a pass.
-    fn run(&self, pass: &str) -> String {
+    fn run(&self, pass: &str) -> Outcome {
         let target = self.target();
         match pass {
-            "opt" => print(&self.kernel().ast),
+            "opt" => self.optimized(),
             "choose_opts" => {
-                let kernel = heuristic::choose(&Kernel::new(self.graph()), &target);
-                format!("; {}\n{}", opt::show(&kernel.opts), print(&kernel.ast))
+                let graph = self.graph();
+                let kernel = heuristic::choose(&Kernel::new(graph.clone()), &target);
+                match Outcome::of(&print(&graph), print(&kernel.ast)) {
+                    Outcome::Changed(text) => {
+                        Outcome::Changed(format!("; {}\n{text}", opt::show(&kernel.opts)))
+                    }
+                    other => other,
+                }
             }
             "render" => {
                 let renderer: Box<dyn Renderer> = match self.setting("language").unwrap_or("c") {
@@ -121,19 +188,19 @@ impl Case<'_> {
                     "wgsl" => Box::new(Wgsl::new()),
                     other => panic!("unknown language {other}"),
                 };
-                renderer.render("kernel", &self.program()).expect("a renderable program").text()
+                let rendered = renderer.render("kernel", &self.program());
+                Outcome::Changed(rendered.expect("a renderable program").text())
             }
             _ if schedule::passes().iter().any(|p| p.info.name == pass) => self.scheduled(pass),
             _ => self.lowered(pass, &target),
         }
     }
 
-    /// The state of the scheduler after a pass. The graph is that of one output or a `Sink` of
-    /// several; `; devices:` lists their devices, `; donated:` the input whose memory each may
-    /// overwrite, and `; limits:` most buffers of a kernel and the threads that a device needs.
-    /// With
-    /// `; loop:` the graph is the body of a loop, whose outputs are requested.
-    fn scheduled(&self, pass: &str) -> String {
+    /// The state of the scheduler before and after a pass. The graph is that of one output or a
+    /// `Sink` of several; `; devices:` lists their devices, `; donated:` the input whose memory
+    /// each may overwrite, and `; limits:` most buffers of a kernel and the threads that a device
+    /// needs. With `; loop:` the graph is the body of a loop, whose outputs are requested.
+    fn scheduled(&self, pass: &str) -> Outcome {
         let root = self.graph();
         let outputs = match self.setting("loop") {
             Some(counts) => looped(&root, counts),
@@ -166,19 +233,41 @@ impl Case<'_> {
             inputs: slots.max().map_or(0, |slot| slot + 1),
             limits_of: &|_| limits,
         };
-        schedule::text_after(pass, &request).expect("a pass of the scheduler")
+        let texts = schedule::texts_of(pass, &request).expect("a pass of the scheduler");
+        let (before, graph) = (texts.before, outputs.iter().map(print).collect::<String>());
+        match Outcome::of(&before, texts.after) {
+            Outcome::Changed(after) if before != graph => Outcome::Changed(both(&before, &after)),
+            other => other,
+        }
     }
 
-    fn lowered(&self, name: &str, target: &Target) -> String {
+    fn lowered(&self, name: &str, target: &Target) -> Outcome {
         let pass = lower::PASSES.iter().find(|p| p.info.name == name);
         let stage = pass.unwrap_or_else(|| panic!("unknown pass {name}")).info.stage;
         // The input of the passes after `linearize` is a program.
-        let mut state = match stage {
-            Stage::Program => lower::Lowering::of_program(self.program(), target),
-            _ => lower::Lowering::new(&self.graph(), target),
+        let (before, mut state) = match stage {
+            Stage::Program => {
+                let program = self.program();
+                (print_program(&program), lower::Lowering::of_program(program, target))
+            }
+            _ => (print(&self.graph()), lower::Lowering::new(&self.graph(), target)),
         };
-        state.run_pass(name).expect("a pass of lowering")
+        Outcome::of(&before, state.run_pass(name).expect("a pass of lowering"))
     }
+}
+
+/// The state before and after a pass. A pass that only places or donates buffers changes comments;
+/// then the graphs are left out.
+fn both(before: &str, after: &str) -> String {
+    let is_comment = |l: &&str| l.starts_with(';');
+    let graphs =
+        |text: &str| text.lines().filter(|l| !is_comment(l)).collect::<Vec<_>>().join("\n");
+    let comments = |text: &str| text.lines().filter(is_comment).map(|l| format!("{l}\n")).collect();
+    let [before, after] = match graphs(before) == graphs(after) {
+        true => [comments(before), comments(after)],
+        false => [before.to_string(), after.to_string()],
+    };
+    format!("; before\n{before}; after\n{after}")
 }
 
 /// The outputs of a loop. `body` is a `Sink` of the carries after an iteration, then the stacked
@@ -212,12 +301,20 @@ fn looped(body: &UOp, counts: &str) -> Vec<UOp> {
 }
 
 /// Runs the cases of a file of a pass and returns its text with the current results.
-fn run_pass(text: &str, pass: &str) -> String {
+fn run_pass(text: &str, pass: &str, tally: &mut Tally) -> String {
     let mut parts = text.split("---\n");
     let mut out = vec![parts.next().unwrap_or_default().to_string()];
     for case in parts {
         let input = case.split("=>\n").next().unwrap_or_default();
-        out.push(format!("{input}=>\n{}", Case { text: input }.run(pass)));
+        let case = Case { text: input };
+        case.check_comments();
+        let outcome = case.run(pass);
+        match outcome {
+            Outcome::Changed(_) => tally.changed += 1,
+            Outcome::Refused(_) => tally.refused += 1,
+            Outcome::Unchanged => {}
+        }
+        out.push(format!("{input}=>\n{}", outcome.text()));
     }
     out.join("---\n")
 }
@@ -239,7 +336,7 @@ fn run_table(file: &Path, text: &str, stage: fn(&UOp) -> UOp) -> String {
             };
             assert!(holds, "{}: wrong list of rules: {rule} on\n{input}{steps:#?}", file.display());
         }
-        out.push(format!("{input}=>\n{}", print(&result)));
+        out.push(format!("{input}=>\n{}", Outcome::of(&print(&graph), print(&result)).text()));
     }
     out.join("---\n")
 }
@@ -249,7 +346,7 @@ fn root() -> PathBuf {
 }
 
 /// Compares the files of a directory with the current results, or writes these to the files.
-fn compare(folder: &str, now: impl Fn(&Path, &str) -> String, wrong: &mut Vec<String>) {
+fn compare(folder: &str, mut now: impl FnMut(&Path, &str) -> String, wrong: &mut Vec<String>) {
     let bless = std::env::var_os("BLESS").is_some_and(|v| v == "1");
     for file in files(&root().join(folder)) {
         let text =
@@ -283,15 +380,47 @@ fn every_pass_has_cases() {
     }
 }
 
+/// Describes the files of a pass that do not show it at work: without a case in which it changes
+/// its input, or for an Opt without one that is refused.
+fn check_tallies(pass: &str, files: &BTreeMap<PathBuf, Tally>, wrong: &mut Vec<String>) {
+    if pass != "opt" {
+        if files.values().all(|t| t.changed == 0) {
+            wrong.push(format!("no case in tests/filetests/{pass} changes its input"));
+        }
+        return;
+    }
+    for (file, tally) in files {
+        // NOLOCALS changes no graph; it makes later Opts errors.
+        let changes = tally.changed > 0 || file.ends_with("nolocals.uop");
+        if !changes || tally.refused == 0 {
+            wrong.push(format!(
+                "{}: one case in which the Opt applies and one in which it is refused are needed",
+                file.display()
+            ));
+        }
+    }
+}
+
 #[test]
 fn results_are_those_of_the_files() {
     let mut wrong = Vec::new();
+    let is_pass_file = |file: &Path| file.ends_with("pass.uop");
     for &(name, stage) in TABLES {
-        compare(name, |file, text| run_table(file, text, stage), &mut wrong);
+        let table = |file: &Path, text: &str| match is_pass_file(file) {
+            true => text.to_string(),
+            false => run_table(file, text, stage),
+        };
+        compare(name, table, &mut wrong);
     }
-    let passes = pipeline::passes().into_iter().map(|p| p.name).chain(["opt"]);
-    for name in passes.filter(|name| TABLES.iter().all(|t| t.0 != *name)) {
-        compare(name, |_, text| run_pass(text, name), &mut wrong);
+    for pass in pipeline::passes().into_iter().map(|p| p.name).chain(["opt"]) {
+        let has_table = TABLES.iter().any(|t| t.0 == pass);
+        let mut tallies: BTreeMap<PathBuf, Tally> = BTreeMap::new();
+        let run = |file: &Path, text: &str| match has_table && !is_pass_file(file) {
+            true => text.to_string(),
+            false => run_pass(text, pass, tallies.entry(file.to_path_buf()).or_default()),
+        };
+        compare(pass, run, &mut wrong);
+        check_tallies(pass, &tallies, &mut wrong);
     }
     assert!(wrong.is_empty(), "{}\nBLESS=1 writes the current results", wrong.join("\n"));
     let idle: Vec<String> = tables::all_rules()

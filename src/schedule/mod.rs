@@ -37,7 +37,7 @@ pub use limits::KernelLimits;
 pub use loops::Repeat;
 pub use memory::PlannedMemory;
 #[cfg(feature = "testing")]
-pub use passes::text_after;
+pub use passes::{PassTexts, texts_of};
 pub use passes::{PlanRequest, passes, plan};
 #[cfg(feature = "testing")]
 pub use prepare::PREPARE;

@@ -89,7 +89,7 @@ pub struct State<'a> {
     /// Commands of each loop, by the id of its node.
     pub(super) loops: FxHashMap<u64, Vec<Command>>,
     pub(super) commands: Vec<Command>,
-    placement: Placement,
+    pub(super) placement: Placement,
 }
 
 /// Plans an abstracted graph.
@@ -102,15 +102,28 @@ pub fn plan(request: &PlanRequest) -> Plan {
     state.into_plan(times)
 }
 
-/// Runs the passes up to the named one on an abstracted graph, and returns the state after it as
-/// text; `None` if there is no such pass. Tests and documents show passes by it.
+/// The state of the scheduler as text before and after a pass. Tests and documents show passes by
+/// it.
 #[cfg(feature = "testing")]
-pub fn text_after(pass: &str, request: &PlanRequest) -> Option<String> {
+pub struct PassTexts {
+    /// The state before the pass, in the form of the pass before it.
+    pub before: String,
+    /// The state after the pass.
+    pub after: String,
+}
+
+/// Runs the passes up to the named one on an abstracted graph, and returns the state around it;
+/// `None` if there is no such pass.
+#[cfg(feature = "testing")]
+pub fn texts_of(pass: &str, request: &PlanRequest) -> Option<PassTexts> {
     let passes = passes();
-    let last = passes.iter().position(|p| p.info.name == pass)?;
+    let at = passes.iter().position(|p| p.info.name == pass)?;
     let mut state = State::new(request);
-    pass::run(&passes[..=last], &mut state, &mut |_, _| {});
-    Some(pass::State::text(&state, &passes[last].info))
+    pass::run(&passes[..at], &mut state, &mut |_, _| {});
+    let text = |state: &State, i: usize| pass::State::text(state, &passes[i].info);
+    let before = text(&state, at.saturating_sub(1));
+    pass::run(&passes[at..=at], &mut state, &mut |_, _| {});
+    Some(PassTexts { before, after: text(&state, at) })
 }
 
 impl pass::State for State<'_> {

@@ -1,5 +1,5 @@
-//! Source text of kernels in every language, against `tests/golden/<language>/<case>.txt`.
-//! `BLESS=1` rewrites the files.
+//! Source text of kernels in every language, against `tests/golden/<case>.txt`, which has a section
+//! per language. `BLESS=1` rewrites the files.
 
 use picograd::dtype::{Const, DType};
 use picograd::error::Error;
@@ -356,58 +356,58 @@ const CASES: [Case; 18] = [
     ("long_expression", long_expression),
 ];
 
-fn check(language: &str, renderer: &dyn Renderer) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(language);
+/// The languages in the order of the sections of a file.
+fn languages() -> [(&'static str, Box<dyn Renderer>); 6] {
+    [
+        ("c", Box::new(Clang::new(Target::c(8, 64)))),
+        ("llvm", Box::new(Llvm::new(Target::llvm(8, 64)))),
+        ("cuda", Box::new(Cuda::new("sm_90"))),
+        ("opencl", Box::new(OpenCl::new())),
+        ("metal", Box::new(Metal::new())),
+        ("wgsl", Box::new(Wgsl::new())),
+    ]
+}
+
+/// The text of a program in a language; `None` if the program needs what the language lacks.
+fn rendered(case: Case, language: &str, renderer: &dyn Renderer) -> Option<String> {
+    let ((name, build), target) = (case, renderer.target());
+    if name == "local_reduce" && !target.grid {
+        return None;
+    }
+    let text = renderer.render(name, &build(target.grid));
+    if name == "shuffle" && target.warp == 0 {
+        assert!(text.is_err(), "{language} has no shuffles");
+        return None;
+    }
+    Some(text.unwrap().text())
+}
+
+#[test]
+fn texts_match_the_golden_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut differ = Vec::new();
-    for (name, build) in CASES {
-        let gpu = renderer.target().grid;
-        if name == "local_reduce" && !gpu {
-            continue;
+    for case in CASES {
+        let mut text = String::new();
+        for (language, renderer) in &languages() {
+            if let Some(section) = rendered(case, language, renderer.as_ref()) {
+                text.push_str(&format!("==== {language}\n{section}"));
+            }
         }
-        if name == "shuffle" && renderer.target().warp == 0 {
-            assert!(renderer.render(name, &build(gpu)).is_err(), "{language} has no shuffles");
-            continue;
-        }
-        let text = renderer.render(name, &build(gpu)).unwrap().text();
-        let path = folder.join(format!("{name}.txt"));
+        let path = folder.join(format!("{}.txt", case.0));
         if std::env::var_os("BLESS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&path, &text).unwrap();
         }
         let golden = std::fs::read_to_string(&path).unwrap_or_default();
         if golden != text {
+            let line = golden.lines().zip(text.lines()).take_while(|(a, b)| a == b).count();
             differ.push(format!(
-                "{} differs from the rendered text (BLESS=1 rewrites it):\n{text}",
-                path.display()
+                "{}:{} differs from the rendered text (BLESS=1 rewrites it):\n{text}",
+                path.display(),
+                line + 1
             ));
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
-}
-
-#[test]
-fn c_text_matches_the_golden_files() {
-    check("c", &Clang::new(Target::c(8, 64)));
-}
-#[test]
-fn llvm_text_matches_the_golden_files() {
-    check("llvm", &Llvm::new(Target::llvm(8, 64)));
-}
-#[test]
-fn opencl_text_matches_the_golden_files() {
-    check("opencl", &OpenCl::new());
-}
-#[test]
-fn cuda_text_matches_the_golden_files() {
-    check("cuda", &Cuda::new("sm_90"));
-}
-#[test]
-fn metal_text_matches_the_golden_files() {
-    check("metal", &Metal::new());
-}
-#[test]
-fn wgsl_text_matches_the_golden_files() {
-    check("wgsl", &Wgsl::new());
 }
 
 /// naga parses and validates every case, including buffers in several bindings and folded grids.

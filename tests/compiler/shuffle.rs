@@ -86,14 +86,6 @@ fn every_reduction_dtype_and_size_matches_the_reference() {
                     let made = compared(|| fold(&x, 1), &format!("GROUP:1:{size}"));
                     let steps = size.ilog2() as usize;
                     assert_eq!(bits(&made[0]).len(), steps, "{name} {dtype} {size}");
-                    // Groups within a warp use no shared memory and no barrier, larger ones use one
-                    // of each.
-                    let met = usize::from(size > 32);
-                    assert_eq!(
-                        [count(nodes(&made), Op::DefineShared), count(nodes(&made), Op::Barrier)],
-                        [met; 2],
-                        "{name} {dtype} {size}"
-                    );
                     programs.extend(made);
                 }
             }
@@ -128,18 +120,6 @@ fn groups_with_other_thread_axes_match_the_reference() {
     let several = made(&[8, 64], 1, "UPCAST:0:4 GROUP:1:32").len();
     assert!(several > 0 && several.is_multiple_of(5), "{several}");
     assert_eq!(made(&[8, 64], 1, "GROUPTOP:1:16"), [8, 4, 2, 1]);
-}
-
-#[test]
-fn targets_without_shuffles_use_barriers() {
-    let x = numbers(&[4, 64], DType::F32, |i| i as i64 % 5);
-    for target in [Target::opencl(), Target::metal(), Target::wgsl()] {
-        let kernel =
-            kernels(&x.sum(1))[0].apply_all(&opt::parse("GROUP:1:32").unwrap(), &target).unwrap();
-        let program = compile::lowered(&kernel, &target).unwrap();
-        assert_eq!(bits(&program), [0usize; 0], "{}", target.name);
-        assert_eq!(count(&program.uops, Op::Barrier), 2, "{}: one barrier per round", target.name);
-    }
 }
 
 #[test]
