@@ -43,8 +43,8 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("rules", "rewrite"),
 ];
 
-/// The longest allowed file. Past 600 lines it is usually two.
-const MOST_LINES: usize = 700;
+/// The length of the longest allowed file.
+const MOST_LINES: usize = 600;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
