@@ -50,7 +50,7 @@ fn out_of_bounds_in_a_thread() {
 }
 
 #[test]
-fn uninitialised_shared_memory() {
+fn uninitialized_shared_memory() {
     let mut p = List::default();
     let out = p.global(0, 4, DType::I32);
     let tmp = p.shared(0, 4, DType::I32);
@@ -63,7 +63,7 @@ fn uninitialised_shared_memory() {
     let v = p.load(&tmp, &i32c(1));
     p.store(&out, &g, &v);
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
-    let Fault::Uninitialised(at) = &fault else { panic!("{fault}") };
+    let Fault::Uninitialized(at) = &fault else { panic!("{fault}") };
     assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
     assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
