@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_bad_ones_say_what_is_taken() {
+    fn invalid_values_name_the_accepted_ones() {
         let c =
             read(&[("DEBUG", "4"), ("NOOPT", "1"), ("DEV", "INTERP"), ("NO_COLOR", "1")]).unwrap();
         assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_read_here_only() {
+    fn only_env_reads_the_environment() {
         fn visit(dir: &std::path::Path, found: &mut Vec<String>) {
             for file in std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()) {
                 let name = file.to_string_lossy().into_owned();
