@@ -92,13 +92,13 @@ macro_rules! variables {
 variables! {
     "DEBUG" takes "0 to 7":
         "What is printed. 1: opened devices, the size of each schedule and cache hits. 2: a line \
-         per kernel and copy. 3: applied Opts. 4: source text. 5: kernel AST. 6: linear UOps. 7: \
-         disassembly."
+         per kernel and copy. 3: applied Opts. 4: source text. 5: the kernel after the \
+         optimizer. 6: the linear program. 7: disassembly."
         => debug: u8 = |v| {
             let takes = "a number from 0 to 7; docs/debug.md lists what each prints";
             Ok(v.parse(takes, |v| v.parse().ok().filter(|d| *d <= 7))?.unwrap_or(0))
         };
-    "DEV" takes "DEVICE[:RENDERER[:ARCH]][:NUMBER]":
+    "DEV" takes "DEVICE[:RENDERER][:ARCH][:NUMBER]":
         "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, \
          `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Default: the CPU. \
          ARCH is the architecture that code is generated for: on the CPU `native` or a level of \
@@ -143,8 +143,8 @@ variables! {
          that have them."
         => tensor_cores: bool = |v| v.flag(true);
     "ALLOW_TF32" takes "0 or 1":
-        "1 uses tensor cores for products of f32 too, whose operands are then rounded to 11 binary \
-         digits."
+        "1 uses tensor cores for products of f32 too, whose operands are then rounded to 11 \
+         significant bits."
         => allow_tf32: bool = |v| v.flag(false);
     "WINO" takes "0 or 1":
         "1 computes 3 × 3 convolutions of stride 1 by Winograd's method: a quarter of the \
@@ -155,7 +155,7 @@ variables! {
         "1 verifies the graph after each pass in release builds too; debug builds always do."
         => verify: bool = |v| v.flag(cfg!(debug_assertions));
     "PRINT_AFTER" takes "the name of a pass":
-        "Prints each kernel after that pass; the error of an unknown name lists the passes."
+        "Prints the IR after that pass; the error of an unknown name lists the passes."
         => print_after: Option<String> = |v| v.text();
     "THREADS" takes "1 to 1024":
         "Threads of the CPU device. Default: one per core."
@@ -165,8 +165,7 @@ variables! {
             v.parse(&takes, |v| v.trim().parse().ok().filter(valid))
         };
     "PICO_LLVM" takes "a file, or `off`":
-        "The shared library of LLVM, 15 or later, of `CPU:LLVM`. Default: the newest from 21 to 15 \
-         that is found.";
+        "The shared library of LLVM, 15 to 21, of `CPU:LLVM`. Default: the newest that is found.";
     "CC" takes "a program":
         "The C compiler of `CPU:CLANG`. Default: clang, else cc or gcc.";
     "PICO_NVRTC" takes "a file, or `off`":
@@ -189,8 +188,8 @@ variables! {
         "1 places each host buffer against an inaccessible page, so that a kernel that accesses \
          memory out of bounds faults."
         => guard: bool = |v| v.flag(false);
-    "PICO_REQUIRE" takes "kinds of device, separated by commas":
-        "For tests: an unavailable device of these kinds is a failure; others are skipped.";
+    "PICO_REQUIRE" takes "devices or `NVRTC`, separated by commas":
+        "For tests: one of these that is not available is a failure; others are skipped.";
     "PICO_GRAPHS" takes "a number":
         "For tests: the number of random graphs. Default: 2,000, and 200 on devices that compile \
          slowly.";
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_bad_ones_say_what_is_taken() {
+    fn invalid_values_name_the_accepted_ones() {
         let c =
             read(&[("DEBUG", "4"), ("NOOPT", "1"), ("DEV", "INTERP"), ("NO_COLOR", "1")]).unwrap();
         assert_eq!(
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_read_here_only() {
+    fn only_env_reads_the_environment() {
         fn visit(dir: &std::path::Path, found: &mut Vec<String>) {
             for file in std::fs::read_dir(dir).unwrap().map(|f| f.unwrap().path()) {
                 let name = file.to_string_lossy().into_owned();

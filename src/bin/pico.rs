@@ -78,7 +78,7 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
             }
             Err(why) => {
                 let why = why.to_string();
-                let mut lines = why.lines();
+                let mut lines = why.strip_prefix("device: ").unwrap_or(&why).lines();
                 writeln!(
                     out,
                     "{mark} {name:10} not available: {}",

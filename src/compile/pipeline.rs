@@ -103,7 +103,7 @@ pub(super) fn lowered_as_is(kernel: &Kernel, target: &Target) -> Result<Program>
     let config = env::config()?;
     CHECKED.get_or_init(|| check_print_after(config)).clone()?;
     let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
-    span.note("optimisations", || opt::show(&kernel.opts).into());
+    span.note("opts", || opt::show(&kernel.opts).into());
     computable(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
         let name = if config.color { kernel.colored_name() } else { kernel.name() };

@@ -144,8 +144,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
                 [_, other] => other?,
             };
             if applied.ast != chosen.ast {
-                let msg = "the chooser returned another kernel than its optimisations make of the \
-                           one that it was given";
+                let msg = "the chooser returned another kernel than its Opts make of the one that \
+                           it was given";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
             }
             heuristic::completed(&applied, device.target())
@@ -256,7 +256,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
             [] => from_source(ast, source, device),
             _ => Err(Error::Opt {
                 opt: opt::show(opts),
-                msg: "a kernel that is given as source is not optimised".into(),
+                msg: "a kernel that is given as source is not optimized".into(),
             }),
         };
     }

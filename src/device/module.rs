@@ -15,7 +15,7 @@ const MESSAGE_LINES: usize = 12;
 
 /// The compiler of a backend.
 pub(crate) trait ModuleCompiler: Sync {
-    /// Device and compiler, as `pico cache list` shows them.
+    /// Device and compiler, as `pico cache` shows them.
     fn label(&self) -> &str;
     /// The renderer of its language.
     fn renderer(&self) -> &dyn Renderer;

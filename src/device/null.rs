@@ -42,7 +42,7 @@ impl Null {
     }
     /// Renders Metal Shading Language.
     pub fn metal() -> Arc<dyn Backend> {
-        Null::of(Metal::new(), "Metal's language")
+        Null::of(Metal::new(), "Metal Shading Language")
     }
     /// Renders WGSL.
     pub fn wgsl() -> Arc<dyn Backend> {

@@ -77,7 +77,7 @@ elements! {
 #[inline]
 pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
     // SAFETY: `Element` is sealed, and each of its types is a plain number without padding, so
-    // every byte is initialised. A byte needs no alignment, and the length is that of the same
+    // every byte is initialized. A byte needs no alignment, and the length is that of the same
     // memory.
     unsafe { std::slice::from_raw_parts(s.as_ptr().cast(), size_of_val(s)) }
 }

@@ -29,7 +29,7 @@ pub use decompose::DECOMPOSE;
 pub use launch_dims::Launch;
 pub use load_symbols::{Variables, names};
 pub use program::{Estimate, Program};
-pub(crate) use proven::{proven, unoptimised};
+pub(crate) use proven::{proven, unoptimized};
 
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel;

@@ -56,7 +56,7 @@ fn check(u: &UOp, shape: &[usize], expected: &[i32]) {
 }
 
 #[test]
-fn leaves() {
+fn leaves_have_their_values() {
     check(&UOp::constant(7i64, DType::I32), &[], &[7]);
     check(&iota(4), &[4], &[0, 1, 2, 3]);
 }
@@ -83,7 +83,7 @@ fn storage_is_read_through_the_reader() {
 }
 
 #[test]
-fn movement_ops() {
+fn movement_ops_match_hand_computed_values() {
     check(&grid(2, 3), &[2, 3], &[0, 1, 2, 3, 4, 5]);
     check(&grid(2, 1).moved(Movement::expand([2, 3])), &[2, 3], &[0, 0, 0, 1, 1, 1]);
     check(&grid(2, 3).moved(Movement::permute([1, 0])), &[3, 2], &[0, 3, 1, 4, 2, 5]);
@@ -93,7 +93,7 @@ fn movement_ops() {
 }
 
 #[test]
-fn a_permutation_of_three_axes_goes_the_right_way() {
+fn three_axes_are_permuted() {
     let x = iota(24).moved(Movement::reshape([2, 3, 4]));
     let value = run(&x.moved(Movement::permute([2, 0, 1])));
     assert_eq!(value.shape.as_slice(), [4, 2, 3]);
@@ -102,7 +102,7 @@ fn a_permutation_of_three_axes_goes_the_right_way() {
 }
 
 #[test]
-fn reduces() {
+fn reductions_match_hand_computed_values() {
     check(&reduce(&grid(2, 3), Fold::Add, &[1]), &[2, 1], &[3, 12]);
     check(&reduce(&grid(2, 3), Fold::Add, &[0]), &[1, 3], &[3, 5, 7]);
     check(&reduce(&grid(2, 3), Fold::Add, &[0, 1]), &[1, 1], &[15]);
@@ -127,7 +127,7 @@ fn half_sums_are_rounded_once() {
 }
 
 #[test]
-fn elementwise_ops_and_rank_zero_operands() {
+fn elementwise_ops_match_hand_computed_values() {
     check(&(&iota(3) + &iota(3)), &[3], &[0, 2, 4]);
     check(&(&UOp::constant(10i64, DType::I32) + &iota(3)), &[3], &[10, 11, 12]);
     let picked = iota(3).lt(1i64).select(5i64, &iota(3));

@@ -558,13 +558,13 @@ mod tests {
     }
 
     #[test]
-    fn a_store_inside_its_buffer_is_finished() {
+    fn stores_inside_their_buffer_are_accepted() {
         assert_eq!(finish(&group(8, None), &|_| 8).1, [0]);
     }
 
     #[test]
     #[should_panic(expected = "a store leaves its buffer of 8")]
-    fn a_store_that_leaves_its_buffer_is_not() {
+    fn stores_outside_their_buffer_are_refused() {
         finish(&group(9, None), &|_| 8);
     }
 }

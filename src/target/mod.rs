@@ -194,7 +194,7 @@ impl Target {
             tensor_cores: EXACT_CORES,
         }
     }
-    /// Metal's shading language.
+    /// Metal Shading Language.
     pub const fn metal() -> Target {
         Target {
             name: "Metal",

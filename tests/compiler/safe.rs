@@ -453,7 +453,7 @@ fn machine_division_is_refused() {
                 .map(drop)
                 .unwrap_err()
                 .to_string();
-            assert!(e.contains("has no place in a kernel before it is optimised"), "{e}");
+            assert!(e.contains("has no place in a kernel before it is optimized"), "{e}");
         }
     }
 }

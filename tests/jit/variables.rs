@@ -333,9 +333,9 @@ fn every_opt_preserves_values() {
             let (opts, used) = (k.opts.clone(), Rc::new(std::cell::Cell::new(0)));
             let count = used.clone();
             let chooser = move |k: &Kernel, t: &Target| match k.apply_all(&opts, t) {
-                Ok(optimised) => {
+                Ok(optimized) => {
                     count.set(count.get() + 1);
-                    optimised
+                    optimized
                 }
                 // The Opt applies to another kernel of the graph.
                 Err(_) => k.clone(),

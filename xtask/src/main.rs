@@ -45,10 +45,13 @@ usage: cargo xtask TASK
     beam [NAME…]        speedup of a beam search over the heuristic
   readme-table          generate the tables of README.md from benches/results
   package               build tests and benchmarks into target/device, for a machine without cargo
-  fuzz [--seconds N] [--seed S] [--realizations N]
-                        run random graphs on every device; a failure is shrunk and printed
-  replay REV [--show N] [TARGET…]
-                        compare the kernels of a fixed corpus with those of a revision
+  fuzz [--seconds N] [--seed S] [--realizations N] [--replay FILE]
+                        run random graphs on every device; a failure is shrunk and printed;
+                        --realizations runs programs of which a part is realized in between,
+                        --replay repeats a printed failure
+  replay REV [--show N] [--ignore-opts] [TARGET…]
+                        compare the kernels of a fixed corpus with those of a revision;
+                        --ignore-opts compares text and launch sizes only
   help                  print this text
 ";
 

@@ -21,13 +21,13 @@ export DEV="${1:-CUDA}" PICO_GRAPHS="${PICO_GRAPHS:-2000}" PICO_CACHE="${PICO_CA
 failed=""
 for suite in kernel_kinds jit tensor_cores random_graphs semantics autograd ops; do
   echo "== $suite on $DEV"
-  # What compares the sources with the documents has no sources here.
+  # Tests that read the sources are skipped.
   ./$suite --skip ops_page_matches --skip every_public || failed="$failed $suite"
 done
 echo "== bench gpu"
 ./xtask bench gpu || failed="$failed bench"
 if [ -n "$failed" ]; then echo "FAILED:$failed"; exit 1; fi
-echo "all is well"
+echo "all tests passed"
 "#;
 
 /// Builds the directory.
@@ -70,7 +70,7 @@ fn built(args: &[&str], names: &[&str]) -> Result<Vec<(String, PathBuf)>, String
         command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("failed to run cargo: {e}"))?;
     if !output.status.success() {
-        return Err("it does not build".into());
+        return Err("the build failed".into());
     }
     let said = String::from_utf8_lossy(&output.stdout);
     let find = |name: &&str| {

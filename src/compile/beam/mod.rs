@@ -72,7 +72,7 @@ pub struct Beam {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
-    /// The optimisations to apply.
+    /// The Opts to apply.
     pub opts: Vec<Opt>,
     /// The kernel's time with them.
     pub time: Duration,
@@ -217,7 +217,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     let found = Tuned { opts, time, heuristic, tried, took };
     progress.done(&found);
     span.note("programs", || found.tried.into());
-    span.note("optimisations", || opt::show(&found.opts).into());
+    span.note("opts", || opt::show(&found.opts).into());
     Ok(Some(found))
 }
 
@@ -447,8 +447,8 @@ impl Search<'_> {
                 break;
             }
             // SAFETY: the program was lowered from the kernel of an item that was planned, with
-            // optimisations that apply to it, and the scratch buffers have the lengths and dtypes
-            // of its arguments.
+            // Opts that apply to it, and the scratch buffers have the lengths and dtypes of its
+            // arguments.
             let time = unsafe { executable.timed(&places, &program.launch) }?;
             least = least.min(time);
             total += time;
@@ -487,7 +487,7 @@ impl Progress {
             let (name, tried, took) = (&self.name, found.tried, found.took.as_secs_f64());
             let (time, heuristic) = (micros(found.time), micros(found.heuristic));
             let list =
-                if found.opts.is_empty() { "nothing".to_string() } else { opt::show(&found.opts) };
+                if found.opts.is_empty() { "no Opts".to_string() } else { opt::show(&found.opts) };
             let start = if self.terminal { "\r\x1b[K" } else { "" };
             eprintln!(
                 "{start}beam {name}: {time}, heuristic {heuristic}, {tried} programs in {took:.1} \

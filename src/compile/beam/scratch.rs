@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_random_repeatable_and_in_range() {
+    fn scratch_values_are_reproducible() {
         for dtype in [DType::F32, DType::F16, DType::F64, DType::I32, DType::U8, DType::BOOL] {
             let a = random(dtype, 200_000, 3).unwrap();
             assert!(
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_another_order_explains_is_the_same() {
+    fn differences_beyond_reordering_are_detected() {
         let bytes = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let same = |a: &[f32], b: &[f32]| differ(DType::F32, false, &bytes(a), &bytes(b)).is_none();
         assert!(same(

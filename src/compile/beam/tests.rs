@@ -75,7 +75,7 @@ impl Executable for Wrapped {
 }
 
 #[test]
-fn runs_that_do_not_come_back_are_survived() {
+fn endless_candidates_are_stopped() {
     let bads = [
         None,
         Some(Bad::Faults),
@@ -113,7 +113,7 @@ fn runs_that_do_not_come_back_are_survived() {
 }
 
 #[test]
-fn bad_candidates_are_left_out_and_the_search_goes_on() {
+fn failing_candidates_are_skipped() {
     let Some(device) = cpu() else { return };
     let (a, b) = (stored([32, 48], &device), stored([48, 64], &device));
     let kernel = kernel_of(&a.matmul(&b));
@@ -143,7 +143,7 @@ fn bad_candidates_are_left_out_and_the_search_goes_on() {
 }
 
 #[test]
-fn what_is_found_is_right_on_every_host_device() {
+fn tuned_kernels_keep_values() {
     for name in ["CPU:CLANG", "CPU:LLVM", "INTERP"] {
         let Ok(device) = Device::get(name) else { continue };
         let x = stored([12, 40], &device);
@@ -166,7 +166,7 @@ fn what_is_found_is_right_on_every_host_device() {
 }
 
 #[test]
-fn the_time_that_was_given_is_kept_to() {
+fn the_time_limit_is_respected() {
     let Some(device) = cpu() else { return };
     let (a, b) = (stored([128, 128], &device), stored([128, 128], &device));
     let kernel = kernel_of(&a.matmul(&b));
@@ -184,7 +184,7 @@ fn the_time_that_was_given_is_kept_to() {
 }
 
 #[test]
-fn a_device_that_runs_nothing_has_nothing_to_time() {
+fn null_devices_are_not_searched() {
     let device = Device::get("NULL").unwrap();
     let x = Tensor::zeros([8, 8]).to("NULL").contiguous();
     let kernel = kernel_of(&(x + 1.0));
@@ -192,7 +192,7 @@ fn a_device_that_runs_nothing_has_nothing_to_time() {
 }
 
 #[test]
-fn what_was_found_is_recalled_where_the_search_was_as_wide() {
+fn cached_results_need_as_wide_a_search() {
     let tmp = TempDir::new("opts");
     let store = DiskCache::at(tmp.path());
     let device = Device::get("INTERP").unwrap();

@@ -16,7 +16,7 @@ fn device() -> Option<Cl> {
 }
 
 #[test]
-fn errors_have_names() {
+fn error_codes_have_names() {
     assert_eq!(api::named(-5), "CL_OUT_OF_RESOURCES (-5)");
     assert_eq!(api::named(-30), "CL_INVALID_VALUE (-30)");
     assert_eq!(api::named(-61), "CL_INVALID_BUFFER_SIZE (-61)");
@@ -27,7 +27,7 @@ fn errors_have_names() {
 }
 
 #[test]
-fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
+fn rejected_source_is_saved_with_the_message() {
     let _alone = alone();
     let Some(cl) = device() else { return };
     let source = "__kernel void broken(__global float* data0) { *data0 = no_such_name; }\n";
@@ -47,7 +47,7 @@ fn a_refused_source_is_kept_and_the_message_is_the_compilers() {
 }
 
 #[test]
-fn freed_memory_is_kept_and_given_back_before_it_runs_out() {
+fn cached_memory_is_freed_before_an_error() {
     let _alone = alone();
     let Some(cl) = device() else { return };
     let (shared, pool) = (&cl.shared, &cl.shared.pool);

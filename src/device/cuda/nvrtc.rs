@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_looked_for_where_it_may_be() {
+    fn nvrtc_is_searched_in_known_folders() {
         let env = |name: &str| {
             Some(OsString::from(if name == "CUDA_PATH" { "/nowhere/cuda" } else { "" }))
         };

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn many_callers_nested_calls_and_sleeps() {
+    fn nested_and_concurrent_calls_finish() {
         let pool = ThreadPool::start(2);
         let sum = AtomicU64::new(0);
         std::thread::scope(|s| {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    fn a_panic_reaches_the_caller() {
         let pool = ThreadPool::start(2);
         for bad in 0..8 {
             let ran = AtomicUsize::new(0);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_counts() {
+    fn thread_counts_are_limited() {
         assert_eq!(threads_from(None, 4), 4);
         assert_eq!(threads_from(Some("2"), 4), 2);
         assert_eq!(threads_from(Some("0"), 4), 4);
@@ -493,11 +493,11 @@ mod tests {
         assert!(threads() >= 1);
     }
 
-    /// Prints the cost of an empty job: `cargo test --release --lib pool_latency -- --ignored
+    /// Prints the cost of an empty job: `cargo test --release --lib latency_is_printed -- --ignored
     /// --nocapture`.
     #[test]
     #[ignore = "a measurement"]
-    fn pool_latency() {
+    fn latency_is_printed() {
         let pool = ThreadPool::start(1);
         let mut times: Vec<f64> = (0..20_000)
             .map(|_| {

@@ -31,7 +31,7 @@ impl Backend for InterpDevice {
         &self.0
     }
     fn describe(&self) -> String {
-        "interprets linear UOps and checks every access; slow".into()
+        "interprets linear programs and checks every access; slow".into()
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)

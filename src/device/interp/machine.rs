@@ -468,7 +468,7 @@ impl Machine<'_> {
                 let memory = &self.shared[a.buf as usize];
                 for l in 0..lanes {
                     if memory.written[at + l] < self.begin {
-                        return Err(Fault::Uninitialised(self.spot(a, (at + l) as i64, t, pc)));
+                        return Err(Fault::Uninitialized(self.spot(a, (at + l) as i64, t, pc)));
                     }
                     self.regs[out + l] = memory.lanes[at + l];
                 }

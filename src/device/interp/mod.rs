@@ -134,11 +134,11 @@ pub enum Fault {
     },
     /// A read of shared memory that no thread of the workgroup has written.
     #[error(
-        "interp: uninitialised: element {} of {} is read by {} before any thread has written it, \
+        "interp: uninitialized: element {} of {} is read by {} before any thread has written it, \
          at {}",
         .0.index, .0.buffer, .0.who, .0.node
     )]
-    Uninitialised(Box<Spot>),
+    Uninitialized(Box<Spot>),
     /// Unordered accesses of two threads to one element.
     #[error(
         "interp: race: {what} on element {} of {}, the second by {}, at {}",

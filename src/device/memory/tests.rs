@@ -15,7 +15,7 @@ fn allocator(limit: usize, keep: usize, guard: bool) -> &'static Allocator {
 }
 
 #[test]
-fn aligned_zeroed_and_writable() {
+fn buffers_are_aligned_and_zeroed() {
     let a = allocator(1 << 30, 64 << 20, false);
     for guard in [a, allocator(1 << 30, 0, true)] {
         for len in [0, 1, 63, 64, 65, 4096, 100_000, BIG, BIG + 1, HUGE, HUGE + 1, 5_000_001] {
@@ -71,7 +71,7 @@ fn absurd_sizes_are_errors_and_the_next_buffer_works() {
 }
 
 #[test]
-fn counters_and_reuse() {
+fn freed_blocks_are_reused() {
     let a = allocator(1 << 30, 1 << 20, false);
     let b = a.allocate(1000, false).unwrap();
     let at = b.ptr();
@@ -100,7 +100,7 @@ fn counters_and_reuse() {
 }
 
 #[test]
-fn the_cache_gives_way_before_an_allocation_fails() {
+fn cached_blocks_are_freed_before_an_error() {
     let a = allocator(10 << 20, 10 << 20, false);
     let all: Vec<_> = (0..8).map(|_| a.allocate(1 << 20, false).unwrap()).collect();
     drop(all);

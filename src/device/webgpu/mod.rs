@@ -67,7 +67,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 /// Every adapter that runs kernels: GPUs first, then software adapters.
 fn found() -> Result<Vec<Adapter>> {
     let mut wanted = InstanceDescriptor::new_without_display_handle();
-    wanted.backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
+    wanted.backends = Backends::VULKAN | Backends::METAL;
     // Validation layers are for authors of drivers.
     wanted.flags = InstanceFlags::empty();
     let instance = Instance::new(wanted);

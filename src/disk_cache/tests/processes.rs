@@ -8,7 +8,7 @@ use std::time::Instant;
 /// The work of a process that the tests below start: the folder and the task are in its
 /// environment.
 #[test]
-fn child() {
+fn child_process() {
     let Some(dir) = std::env::var_os("PICO_TEST_STORE") else { return };
     let cache = DiskCache::at(Path::new(&dir));
     match std::env::var("PICO_TEST_DO").unwrap().as_str() {
@@ -34,7 +34,7 @@ fn command(dir: &Path, what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
-        "disk_cache::tests::processes::child",
+        "disk_cache::tests::processes::child_process",
         "--test-threads=1",
         "--nocapture",
     ]);
@@ -98,7 +98,7 @@ fn threads_and_processes_write_the_same_keys() {
 }
 
 #[test]
-fn a_killed_writer_leaves_a_whole_store() {
+fn a_killed_writer_leaves_complete_entries() {
     let tmp = TempDir::new("kill");
     let mut random = Random(9);
     let mut found = 0;
@@ -178,7 +178,7 @@ fn a_folder_that_cannot_be_written_to_can_be_read() {
 }
 
 #[test]
-fn a_full_disk_is_no_error() {
+fn a_full_disk_is_not_an_error() {
     let tmp = TempDir::new("full");
     let cache = filled(tmp.path());
     let mut child = command(tmp.path(), "full");

@@ -11,7 +11,7 @@ const FLOATS: [DType; 6] =
     [DType::F8E4M3, DType::F8E5M2, DType::F16, DType::BF16, DType::F32, DType::F64];
 
 #[test]
-fn casts_of_floats() {
+fn float_casts_match_their_definition() {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     for (x, t, want) in [
         (300.7, DType::U8, Const::Int(255)),
@@ -49,7 +49,7 @@ fn casts_of_floats() {
 }
 
 #[test]
-fn casts_of_integers_and_bools() {
+fn integer_casts_match_their_definition() {
     for (i, from, to, want) in [
         (300, DType::I32, DType::U8, Const::Int(44)),
         (200, DType::U8, DType::I8, Const::Int(-56)),
@@ -183,7 +183,7 @@ fn display_parses_back() {
 }
 
 #[test]
-fn truth_and_integers() {
+fn constants_have_truth_and_integer_values() {
     assert!(Const::Float(-0.0).is_zero() && !Const::Float(f64::NAN).is_zero());
     assert!(Const::Float(f64::NAN).is_true() && !Const::Float(f64::NAN).is_one());
     assert!(Const::Bool(true).is_one() && Const::Int(1).is_one() && Const::Float(1.0).is_one());

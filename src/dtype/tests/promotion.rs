@@ -103,7 +103,7 @@ fn promote_carries_lanes() {
 }
 
 #[test]
-fn weak_literals_and_sums() {
+fn weak_literals_keep_the_dtype() {
     for &t in DType::ALL {
         assert_eq!(promote_weak(t, Weak::Bool), t);
         assert_eq!(promote_weak(t, Weak::Int), if t.is_bool() { DType::I32 } else { t });

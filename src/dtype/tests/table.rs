@@ -39,7 +39,7 @@ fn names_print_and_parse() {
 }
 
 #[test]
-fn kinds_and_widths() {
+fn kinds_have_their_widths() {
     assert_eq!(DType::ALL.len(), 15);
     for &t in DType::ALL {
         let kinds = [t.is_bool(), t.is_float(), t.is_unsigned(), t.is_signed_int()];
@@ -51,7 +51,7 @@ fn kinds_and_widths() {
 }
 
 #[test]
-fn least_and_greatest() {
+fn limits_are_the_extreme_values() {
     for (t, low, high) in [
         (DType::BOOL, Const::Bool(false), Const::Bool(true)),
         (DType::I8, Const::Int(-128), Const::Int(127)),

@@ -17,7 +17,7 @@ fn refused(text: &str, at: usize, words: &str) {
 }
 
 #[test]
-fn comments_blanks_and_any_numbers_are_fine() {
+fn comments_and_gaps_in_numbers_are_accepted() {
     let text = "\n ; a head\n\t%7=Const f32 1 ; as an integer\n\n%3 = Add  f32 %7 ,2.5:f32;tail\n";
     assert_eq!(parse(text), Ok(UOp::constant(1.0, DType::F32) + 2.5f32));
     assert_eq!(
@@ -196,7 +196,7 @@ fn mutated_text_never_panics() {
 }
 
 #[test]
-fn hostile_sizes_cost_what_the_text_is_long() {
+fn huge_sizes_take_time_linear_in_the_text() {
     let n = 200_000;
     accepts_or_refuses(&"{".repeat(n));
     accepts_or_refuses(&format!("%0 = Sink void {}", "(".repeat(n)));

@@ -1,4 +1,4 @@
-//! Metal's shading language. To be compiled without fast math, so that division and square roots
+//! Metal Shading Language. To be compiled without fast math, so that division and square roots
 //! are correctly rounded.
 
 use super::dialect::{Alu, Dialect, KernelSource, KernelText, Words, XYZW, storage};

@@ -4,7 +4,7 @@ use super::super::{View, checked_numel};
 use super::*;
 
 #[test]
-fn wrong_ops_are_told_by_op_and_shapes() {
+fn errors_name_op_and_shapes() {
     let check = |movement: Movement, shape: &[usize], expected: &str| {
         let told = movement.apply_shape(shape).unwrap_err().to_string();
         assert_eq!(told, expected);
@@ -97,7 +97,7 @@ fn overlaps_of_large_views_are_exact() {
 }
 
 #[test]
-fn prints_say_what_is_there() {
+fn printed_views_show_all_parts() {
     assert_eq!(Movement::reshape([2, 3]).to_string(), "reshape [2, 3]");
     assert_eq!(Movement::pad([(1, 0), (0, 2)]).to_string(), "pad [(1, 0), (0, 2)]");
     assert_eq!(Movement::shrink([(1, 3)]).to_string(), "shrink [1..3]");

@@ -25,7 +25,7 @@ fn get(buf: &UOp, idx: &UOp, valid: &UOp) -> Vec<UOp> {
 }
 
 #[test]
-fn plain_bounds() {
+fn indices_stay_in_bounds() {
     let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 3), loops(1, 4));
     in_bounds(&put(&x, &(&(&i * 4i32) + &j))).unwrap();
@@ -51,7 +51,7 @@ fn plain_bounds() {
 }
 
 #[test]
-fn masks() {
+fn masks_bound_indices() {
     let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 5), loops(1, 6));
     // A padded image: rows 1..4 and columns 1..5 are inside, and both conditions are needed.
@@ -104,7 +104,7 @@ fn masks() {
 }
 
 #[test]
-fn conditional_regions() {
+fn conditions_bound_indices() {
     let x = UOp::define_global(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 8);
     let (c, at) = (l.lt(4i32), x.at(&l));
@@ -117,7 +117,7 @@ fn conditional_regions() {
 }
 
 #[test]
-fn selects() {
+fn selects_bound_each_side() {
     let x = UOp::define_global(0, 4, DType::F32);
     let l = special(SpecialKind::Local, 0, 8);
     in_bounds(&put(&x, &l.lt(4i32).select(&l, &i32c(0)))).unwrap();
@@ -127,7 +127,7 @@ fn selects() {
 }
 
 #[test]
-fn data_as_index() {
+fn loaded_indices_need_masks() {
     let (x, ids) = (UOp::define_global(0, 10, DType::F32), UOp::define_global(1, 4, DType::I32));
     let id = ids.at(i32c(0)).load();
     refused(in_bounds(&put(&x, &id)), "inside its buffer");
@@ -150,7 +150,7 @@ fn data_as_index() {
 }
 
 #[test]
-fn overflow() {
+fn overflow_is_not_proven() {
     let x = UOp::define_global(0, usize::MAX / 2, DType::F32);
     let r = loops(0, 70_000);
     refused(in_bounds(&put(&x, &(&r * 70_000i32))), "32-bit index arithmetic can overflow");
@@ -163,7 +163,7 @@ fn overflow() {
 }
 
 #[test]
-fn quotients() {
+fn quotients_are_bounded() {
     let x = UOp::define_global(0, 2, DType::F32);
     let (a, b) = (loops(0, 2), loops(1, 2));
     // 4a + 2b + 1 is below 6 where 2a + b is below 3.
@@ -173,7 +173,7 @@ fn quotients() {
 }
 
 #[test]
-fn symbolic_extents() {
+fn symbolic_extents_are_bounded() {
     let x = UOp::define_global(0, 9, DType::F32);
     let n = node(Op::Var, DType::I32, Src::new(), Arg::Var { name: "n".into(), min: 1, max: 9 });
     let r = range(0, n.clone(), AxisKind::Loop);

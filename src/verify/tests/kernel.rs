@@ -16,7 +16,7 @@ fn sink(x: UOp) -> UOp {
 }
 
 #[test]
-fn good() {
+fn valid_kernels_pass() {
     let (out, x) = (UOp::define_global(0, 4, DType::F32), UOp::define_global(1, 12, DType::F32));
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Reduce));
     let sum = reduce(&x.at(&(&(&r * 3i64) + &k)).load(), std::slice::from_ref(&k));
@@ -41,7 +41,7 @@ fn good() {
 }
 
 #[test]
-fn scans() {
+fn scans_close_an_ordered_range() {
     let (out, x) = (UOp::define_global(0, 12, DType::F32), UOp::define_global(1, 12, DType::F32));
     let (r, k) = (loops(4), range(1, UOp::int(3), AxisKind::Ordered));
     let at = &(&r * 3i64) + &k;
@@ -60,7 +60,7 @@ fn scans() {
 }
 
 #[test]
-fn ranges() {
+fn ranges_are_closed_once() {
     let (out, x) = (UOp::define_global(0, 4, DType::F32), UOp::define_global(1, 12, DType::F32));
     let r = loops(4);
     let at = out.at(&r);
@@ -94,7 +94,7 @@ fn ranges() {
 }
 
 #[test]
-fn memory() {
+fn accesses_are_checked() {
     let out = UOp::define_global(0, 4, DType::F32);
     let r = loops(4);
     let closed = [r.clone()];
@@ -142,7 +142,7 @@ fn memory() {
 }
 
 #[test]
-fn ops() {
+fn kernel_ops_are_checked() {
     let (out, r) = (UOp::define_global(0, 4, DType::F32), loops(4));
     let at = out.at(&r);
     let param = node(

@@ -32,7 +32,7 @@ fn sum() -> Vec<UOp> {
 }
 
 #[test]
-fn good() {
+fn valid_programs_pass() {
     program(&sum()).unwrap();
     program(&[]).unwrap();
     // Literals may be listed or not; a conditional store; a masked load; f16 that is only
@@ -68,7 +68,7 @@ fn good() {
 }
 
 #[test]
-fn order_and_regions() {
+fn regions_nest_in_order() {
     let mut p = sum();
     p.swap(4, 5);
     refused(program(&p), "operands are listed before their users");
@@ -102,7 +102,7 @@ fn order_and_regions() {
 }
 
 #[test]
-fn accumulators() {
+fn accumulators_are_assigned_in_their_loop() {
     // A sum that is read after the loop without the accumulator.
     let mut p = sum();
     let add = p[6].clone();
@@ -134,7 +134,7 @@ fn accumulators() {
 }
 
 #[test]
-fn numbers() {
+fn numbers_are_unique() {
     refused(program(&[UOp::define_global(1, 4, DType::F32)]), "slots are numbered from 0");
     refused(
         program(&[UOp::define_global(0, 4, DType::F32), UOp::define_global(0, 5, DType::F32)]),
@@ -156,7 +156,7 @@ fn numbers() {
 }
 
 #[test]
-fn memory_and_lanes() {
+fn accesses_and_lanes_are_checked() {
     let x = UOp::define_global(0, 4, DType::F32);
     let at = x.at(i32c(0));
     let c = special(SpecialKind::Local, 0, 4);

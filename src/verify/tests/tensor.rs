@@ -20,7 +20,7 @@ fn raw(op: Op, dtype: DType, src: &[&UOp]) -> UOp {
 }
 
 #[test]
-fn good() {
+fn valid_graphs_pass() {
     let x = moved(&param(0, 6, DType::F32), Op::Reshape, Movement::reshape([2, 3]));
     let y = moved(&x, Op::Permute, Movement::permute([1, 0]));
     let z = moved(
@@ -47,7 +47,7 @@ fn good() {
 }
 
 #[test]
-fn dtypes() {
+fn dtypes_are_checked() {
     let (f, i, b) = (param(0, 4, DType::F32), param(1, 4, DType::I32), param(2, 4, DType::BOOL));
     let d = param(3, 4, DType::F64);
     refused(tensor(&raw(Op::Add, DType::F32, &[&f, &d])), "operands have one dtype");
@@ -90,7 +90,7 @@ fn dtypes() {
 
 /// Kernels read variables as `i32`, and sizes and places are not negative.
 #[test]
-fn variables() {
+fn variables_have_bounds() {
     let most = i64::from(i32::MAX);
     for (min, max) in [(-1, 2), (0, most + 1), (i64::MIN, i64::MAX)] {
         let arg = Arg::Var { name: "n".into(), min, max };
@@ -117,7 +117,7 @@ fn variables() {
 }
 
 #[test]
-fn shapes() {
+fn shapes_are_checked() {
     let (x, y) = (param(0, 4, DType::F32), param(1, 5, DType::F32));
     refused(tensor(&(&x + &y)), "operands have one shape");
     refused(
@@ -138,7 +138,7 @@ fn shapes() {
 }
 
 #[test]
-fn ops() {
+fn tensor_ops_are_checked() {
     let x = param(0, 4, DType::F32);
     refused(tensor(&UOp::define_global(0, 4, DType::F32)), "not allowed in a tensor graph");
     refused(tensor(&range(0, UOp::int(3), AxisKind::Loop)), "not allowed in a tensor graph");

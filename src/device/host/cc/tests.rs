@@ -151,7 +151,7 @@ fn a_missing_compiler_says_what_to_do() {
 }
 
 #[test]
-fn the_search_goes_in_order() {
+fn compilers_are_searched_in_order() {
     let tmp = TempDir::new("order");
     let path = tmp.path().to_str().unwrap();
     let find = || CCompiler::find_with(&|_| None, path).unwrap();
@@ -201,7 +201,7 @@ fn an_unchanged_compiler_is_asked_once() {
 /// The way of clang, in by standard input and out by standard output, through a script that has the
 /// machine's compiler do the work.
 #[test]
-fn an_object_on_standard_output() {
+fn objects_are_read_from_standard_output() {
     let tmp = TempDir::new("stdout");
     let real = compiler().path.to_str().unwrap();
     let out = tmp.path().join("o");
@@ -249,7 +249,7 @@ fn a_compiler_that_hangs_is_stopped_with_all_it_started() {
 }
 
 #[test]
-fn a_compiler_that_dies_or_leaves_nothing() {
+fn failed_compilers_are_errors() {
     let tmp = TempDir::new("dies");
     let cache = DiskCache::at(&tmp.path().join("cache"));
     for (body, says) in [
@@ -288,7 +288,7 @@ fn key_depends_on_everything_that_determines_the_object() {
 }
 
 #[test]
-fn scratch_folders_go_away() {
+fn scratch_folders_are_removed() {
     let folder = ScratchDir::new().unwrap();
     let mode = fs::metadata(&folder.0).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
@@ -299,10 +299,11 @@ fn scratch_folders_go_away() {
     assert!(!path.exists());
 }
 
-/// Prints what a kernel costs: `cargo test --release --lib compile_time -- --ignored --nocapture`.
+/// Prints the time of a compilation: `cargo test --release --lib compile_time_is_printed --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
-fn compile_time() {
+fn compile_time_is_printed() {
     let cc = compiler();
     let tmp = TempDir::new("time");
     let cache = DiskCache::at(tmp.path());

@@ -14,7 +14,7 @@ const ADD: &str = "define float @k(float %a, float %b, float %c) nounwind {\n  %
                    %a, %b\n  %s = fadd float %m, %c\n  ret float %s\n}\n";
 
 #[test]
-fn products_are_rounded_and_compilations_run_beside_each_other() {
+fn parallel_compilations_give_one_object() {
     let Some(llvm) = found() else { return };
     let object = llvm.compile_text(ADD, "k", false).unwrap();
     std::thread::scope(|scope| {
@@ -42,7 +42,7 @@ fn products_are_rounded_and_compilations_run_beside_each_other() {
 }
 
 #[test]
-fn what_llvm_refuses_is_an_error_with_the_text_kept() {
+fn rejected_text_is_saved_with_the_error() {
     let Some(llvm) = found() else { return };
     let tmp = TempDir::new("llvm");
     let cache = DiskCache::at(tmp.path());
@@ -77,7 +77,7 @@ fn what_llvm_refuses_is_an_error_with_the_text_kept() {
 }
 
 #[test]
-fn libraries_that_will_not_do_say_why() {
+fn unusable_libraries_say_why() {
     let why = |name: &str| Llvm::search(Some(name)).map(drop).unwrap_err().to_string();
     if !cfg!(target_arch = "x86_64") {
         return;

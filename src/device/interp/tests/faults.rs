@@ -3,7 +3,7 @@
 use crate::device::interp::tests::*;
 
 #[test]
-fn out_of_bounds() {
+fn accesses_out_of_bounds_are_reported() {
     for (extent, offset, index) in [(5, 0, 4), (4, -1, -1), (1, i32::MAX, i32::MAX as i64)] {
         let mut p = List::default();
         let x = p.global(0, 4, DType::F32);
@@ -25,7 +25,7 @@ fn out_of_bounds() {
 }
 
 #[test]
-fn a_vector_that_exceeds_the_buffer() {
+fn vectors_past_the_end_are_reported() {
     let mut p = List::default();
     let x = p.global(0, 6, DType::F32);
     let v = p.load_lanes(&x, &i32c(3), 4);
@@ -39,7 +39,7 @@ fn a_vector_that_exceeds_the_buffer() {
 }
 
 #[test]
-fn out_of_bounds_in_a_thread() {
+fn faults_name_their_thread() {
     let mut p = List::default();
     let x = p.global(0, 5, DType::U8);
     let (g, l) = (p.special(SpecialKind::Group, 1, 2), p.special(SpecialKind::Local, 0, 3));
@@ -50,7 +50,7 @@ fn out_of_bounds_in_a_thread() {
 }
 
 #[test]
-fn uninitialised_shared_memory() {
+fn uninitialized_shared_memory_is_reported() {
     let mut p = List::default();
     let out = p.global(0, 4, DType::I32);
     let tmp = p.shared(0, 4, DType::I32);
@@ -63,7 +63,7 @@ fn uninitialised_shared_memory() {
     let v = p.load(&tmp, &i32c(1));
     p.store(&out, &g, &v);
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
-    let Fault::Uninitialised(at) = &fault else { panic!("{fault}") };
+    let Fault::Uninitialized(at) = &fault else { panic!("{fault}") };
     assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
     assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
@@ -82,7 +82,7 @@ fn neighbours(barrier: bool) -> List {
 }
 
 #[test]
-fn a_race_in_shared_memory() {
+fn shared_memory_races_are_reported() {
     let mut bufs = [vec![0; 16]];
     run(&neighbours(true), &mut bufs).unwrap();
     assert_eq!(to_i32(&bufs[0]), [2, 0, 6, 4]);
@@ -94,7 +94,7 @@ fn a_race_in_shared_memory() {
 }
 
 #[test]
-fn two_writers_of_shared_memory() {
+fn two_writers_are_a_race() {
     let mut p = List::default();
     let tmp = p.shared(0, 1, DType::I32);
     p.special(SpecialKind::Local, 0, 2);
@@ -104,7 +104,7 @@ fn two_writers_of_shared_memory() {
 }
 
 #[test]
-fn a_write_after_a_read_of_shared_memory() {
+fn a_write_after_a_read_is_a_race() {
     // All read element 0, then thread 0 overwrites it with no barrier between.
     let mut p = List::default();
     let out = p.global(0, 2, DType::I32);
@@ -125,7 +125,7 @@ fn a_write_after_a_read_of_shared_memory() {
 }
 
 #[test]
-fn a_race_in_global_memory() {
+fn global_memory_races_are_reported() {
     for kind in [SpecialKind::Group, SpecialKind::Local, SpecialKind::Thread] {
         // Writes of equal values are allowed, writes of different values are a race.
         for (scale, fine) in [(0, true), (1, false)] {
@@ -140,7 +140,7 @@ fn a_race_in_global_memory() {
 }
 
 #[test]
-fn in_place_at_another_index() {
+fn in_place_at_another_index_is_reported() {
     // x[i] = x[i+1] in different groups: the order of groups is not known.
     let mut p = List::default();
     let x = p.global(0, 5, DType::I32);
@@ -153,7 +153,7 @@ fn in_place_at_another_index() {
 
 /// All threads have to be there, also those that are read from.
 #[test]
-fn a_shuffle_without_some_threads() {
+fn partial_shuffles_are_reported() {
     let shuffled = |p: &mut List, x: &UOp, bits| {
         p.push(Op::Shuffle, x.dtype(), vec![x.clone()], Arg::Shuffle(bits))
     };
@@ -175,7 +175,7 @@ fn a_shuffle_without_some_threads() {
 }
 
 #[test]
-fn a_barrier_that_some_threads_do_not_reach() {
+fn missed_barriers_are_reported() {
     let mut p = List::default();
     let l = p.special(SpecialKind::Local, 0, 4);
     let open = p.open_if(&l.lt(2i32));
@@ -187,7 +187,7 @@ fn a_barrier_that_some_threads_do_not_reach() {
 }
 
 #[test]
-fn buffers_that_do_not_fit() {
+fn mismatched_buffers_are_reported() {
     let mut p = List::default();
     p.global(0, 4, DType::F32);
     for bufs in [&mut [vec![0; 15]][..], &mut [], &mut [vec![0; 16], vec![]]] {
@@ -199,7 +199,7 @@ fn buffers_that_do_not_fit() {
 }
 
 #[test]
-fn a_list_that_is_no_program() {
+fn invalid_programs_are_reported() {
     let mut p = List::default();
     let r = p.range(0, &i32c(4));
     let fault = Interp::compile(&p.0).err().unwrap();

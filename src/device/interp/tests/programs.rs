@@ -4,7 +4,7 @@ use crate::device::interp::tests::*;
 use crate::dtype::Const;
 
 #[test]
-fn saxpy() {
+fn saxpy_is_computed() {
     let mut p = List::default();
     let (y, x) = (p.global(0, 10, DType::F32), p.global(1, 10, DType::F32));
     let r = p.range(0, &i32c(10));
@@ -18,7 +18,7 @@ fn saxpy() {
 }
 
 #[test]
-fn sum_with_an_accumulator() {
+fn accumulators_sum() {
     let mut p = List::default();
     let (out, x) = (p.global(0, 1, DType::I32), p.global(1, 100, DType::I32));
     let acc = p.acc(0, &i32c(5));
@@ -67,7 +67,7 @@ fn matmul_resets_its_accumulator() {
 }
 
 #[test]
-fn nested_loops_with_symbolic_extents() {
+fn loop_extents_may_be_expressions() {
     // out[i] = sum of x[0..=i], the inner extent an expression of the outer counter; then as many
     // as a variable says.
     let mut p = List::default();
@@ -131,7 +131,7 @@ fn masked_loads_and_stores_access_nothing_where_the_mask_is_false() {
 }
 
 #[test]
-fn vectors_of_four_lanes() {
+fn four_lanes_are_computed() {
     // out = reverse each four of x, times its sum; a vector accumulator counts.
     let mut p = List::default();
     let (out, x) = (p.global(0, 8, DType::F32), p.global(1, 9, DType::F32));
@@ -187,7 +187,7 @@ fn a_workgroup_reduces_through_shared_memory() {
 }
 
 #[test]
-fn threads_write_disjoint_parts() {
+fn threads_write_disjoint_elements() {
     let mut p = List::default();
     let out = p.global(0, 12, DType::I32);
     let t = p.special(SpecialKind::Thread, 0, 4);

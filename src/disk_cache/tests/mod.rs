@@ -27,7 +27,7 @@ fn entries(cache: &DiskCache) -> usize {
 }
 
 #[test]
-fn keys_are_of_all_parts_and_the_version() {
+fn keys_depend_on_all_parts() {
     assert_eq!(
         format!("{:032x}", hash128(b"").swap_bytes()),
         "af1349b9f5f9a1a6a0404dea36dcc949",
@@ -40,7 +40,7 @@ fn keys_are_of_all_parts_and_the_version() {
 }
 
 #[test]
-fn what_is_put_is_got() {
+fn entries_round_trip() {
     let tmp = TempDir::new("store");
     let cache = DiskCache::at(&tmp.path().join("a/b"));
     let (k, l) = (CacheKey::of(&[b"k"]), CacheKey::of(&[b"l"]));
@@ -166,7 +166,7 @@ fn right(cache: &DiskCache, count: u64) -> usize {
 }
 
 #[test]
-fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
+fn damaged_files_are_renamed_to_corrupt() {
     let tmp = TempDir::new("damage");
     let cache = filled(tmp.path());
     let path = path_of(&cache, key(7));
@@ -208,7 +208,7 @@ fn a_damaged_file_never_gives_a_wrong_value_and_is_set_aside() {
 
 /// The MAC can be checked only after reading all of a file, so that too long files are not read.
 #[test]
-fn a_file_that_is_too_long_is_set_aside_unread() {
+fn too_long_files_are_renamed_unread() {
     let tmp = TempDir::new("long");
     let cache = DiskCache::at(tmp.path());
     let key = CacheKey::of(&[b"k"]);
@@ -224,7 +224,7 @@ fn a_file_that_is_too_long_is_set_aside_unread() {
 
 /// An entry of a writer without the secret: complete and well-formed.
 #[test]
-fn an_entry_of_somebody_else_is_never_used() {
+fn foreign_entries_are_refused() {
     let (mine, theirs) = (TempDir::new("mine"), TempDir::new("theirs"));
     let (cache, other) = (filled(mine.path()), filled(theirs.path()));
     assert_ne!(cache.folder.as_ref().unwrap().secret, other.folder.as_ref().unwrap().secret);
@@ -283,7 +283,7 @@ fn a_folder_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
+fn a_lost_or_public_secret_invalidates_entries() {
     let tmp = TempDir::new("secret");
     let secret = tmp.path().join("secret");
     let damages: [&dyn Fn(); 4] = [
@@ -305,7 +305,7 @@ fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
 }
 
 #[test]
-fn what_an_earlier_version_left_is_deleted() {
+fn entries_of_earlier_versions_are_deleted() {
     let tmp = TempDir::new("earlier");
     let cache = DiskCache::at(tmp.path());
     OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
@@ -373,7 +373,7 @@ fn the_environment_names_the_folder_and_the_size() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first() {
+fn least_recently_used_entries_are_deleted_first() {
     let tmp = TempDir::new("size");
     let cache = DiskCache { limit: 10_000, ..DiskCache::at(tmp.path()) };
     let pass = |seconds: u64| cache.later.fetch_add(seconds, Ordering::Relaxed);
@@ -407,7 +407,7 @@ fn what_was_not_used_for_longest_goes_first() {
 }
 
 #[test]
-fn the_folder_does_not_grow_without_end() {
+fn the_folder_keeps_its_size_limit() {
     let tmp = TempDir::new("grow");
     let cache = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };
     let other = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };
