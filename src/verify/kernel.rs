@@ -6,7 +6,7 @@
 use super::{Verdict, broken, common, declared, rule};
 use crate::dtype::DType;
 use crate::ir::typed::{Reduce, Scan, Store};
-use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::ir::{Arg, AxisKind, Group, Op, UOp};
 use rustc_hash::FxHashSet;
 
 /// Checks a kernel.
@@ -21,8 +21,7 @@ fn check(root: &UOp) -> Verdict {
         root,
     )?;
     for s in root.src() {
-        let effect = matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier);
-        rule(effect, "the operands of the sink of a kernel are stores", s)?;
+        rule(s.op().is(Group::Effect), "the operands of the sink of a kernel are stores", s)?;
     }
     let mut numbers: FxHashSet<(Op, usize)> = FxHashSet::default();
     for u in root.toposort() {

@@ -19,7 +19,7 @@ pub use program::{linear, program};
 pub use tensor::tensor;
 
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Fragment, Group, Op, OpSet, UOp};
+use crate::ir::{Arg, AxisKind, Fragment, Group, Op, UOp};
 
 /// The number of threads of the widest warp.
 const MOST_LANES: usize = 64;
@@ -56,21 +56,6 @@ fn storable(dtype: DType) -> bool {
     dtype.lanes == 1 && !matches!(dtype.scalar, Scalar::Void | Scalar::Index)
 }
 
-/// Ops of floats alone.
-const FLOAT_ONLY: OpSet = OpSet::of(Op::Sqrt)
-    .or(OpSet::of(Op::Trunc))
-    .or(OpSet::of(Op::Div))
-    .or(OpSet::of(Op::Fma))
-    .or(Group::Transcendental.set());
-/// Ops of integers alone.
-const INT_ONLY: OpSet = OpSet::of(Op::IDiv)
-    .or(OpSet::of(Op::CDiv))
-    .or(OpSet::of(Op::CMod))
-    .or(OpSet::of(Op::Shl))
-    .or(OpSet::of(Op::Shr));
-/// Bitwise ops, which floats do not have.
-const BITS_ONLY: OpSet = OpSet::of(Op::And).or(OpSet::of(Op::Or)).or(OpSet::of(Op::Xor));
-
 /// Checks the dtypes of an elementwise op: of the operands, of the result, and that the op exists
 /// for them.
 fn elementwise(u: &UOp) -> Verdict {
@@ -106,22 +91,13 @@ fn elementwise(u: &UOp) -> Verdict {
             }
         }
     }
-    refuses(op, on).map_or(Ok(()), |what| Err(broken(&format!("the op is for {what}"), u)))
+    takes_dtype(u, on)
 }
 
-/// The kind of operands that an elementwise op requires, if those of the dtype are not of it.
-pub(crate) fn refuses(op: Op, on: DType) -> Option<&'static str> {
-    // Pow is the one transcendental op that integers have.
-    if FLOAT_ONLY.has(op) && !on.is_float() && !(op == Op::Pow && on.is_int()) {
-        return Some("floats");
-    }
-    if INT_ONLY.has(op) && !on.is_int() {
-        return Some("integers");
-    }
-    if op == Op::Mod && on.is_bool() {
-        return Some("numbers");
-    }
-    (BITS_ONLY.has(op) && on.is_float()).then_some("integers and bools")
+/// Checks that the table of ops has the op for the dtype.
+fn takes_dtype(u: &UOp, on: DType) -> Verdict {
+    let takes = u.op().on();
+    if takes.has(on) { Ok(()) } else { Err(broken(&format!("the op is for {}", takes.name()), u)) }
 }
 
 /// Checks a literal: its value is in the normal form of its dtype.

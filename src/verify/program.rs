@@ -6,7 +6,7 @@
 
 use super::{INDICES, Verdict, broken, common, declared, literal, rule};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Op, SpecialKind, UOp};
+use crate::ir::{Arg, AxisKind, Group, Op, SpecialKind, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Checks a linear program.
@@ -215,7 +215,7 @@ fn takes(user: &UOp, position: usize, s: &UOp) -> bool {
 /// Checks one instruction. Its operands are of the kind that it takes.
 fn node(u: &UOp) -> Verdict {
     let src = u.src();
-    let effect = matches!(u.op(), Op::Store | Op::Barrier | Op::EndRange | Op::If | Op::EndIf);
+    let effect = u.op().is(Group::Effect);
     rule(!effect || u.dtype() == DType::VOID, "an effect has no value", u)?;
     match u.op() {
         Op::Barrier => return Ok(()),
