@@ -60,7 +60,8 @@ impl LlvmWriter<'_> {
             let instruction = match op {
                 Op::Add | Op::Or | Op::Max => "or",
                 Op::Mul | Op::And | Op::Min => "and",
-                _ => "xor",
+                Op::Xor => "xor",
+                _ => return Err(format!("{op:?} is not an op on bools")),
             };
             return Ok(self.two(instruction, dtype, &x[0], &x[1]));
         }

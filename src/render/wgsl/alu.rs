@@ -75,7 +75,8 @@ impl WgslWriter<'_> {
             let sign = match op {
                 Op::Add | Op::Or | Op::Max => "|",
                 Op::Mul | Op::And | Op::Min => "&",
-                _ => "!=",
+                Op::Xor => "!=",
+                _ => return Err(format!("{op:?} is not an op on bools")),
             };
             return Ok(format!("{} {sign} {}", x[0], x[1]));
         }
