@@ -44,7 +44,7 @@ impl LlvmWriter<'_> {
 
     pub(super) fn alu(&mut self, u: &UOp) -> Text {
         let (op, dtype, src) = (u.op(), u.dtype(), u.src());
-        let from = if op == Op::Where { dtype } else { src[0].dtype() };
+        let from = u.operand_dtype();
         let x = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
         match op {
             Op::Detach => return Ok(x[0].clone()),
