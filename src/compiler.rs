@@ -44,10 +44,10 @@
 /// The IR: nodes, ops, payloads, and their text form.
 pub mod ir {
     pub use crate::ir::{
-        Access, Arg, AxisKind, Bounds, Combine, Coordinate, Custom, DeviceName, Fold, Fragment,
-        Gradient, GradientFn, Group, Like, LoadHint, Loop, Moved, Op, OpSet, RangeSet, Rounding,
-        Slice, Source, SpecialKind, Src, Storage, StorageRef, TensorCore, ToSrc, UOp, parse,
-        parse_program, print, print_part, print_program, typed,
+        Access, Arg, AxisKind, Bounds, Combine, Coordinate, Custom, DTypes, DeviceName, Fold,
+        Fragment, Gradient, GradientFn, Group, Like, LoadHint, Loop, Moved, Op, OpSet, RangeSet,
+        Rounding, Slice, Source, SpecialKind, Src, Storage, StorageRef, TensorCore, ToSrc, UOp,
+        parse, parse_program, print, print_part, print_program, typed,
     };
 }
 

@@ -1,20 +1,24 @@
 //! The table of `docs/ir.md`, which is generated from the table of ops, and sample payloads.
 
+#[cfg(feature = "testing")]
+use super::DTypes;
 use super::Op;
 
 /// The Markdown table of ops with operands, payload, groups and meaning. A test compares
 /// `docs/ir.md` with it.
 #[cfg(feature = "testing")]
 pub fn doc_table() -> String {
-    let mut out =
-        String::from("| op | operands | payload | groups | meaning |\n|---|---|---|---|---|\n");
+    let mut out = String::from(
+        "| op | operands | dtypes | payload | groups | meaning |\n|---|---|---|---|---|---|\n",
+    );
     for &op in Op::ALL {
         let payload =
             if sample(op).is_empty() { String::new() } else { format!("`{}`", sample(op)) };
         let groups = op.groups().iter().map(|g| format!("{g:?}")).collect::<Vec<_>>().join(", ");
+        let dtypes = if op.on() == DTypes::Any && !op.is_alu() { "" } else { op.on().name() };
         let meaning = op.doc().split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
         out.push_str(&format!(
-            "| `{}` | {} | {payload} | {groups} | {meaning} |\n",
+            "| `{}` | {} | {dtypes} | {payload} | {groups} | {meaning} |\n",
             op.name(),
             op.operands().join(", ")
         ));

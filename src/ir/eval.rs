@@ -254,8 +254,7 @@ pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
             (None, _) if n.op().is_alu() => {
                 let args: smallvec::SmallVec<[Const; 3]> =
                     n.src().iter().map(|s| values[&s.id()]).collect();
-                let from = if n.op() == Op::Where { n.dtype() } else { n.src()[0].dtype() };
-                alu(n.op(), n.dtype(), from, &args)
+                alu(n.op(), n.dtype(), n.operand_dtype(), &args)
             }
             _ => panic!("no value for {n:?}"),
         };

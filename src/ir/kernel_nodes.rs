@@ -167,6 +167,12 @@ impl UOp {
             None => panic!("expected a binary op, found {self:?}"),
         }
     }
+    /// The dtype that an elementwise op computes on: that of its operands, and of a `Where` that of
+    /// its values.
+    #[inline]
+    pub fn operand_dtype(&self) -> DType {
+        if self.op() == Op::Where { self.dtype() } else { self.operand().dtype() }
+    }
     /// The operand and the payload of a movement op.
     #[inline]
     pub fn as_movement(&self) -> Option<Moved<'_>> {

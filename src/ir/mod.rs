@@ -6,6 +6,7 @@ pub(crate) mod bounds;
 mod custom;
 mod derive;
 mod doc;
+mod dtypes;
 pub mod eval;
 mod fit;
 mod idset;
@@ -33,6 +34,7 @@ pub use bounds::{Bounds, dtype_bounds};
 pub use custom::{Custom, Source};
 #[cfg(feature = "testing")]
 pub use doc::doc_table;
+pub use dtypes::DTypes;
 pub(crate) use fit::{fit_along, fit_payload};
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};

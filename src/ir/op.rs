@@ -1,6 +1,7 @@
-//! The table of ops, from which names, arities, groups, costs, typed views and documentation of ops
-//! are derived.
+//! The table of ops, from which names, arities, groups, dtypes, costs, typed views and
+//! documentation of ops are derived.
 
+use super::DTypes;
 use crate::dtype::DType;
 
 /// A set of ops, one bit each.
@@ -32,13 +33,15 @@ impl OpSet {
 ///
 /// ```text
 /// Name(x, place: View; ?optional; rest) as_name expect_name
-///     with Pattern => { field: Type = expr } [Group …] cost=12 reuse=16 ulp=2;
+///     with Pattern => { field: Type = expr } [Group …] on=Floats cost=12 reuse=16 ulp=2;
 /// ```
 ///
 /// `x` is a required operand, `place: View` one that is itself a node of the op `View`, `?optional`
 /// an operand with a value that may be missing, `rest` any number of further operands. The methods
 /// `as_name` and `expect_name` of `UOp` return the typed view. The fields in braces are read from
 /// the payload, which the pattern takes apart.
+///
+/// `on` has the dtypes that the op takes ([`Op::on`]); without it, all.
 ///
 /// The numbers are those of [`Op::cost`], [`Op::reuse_cost`] and [`Op::ulp`]. There are two costs,
 /// because the scheduler compares an op with memory traffic and the opt REUSE with shared memory of
@@ -49,7 +52,8 @@ macro_rules! ops {
         $name:ident($($arg:ident $(: $view:ident)?),* $(; ?$opt:ident)? $(; $rest:ident)?)
         $as:ident $expect:ident
         $(with $payload:pat => { $($field:ident: $ty:ty = $value:expr),* })?
-        $([$($group:ident)*])? $(cost=$cost:literal)? $(reuse=$reuse:literal)? $(ulp=$ulp:literal)?;
+        $([$($group:ident)*])? $(on=$on:ident)?
+        $(cost=$cost:literal)? $(reuse=$reuse:literal)? $(ulp=$ulp:literal)?;
     )*) => {
         /// The operation of a node. The table in `ir/op.rs` is the only place where ops are
         /// declared.
@@ -91,6 +95,12 @@ macro_rules! ops {
             /// The groups that the op is a member of.
             pub const fn groups(self) -> &'static [Group] {
                 match self { $(Op::$name => &[$($(Group::$group),*)?]),* }
+            }
+            /// The dtypes of the operands that the op computes on. Those of a `Where` are its two
+            /// values; those of an op without operands are the dtypes of its value.
+            #[allow(unreachable_code)]
+            pub const fn on(self) -> DTypes {
+                match self { $(Op::$name => { $(return DTypes::$on;)? DTypes::Any }),* }
             }
             /// The cost of one evaluation in the scheduler's cost model, in simple instructions.
             #[allow(unreachable_code)]
@@ -271,13 +281,18 @@ pub enum Group {
     Transcendental,
     /// The value of its first operand, annotated for gradients; removed before scheduling.
     Mark,
+    /// Has no value, and is executed for its effect.
+    Effect,
+    /// Executed by all threads of a warp or a workgroup, so that no condition that differs between
+    /// them may enclose it.
+    Convergent,
 }
 
 impl Group {
     /// The members of the group.
     #[inline]
     pub const fn set(self) -> OpSet {
-        const SETS: [OpSet; 8] = [
+        const SETS: [OpSet; 10] = [
             Group::Unary.gather(),
             Group::Binary.gather(),
             Group::Ternary.gather(),
@@ -286,6 +301,8 @@ impl Group {
             Group::Movement.gather(),
             Group::Transcendental.gather(),
             Group::Mark.gather(),
+            Group::Effect.gather(),
+            Group::Convergent.gather(),
         ];
         SETS[self as usize]
     }
@@ -321,10 +338,10 @@ ops! {
     /// A named integer with bounds, bound to a value at run time.
     Var()                               as_var expect_var
         with (Arg::Var { name, min, max } | Arg::BoundVar { name, min, max, .. }) =>
-            { name: &'a Arc<str> = name, min: i64 = *min, max: i64 = *max } cost=0;
+            { name: &'a Arc<str> = name, min: i64 = *min, max: i64 = *max } on=Ints cost=0;
     /// `0, 1, … n-1` as a one-dimensional tensor.
     Iota()                              as_iota expect_iota
-        with Arg::Iota { len } => { len: usize = *len } cost=0;
+        with Arg::Iota { len } => { len: usize = *len } on=Numbers cost=0;
 
     /// The same elements in row-major order, under another shape.
     Reshape(x)                          as_reshape expect_reshape
@@ -394,10 +411,10 @@ ops! {
     Output(of)                          as_output expect_output
         with Arg::Output(number) => { number: usize = *number };
     /// The value, without a gradient.
-    Detach(x)          as_detach expect_detach        [Unary Mark];
+    Detach(x)  as_detach  expect_detach  [Unary Mark];
     /// A parameter, at which gradients are accumulated and end. The payload is its number.
     Leaf(x)                             as_leaf expect_leaf
-        with Arg::Leaf(number) => { number: u64 = *number } [Mark];
+        with Arg::Leaf(number) => { number: u64 = *number } [Mark] on=Floats;
     /// The value; its gradient is stored in row-major order.
     ContiguousBackward(x) as_contiguous_backward expect_contiguous_backward [Mark];
     /// A realized value, and the graph that computed it, which gradients follow.
@@ -407,80 +424,80 @@ ops! {
     Relu(x, origin)         as_relu expect_relu              [Mark];
     /// A value computed from the inputs by a function with a custom gradient, the payload.
     Call(x; inputs)                     as_call expect_call
-        with Arg::Gradient(gradient) => { gradient: &'a Gradient = gradient } [Mark];
+        with Arg::Gradient(gradient) => { gradient: &'a Gradient = gradient } [Mark] on=Floats;
 
     /// The value converted to the node's dtype, as `docs/semantics.md` defines.
     Cast(x)                             as_cast expect_cast;
     /// The bits reinterpreted as another dtype of the same width.
     Bitcast(x)                          as_bitcast expect_bitcast;
     /// Square root, correctly rounded.
-    Sqrt(x)            as_sqrt expect_sqrt            [Unary] cost=4 reuse=4;
+    Sqrt(x)    as_sqrt    expect_sqrt    [Unary] on=Floats cost=4 reuse=4;
     /// Rounding toward zero to an integral value.
-    Trunc(x)           as_trunc expect_trunc          [Unary];
+    Trunc(x)   as_trunc   expect_trunc   [Unary] on=Floats;
     /// The reciprocal square root 1/√x.
-    Rsqrt(x)           as_rsqrt expect_rsqrt          [Unary Transcendental] cost=12 reuse=16 ulp=2;
+    Rsqrt(x)   as_rsqrt   expect_rsqrt   [Unary Transcendental] on=Floats cost=12 reuse=16 ulp=2;
     /// The exponential eˣ.
-    Exp(x)             as_exp expect_exp              [Unary Transcendental] cost=12 reuse=16 ulp=2;
+    Exp(x)     as_exp     expect_exp     [Unary Transcendental] on=Floats cost=12 reuse=16 ulp=2;
     /// The power 2ˣ.
-    Exp2(x)            as_exp2 expect_exp2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
+    Exp2(x)    as_exp2    expect_exp2    [Unary Transcendental] on=Floats cost=12 reuse=16 ulp=2;
     /// Natural logarithm.
-    Log(x)             as_log expect_log              [Unary Transcendental] cost=12 reuse=16 ulp=2;
+    Log(x)     as_log     expect_log     [Unary Transcendental] on=Floats cost=12 reuse=16 ulp=2;
     /// Base-2 logarithm.
-    Log2(x)            as_log2 expect_log2            [Unary Transcendental] cost=12 reuse=16 ulp=2;
+    Log2(x)    as_log2    expect_log2    [Unary Transcendental] on=Floats cost=12 reuse=16 ulp=2;
     /// The sine.
-    Sin(x)             as_sin expect_sin              [Unary Transcendental] cost=60 reuse=16 ulp=2;
+    Sin(x)     as_sin     expect_sin     [Unary Transcendental] on=Floats cost=60 reuse=16 ulp=2;
     /// The cosine.
-    Cos(x)             as_cos expect_cos              [Unary Transcendental] cost=60 reuse=16 ulp=2;
+    Cos(x)     as_cos     expect_cos     [Unary Transcendental] on=Floats cost=60 reuse=16 ulp=2;
     /// The tangent.
-    Tan(x)             as_tan expect_tan              [Unary Transcendental] cost=60 reuse=16 ulp=4;
+    Tan(x)     as_tan     expect_tan     [Unary Transcendental] on=Floats cost=60 reuse=16 ulp=4;
     /// Hyperbolic tangent.
-    Tanh(x)            as_tanh expect_tanh            [Unary Transcendental] cost=20 reuse=16 ulp=2;
+    Tanh(x)    as_tanh    expect_tanh    [Unary Transcendental] on=Floats cost=20 reuse=16 ulp=2;
     /// The sigmoid 1/(1+e⁻ˣ).
-    Sigmoid(x)         as_sigmoid expect_sigmoid      [Unary Transcendental] cost=20 reuse=16 ulp=2;
+    Sigmoid(x) as_sigmoid expect_sigmoid [Unary Transcendental] on=Floats cost=20 reuse=16 ulp=2;
     /// Error function.
-    Erf(x)             as_erf expect_erf              [Unary Transcendental] cost=20 reuse=16 ulp=4;
+    Erf(x)     as_erf     expect_erf     [Unary Transcendental] on=Floats cost=20 reuse=16 ulp=4;
 
     /// Sum; integers wrap; logical or for bools.
-    Add(x, y)          as_add expect_add              [Binary Commutative];
+    Add(x, y)   as_add     expect_add     [Binary Commutative];
     /// Product; integers wrap; logical and for bools.
-    Mul(x, y)          as_mul expect_mul              [Binary Commutative];
+    Mul(x, y)   as_mul     expect_mul     [Binary Commutative];
     /// Float division, correctly rounded.
-    Div(x, y)          as_div expect_div              [Binary] cost=4 reuse=4;
+    Div(x, y)   as_div     expect_div     [Binary] on=Floats cost=4 reuse=4;
     /// Integer division rounded toward minus infinity; division by zero gives zero.
-    IDiv(x, y)         as_idiv expect_idiv            [Binary] cost=10;
+    IDiv(x, y)  as_idiv    expect_idiv    [Binary] on=Ints cost=10;
     /// Remainder of floor division, with the divisor's sign; a zero divisor gives zero for integers
     /// and NaN for floats.
-    Mod(x, y)          as_mod expect_mod              [Binary] cost=10 reuse=4;
+    Mod(x, y)   as_mod     expect_mod     [Binary] on=Numbers cost=10 reuse=4;
     /// Machine division toward zero, of operands proven safe. Only after lowering.
-    CDiv(x, y)         as_cdiv expect_cdiv            [Binary];
+    CDiv(x, y)  as_cdiv    expect_cdiv    [Binary] on=Ints;
     /// Machine remainder, of operands proven safe. Only after lowering.
-    CMod(x, y)         as_cmod expect_cmod            [Binary];
+    CMod(x, y)  as_cmod    expect_cmod    [Binary] on=Ints;
     /// Maximum; NaN propagates; a zero result is +0.
-    Max(x, y)          as_max expect_max              [Binary Commutative];
+    Max(x, y)   as_max     expect_max     [Binary Commutative];
     /// Minimum; NaN propagates; a zero result is +0.
-    Min(x, y)          as_min expect_min              [Binary Commutative];
+    Min(x, y)   as_min     expect_min     [Binary Commutative];
     /// x to the power y.
-    Pow(x, y)          as_pow expect_pow             [Binary Transcendental] cost=60 reuse=40 ulp=4;
+    Pow(x, y)   as_pow     expect_pow     [Binary Transcendental] on=Numbers cost=60 reuse=40 ulp=4;
     /// Left shift; a shift by the width or more gives zero.
-    Shl(x, y)          as_shl expect_shl              [Binary];
+    Shl(x, y)   as_shl     expect_shl     [Binary] on=Ints;
     /// Right shift, arithmetic for signed integers; a shift by the width or more gives the sign.
-    Shr(x, y)          as_shr expect_shr              [Binary];
+    Shr(x, y)   as_shr     expect_shr     [Binary] on=Ints;
     /// Bitwise and; logical for bools.
-    And(x, y)          as_and expect_and              [Binary Commutative];
+    And(x, y)   as_and     expect_and     [Binary Commutative] on=Bits;
     /// Bitwise or; logical for bools.
-    Or(x, y)           as_or expect_or                [Binary Commutative];
+    Or(x, y)    as_or      expect_or      [Binary Commutative] on=Bits;
     /// Bitwise exclusive or; inequality for bools.
-    Xor(x, y)          as_xor expect_xor              [Binary Commutative];
+    Xor(x, y)   as_xor     expect_xor     [Binary Commutative] on=Bits;
     /// Less than; false with NaN.
-    Lt(x, y)           as_lt expect_lt                [Binary Comparison];
+    Lt(x, y)    as_lt      expect_lt      [Binary Comparison];
     /// Equal; false with NaN.
-    Eq(x, y)           as_eq expect_eq                [Binary Comparison Commutative];
+    Eq(x, y)    as_eq      expect_eq      [Binary Comparison Commutative];
     /// Not equal; true with NaN.
-    Ne(x, y)           as_ne expect_ne                [Binary Comparison Commutative];
+    Ne(x, y)    as_ne      expect_ne      [Binary Comparison Commutative];
     /// `cond ? x : y`.
-    Where(cond, x, y)  as_where expect_where          [Ternary];
+    Where(cond, x, y)  as_where   expect_where   [Ternary];
     /// x·y+z with one rounding.
-    Fma(x, y, z)       as_fma expect_fma              [Ternary];
+    Fma(x, y, z)       as_fma     expect_fma     [Ternary] on=Floats;
 
     /// A kernel argument; the payload is its slot and its number of elements.
     DefineGlobal()                      as_define_global expect_define_global
@@ -494,28 +511,28 @@ ops! {
         with Arg::Acc(number) => { number: u32 = *number };
     /// A loop counter from 0 to `extent - 1`, or an axis of another kind.
     Range(extent)                       as_range expect_range
-        with Arg::Range { id, kind, .. } => { id: u32 = *id, kind: AxisKind = *kind };
+        with Arg::Range { id, kind, .. } => { id: u32 = *id, kind: AxisKind = *kind } on=Ints;
     /// The end of the loop of a range.
-    EndRange(range: Range)              as_end_range expect_end_range;
+    EndRange(range: Range)              as_end_range expect_end_range [Effect];
     /// A coordinate of the launch grid.
     Special()                           as_special expect_special
         with Arg::Special { kind, dim, extent } =>
-            { kind: SpecialKind = *kind, dim: u8 = *dim, extent: usize = *extent };
+            { kind: SpecialKind = *kind, dim: u8 = *dim, extent: usize = *extent } on=Ints;
     /// An element of a buffer: `buffer[index]`, accessed only where `mask` is true.
     Index(buffer, index; ?mask)         as_index expect_index;
     /// Reads an element, or one per lane of the node. Where the mask is false, `alt`. The operands
     /// `after` are executed first.
     Load(place: Index; ?alt; after)     as_load expect_load;
     /// Writes an element, or one per lane, in each iteration of the ranges, which it closes.
-    Store(place: Index, value; ranges)  as_store expect_store;
+    Store(place: Index, value; ranges)  as_store expect_store [Effect];
     /// Assigns to an accumulator. As an operand: the new value.
     Assign(acc, value)                  as_assign expect_assign;
     /// Opens a conditional region.
-    If(cond)                            as_if expect_if;
+    If(cond)                            as_if expect_if [Effect];
     /// Closes a conditional region.
-    EndIf(open)                         as_end_if expect_end_if;
+    EndIf(open)                         as_end_if expect_end_if [Effect];
     /// A barrier of the workgroup, after the operands.
-    Barrier(; before)                   as_barrier expect_barrier;
+    Barrier(; before)                   as_barrier expect_barrier [Effect Convergent];
     /// A vector from scalars.
     Vectorize(; lanes)                  as_vectorize expect_vectorize;
     /// Lanes of a vector.
@@ -526,11 +543,11 @@ ops! {
     /// elements, and `ranges` those of the registers along the rows of A and along the sum.
     Wmma(a, b, c; ranges)               as_wmma expect_wmma
         with Arg::Wmma { core, lanes } =>
-            { core: &'static TensorCore = core, lanes: [u32; 2] = *lanes };
+            { core: &'static TensorCore = core, lanes: [u32; 2] = *lanes } [Convergent];
     /// A warp shuffle: the value of the thread whose number differs in the bits of the payload. All
     /// threads of the warp execute it.
     Shuffle(x)                          as_shuffle expect_shuffle
-        with Arg::Shuffle(bits) => { bits: usize = *bits };
+        with Arg::Shuffle(bits) => { bits: usize = *bits } [Convergent];
     /// A kernel as source text for one device, the payload, with its arguments.
     Source(; args)                      as_source expect_source
         with Arg::Source(source) => { source: &'a Arc<ir::Source> = source };

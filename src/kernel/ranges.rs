@@ -1,28 +1,26 @@
 //! Replacement of ranges in a kernel: splitting, padding and exchanging kinds are all built on it.
 
 use super::{extent, is_symbolic};
-use crate::dtype::DType;
 use crate::ir::typed::Index;
-use crate::ir::{Arg, Op, Src, ToSrc, UOp};
+use crate::ir::{Op, Src, ToSrc, UOp};
 use crate::symbolic::simplify;
-use rustc_hash::FxHashMap;
 
 /// Replaces a range: by `value` where it is used as a value, by `ranges` where it is closed.
 pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
-    rebuild(ast, r.range_id(), &mut |u, src| {
+    simplify(&ast.rebuild(|u, src| {
         if u == r {
-            return value.clone();
+            return Some(value.clone());
         }
         let (values, closed) = u.values_and_ranges();
         if !closed.contains(r) {
-            return u.with_src(src);
+            return None;
         }
         let mut out: Src = src[..values.len()].iter().cloned().collect();
         for s in closed {
             if s == r { out.extend(ranges.iter().cloned()) } else { out.push(s.clone()) }
         }
-        u.with_src(out)
-    })
+        Some(u.with_src(out))
+    }))
 }
 
 /// Pads a range to a larger extent. Loads and stores past the old end are masked, and a reduction
@@ -40,50 +38,26 @@ pub fn pad_range(ast: &UOp, r: &UOp, padded: usize) -> UOp {
         UOp::masked_index(buffer, index, Some(old.map_or(mask.clone(), |old| old.and(&mask))))
     };
     let id = r.range_id();
-    rebuild(ast, id, &mut |u, src| {
+    simplify(&ast.rebuild(|u, src| {
         if u == r {
-            return long.clone();
+            return Some(long.clone());
         }
-        match u.op() {
-            Op::Load if src[0].uses_range(id) => {
-                let mut out: Src = [masked(&src[0])].to_src();
-                out.push(src.get(1).cloned().unwrap_or_else(|| UOp::constant(0i64, u.dtype())));
-                u.with_src(out)
+        let [first, others @ ..] = src else { return None };
+        let closes = u.closed_ranges().contains(r);
+        let (first, others): (UOp, Src) = match u.op() {
+            Op::Load if first.uses_range(id) => {
+                let alt = others.first().cloned();
+                let zero = || UOp::constant(0i64, u.dtype());
+                (masked(first), [alt.unwrap_or_else(zero)].to_src())
             }
-            Op::Store if u.closed_ranges().contains(r) => {
-                let mut out: Src = src.iter().cloned().collect();
-                out[0] = masked(&src[0]);
-                u.with_src(out)
-            }
-            Op::Reduce if u.closed_ranges().contains(r) => {
+            Op::Store if closes => (masked(first), others.iter().cloned().collect()),
+            Op::Reduce if closes => {
                 let identity = u.expect_reduce().fold.identity(u.dtype());
-                let identity = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(identity));
-                let mut out: Src = src.iter().cloned().collect();
-                out[0] = mask.select(&src[0], &identity);
-                debug_assert!(mask.dtype() == DType::BOOL);
-                u.with_src(out)
+                let identity = UOp::literal(identity, u.dtype());
+                (mask.select(first, &identity), others.iter().cloned().collect())
             }
-            _ => u.with_src(src),
-        }
-    })
-}
-
-/// Rebuilds the nodes that depend on a range, operands first, and simplifies the result. All other
-/// nodes stay shared.
-fn rebuild(ast: &UOp, id: u32, f: &mut dyn FnMut(&UOp, Src) -> UOp) -> UOp {
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in ast.toposort() {
-        let touched = u.uses_range(id)
-            || u.src()
-                .iter()
-                .any(|s| done.get(&s.id()).is_some_and(|d| d != s) || s.uses_range(id));
-        let new = if touched {
-            let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-            f(&u, src)
-        } else {
-            u.clone()
+            _ => return None,
         };
-        done.insert(u.id(), new);
-    }
-    simplify(&done[&ast.id()])
+        Some(u.with_src(std::iter::once(first).chain(others).collect::<Src>()))
+    }))
 }

@@ -12,7 +12,6 @@ use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp, dtype_bounds, next_range};
 use crate::kernel::{extent, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
-use rustc_hash::FxHashMap;
 
 /// Returns the number of partial results that each thread reduces in each round, at most `most`
 /// except in the last.
@@ -69,35 +68,30 @@ pub(super) fn group_reduce(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
         return ast.clone();
     }
     let written: Vec<&UOp> = ast.src().iter().map(|s| s.expect_store().place.buffer).collect();
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in &order {
-        let src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        let new = match u.op() {
-            Op::Reduce if u.expect_reduce().ranges.iter().any(|r| reducer.groups.contains(r)) => {
-                reducer.reduce(u, &src)
-            }
-            Op::Load if written.contains(&u.expect_load().place.buffer) => {
-                let Load { place, alt, after, .. } = u.expect_load();
-                let at = reducer.by_first(place.node, &done[&place.node.id()]);
-                let zero =
-                    || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
-                let alt = alt.map(|s| done[&s.id()].clone()).or_else(zero);
-                let after = after.iter().map(|s| done[&s.id()].clone());
-                u.with_src(std::iter::once(at).chain(alt).chain(after).collect::<Src>())
-            }
-            Op::Store if ast.src().contains(u) => {
-                let Store { place, ranges, .. } = u.expect_store();
-                let at = reducer.by_first(place.node, &done[&place.node.id()]);
-                // Thread positions stay open to the end of the reducer.
-                let open = reducer.groups.iter().filter(|g| !ranges.contains(g)).cloned();
-                let others = src.into_iter().skip(1).chain(open);
-                u.with_src(std::iter::once(at).chain(others).collect::<Src>())
-            }
-            _ => u.with_src(src),
-        };
-        done.insert(u.id(), new);
-    }
-    simplify(&done[&ast.id()])
+    simplify(&ast.rebuild(|u, src| match u.op() {
+        Op::Reduce if u.expect_reduce().ranges.iter().any(|r| reducer.groups.contains(r)) => {
+            Some(reducer.reduce(u, src))
+        }
+        Op::Load if written.contains(&u.expect_load().place.buffer) => {
+            let new = u.with_src(src);
+            let Load { place, alt, after, .. } = new.expect_load();
+            let at = reducer.by_first(u.expect_load().place.node, place.node);
+            let zero = || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
+            let alt = alt.cloned().or_else(zero);
+            let src = std::iter::once(at).chain(alt).chain(after.iter().cloned());
+            Some(u.with_src(src.collect::<Src>()))
+        }
+        Op::Store if ast.src().contains(u) => {
+            let Store { place, ranges, .. } = u.expect_store();
+            let (new_place, others) = src.split_first().expect("a store has a place");
+            let at = reducer.by_first(place.node, new_place);
+            // Thread positions stay open to the end of the kernel.
+            let open = reducer.groups.iter().filter(|g| !ranges.contains(g));
+            let src = std::iter::once(at).chain(others.iter().chain(open).cloned());
+            Some(u.with_src(src.collect::<Src>()))
+        }
+        _ => None,
+    }))
 }
 
 /// The element of shared memory that each thread stores its partial result to, under a mask if not

@@ -7,9 +7,10 @@
 //! x[i] where m  =>  x[i] where m and 0 <= i and i < len(x)
 //! ```
 
-use crate::ir::{Arg, Op, Src, UOp};
+use crate::ir::typed::Index;
+use crate::ir::{Op, Src, UOp};
+use crate::symbolic::simplify;
 use crate::verify::shown_inside;
-use rustc_hash::FxHashMap;
 
 /// Adds the missing bounds to all masked loads of a kernel.
 pub(super) fn mask_bounds(ast: &UOp) -> UOp {
@@ -21,28 +22,20 @@ pub(super) fn mask_bounds(ast: &UOp) -> UOp {
     if !order.iter().any(is_unbounded) {
         return ast.clone();
     }
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in order {
-        let mut src: Src = u.src().iter().map(|s| done[&s.id()].clone()).collect();
-        if u.op() == Op::Load
-            && let Some(place) = bounded(&src[0], u.dtype().lanes)
-        {
-            src[0] = place;
-        }
-        done.insert(u.id(), u.with_src(src));
-    }
-    done[&ast.id()].clone()
+    ast.rebuild(|u, src| {
+        let (Op::Load, [place, others @ ..]) = (u.op(), src) else { return None };
+        let place = bounded(place, u.dtype().lanes)?;
+        Some(u.with_src(std::iter::once(place).chain(others.iter().cloned()).collect::<Src>()))
+    })
 }
 
 /// Returns the place with the bounds of its buffer in its mask, if they are missing.
 fn bounded(place: &UOp, lanes: u16) -> Option<UOp> {
-    let [buffer, index, mask] = place.src() else { return None };
-    let Arg::Global { len, .. } = buffer.arg() else { return None };
-    if shown_inside(index, mask, *len, lanes) {
+    let Index { buffer, index, mask: Some(mask), .. } = place.as_index()? else { return None };
+    let len = buffer.as_define_global()?.len;
+    if shown_inside(index, mask, len, lanes) {
         return None;
     }
-    let inside = index.ge(0i64).and(index.lt(*len as i64 - lanes as i64 + 1));
-    let mut src: Src = place.src().iter().cloned().collect();
-    src[2] = crate::symbolic::simplify(&mask.and(&inside));
-    Some(place.with_src(src))
+    let inside = index.ge(0i64).and(index.lt(len as i64 - lanes as i64 + 1));
+    Some(UOp::masked_index(buffer, index, Some(simplify(&mask.and(&inside)))))
 }

@@ -39,61 +39,53 @@ fn at(u: &UOp, r: &UOp, i: usize) -> UOp {
 fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let n = extent(r) as u16;
     let id = r.range_id();
-    let order = ast.toposort();
-    let mut done: FxHashMap<u64, UOp> =
-        FxHashMap::with_capacity_and_hasher(order.len(), Default::default());
-    for u in order {
+    let splat = |d: &UOp| if d.dtype().lanes == n { d.clone() } else { d.splat(n) };
+    ast.rebuild(|u, src| {
         let wide = u.uses_range(id);
-        let new_src = || -> Src { u.src().iter().map(|s| done[&s.id()].clone()).collect() };
-        let splat = |s: &UOp| -> UOp {
-            let d = &done[&s.id()];
-            if d.dtype().lanes == n { d.clone() } else { d.splat(n) }
-        };
         let vector = |src: Src| UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone());
-        let new = match u.op() {
-            Op::Range if u == *r => UOp::new(
-                Op::Vectorize,
-                DType::INDEX.vec(n),
-                (0..n).map(|i| UOp::int(i as i64)).collect::<Src>(),
-                Arg::None,
-            ),
+        Some(match u.op() {
+            Op::Range if u == r => {
+                UOp::vectorize((0..n).map(|i| UOp::int(i as i64)).collect::<Src>())
+            }
             // Places are rewritten with the access that uses them.
             Op::Index if wide => u.clone(),
             Op::Load if wide => {
                 // Barriers are in their new form; place and alternative value in their old one.
-                let src = u.src().iter().map(|s| {
-                    if s.dtype() == DType::VOID { done[&s.id()].clone() } else { s.clone() }
-                });
-                load(&u.with_src(src.collect::<Src>()), r, n)
+                let both = u.src().iter().zip(src);
+                let src = both.map(|(old, new)| if old.dtype() == DType::VOID { new } else { old });
+                load(&u.with_src(src.cloned().collect::<Src>()), r, n)
             }
             Op::Store if u.expect_store().ranges.contains(r) => {
-                store(u.expect_store(), r, n, &splat(u.expect_store().value))
+                let [_, value, ..] = src else { unreachable!("a store has a value") };
+                store(u.expect_store(), r, n, &splat(value))
             }
             Op::Reduce if u.expect_reduce().ranges.contains(r) => {
-                reduce(u.expect_reduce(), r, splat(u.operand()), target)
+                let [body, ..] = src else { unreachable!("a reduction has a term") };
+                reduce(u.expect_reduce(), r, splat(body), target)
             }
             // The ranges stay as they are.
             Op::Reduce | Op::Scan if wide => {
-                let term = |s: &UOp| if s == u.operand() { splat(s) } else { s.clone() };
-                vector(u.src().iter().map(term).collect())
+                let both = u.src().iter().zip(src);
+                let term = |(old, new): (&UOp, &UOp)| {
+                    if old == u.operand() { splat(new) } else { old.clone() }
+                };
+                vector(both.map(term).collect())
             }
-            op if wide && op.is_alu() => vector(u.src().iter().map(splat).collect()),
+            op if wide && op.is_alu() => vector(src.iter().map(splat).collect()),
             Op::Sink | Op::Barrier => {
                 // A store that was split into lanes is a list of stores.
                 let stores = |s: &UOp| match s.op() {
                     Op::Sink => s.src().to_vec(),
                     _ => vec![s.clone()],
                 };
-                u.with_src(new_src().iter().flat_map(stores).collect::<Src>())
+                u.with_src(src.iter().flat_map(stores).collect::<Src>())
             }
             _ => {
                 assert!(!wide || u.op() == Op::Store, "vector lanes are not defined for {u:?}");
-                u.with_src(new_src())
+                return None;
             }
-        };
-        done.insert(u.id(), new);
-    }
-    done[&ast.id()].clone()
+        })
+    })
 }
 
 /// Builds a reduction whose term is a vector along a range that it closes: a vector accumulator,

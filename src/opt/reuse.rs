@@ -206,6 +206,7 @@ fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
 
 /// Returns the nodes of a reduction's body with its ranges replaced by the position in the nest.
 fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
+    // Not `UOp::rebuild`, which returns the new root alone: here the new form of each node counts.
     let mut done: FxHashMap<u64, UOp> =
         places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
     for u in steps.iter().filter(|u| u.op() != Op::Range) {

@@ -11,7 +11,9 @@ use super::apply::{Applied, Request};
 use super::{Kernel, OptOp, is_output};
 use crate::dtype::DType;
 use crate::ir::typed::Reduce;
-use crate::ir::{Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range};
+use crate::ir::{
+    Arg, AxisKind, Coordinate, Fold, Op, Src, TensorCore, UOp, next_range, rebuild_all,
+};
 use crate::kernel::extent;
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -218,25 +220,23 @@ fn build(ast: &UOp, way: &Way) -> UOp {
     let products: FxHashMap<u64, UOp> = sums.iter().map(|s| (s.0.id(), product(s))).collect();
     // Each register of the result has stores of its own.
     let stores = (0..core.c.registers()).flat_map(|register| {
-        let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-        for u in &order {
-            let new = if let Some(p) = products.get(&u.id()) {
-                p.lane(register as u16)
+        rebuild_all(ast.src(), |u, src| {
+            if let Some(p) = products.get(&u.id()) {
+                Some(p.lane(register as u16))
             } else if u == m {
-                cut_m.at(&threads, &core.c.row, register)
+                Some(cut_m.at(&threads, &core.c.row, register))
             } else if u == n {
-                cut_n.at(&threads, &core.c.column, register)
+                Some(cut_n.at(&threads, &core.c.column, register))
             } else if u.op() == Op::Store {
                 let (values, ranges) = u.values_and_ranges();
-                let values = values.iter().map(|s| done[&s.id()].clone());
+                let values = src[..values.len()].iter().cloned();
                 let ranges = ends(ranges, &[(m, &cut_m), (n, &cut_n)]);
-                u.with_src(values.chain(ranges).chain(threads.iter().cloned()).collect::<Src>())
+                let src = values.chain(ranges).chain(threads.iter().cloned());
+                Some(u.with_src(src.collect::<Src>()))
             } else {
-                u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>())
-            };
-            done.insert(u.id(), new);
-        }
-        ast.src().iter().map(|s| done[&s.id()].clone()).collect::<Vec<UOp>>()
+                None
+            }
+        })
     });
     simplify(&ast.with_src(stores.collect::<Src>()))
 }

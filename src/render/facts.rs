@@ -179,30 +179,19 @@ fn check_alu(u: &UOp, target: &Target) -> std::result::Result<(), String> {
     if matches!(op, Op::Detach | Op::Cast | Op::Bitcast | Op::Where) {
         return Ok(());
     }
-    let from = u.operand().dtype();
-    let bits = matches!(op, Op::And | Op::Or | Op::Xor | Op::Add | Op::Mul | Op::Max | Op::Min);
-    match () {
-        _ if is_small(from.scalar) || is_small(dtype.scalar) => {
-            Err(format!("{op:?} on {from}: arithmetic on it has to be lowered to f32"))
-        }
-        _ if op.is(Group::Comparison) => Ok(()),
-        _ if dtype.is_bool() && !bits => Err(format!("{op:?} is not an op on bools")),
-        _ if dtype.is_int() => match op {
-            Op::CDiv | Op::CMod | Op::Shl | Op::Shr => Ok(()),
-            _ if bits => Ok(()),
-            _ => Err(format!("{op:?} is not a rendered op on integers; it has to be decomposed")),
-        },
-        _ if dtype.is_float() => match op {
-            Op::Add | Op::Mul | Op::Div | Op::Max | Op::Min => Ok(()),
-            Op::Fma | Op::Sqrt | Op::Trunc => Ok(()),
-            _ if target.has(op, dtype.scalar()) => Ok(()),
-            _ => Err(format!(
-                "{} has no {op:?} on {}; it has to be decomposed",
-                target.name, dtype.scalar
-            )),
-        },
-        _ => Ok(()),
+    let on = u.operand().dtype();
+    if is_small(on.scalar) || is_small(dtype.scalar) {
+        return Err(format!("{op:?} on {on}: arithmetic on it has to be lowered to f32"));
     }
+    if !op.on().has(on) {
+        return Err(format!("{op:?} is for {}, not for {on}", op.on().name()));
+    }
+    let is_decomposed = matches!(op, Op::IDiv | Op::Mod) || op.is(Group::Transcendental);
+    if is_decomposed && !target.has(op, on.scalar()) {
+        let (language, on) = (target.name, on.scalar());
+        return Err(format!("{language} has no {op:?} on {on}; it has to be decomposed"));
+    }
+    Ok(())
 }
 
 /// Returns true for a valid function name.

@@ -16,7 +16,7 @@ use super::cost::TUNING;
 use super::index::flat;
 use super::ranges::{PendingStore, Use, Walk, home};
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Op, Src, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Op, Src, UOp, rebuild_all, toposort};
 use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -46,34 +46,25 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
         .chain(order.iter().filter(in_memory).flat_map(|u| u.src()))
         .map(|u| home(u).0.id())
         .collect();
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in &order {
-        let mut new = u.with_src(u.src().iter().map(|s| done[&s.id()].clone()).collect::<Src>());
+    rebuild_all(&outputs, |u, src| {
         if u.op() == Op::Cat && u.numel() > 0 {
-            let parts: Src = new.src().iter().filter(|s| s.numel() > 0).cloned().collect();
+            let parts: Src = src.iter().filter(|s| s.numel() > 0).cloned().collect();
             let is_large = stored.contains(&u.id()) && u.numel() >= TUNING.choice_elements;
             let few = if is_large { 1 } else { TUNING.choice_operands };
             let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
-            new = match parts.len() {
+            return Some(match parts.len() {
                 n if n <= few || (n <= TUNING.fused_operands && once) => choice(&parts, axis(u)),
                 n if n > GROUP && u.numel() * u.dtype().itemsize() < TUNING.copied_bytes => {
                     in_groups(parts, axis(u))
                 }
                 _ => UOp::cat(parts, axis(u)),
-            };
+            });
         }
         // A cat is in memory, in row-major order.
-        if let (Op::Contiguous, Arg::None) = (u.op(), u.arg()) {
-            let x = new.operand();
-            let base =
-                x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
-            if base.is_some_and(|b| b.op() == Op::Cat) {
-                new = x.clone();
-            }
-        }
-        done.insert(u.id(), new);
-    }
-    outputs.iter().map(|o| done[&o.id()].clone()).collect()
+        let (Op::Contiguous, Arg::None, [x]) = (u.op(), u.arg(), src) else { return None };
+        let base = x.view().map_or(Some(x), |(base, seen)| seen.is_contiguous().then_some(base));
+        base.is_some_and(|b| b.op() == Op::Cat).then(|| x.clone())
+    })
 }
 
 /// Chooses each element from the operands by its position along the axis. A sum with zeros would

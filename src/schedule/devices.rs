@@ -2,7 +2,7 @@
 //! the graph with a `Copy` where a value is used on another device than its own.
 
 use super::{cost, ranges};
-use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, toposort};
+use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, rebuild_all, toposort};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Returns the device of each node: that of its inputs, or without inputs that of its user.
@@ -43,23 +43,18 @@ pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UO
         return outputs;
     }
     let inline = rematerialized(&nodes, &outputs);
-    let mut done: FxHashMap<u64, UOp> = FxHashMap::default();
-    for u in &nodes {
+    let moved = |old: &UOp, new: &UOp, d: &DeviceName| {
+        if device[&old.id()] == *d { new.clone() } else { new.copied(d) }
+    };
+    let rebuilt = rebuild_all(&outputs, |u, src| {
         let here = &device[&u.id()];
-        let src = u.src().iter().map(|s| {
-            let there = u.op() == Op::Copy || inline.contains(&s.id()) || device[&s.id()] == *here;
-            if there { done[&s.id()].clone() } else { done[&s.id()].copied(here) }
+        let src = u.src().iter().zip(src).map(|(old, new)| {
+            let there = u.op() == Op::Copy || inline.contains(&old.id());
+            if there { new.clone() } else { moved(old, new, here) }
         });
-        done.insert(u.id(), u.with_src(src.collect::<Src>()));
-    }
-    let asked = outputs.iter().zip(devices);
-    asked
-        .map(
-            |(o, d)| {
-                if device[&o.id()] == *d { done[&o.id()].clone() } else { done[&o.id()].copied(d) }
-            },
-        )
-        .collect()
+        Some(u.with_src(src.collect::<Src>()))
+    });
+    outputs.iter().zip(&rebuilt).zip(devices).map(|((old, new), d)| moved(old, new, d)).collect()
 }
 
 /// Returns the nodes without inputs that every user rematerializes, because they are cheap and

@@ -4,7 +4,7 @@
 
 use super::ranges::{RangeAssignment, buffer_param};
 use super::scan;
-use crate::ir::typed::Store;
+use crate::ir::typed::{Reduce, Store};
 use crate::ir::{AxisKind, DeviceName, Op, Src, UOp, substitute_all, toposort};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
@@ -479,7 +479,7 @@ static MERGE_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&MERGE_R
 
 /// Merges adjacent ranges of a reduce.
 fn join_reduce(u: &UOp) -> Option<UOp> {
-    let (body, ranges) = u.src().split_first()?;
+    let Reduce { body, ranges, .. } = u.as_reduce()?;
     (0..ranges.len().saturating_sub(1)).find_map(|i| {
         let (range, mut body) = join(&ranges[i], &ranges[i + 1], std::slice::from_ref(body))?;
         let mut src: Src = smallvec::smallvec![body.pop()?];

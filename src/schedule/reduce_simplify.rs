@@ -10,7 +10,7 @@
 //! differently, and a selected -0 stays -0. A shortened range keeps its id, so they run before
 //! ranges get their final ids.
 
-use crate::ir::typed::{Index, Load, Where};
+use crate::ir::typed::{Index, Load, Reduce, Where};
 use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
@@ -50,7 +50,7 @@ fn is_sum(u: &UOp) -> bool {
 /// extent && c ? v : 0)` at `r = e`. The index is also clamped to the range, so that loads at it
 /// are inside their buffers by its bounds alone.
 fn selected(u: &UOp) -> Option<UOp> {
-    let (body, ranges) = u.src().split_first()?;
+    let Reduce { body, ranges, .. } = u.as_reduce()?;
     // A cast of zero is zero.
     let mut casts = Vec::new();
     let mut choice = body;
@@ -114,7 +114,7 @@ fn is_range(u: &UOp, range: &UOp) -> bool {
 
 /// Merges nested sums, also across a mask that does not depend on the inner ranges.
 fn nested(u: &UOp) -> Option<UOp> {
-    let (body, ranges) = u.src().split_first()?;
+    let Reduce { body, ranges, .. } = u.as_reduce()?;
     let (choice, inner) = match body.as_where() {
         Some(choice) if is_zero(choice.y) => (Some(choice), choice.x),
         Some(_) => return None,
@@ -123,7 +123,7 @@ fn nested(u: &UOp) -> Option<UOp> {
     if inner.op() != Op::Reduce || inner.arg() != u.arg() {
         return None;
     }
-    let (value, inside) = inner.src().split_first()?;
+    let Reduce { body: value, ranges: inside, .. } = inner.as_reduce()?;
     // A mask that itself sums over the inner ranges would close them twice.
     if choice.is_some_and(|c| c.cond.toposort().iter().any(|u| inside.contains(u))) {
         return None;
@@ -136,7 +136,7 @@ fn nested(u: &UOp) -> Option<UOp> {
 
 /// Shortens a range whose values are zero from some index on, because all loads there are masked.
 fn shortened(u: &UOp) -> Option<UOp> {
-    let (body, ranges) = u.src().split_first()?;
+    let Reduce { body, ranges, .. } = u.as_reduce()?;
     let order = body.toposort();
     for range in ranges {
         let id = range.range_id();

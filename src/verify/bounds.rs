@@ -181,26 +181,29 @@ impl Sum {
     fn add(&mut self, u: &UOp, k: i128) {
         let mut stack = vec![(u, k)];
         while let Some((u, k)) = stack.pop() {
-            match (u.op(), u.src()) {
-                _ if u.op() == Op::Const => {
+            match (u.op(), u.as_binary()) {
+                (Op::Const, _) => {
                     self.constant = self.constant.saturating_add(u.vmin().saturating_mul(k))
                 }
-                (Op::Add, [x, y]) if !wraps(u) => stack.extend([(y, k), (x, k)]),
-                (Op::Mul, [x, c]) if c.op() == Op::Const && !wraps(u) => {
+                (Op::Add, Some((x, y))) if !wraps(u) => stack.extend([(y, k), (x, k)]),
+                (Op::Mul, Some((x, c))) if c.op() == Op::Const && !wraps(u) => {
                     stack.push((x, k.saturating_mul(c.vmin())))
                 }
-                (Op::Mul, [c, x]) if c.op() == Op::Const && !wraps(u) => {
+                (Op::Mul, Some((c, x))) if c.op() == Op::Const && !wraps(u) => {
                     stack.push((x, k.saturating_mul(c.vmin())))
                 }
-                (Op::Shl, [x, c]) if c.op() == Op::Const && !wraps(u) => {
+                (Op::Shl, Some((x, c))) if c.op() == Op::Const && !wraps(u) => {
                     stack.push((x, k.saturating_mul(1 << c.vmin())))
                 }
-                (Op::Cast, [x])
-                    if x.dtype().is_int() && u.dtype().is_int() && fits(x.bounds(), u.dtype()) =>
-                {
-                    stack.push((x, k))
+                _ => {
+                    let keeps = |x: &UOp| {
+                        x.dtype().is_int() && u.dtype().is_int() && fits(x.bounds(), u.dtype())
+                    };
+                    match u.as_cast().map(|cast| cast.x).filter(|x| keeps(x)) {
+                        Some(x) => stack.push((x, k)),
+                        None => self.add_term(u, k),
+                    }
                 }
-                _ => self.add_term(u, k),
             }
         }
         self.terms.retain(|(_, k)| *k != 0);
@@ -242,22 +245,22 @@ impl Facts {
     fn learn(&mut self, cond: &UOp, truth: bool) {
         let mut stack = vec![(cond.clone(), truth)];
         while let Some((c, truth)) = stack.pop() {
-            match (c.op(), c.src()) {
-                (Op::And | Op::Mul, [x, y]) if c.dtype().is_bool() && truth => {
+            match (c.op(), c.as_binary()) {
+                (Op::And | Op::Mul, Some((x, y))) if c.dtype().is_bool() && truth => {
                     stack.extend([(x.clone(), true), (y.clone(), true)])
                 }
-                (Op::Or | Op::Add, [x, y]) if c.dtype().is_bool() && !truth => {
+                (Op::Or | Op::Add, Some((x, y))) if c.dtype().is_bool() && !truth => {
                     stack.extend([(x.clone(), false), (y.clone(), false)])
                 }
-                (Op::Xor, [x, one]) if one.as_int().is_some() => {
+                (Op::Xor, Some((x, one))) if one.as_int().is_some() => {
                     stack.push((x.clone(), truth ^ one.is_int(1)))
                 }
                 (Op::Const, _) => self.impossible |= c.is_int(1) != truth,
-                (Op::Lt, [x, y]) if x.dtype().is_int() => {
+                (Op::Lt, Some((x, y))) if x.dtype().is_int() => {
                     self.bound(x, y, if truth { (i128::MIN, -1) } else { (0, i128::MAX) })
                 }
-                (Op::Eq, [x, y]) if x.dtype().is_int() && truth => self.bound(x, y, (0, 0)),
-                (Op::Ne, [x, y]) if x.dtype().is_int() && !truth => self.bound(x, y, (0, 0)),
+                (Op::Eq, Some((x, y))) if x.dtype().is_int() && truth => self.bound(x, y, (0, 0)),
+                (Op::Ne, Some((x, y))) if x.dtype().is_int() && !truth => self.bound(x, y, (0, 0)),
                 _ => {}
             }
         }
@@ -379,7 +382,7 @@ impl Facts {
                 self.narrow(t, b);
             }
             // A fact may be about a part of the dividend.
-            if let (Op::IDiv | Op::CDiv, [x, c]) = (t.op(), t.src())
+            if let (Op::IDiv | Op::CDiv, Some((x, c))) = (t.op(), t.as_binary())
                 && c.op() == Op::Const
                 && c.vmin() > 0
             {

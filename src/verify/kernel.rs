@@ -5,8 +5,8 @@
 
 use super::{Verdict, broken, common, declared, rule};
 use crate::dtype::DType;
-use crate::ir::typed::{Reduce, Scan, Store};
-use crate::ir::{Arg, AxisKind, Op, UOp};
+use crate::ir::typed::{Load, Reduce, Scan, Store};
+use crate::ir::{Arg, AxisKind, Group, Op, UOp};
 use rustc_hash::FxHashSet;
 
 /// Checks a kernel.
@@ -21,8 +21,7 @@ fn check(root: &UOp) -> Verdict {
         root,
     )?;
     for s in root.src() {
-        let effect = matches!(s.op(), Op::Store | Op::EndRange | Op::Barrier);
-        rule(effect, "the operands of the sink of a kernel are stores", s)?;
+        rule(s.op().is(Group::Effect), "the operands of the sink of a kernel are stores", s)?;
     }
     let mut numbers: FxHashSet<(Op, usize)> = FxHashSet::default();
     for u in root.toposort() {
@@ -85,16 +84,15 @@ fn node(u: &UOp) -> Verdict {
         }
         Op::Load => {
             common(u)?;
-            let place = &u.src()[0];
-            let alt = u.src().get(1).filter(|s| place.src().len() == 3 && s.dtype() != DType::VOID);
-            let fits = alt.is_none_or(|a| a.dtype() == u.dtype());
+            let Load { place, alt, .. } = u.expect_load();
+            let fits = place.mask.is_none() || alt.is_none_or(|a| a.dtype() == u.dtype());
             rule(fits, "the alternative value of a masked load has its dtype", u)
         }
         Op::Store => {
             common(u)?;
             rule(u.dtype() == DType::VOID, "a store has no value", u)?;
             let closes = |r: &UOp| r.op() == Op::Range || r.dtype() == DType::VOID;
-            rule(u.src()[2..].iter().all(closes), "a store closes ranges", u)
+            rule(u.expect_store().ranges.iter().all(closes), "a store closes ranges", u)
         }
         _ => common(u),
     }

@@ -19,7 +19,8 @@ pub use program::{linear, program};
 pub use tensor::tensor;
 
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Fragment, Group, Op, OpSet, UOp};
+use crate::ir::typed::{Assign, Store, Where, Wmma};
+use crate::ir::{Arg, AxisKind, Fragment, Group, Op, UOp};
 
 /// The number of threads of the widest warp.
 const MOST_LANES: usize = 64;
@@ -56,21 +57,6 @@ fn storable(dtype: DType) -> bool {
     dtype.lanes == 1 && !matches!(dtype.scalar, Scalar::Void | Scalar::Index)
 }
 
-/// Ops of floats alone.
-const FLOAT_ONLY: OpSet = OpSet::of(Op::Sqrt)
-    .or(OpSet::of(Op::Trunc))
-    .or(OpSet::of(Op::Div))
-    .or(OpSet::of(Op::Fma))
-    .or(Group::Transcendental.set());
-/// Ops of integers alone.
-const INT_ONLY: OpSet = OpSet::of(Op::IDiv)
-    .or(OpSet::of(Op::CDiv))
-    .or(OpSet::of(Op::CMod))
-    .or(OpSet::of(Op::Shl))
-    .or(OpSet::of(Op::Shr));
-/// Bitwise ops, which floats do not have.
-const BITS_ONLY: OpSet = OpSet::of(Op::And).or(OpSet::of(Op::Or)).or(OpSet::of(Op::Xor));
-
 /// Checks the dtypes of an elementwise op: of the operands, of the result, and that the op exists
 /// for them.
 fn elementwise(u: &UOp) -> Verdict {
@@ -85,14 +71,16 @@ fn elementwise(u: &UOp) -> Verdict {
         "operands have the number of lanes of the result",
         u,
     )?;
-    let on = src[src.len() - 1].dtype();
+    // The last operand: the others may have another dtype, such as a condition.
+    let on = src.last().map_or(dtype, UOp::dtype);
     match op {
         Op::Cast => return Ok(()),
         Op::Bitcast => return rule(on.bits() == dtype.bits(), "a bitcast keeps the width", u),
         Op::Where => {
-            rule(src[0].dtype().is_bool(), "the condition of a where is a bool", u)?;
+            let Where { cond, x, y, .. } = u.expect_where();
+            rule(cond.dtype().is_bool(), "the condition of a where is a bool", u)?;
             rule(
-                src[1].dtype() == on && on == dtype,
+                x.dtype() == dtype && y.dtype() == dtype,
                 "both values of a where have the dtype of the result",
                 u,
             )?;
@@ -106,22 +94,13 @@ fn elementwise(u: &UOp) -> Verdict {
             }
         }
     }
-    refuses(op, on).map_or(Ok(()), |what| Err(broken(&format!("the op is for {what}"), u)))
+    takes_dtype(u, on)
 }
 
-/// The kind of operands that an elementwise op requires, if those of the dtype are not of it.
-pub(crate) fn refuses(op: Op, on: DType) -> Option<&'static str> {
-    // Pow is the one transcendental op that integers have.
-    if FLOAT_ONLY.has(op) && !on.is_float() && !(op == Op::Pow && on.is_int()) {
-        return Some("floats");
-    }
-    if INT_ONLY.has(op) && !on.is_int() {
-        return Some("integers");
-    }
-    if op == Op::Mod && on.is_bool() {
-        return Some("numbers");
-    }
-    (BITS_ONLY.has(op) && on.is_float()).then_some("integers and bools")
+/// Checks that the table of ops has the op for the dtype.
+fn takes_dtype(u: &UOp, on: DType) -> Verdict {
+    let takes = u.op().on();
+    if takes.has(on) { Ok(()) } else { Err(broken(&format!("the op is for {}", takes.name()), u)) }
 }
 
 /// Checks a literal: its value is in the normal form of its dtype.
@@ -147,7 +126,6 @@ fn bounds_of_variable(min: i64, max: i64) -> bool {
 
 /// Checks the rules that kernels and programs share. Number of operands and payload are right.
 fn common(u: &UOp) -> Verdict {
-    let src = u.src();
     match u.op() {
         Op::Const => literal(u),
         Op::Var => variable(u),
@@ -160,30 +138,33 @@ fn common(u: &UOp) -> Verdict {
             rule(dim && scalar, "a special is an integer of dimension 0 to 2", u)
         }
         Op::Range => rule(
-            INDICES.contains(&u.dtype()) && src[0].dtype() == u.dtype(),
+            INDICES.contains(&u.dtype()) && u.expect_range().extent.dtype() == u.dtype(),
             "a range counts in the integer dtype of its extent",
             u,
         ),
-        Op::EndRange => rule(src[0].op() == Op::Range, "the end of a loop names its range", u),
+        Op::EndRange => rule(u.as_end_range().is_some(), "the end of a loop names its range", u),
         Op::Index => index(u),
         Op::Load => {
-            rule(src[0].op() == Op::Index, "a load reads an index", u)?;
-            let fits = u.dtype().scalar == src[0].dtype().scalar;
+            let Some(load) = u.as_load() else { return Err(broken("a load reads an index", u)) };
+            let fits = u.dtype().scalar == load.place.node.dtype().scalar;
             rule(fits, "a load has the dtype of its buffer", u)
         }
         Op::Store => {
-            rule(src[0].op() == Op::Index, "a store writes to an index", u)?;
-            let fits = src[1].dtype().scalar == src[0].dtype().scalar;
+            let Some(Store { place, value, .. }) = u.as_store() else {
+                return Err(broken("a store writes to an index", u));
+            };
+            let fits = value.dtype().scalar == place.node.dtype().scalar;
             rule(fits, "a stored value has the dtype of its buffer", u)
         }
         Op::DefineAcc => rule(
-            src[0].dtype() == u.dtype() && u.dtype() != DType::VOID,
+            u.expect_define_acc().init.dtype() == u.dtype() && u.dtype() != DType::VOID,
             "an accumulator has the dtype of its initial value",
             u,
         ),
         Op::Assign => {
-            rule(src[0].op() == Op::DefineAcc, "an assignment is to an accumulator", u)?;
-            let fits = src.iter().all(|s| s.dtype() == u.dtype());
+            let Assign { acc, value, .. } = u.expect_assign();
+            rule(acc.op() == Op::DefineAcc, "an assignment is to an accumulator", u)?;
+            let fits = acc.dtype() == u.dtype() && value.dtype() == u.dtype();
             rule(fits, "an assigned value has the dtype of its accumulator", u)
         }
         Op::Vectorize | Op::Gep => lanes(u),
@@ -212,12 +193,16 @@ fn lanes(u: &UOp) -> Verdict {
 /// Checks a tensor-core product: each thread holds the lanes of the three matrices that the core
 /// prescribes.
 fn wmma(u: &UOp) -> Verdict {
-    let core = u.expect_wmma().core;
-    let of = |scalar: Scalar, f: &Fragment| DType { scalar, lanes: f.registers() as u16 };
-    let [a, b, c] = [of(core.input, &core.a), of(core.input, &core.b), of(core.output, &core.c)];
-    let (matrices, ranges) = u.src().split_at(3);
-    let (a, b) = if ranges.is_empty() { (a, b) } else { (a.scalar(), b.scalar()) };
-    let right = matrices.iter().map(UOp::dtype).eq([a, b, c]) && u.dtype() == c;
+    let Wmma { core, a, b, c, ranges, .. } = u.expect_wmma();
+    let of = |scalar: Scalar, f: &Fragment| {
+        let fragment = DType { scalar, lanes: f.registers() as u16 };
+        if ranges.is_empty() { fragment } else { fragment.scalar() }
+    };
+    let sum = DType { scalar: core.output, lanes: core.c.registers() as u16 };
+    let right = a.dtype() == of(core.input, &core.a)
+        && b.dtype() == of(core.input, &core.b)
+        && c.dtype() == sum
+        && u.dtype() == sum;
     rule(right, "the operands of a tensor-core product are the fragments of its core", u)?;
     let registers =
         ranges.iter().all(|r| r.op() == Op::Range && r.range_kind() == AxisKind::Upcast);
@@ -239,11 +224,11 @@ fn shuffle(u: &UOp) -> Verdict {
 
 /// Checks an element of memory.
 fn index(u: &UOp) -> Verdict {
-    let src = u.src();
-    rule(src.len() <= 3, "an index has a buffer, an element and at most a mask", u)?;
-    let memory = matches!(src[0].op(), Op::DefineGlobal | Op::DefineShared);
+    let [buffer, index, mask @ ..] = u.src() else { unreachable!("the arity was checked") };
+    rule(mask.len() <= 1, "an index has a buffer, an element and at most a mask", u)?;
+    let memory = matches!(buffer.op(), Op::DefineGlobal | Op::DefineShared);
     rule(memory, "an index is of global or shared memory", u)?;
-    rule(INDICES.contains(&src[1].dtype()), "an index is an integer scalar", u)?;
-    rule(u.dtype() == src[0].dtype(), "an index has the dtype of its buffer", u)?;
-    rule(src.len() < 3 || src[2].dtype() == DType::BOOL, "the mask of an index is a bool", u)
+    rule(INDICES.contains(&index.dtype()), "an index is an integer scalar", u)?;
+    rule(u.dtype() == buffer.dtype(), "an index has the dtype of its buffer", u)?;
+    rule(mask.iter().all(|m| m.dtype() == DType::BOOL), "the mask of an index is a bool", u)
 }

@@ -6,7 +6,8 @@
 
 use super::{INDICES, Verdict, broken, common, declared, literal, rule};
 use crate::dtype::{DType, Scalar};
-use crate::ir::{Arg, AxisKind, Op, SpecialKind, UOp};
+use crate::ir::typed::Load;
+use crate::ir::{Arg, AxisKind, Group, Op, SpecialKind, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Checks a linear program.
@@ -185,15 +186,15 @@ fn number(u: &UOp) -> Option<(Op, usize, usize)> {
 
 /// The operands that a node reads. The others only order.
 fn values(u: &UOp) -> &[UOp] {
-    let src = u.src();
-    match u.op() {
-        Op::Barrier => &[],
-        Op::DefineAcc | Op::EndRange | Op::EndIf => &src[..1],
-        Op::Load if src[0].src().len() == 3 => &src[..src.len().min(2)],
-        Op::Load => &src[..1],
-        Op::Store => &src[..2],
-        _ => src,
-    }
+    let masked = |u: &UOp| u.as_load().is_some_and(|l| l.place.mask.is_some() && l.alt.is_some());
+    let read = match u.op() {
+        Op::Barrier => 0,
+        Op::DefineAcc | Op::EndRange | Op::EndIf => 1,
+        Op::Load => 1 + usize::from(masked(u)),
+        Op::Store => 2,
+        _ => u.src().len(),
+    };
+    u.src().split_at(read).0
 }
 
 /// True if a node takes operands of this kind at that position: memory, an element of memory, a
@@ -214,16 +215,23 @@ fn takes(user: &UOp, position: usize, s: &UOp) -> bool {
 
 /// Checks one instruction. Its operands are of the kind that it takes.
 fn node(u: &UOp) -> Verdict {
-    let src = u.src();
-    let effect = matches!(u.op(), Op::Store | Op::Barrier | Op::EndRange | Op::If | Op::EndIf);
+    let effect = u.op().is(Group::Effect);
     rule(!effect || u.dtype() == DType::VOID, "an effect has no value", u)?;
     match u.op() {
         Op::Barrier => return Ok(()),
         Op::If => {
-            return rule(src[0].dtype() == DType::BOOL, "the condition of an if is a bool", u);
+            return rule(
+                u.expect_if().cond.dtype() == DType::BOOL,
+                "the condition of an if is a bool",
+                u,
+            );
         }
         Op::EndIf => {
-            return rule(src[0].op() == Op::If, "the end of a conditional region names its if", u);
+            return rule(
+                u.operand().op() == Op::If,
+                "the end of a conditional region names its if",
+                u,
+            );
         }
         _ => common(u)?,
     }
@@ -236,18 +244,20 @@ fn node(u: &UOp) -> Verdict {
             rule(fits, "the grid of CPU threads has one dimension", u)
         }
         Op::Load => {
-            let alt = src.get(1).is_some_and(|a| a.dtype() == u.dtype());
-            let masked = src[0].src().len() == 3;
-            rule(!masked || alt, "a masked load has an alternative value of its dtype", u)
+            let Load { place, alt, .. } = u.expect_load();
+            let fits = place.mask.is_none() || alt.is_some_and(|a| a.dtype() == u.dtype());
+            rule(fits, "a masked load has an alternative value of its dtype", u)
         }
         Op::Store => rule(
-            src[0].src().len() == 2,
+            u.expect_store().place.mask.is_none(),
             "a masked store is inside an if, and its index has no mask",
             u,
         ),
-        Op::Wmma => {
-            rule(src.len() == 3, "the registers of a tensor-core product are written out", u)
-        }
+        Op::Wmma => rule(
+            u.expect_wmma().ranges.is_empty(),
+            "the registers of a tensor-core product are written out",
+            u,
+        ),
         _ => Ok(()),
     }
 }

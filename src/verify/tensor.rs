@@ -64,16 +64,14 @@ fn leaf(u: &UOp) -> Verdict {
             let fits = u.dtype().is_int() && bounds_of_variable(*min, *max);
             rule(fits, "a variable is an integer with bounds", u)
         }
-        Arg::Iota { .. } => {
-            rule(u.dtype().is_int() || u.dtype().is_float(), "an iota is of numbers", u)
-        }
+        Arg::Iota { .. } => rule(u.op().on().has(u.dtype()), "an iota is of numbers", u),
         _ => rule(storable(u.dtype()), "a buffer or param has the dtype of one element", u),
     }
 }
 
 fn mark(u: &UOp) -> Verdict {
     match u.op() {
-        Op::Leaf | Op::Call => rule(u.dtype().is_float(), "a leaf or call is of floats", u)?,
+        Op::Leaf | Op::Call => rule(u.op().on().has(u.dtype()), "a leaf or call is of floats", u)?,
         Op::Computed | Op::Relu => {
             let [x, origin] = u.src() else { unreachable!("the arity was checked") };
             let alike = x.shape() == origin.shape() && x.dtype() == origin.dtype();

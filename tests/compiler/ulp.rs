@@ -7,6 +7,7 @@
 use crate::common::{self, devices, stored};
 use crate::oracle::{self, Pairs, ulp_error};
 use picograd::dtype::Const;
+use picograd::ir::{Group, Op};
 use picograd::{DType, Tensor};
 
 /// A function of one argument: the call on a tensor, the oracle, and its bound in f32.
@@ -270,6 +271,42 @@ fn bounds_match_the_docs() {
     }
 }
 
+/// The transcendental ops, and the names of their functions.
+fn transcendental() -> impl Iterator<Item = (Op, String)> {
+    let ops = Op::ALL.iter().copied().filter(|op| op.is(Group::Transcendental));
+    ops.map(|op| (op, op.name().to_lowercase()))
+}
+
+#[test]
+fn bounds_match_the_table_of_ops() {
+    // `f32_pow_keeps_its_bound` reads the table.
+    for (op, name) in transcendental().filter(|(op, _)| *op != Op::Pow) {
+        let f = FUNCTIONS.iter().find(|f| f.name == name);
+        let f = f.unwrap_or_else(|| panic!("{name} is not measured"));
+        assert_eq!(f.ulp, f64::from(op.ulp()), "the bound of {name}");
+    }
+}
+
+#[test]
+fn documented_bounds_of_ops_match_the_table_of_ops() {
+    let text = include_str!("../../docs/semantics.md");
+    let section = text.split("## Functions").nth(1).expect("the section");
+    let sentence = section.split("(`tests/compiler/ulp.rs`)").next().expect("the sentence");
+    let (two, four) = sentence.split_once("4 ulp").expect("both bounds");
+    for (op, name) in transcendental() {
+        let bound = [(2, two), (4, four)].into_iter().find(|b| b.1.contains(&format!("`{name}`")));
+        assert_eq!(bound.map(|b| b.0), Some(op.ulp()), "docs/semantics.md: the bound of {name}");
+    }
+    // The measured errors of the functions in `src/math`.
+    let measured = include_str!("../../src/math/mod.rs");
+    for (op, name) in transcendental() {
+        let row = measured.lines().find_map(|l| l.strip_prefix(&format!("//! | {name} | ")));
+        let row = row.unwrap_or_else(|| panic!("src/math/mod.rs has no error of {name}"));
+        let error: f64 = row.split(' ').next().and_then(|e| e.parse().ok()).expect("an error");
+        assert!(error <= op.ulp().into(), "the error of {name}, {error}, is above {}", op.ulp());
+    }
+}
+
 #[test]
 fn f32_functions_keep_their_bounds() {
     let mut failures = Vec::new();
@@ -300,7 +337,7 @@ fn f32_pow_keeps_its_bound() {
             &device,
             DType::F32,
             error,
-            4.0,
+            Op::Pow.ulp().into(),
             &format!("{:e}^{:e}", x[i], y[i]),
         );
     }

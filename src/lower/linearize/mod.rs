@@ -20,7 +20,7 @@ pub(super) use loops::{Block, Loops};
 
 use super::fma::is_product;
 use super::loop_masks;
-use crate::ir::{AxisKind, Fold, Op, UOp};
+use crate::ir::{AxisKind, Fold, Group, Op, UOp};
 use crate::kernel::masked_term;
 use crate::target::Target;
 use emit::Emit;
@@ -156,8 +156,7 @@ struct LoopMasks(FxHashMap<Block, UOp>);
 
 impl LoopMasks {
     fn of(placement: &Placement, reduces: &[(&UOp, Block)]) -> LoopMasks {
-        let is_effect =
-            |u: &UOp| matches!(u.op(), Op::Store | Op::Barrier | Op::Shuffle | Op::Wmma);
+        let is_effect = |u: &UOp| u.op().is(Group::Effect) || u.op().is(Group::Convergent);
         let blocks = placement.order.iter().zip(&placement.block);
         let effects: Vec<Block> = blocks.filter(|(u, _)| is_effect(u)).map(|(_, b)| *b).collect();
         LoopMasks(loop_masks::of_loops(&placement.loops, reduces, &effects, |u| {

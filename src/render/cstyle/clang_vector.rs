@@ -6,7 +6,7 @@ use super::dialect::{Alu, Text, is_small, storage, width_index};
 use super::expr::{comparison, count, negated_comparison};
 use super::literal::{is_ones, scalar as number};
 use super::prelude::Cx;
-use super::value::{Form, Operand};
+use super::value::{Form, Operand, operands};
 use super::vector::{operators, sides, whole};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
@@ -74,13 +74,15 @@ pub(super) fn alu(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
 
 fn choose(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let lanes = alu.dtype.lanes;
-    let mask = whole(cx, &alu.args[0], DType::BOOL.vec(lanes))?;
-    let (x, y) = (whole(cx, &alu.args[1], alu.dtype)?, whole(cx, &alu.args[2], alu.dtype)?);
+    let [mask, x, y] = operands(alu.args);
+    let mask = whole(cx, mask, DType::BOOL.vec(lanes))?;
+    let (x, y) = (whole(cx, x, alu.dtype)?, whole(cx, y, alu.dtype)?);
     select(cx, alu.dtype, &mask, &x, &y).map(Operand::plain)
 }
 
 fn reinterpret(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
-    let x = whole(cx, &alu.args[0], alu.from)?;
+    let [x] = operands(alu.args);
+    let x = whole(cx, x, alu.from)?;
     if held(alu.dtype) == held(alu.from) {
         return Ok(Operand::plain(x));
     }
@@ -89,7 +91,8 @@ fn reinterpret(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
 
 fn compare(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let args = sides(cx, alu.args, alu.from)?;
-    let mut result = comparison(alu.op, alu.from, &args[0].text, &args[1].text);
+    let [x, y] = operands(&args);
+    let mut result = comparison(alu.op, alu.from, &x.text, &y.text);
     if mask_of(alu.from).scalar != Scalar::I32 {
         result.form = Form::Plain;
     }
@@ -100,15 +103,19 @@ fn compare(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
 /// Masks combine by bits. `x < y` is "not x, and y".
 fn bools(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     let bools = DType::BOOL.vec(alu.dtype.lanes);
-    let ones = alu.args.iter().position(|a| is_ones(a, Scalar::Bool));
-    if let (Op::Xor | Op::Ne, Some(i)) = (alu.op, ones) {
-        let other = &alu.args[1 - i];
+    let [x, y] = alu.args else { return None };
+    let other = match () {
+        _ if is_ones(x, Scalar::Bool) => Some(y),
+        _ if is_ones(y, Scalar::Bool) => Some(x),
+        _ => None,
+    };
+    if let (Op::Xor | Op::Ne, Some(other)) = (alu.op, other) {
         return Some(match negated_comparison(&other.form) {
             Some(text) => Ok(Operand::plain(text)),
             None => whole(cx, other, bools).map(|x| Operand::plain(format!("(~{x})"))),
         });
     }
-    let (x, y) = match (whole(cx, &alu.args[0], bools), whole(cx, alu.args.get(1)?, bools)) {
+    let (x, y) = match (whole(cx, x, bools), whole(cx, y, bools)) {
         (Ok(x), Ok(y)) => (x, y),
         (Err(e), _) | (_, Err(e)) => return Some(Err(e)),
     };
@@ -142,19 +149,21 @@ fn extreme(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
         };
         Ok((format!("{ty} x, {ty} y"), body))
     })?;
-    let (x, y) = (whole(cx, &alu.args[0], dtype)?, whole(cx, &alu.args[1], dtype)?);
+    let [x, y] = operands(alu.args);
+    let (x, y) = (whole(cx, x, dtype)?, whole(cx, y, dtype)?);
     Ok(Operand::plain(format!("{name}({x},{y})")))
 }
 
 fn shift(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let sign = if alu.op == Op::Shl { "<<" } else { ">>" };
-    let x = whole(cx, &alu.args[0], alu.dtype)?;
-    let amount = match alu.args[1].literal {
-        Some(_) => count(cx, &alu.args[1], alu.dtype.scalar)?,
+    let [x, amount] = operands(alu.args);
+    let x = whole(cx, x, alu.dtype)?;
+    let amount = match amount.literal {
+        Some(_) => count(cx, amount, alu.dtype.scalar)?,
         None => {
             let mask = number(cx, Const::Int(i64::from(alu.dtype.bits()) - 1), alu.dtype.scalar)?;
             let mask = cx.build(alu.dtype, &vec![mask; alu.dtype.lanes as usize])?;
-            format!("({}&{mask})", whole(cx, &alu.args[1], alu.dtype)?)
+            format!("({}&{mask})", whole(cx, amount, alu.dtype)?)
         }
     };
     Ok(Operand::plain(format!("({x}{sign}{amount})")))
@@ -175,7 +184,8 @@ fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
         return if from.bits() <= 16 { through(cx) } else { None };
     }
     Some((|| {
-        let x = whole(cx, &alu.args[0], from)?;
+        let [x] = operands(alu.args);
+        let x = whole(cx, x, from)?;
         if is_small(dtype.scalar) {
             super::small_float::encode(cx, from, dtype.scalar, &x)
         } else if is_small(from.scalar) {

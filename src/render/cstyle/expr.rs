@@ -5,33 +5,34 @@ use super::cast::{bitcast, cast};
 use super::dialect::{Alu, Text, storage};
 use super::literal::{below_zero, is_ones, literal};
 use super::prelude::Cx;
-use super::value::{Form, Operand, minus};
+use super::value::{Form, Operand, minus, operands};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
 
 /// Returns the result of an op on scalars. `index` is true if its integers cannot overflow.
 pub(super) fn scalar(cx: &mut Cx, alu: &Alu, index: bool) -> Result<Operand, String> {
     let (op, dtype, from) = (alu.op, alu.dtype.scalar(), alu.from.scalar());
-    let x = &alu.args[0];
+    let [x] = operands(alu.args);
     let plain = |text: Text| text.map(Operand::plain);
     match op {
         Op::Detach => return Ok(x.clone()),
         Op::Cast => return plain(cast(cx, from.scalar, dtype.scalar, &x.text)),
         Op::Bitcast => return plain(bitcast(cx, from.scalar, dtype.scalar, &x.text)),
         Op::Where => {
-            let dialect = cx.dialect;
+            let (dialect, [cond, x, y]) = (cx.dialect, operands(alu.args));
             return Ok(Operand::plain(dialect.select(
                 cx,
                 dtype.scalar,
-                &x.text,
-                [&alu.args[1].text, &alu.args[2].text],
+                &cond.text,
+                [&x.text, &y.text],
             )));
         }
         _ => {}
     }
     cx.scalar_type(from.scalar)?;
     if op.is(Group::Comparison) {
-        return Ok(comparison(op, from, &x.text, &alu.args[1].text));
+        let [x, y] = operands(alu.args);
+        return Ok(comparison(op, from, &x.text, &y.text));
     }
     if dtype.is_bool() {
         return boolean(op, alu.args, from);
@@ -71,7 +72,7 @@ pub(super) fn negated_comparison(form: &Form) -> Option<String> {
 }
 
 fn boolean(op: Op, args: &[Operand], from: DType) -> Result<Operand, String> {
-    let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
+    let [x, y] = operands(args);
     let sign = match op {
         Op::Add | Op::Or | Op::Max => "|",
         Op::Mul | Op::And | Op::Min => "&",
@@ -123,13 +124,14 @@ fn extreme(cx: &mut Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Oper
         };
         Ok((format!("{ty} a, {ty} b"), body))
     })?;
-    Ok(Operand::plain(format!("{name}({},{})", args[0].text, args[1].text)))
+    let [x, y] = operands(args);
+    Ok(Operand::plain(format!("{name}({},{})", x.text, y.text)))
 }
 
 /// Returns the text of an op with operators, before casts: `(x+y)`, `(x-y)`, `(-x)`. Operands of
 /// vectors may be scalars of the same type.
 pub(super) fn arithmetic(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Option<Operand> {
-    let (x, y) = (&args[0], args.get(1).unwrap_or(&args[0]));
+    let [x, y] = operands(args);
     fn text(o: &Operand) -> &str {
         if o.text.is_empty() { o.splat().unwrap_or_default() } else { &o.text }
     }
@@ -212,7 +214,8 @@ fn operation(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operan
             return result.ok_or_else(|| format!("the language has no {op:?} on {scalar}"));
         }
     };
-    Ok(Operand::plain(format!("({}{sign}{})", args[0].text, count(cx, &args[1], scalar)?)))
+    let [x, y] = operands(args);
+    Ok(Operand::plain(format!("({}{sign}{})", x.text, count(cx, y, scalar)?)))
 }
 
 /// Returns an op on signed integers, computed as unsigned ones.
@@ -237,7 +240,10 @@ fn wrapping(cx: &Cx, op: Op, scalar: Scalar, args: &[Operand]) -> Result<Operand
     let result = operation(cx, op, through, &unsigned_args)?;
     // A negated value is remembered as it was before the casts.
     let form = match &result.form {
-        Form::Negated(_) => Form::Negated(args[is_ones(&args[0], scalar) as usize].text.clone()),
+        Form::Negated(_) => {
+            let [x, y] = operands(args);
+            Form::Negated(if is_ones(x, scalar) { y } else { x }.text.clone())
+        }
         _ => Form::Wrapped(result.text.clone()),
     };
     Ok(Operand::with_form(format!("(({ty}){})", result.text), form))

@@ -24,7 +24,7 @@ use self::dialect::{Alu, Dialect, Element, KernelSource, KernelText, Text};
 use self::literal::literal;
 use self::plan::Plan;
 use self::prelude::Cx;
-use self::value::Operand;
+use self::value::{Operand, operands};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::typed::{Gep, Wmma};
@@ -225,8 +225,9 @@ impl<'a> Walker<'a> {
             self.remember(u, Operand::from_lanes(names));
             return Ok(());
         }
-        let lanes = match src.iter().all(|s| *s == src[0]) {
-            true => vec![self.text(&src[0])?; src.len()],
+        let first = u.operand();
+        let lanes = match src.iter().all(|s| s == first) {
+            true => vec![self.text(first)?; src.len()],
             false => src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?,
         };
         self.value(u, "vec", Operand::of_lanes(lanes))
@@ -342,7 +343,7 @@ impl<'a> Walker<'a> {
 
     fn alu(&mut self, u: &UOp) -> Result<Operand, String> {
         let src = u.src();
-        let from = if u.op() == Op::Where { u.dtype() } else { src[0].dtype() };
+        let from = u.operand_dtype();
         let args =
             src.iter().map(|s| self.operand(s)).collect::<Result<SmallVec<[Operand; 3]>, _>>()?;
         let index = self.plan.index.contains(&u.id());
@@ -351,7 +352,8 @@ impl<'a> Walker<'a> {
             return expr::scalar(&mut self.cx, &alu, index);
         }
         if u.op() == Op::Detach {
-            return Ok(args[0].clone());
+            let [x] = operands(&args);
+            return Ok(x.clone());
         }
         let dialect = self.cx.dialect;
         if self.cx.has_vector(u.dtype())

@@ -65,6 +65,14 @@ impl Operand {
     }
 }
 
+/// Returns the operands of an op for destructuring: `let [x, y] = operands(args)`.
+///
+/// # Panics
+/// There are fewer.
+pub(super) fn operands<const N: usize>(args: &[Operand]) -> [&Operand; N] {
+    std::array::from_fn(|i| &args[i])
+}
+
 /// Returns `x-y` as text. Two minus signs in a row would be a decrement.
 pub(super) fn minus(x: &str, y: &str) -> String {
     if y.starts_with('-') { format!("{x}-({y})") } else { format!("{x}-{y}") }

@@ -44,7 +44,7 @@ impl LlvmWriter<'_> {
 
     pub(super) fn alu(&mut self, u: &UOp) -> Text {
         let (op, dtype, src) = (u.op(), u.dtype(), u.src());
-        let from = if op == Op::Where { dtype } else { src[0].dtype() };
+        let from = u.operand_dtype();
         let x = src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?;
         match op {
             Op::Detach => return Ok(x[0].clone()),
@@ -60,7 +60,8 @@ impl LlvmWriter<'_> {
             let instruction = match op {
                 Op::Add | Op::Or | Op::Max => "or",
                 Op::Mul | Op::And | Op::Min => "and",
-                _ => "xor",
+                Op::Xor => "xor",
+                _ => return Err(format!("{op:?} is not an op on bools")),
             };
             return Ok(self.two(instruction, dtype, &x[0], &x[1]));
         }

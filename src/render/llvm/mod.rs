@@ -370,7 +370,7 @@ impl<'a> LlvmWriter<'a> {
         if src.len() > 1 && src.iter().all(|s| s.as_const().is_some()) {
             return Ok(lanes(&texts, dtype));
         }
-        if src.iter().all(|s| *s == src[0]) {
+        if src.iter().all(|s| s == u.operand()) {
             return Ok(self.splat(&texts[0], dtype));
         }
         let (whole, one) = (ty(dtype), ty(dtype.scalar()));
@@ -404,7 +404,6 @@ impl<'a> LlvmWriter<'a> {
 
 impl Writer for LlvmWriter<'_> {
     fn item(&mut self, u: &UOp) -> Done {
-        let src = u.src();
         let text = match (u.op(), u.arg()) {
             // A workgroup is one thread here, so it need not wait for itself.
             (Op::Const | Op::Index | Op::Sink | Op::Barrier, _) => return Ok(()),
@@ -425,15 +424,15 @@ impl Writer for LlvmWriter<'_> {
                 return Err(format!("there is no {}{dim}", kind.prefix()));
             }
             (Op::Range, _) => return self.open_loop(u),
-            (Op::EndRange, _) => return self.close_loop(&src[0]),
+            (Op::EndRange, _) => return self.close_loop(u.operand()),
             (Op::If, _) => {
-                let mask = self.text(&src[0])?;
+                let mask = self.text(u.expect_if().cond)?;
                 self.open_masked(u, &mask);
                 return Ok(());
             }
-            (Op::EndIf, _) => return self.close_masked(&src[0]),
+            (Op::EndIf, _) => return self.close_masked(u.operand()),
             (Op::DefineAcc, Arg::Acc(number)) => {
-                let init = self.text(&src[0])?;
+                let init = self.text(u.expect_define_acc().init)?;
                 self.accs.insert(*number, (init, u.dtype()));
                 return Ok(());
             }

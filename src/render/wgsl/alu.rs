@@ -16,19 +16,21 @@ struct Alu {
 impl WgslWriter<'_> {
     pub(super) fn alu(&mut self, u: &UOp) -> Result<Lanes, String> {
         let (op, dtype, src) = (u.op(), u.dtype(), u.src());
-        let from = if op == Op::Where { dtype } else { src[0].dtype() };
+        let from = u.operand_dtype();
         if op == Op::Detach {
-            return self.held(&src[0]);
+            return self.held(u.operand());
         }
         let mut args = src.iter().map(|s| self.lanes(s)).collect::<Result<Vec<Lanes>, _>>()?;
-        if matches!(op, Op::Shl | Op::Shr) {
-            args[1] = counts(&src[1], &args[1]);
+        if matches!(op, Op::Shl | Op::Shr)
+            && let ([_, amount], [_, lanes]) = (src, &mut args[..])
+        {
+            *lanes = counts(amount, lanes);
         }
         // The compiler computes expressions of literals itself, and rejects an overflow. A name
         // hides a literal from it.
         if src.iter().all(|s| s.as_const().is_some()) {
-            let hidden = self.define("lit", &args[0][0].clone());
-            args[0] = vec![hidden; args[0].len()];
+            let first = args.first_mut().expect("an elementwise op has an operand");
+            *first = vec![self.define("lit", &first[0].clone()); first.len()];
         }
         let alu = Alu { op, from: from.scalar(), to: dtype.scalar() };
         let negates = |i: usize| src[i].as_const() == Some(Const::Float(-1.0));
@@ -75,7 +77,8 @@ impl WgslWriter<'_> {
             let sign = match op {
                 Op::Add | Op::Or | Op::Max => "|",
                 Op::Mul | Op::And | Op::Min => "&",
-                _ => "!=",
+                Op::Xor => "!=",
+                _ => return Err(format!("{op:?} is not an op on bools")),
             };
             return Ok(format!("{} {sign} {}", x[0], x[1]));
         }

@@ -369,7 +369,7 @@ impl Writer for WgslWriter<'_> {
                 lanes.collect::<std::result::Result<Vec<_>, _>>()?.concat()
             }
             (Op::Gep, Arg::Lanes(picked)) => {
-                let all = self.held(&src[0])?;
+                let all = self.held(u.operand())?;
                 picked.iter().filter_map(|l| all.get(*l as usize)).cloned().collect()
             }
             (op, _) if op.is_alu() => self.alu(u)?,

@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::ir::{Arg, Group, Op, UOp};
 use crate::tensor::broadcast::{Operand, Unified, cast_uop, unify};
 use crate::tensor::{Tensor, autocast};
-use crate::verify::refuses;
 
 /// Rounding mode of [`Tensor::div_rounded`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,8 +219,8 @@ impl Tensor {
             let operands: Vec<Operand> =
                 std::iter::once(&self).chain(others).map(|t| Operand::from(*t)).collect();
             let Unified { src, dtype, device } = unify("alu", &operands)?;
-            if let Some(what) = refuses(op, dtype) {
-                return dtype_error!("{op:?} expected {what}, got {dtype}");
+            if !op.on().has(dtype) {
+                return dtype_error!("{op:?} expected {}, got {dtype}", op.on().name());
             }
             let result = if op.is(Group::Comparison) { DType::BOOL } else { dtype };
             Ok(Tensor::new_inner(UOp::new(op, result, src, Arg::None), device, None))
