@@ -5,7 +5,7 @@
 //! [`Capture::record`] installs the record of a thread, and [`Capture::current`] reaches it from
 //! where a tensor is realized, assigned to or read.
 
-use super::bound::BoundCommand;
+use super::command::BoundCommand;
 use super::schedule::Scheduled;
 use crate::device::Buffer;
 use crate::dtype::DType;
@@ -15,8 +15,8 @@ use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// One call of `realize`.
-pub struct Run {
+/// The bound plan of one call of `realize`, without its memory.
+pub struct RecordedPlan {
     /// The plan.
     pub plan: Arc<Plan>,
     /// Its commands, loops unrolled. Slots beyond those of the plan hold values of variables.
@@ -69,8 +69,8 @@ pub enum Mode {
 #[derive(Default)]
 pub struct Capture {
     mode: Mode,
-    /// Runs in order.
-    pub runs: Vec<Run>,
+    /// Plans in the order of their runs.
+    pub runs: Vec<RecordedPlan>,
     /// RNG draws in order.
     pub draws: Vec<Draw>,
     /// Ids of tensors that were assigned to.
@@ -180,7 +180,7 @@ impl Capture {
         let outputs: Vec<Option<u64>> =
             scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         self.known.extend(outputs.iter().flatten());
-        self.runs.push(Run {
+        self.runs.push(RecordedPlan {
             plan: scheduled.plan.clone(),
             commands,
             graph: scheduled.graph.clone(),

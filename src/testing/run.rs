@@ -308,7 +308,7 @@ fn run_compiled(
                     times: Default::default(),
                 })
             });
-        ExecItem::with(item.clone(), compiled).run()?;
+        ExecItem::with(item.clone(), compiled)?.run()?;
     }
     read_outputs(case, &p.scheduled.outputs)
 }
@@ -328,7 +328,7 @@ fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Valu
                     .run_with(&memory, interp.launch(), &options)
                     .map_err(|e| Failure::Broke(e.to_string()))?;
             }
-            _ => drop(ExecItem::with(item.clone(), None).run()?),
+            _ => drop(ExecItem::with(item.clone(), None)?.run()?),
         }
     }
     read_outputs(case, &again.outputs)

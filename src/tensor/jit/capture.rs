@@ -8,8 +8,8 @@ use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::Result;
-use crate::exec::capture::Run;
-use crate::exec::{BoundCommand, Capture, ReplayPlan, Slot, copy_buffer};
+use crate::exec::capture::RecordedPlan;
+use crate::exec::{BoundCommand, Capture, ReplayPlan, Slot, SlotMemory, copy_buffer};
 use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
 use crate::schedule::{Command, Role, SlotRef, Values};
 use crate::shape::SymInt;
@@ -94,15 +94,12 @@ struct Hole {
 
 impl Template {
     /// Fills in the memory of the slots.
-    pub(super) fn filled(&self, buffers: &[Buffer], values: &Values) -> Result<UOp> {
+    pub(super) fn filled(&self, memory: &SlotMemory, values: &Values) -> Result<UOp> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
-            let whole = &buffers[hole.at.slot];
-            let SlotRef { offset, dtype, len, .. } = hole.at;
-            let same = offset == 0 && (whole.dtype(), whole.size()) == (dtype, len);
-            let buffer = if same { whole.clone() } else { whole.bytes_from(offset, dtype, len) };
-            let buffer = if hole.copied { copied(&buffer)? } else { buffer };
-            map.insert(hole.node.clone(), buffer.node());
+            let buffer = memory.view(&hole.at);
+            let node = if hole.copied { copied(&buffer)?.node() } else { buffer.node() };
+            map.insert(hole.node.clone(), node);
         }
         let node = self.node.substitute(&map);
         let now = |b: &SymInt| b.rebound(&|name| values.get(name));
@@ -186,7 +183,7 @@ impl Slots {
     }
 
     /// Slot and offset of each slot of a run's plan; `None` for a slot that no command names.
-    fn of_run(&mut self, run: &Run) -> Result<Vec<Option<(usize, usize)>>> {
+    fn of_run(&mut self, run: &RecordedPlan) -> Result<Vec<Option<(usize, usize)>>> {
         let mut places = Vec::with_capacity(run.plan.buffers.len());
         for info in &run.plan.buffers {
             if info.dtype == DType::VOID {
@@ -315,7 +312,11 @@ fn arguments(given: Vec<Leaf>, slots: &mut Slots) -> Vec<Signature> {
 }
 
 /// Commands of a run over the slots of the capture.
-fn commands_of(run: &Run, slots: &mut Slots, filled: &mut Filled) -> Result<Vec<BoundCommand>> {
+fn commands_of(
+    run: &RecordedPlan,
+    slots: &mut Slots,
+    filled: &mut Filled,
+) -> Result<Vec<BoundCommand>> {
     let places = slots.of_run(run)?;
     let moved = |r: &SlotRef| {
         let (slot, offset) = places[r.slot].expect("a command names slots that have memory");
@@ -369,7 +370,7 @@ impl Filled {
     /// Adds slots for the seeds and counters that a run reads, which a replay writes.
     fn add_draws(
         &mut self,
-        run: &Run,
+        run: &RecordedPlan,
         draws: &FxHashMap<u64, usize>,
         slots: &mut Slots,
     ) -> Result<()> {

@@ -67,8 +67,8 @@ impl<R: JitOut> Captured<R> {
         let values = self.values_now(of_arguments, &locked)?;
         self.write_inputs(&values)?;
         // All memory is allocated before anything is written.
-        let buffers = self.plan.memory_for(&given)?;
-        let ran = self.plan.replay(&buffers, &values);
+        let memory = self.plan.memory_for(&given)?;
+        let ran = self.plan.replay(&memory, &values);
         // The old content is lost even if the replay failed.
         for (source, buffer) in self.sources.iter().zip(&given) {
             if matches!(source, Source::Outside { written: true, .. }) {
@@ -77,11 +77,11 @@ impl<R: JitOut> Captured<R> {
         }
         ran?;
         for (t, template) in &self.changed {
-            locked.set(t, template.filled(&buffers, &values)?);
+            locked.set(t, template.filled(&memory, &values)?);
             lock(&t.0.home).clear();
         }
         let filled = |(template, device): &(Template, &'static DeviceName)| {
-            Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None))
+            Ok(Tensor::new_inner(template.filled(&memory, &values)?, device, None))
         };
         let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         drop(locked);
