@@ -105,7 +105,7 @@ fn run_resolved(
             let places: Vec<MemoryRef> = args.iter().map(|a| memory.place(&outer(*a))).collect();
             // SAFETY: the scheduler made the kernel, so its indices are inside its arguments or
             // masked, and those were compared with their memory: by `check` in all iterations, or
-            // by `ReplayPlan::replay`.
+            // by `ReplayPlan::run`.
             unsafe { run_kernel(program, device, &places, &launch(program, values), debug) }
         }
         Command::Copy { to, from } => {

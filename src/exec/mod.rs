@@ -10,12 +10,14 @@
 //! | `launch` | single launches and copies |
 //! | `bind` | the checks of programs against memory |
 //! | `capture` | the record of what a function does during a JIT capture |
+//! | `captured` | a capture as a plan for replays: slots and the origins of their memory |
 //! | `fingerprint` | what a recorded call did, to compare it with the next call |
 //! | `replay` | captured commands, run again on other memory |
 
 mod bind;
 mod bound;
 pub(crate) mod capture;
+mod captured;
 mod command;
 pub(crate) mod fingerprint;
 mod item;
@@ -25,12 +27,10 @@ mod replay;
 mod schedule;
 
 pub use bind::Proof;
-pub(crate) use capture::Capture;
-pub(crate) use command::BoundCommand;
+pub(crate) use capture::{Capture, Draw, Event};
+pub(crate) use captured::{BufferType, CaptureBuilder, CapturedPlan, Source, Template};
 pub use item::{BufferArg, ExecItem, ScheduleItem};
 pub(crate) use launch::copy_buffer;
-pub(crate) use memory::SlotMemory;
-pub(crate) use replay::{ReplayPlan, Slot};
 #[cfg(feature = "testing")]
 pub use schedule::{Scheduled, schedule_unchecked};
 pub(crate) use schedule::{realize, schedule};

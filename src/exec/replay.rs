@@ -5,6 +5,7 @@
 //! with graphs become one graph launch.
 
 use super::bind::Needs;
+use super::captured::BufferType;
 use super::command::{self, BoundCommand};
 use super::launch::counters_of;
 use super::memory::SlotMemory;
@@ -25,14 +26,7 @@ pub enum Slot {
     /// Given by the caller at each replay.
     Given,
     /// Allocated at each replay, for the caller.
-    Fresh {
-        /// Device whose memory it is in.
-        device: DeviceName,
-        /// Element dtype.
-        dtype: DType,
-        /// Number of elements.
-        len: usize,
-    },
+    Fresh(BufferType),
     /// Owned by the plan.
     Own(Buffer),
     /// An intermediate.
@@ -152,7 +146,7 @@ impl ReplayPlan {
         let mut buffer = |slot: &Slot| {
             Ok(Some(match slot {
                 Slot::Given => given.next().expect("memory for every given slot").clone(),
-                Slot::Fresh { device, dtype, len } => Buffer::new(device, *dtype, *len)?,
+                Slot::Fresh(t) => Buffer::new(&t.device, t.dtype, t.len)?,
                 Slot::Own(buffer) => buffer.clone(),
                 // No command names it, as a buffer that the last iteration of a loop does not need.
                 Slot::Temporary { .. } => return Ok(None),
@@ -162,7 +156,7 @@ impl ReplayPlan {
     }
 
     /// Runs all commands on the memory of all slots, with these values of variables.
-    pub fn replay(&mut self, memory: &SlotMemory, values: &Values) -> Result<()> {
+    pub fn run(&mut self, memory: &SlotMemory, values: &Values) -> Result<()> {
         let config = env::config()?;
         self.check(memory)?;
         let (debug, _alone) = (config.debug, writing());

@@ -2,7 +2,7 @@
 
 use super::bind::Proof;
 use super::bound::{BoundPlan, ValueBuffers};
-use super::capture::Capture;
+use super::capture::{Capture, Event};
 use super::item::{BufferArg, ScheduleItem};
 use super::launch::micros;
 use super::memory::SlotMemory;
@@ -221,6 +221,6 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
         return Err(e);
     }
     drop(running);
-    Capture::current(|c| c.add_run(requests, &scheduled, bound.commands));
+    Capture::note(Event::Run { requests, scheduled: &scheduled, commands: bound.commands });
     Ok((scheduled.outputs, scheduled.plan))
 }

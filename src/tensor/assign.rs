@@ -6,7 +6,7 @@ use super::realize::{is_stored, lock, storages};
 use crate::device::registry::canonical;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::Capture;
+use crate::exec::{Capture, Event};
 use crate::ir::{Arg, Op, ToSrc, UOp};
 
 impl Tensor {
@@ -84,7 +84,7 @@ impl Tensor {
             *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
         }
         let new = new.raw();
-        Capture::current(|c| c.assigned.push(self.id()));
+        Capture::note(Event::Assign(self.id()));
         self.set_uop(match self.0.param {
             Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
             None => new,
@@ -155,7 +155,7 @@ impl Tensor {
                 (moved, node)
             }
         };
-        Capture::current(|c| c.assigned.push(self.id()));
+        Capture::note(Event::Assign(self.id()));
         *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
         self.set_uop(node);
         lock(&self.0.home).clear();
