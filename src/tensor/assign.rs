@@ -7,7 +7,7 @@ use crate::device::registry::canonical;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::{Capture, Event};
-use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::ir::{Arg, DeviceName, Op, ToSrc, UOp};
 
 impl Tensor {
     /// Replaces this tensor by another, for every handle on it. Unlike [`assign`](Self::assign) it
@@ -106,9 +106,9 @@ impl Tensor {
             if device == self.device().as_str() {
                 return Ok(self.copy());
             }
-            // The name of several devices, as a tensor over them has it.
-            if device.contains('+') {
-                return self.try_shard(&device.split('+').collect::<Vec<_>>(), None);
+            let devices = DeviceName::new(device);
+            if devices.is_several() {
+                return self.try_shard(devices.each(), None);
             }
             let device = canonical(device)?;
             if device == *self.device() {
