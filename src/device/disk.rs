@@ -20,9 +20,12 @@ use std::path::{Path, PathBuf};
 /// Bytes that are read per call of a driver. A multiple of every element size.
 const PIECE: usize = 16 << 20;
 
+/// The kind of device of tensors in files.
+pub(super) const NAME: &str = "DISK";
+
 /// Name of the device of tensors in files.
 pub fn device() -> DeviceName {
-    DeviceName::new("DISK")
+    DeviceName::new(NAME)
 }
 
 /// An open file.

@@ -7,7 +7,7 @@ use super::backend::Backend;
 use super::host::arch;
 use super::host::cpu::Cpu;
 use super::host::platform;
-use super::{interp, null};
+use super::{disk, interp, null};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -27,6 +27,8 @@ pub(crate) enum MemorySpace {
     Device,
     /// No memory: the device runs no kernels.
     Null,
+    /// Files, which are read and never written.
+    File,
 }
 
 /// A renderer with its compiler, for a kind of device.
@@ -43,7 +45,7 @@ pub(crate) struct RendererKind {
 pub(crate) struct DeviceKind {
     /// Its name, the first part of device names.
     pub name: &'static str,
-    /// Its renderers, by descending priority.
+    /// Its renderers, by descending priority; none if it has no kernels.
     pub renderers: &'static [RendererKind],
     /// The location of its buffers.
     pub memory: MemorySpace,
@@ -51,7 +53,32 @@ pub(crate) struct DeviceKind {
     /// kernel, lavapipe 0.02 s.
     #[cfg_attr(not(feature = "testing"), expect(dead_code))]
     pub compiles_slowly: bool,
+    /// True if its kernels are interpreted instead of compiled.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
+    pub is_interpreter: bool,
+    /// Cargo feature that its code is a part of.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
+    pub feature: Option<&'static str>,
     check_arch: CheckArch,
+}
+
+impl DeviceKind {
+    /// A kind without optional properties.
+    const fn new(
+        name: &'static str,
+        renderers: &'static [RendererKind],
+        memory: MemorySpace,
+    ) -> DeviceKind {
+        DeviceKind {
+            name,
+            renderers,
+            memory,
+            compiles_slowly: false,
+            is_interpreter: false,
+            feature: None,
+            check_arch: no_arch,
+        }
+    }
 }
 
 const fn renderer(name: &'static str, open: Open) -> RendererKind {
@@ -61,57 +88,53 @@ const fn renderer(name: &'static str, open: Open) -> RendererKind {
 /// The kinds of device, by descending priority.
 pub(crate) const KINDS: &[DeviceKind] = &[
     DeviceKind {
-        name: "CUDA",
-        renderers: &[renderer("", |n, arch| Ok(Arc::new(super::cuda::CudaDevice::open(n, arch)?)))],
-        memory: MemorySpace::Device,
-        compiles_slowly: false,
         check_arch: super::cuda::is_arch,
+        ..DeviceKind::new(
+            "CUDA",
+            &[renderer("", |n, arch| Ok(Arc::new(super::cuda::CudaDevice::open(n, arch)?)))],
+            MemorySpace::Device,
+        )
     },
+    DeviceKind::new("METAL", &[renderer("", |n, _| metal(n))], MemorySpace::Device),
     DeviceKind {
-        name: "METAL",
-        renderers: &[renderer("", |n, _| metal(n))],
-        memory: MemorySpace::Device,
-        compiles_slowly: false,
-        check_arch: no_arch,
-    },
-    DeviceKind {
-        name: "CPU",
-        renderers: &[
-            RendererKind {
-                name: "LLVM",
-                open: |_, arch| Ok(Arc::new(Cpu::llvm(arch)?)),
-                is_requested: super::host::llvm::is_named,
-            },
-            renderer("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?))),
-        ],
-        memory: MemorySpace::Host,
-        compiles_slowly: false,
         check_arch: arch::is_known,
+        ..DeviceKind::new(
+            "CPU",
+            &[
+                RendererKind {
+                    name: "LLVM",
+                    open: |_, arch| Ok(Arc::new(Cpu::llvm(arch)?)),
+                    is_requested: super::host::llvm::is_named,
+                },
+                renderer("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?))),
+            ],
+            MemorySpace::Host,
+        )
     },
     DeviceKind {
-        name: "CL",
-        renderers: &[renderer("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))],
-        memory: MemorySpace::Device,
         compiles_slowly: true,
-        check_arch: no_arch,
+        ..DeviceKind::new(
+            "CL",
+            &[renderer("", |n, _| Ok(Arc::new(super::cl::Cl::open(n)?)))],
+            MemorySpace::Device,
+        )
     },
     DeviceKind {
-        name: "WEBGPU",
-        renderers: &[renderer("", |n, _| webgpu(n))],
-        memory: MemorySpace::Device,
         compiles_slowly: true,
-        check_arch: no_arch,
+        feature: Some("webgpu"),
+        ..DeviceKind::new("WEBGPU", &[renderer("", |n, _| webgpu(n))], MemorySpace::Device)
     },
     DeviceKind {
-        name: "INTERP",
-        renderers: &[renderer("", |_, _| Ok(Arc::new(interp::device::InterpDevice::new())))],
-        memory: MemorySpace::Host,
-        compiles_slowly: false,
-        check_arch: no_arch,
+        is_interpreter: true,
+        ..DeviceKind::new(
+            "INTERP",
+            &[renderer("", |_, _| Ok(Arc::new(interp::device::InterpDevice::new())))],
+            MemorySpace::Host,
+        )
     },
-    DeviceKind {
-        name: "NULL",
-        renderers: &[
+    DeviceKind::new(
+        "NULL",
+        &[
             renderer("", |_, _| Ok(null::Null::c())),
             renderer("LLVM", |_, _| Ok(null::Null::llvm())),
             renderer("CUDA", |_, _| Ok(null::Null::cuda())),
@@ -119,10 +142,9 @@ pub(crate) const KINDS: &[DeviceKind] = &[
             renderer("METAL", |_, _| Ok(null::Null::metal())),
             renderer("WGSL", |_, _| Ok(null::Null::wgsl())),
         ],
-        memory: MemorySpace::Null,
-        compiles_slowly: false,
-        check_arch: no_arch,
-    },
+        MemorySpace::Null,
+    ),
+    DeviceKind::new(disk::NAME, &[], MemorySpace::File),
 ];
 
 /// Rejects every architecture: the compiler makes code for the device that it has.
@@ -151,13 +173,13 @@ fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
     Err(Error::Device(format!("this program was built without WebGPU; {how}")))
 }
 
-/// The kind that the first part of a device name names; `None` for `DISK` and unknown names.
+/// The kind that the first part of a device name names; `None` for unknown names.
 pub(crate) fn kind_of(name: &str) -> Option<&'static DeviceKind> {
     let first = name.split(':').next().unwrap_or_default().trim();
     KINDS.iter().find(|k| k.name.eq_ignore_ascii_case(first))
 }
 
-/// The memory space of a device; `None` for `DISK` and unknown names.
+/// The memory space of a device; `None` for unknown names.
 pub(crate) fn memory_space(name: &DeviceName) -> Option<MemorySpace> {
     Some(kind_of(name.as_str())?.memory)
 }
@@ -170,12 +192,6 @@ pub(crate) fn language(name: &DeviceName) -> DeviceName {
     }
 }
 
-/// True if the device compiles so slowly that tests run a part of their cases on it.
-#[cfg(feature = "testing")]
-pub fn compiles_slowly(name: &str) -> bool {
-    kind_of(name).is_some_and(|k| k.compiles_slowly)
-}
-
 /// True if kernels of the device accept host memory. `NULL` accesses none.
 pub(crate) fn sees_host(name: &DeviceName) -> bool {
     matches!(memory_space(name), Some(MemorySpace::Host | MemorySpace::Null))
@@ -186,17 +202,24 @@ pub(crate) fn is_null(name: &DeviceName) -> bool {
     memory_space(name) == Some(MemorySpace::Null)
 }
 
-fn unknown(name: &str) -> Error {
-    if name.eq_ignore_ascii_case("DISK") {
-        let msg = "DISK holds tensors of files: nothing is computed or stored there; copy the \
-                   tensor to a device first, as in .to(\"CPU\")";
-        return Error::Device(msg.into());
+/// The kind that a name begins with, if it runs kernels.
+fn kind_with_kernels(name: &str) -> Result<&'static DeviceKind> {
+    match kind_of(name) {
+        Some(kind) if !kind.renderers.is_empty() => Ok(kind),
+        Some(kind) => Err(Error::Device(format!(
+            "{} holds tensors of files: nothing is computed or stored there; copy the tensor to a \
+             device first, as in .to(\"CPU\")",
+            kind.name
+        ))),
+        None => {
+            let with_kernels = KINDS.iter().filter(|k| !k.renderers.is_empty());
+            let known: Vec<&str> = with_kernels.map(|k| k.name).collect();
+            Err(Error::Device(format!(
+                "there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")",
+                known.join(", ")
+            )))
+        }
     }
-    let known: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
-    Error::Device(format!(
-        "there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")",
-        known.join(", ")
-    ))
 }
 
 /// The parts of a device name.
@@ -211,7 +234,8 @@ impl NameParts {
     pub fn parse(name: &str) -> Result<NameParts> {
         let wrong = |why: String| Error::Device(format!("{name:?}: {why}"));
         let mut parts: Vec<&str> = name.trim().split(':').collect();
-        let kind = kind_of(parts.remove(0)).ok_or_else(|| unknown(name))?;
+        let kind = kind_with_kernels(name)?;
+        parts.remove(0);
         let mut found = NameParts { kind, renderer: None, arch: None, index: 0 };
         let named = || kind.renderers.iter().filter(|r| !r.name.is_empty());
         // A number comes last; before it come a renderer, an architecture, or both in this order.
@@ -366,7 +390,7 @@ mod tests {
         assert_eq!(space("CPU:LLVM:1"), Some(MemorySpace::Host));
         assert_eq!(space("NULL:CUDA"), Some(MemorySpace::Null));
         assert_eq!(space("CUDA:1"), Some(MemorySpace::Device));
-        assert_eq!([space("DISK"), space("CPUX")], [None, None]);
+        assert_eq!([space("DISK"), space("CPUX")], [Some(MemorySpace::File), None]);
     }
 
     #[test]

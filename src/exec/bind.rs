@@ -7,7 +7,7 @@
 //! writable, and the two do not overlap.
 
 use crate::device::registry::{is_null, sees_host};
-use crate::device::{Buffer, Memory, MemoryRef};
+use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
@@ -118,9 +118,10 @@ impl Needs {
             return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
         }
         // NULL has no memory, and only its own kernels do not access any.
-        if matches!(buffer.place().memory, Memory::Null) && !is_null(device) {
+        let runs_on_host = sees_host(device) && !is_null(device);
+        if runs_on_host && !matches!(buffer.place().memory, Memory::Host(_)) {
             return Err(Error::Device(format!(
-                "a kernel on {device} was given {buffer:?}, which has no memory"
+                "a kernel on {device} was given {buffer:?}, which has no memory of the host"
             )));
         }
         let has = buffer.bytes().saturating_sub(offset);
@@ -177,21 +178,6 @@ fn too_short(slot: usize, has: usize, needs: usize) -> Error {
     ))
 }
 
-/// Checks the arguments of a launch and returns their memory.
-pub(super) fn bind<'a>(
-    program: &Program,
-    device: &DeviceName,
-    buffers: impl ExactSizeIterator<Item = &'a Buffer>,
-) -> Result<Vec<MemoryRef<'a>>> {
-    check_count(program, buffers.len())?;
-    let place = |(slot, buffer): (usize, &'a Buffer)| {
-        Needs::of(program, slot).check(slot, device, buffer, 0)?;
-        check_dtype(program, slot, buffer.dtype())?;
-        Ok(buffer.place())
-    };
-    buffers.enumerate().map(place).collect()
-}
-
 /// Checks a copy of all elements of a buffer.
 pub(super) fn bind_copy(to: &Buffer, from: &Buffer) -> Result<()> {
     let (dtype, len, bytes) = (to.dtype(), to.size(), to.bytes());
@@ -222,7 +208,9 @@ pub(super) fn bind_copy(to: &Buffer, from: &Buffer) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::copy_buffer;
+    use crate::exec::memory::SlotMemory;
+    use crate::exec::{command, copy_buffer};
+    use crate::schedule::Command;
 
     fn buffer(dtype: DType, len: usize) -> Buffer {
         Buffer::new(&DeviceName::new("INTERP"), dtype, len).unwrap()
@@ -279,16 +267,32 @@ mod tests {
             .realize()
             .unwrap();
         let item = (&x + 1.0).schedule().unwrap().remove(0).compile().unwrap();
-        let program = &item.compiled().unwrap().program;
-        assert_eq!(program.writes, [0]);
+        let program = item.compiled().unwrap();
+        assert_eq!(program.program.writes, [0]);
         let here = DeviceName::new("INTERP");
+        let check = |buffers: &[&Buffer]| {
+            let view = |(slot, b): (usize, &&Buffer)| SlotRef {
+                slot,
+                offset: 0,
+                dtype: b.dtype(),
+                len: b.size(),
+            };
+            let launch = Command::Launch {
+                program: program.clone(),
+                device: here.clone(),
+                args: buffers.iter().enumerate().map(view).collect(),
+                writes: vec![0],
+            };
+            let memory = buffers.iter().map(|b| Some((*b).clone())).collect();
+            command::check(&[launch], &SlotMemory(memory))
+        };
         let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
-        bind(program, &here, [&f, &f].into_iter()).map(drop).unwrap();
-        says(bind(program, &here, [&f].into_iter()), "1 buffers for a kernel that takes 2");
-        says(bind(program, &here, [&f, &i].into_iter()), "is i32, and the kernel takes f32");
-        says(bind(program, &here, [&f, &f.part(0..7)].into_iter()), "has 28 bytes");
+        check(&[&f, &f]).unwrap();
+        says(check(&[&f]), "1 buffers for a kernel that takes 2");
+        says(check(&[&f, &i]), "is i32, and the kernel takes f32");
+        says(check(&[&f, &f.part(0..7)]), "has 28 bytes");
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
-        bind(program, &here, [&f, &lent].into_iter()).map(drop).unwrap();
-        says(bind(program, &here, [&lent, &f].into_iter()), "lent for reading");
+        check(&[&f, &lent]).unwrap();
+        says(check(&[&lent, &f]), "lent for reading");
     }
 }

@@ -1,30 +1,26 @@
 //! A bound plan: the commands of a plan with compiled programs and memory. Everything is compiled
 //! and every argument checked before anything runs, so that an error leaves no memory half written.
 
-use super::bind::{bind_copy, check_arg, check_count};
-use super::launch::{run_copy, run_kernel};
-use super::repeat;
+use super::command::{self, BoundCommand};
+use super::item::{BufferArg, ScheduleItem};
+use super::memory::SlotMemory;
 use super::schedule::Scheduled;
 use crate::compile::{Compiled, planned};
 use crate::device::buffer::writing;
-use crate::device::{Buffer, Device, MemoryRef};
+use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{DeviceName, UOp};
 use crate::schedule::{Command, SlotRef, Values};
-use std::borrow::Cow;
 use std::sync::Arc;
-
-/// A command with its compiled program.
-pub(crate) type BoundCommand = Command<Arc<Compiled>>;
+use std::time::Duration;
 
 /// Compiled commands over memory.
 pub(super) struct BoundPlan {
     pub(super) commands: Vec<BoundCommand>,
-    /// Memory of each slot of the plan, then of buffers with the values of variables. `None` for a
-    /// slot that no command names.
-    memory: Vec<Option<Buffer>>,
+    /// Memory of the slots of the plan, then of buffers with the values of variables.
+    memory: SlotMemory,
     values: Arc<Values>,
 }
 
@@ -34,7 +30,7 @@ impl BoundPlan {
     pub(super) fn new(scheduled: &Scheduled, unroll: bool) -> Result<BoundPlan> {
         let mut plan = BoundPlan {
             commands: Vec::with_capacity(scheduled.plan.commands.len()),
-            memory: scheduled.memory.clone(),
+            memory: SlotMemory(scheduled.memory.0.clone()),
             values: scheduled.values.clone(),
         };
         let mut of_values = ValueBuffers::default();
@@ -53,8 +49,37 @@ impl BoundPlan {
                 _ => plan.add(bound, &mut of_values)?,
             }
         }
-        plan.commands.iter().try_for_each(|c| plan.check(c))?;
+        plan.check()?;
         Ok(plan)
+    }
+
+    /// Binds one item, unchecked. The program of a kernel was compiled from it.
+    pub(super) fn of_item(
+        item: &ScheduleItem,
+        compiled: Option<Arc<Compiled>>,
+    ) -> Result<BoundPlan> {
+        let view = |(slot, arg): (usize, &BufferArg)| {
+            let (dtype, len) = (arg.buffer.dtype(), arg.buffer.size());
+            SlotRef { slot, offset: 0, dtype, len }
+        };
+        match item {
+            ScheduleItem::Kernel { buffers, device, values, .. } => {
+                let Some(program) = compiled else {
+                    let msg = "a kernel was not compiled before it was run";
+                    return Err(Error::Device(msg.into()));
+                };
+                let args = buffers.iter().enumerate().map(view).collect();
+                let (device, writes) = (device.clone(), program.program.writes.clone());
+                let commands = vec![Command::Launch { program, device, args, writes }];
+                let memory = SlotMemory(buffers.iter().map(|b| Some(b.buffer.clone())).collect());
+                Ok(BoundPlan { commands, memory, values: values.clone() })
+            }
+            ScheduleItem::Copy { to, from, .. } => {
+                let commands = vec![Command::Copy { to: view((0, to)), from: view((1, from)) }];
+                let memory = SlotMemory([to, from].map(|a| Some(a.buffer.clone())).into());
+                Ok(BoundPlan { commands, memory, values: Arc::default() })
+            }
+        }
     }
 
     /// Adds a command; the values of its variables become its last argument.
@@ -66,9 +91,9 @@ impl BoundPlan {
                 let slot = match known {
                     Some(slot) => slot,
                     None => {
-                        self.memory.push(Some(buffer));
-                        of_values.set_slot(self.memory.len() - 1);
-                        self.memory.len() - 1
+                        self.memory.0.push(Some(buffer));
+                        of_values.set_slot(self.memory.0.len() - 1);
+                        self.memory.0.len() - 1
                     }
                 };
                 args.push(SlotRef { slot, offset: 0, dtype: DType::I32, len: names.len() });
@@ -78,67 +103,21 @@ impl BoundPlan {
         Ok(())
     }
 
-    fn check(&self, command: &BoundCommand) -> Result<()> {
-        match command {
-            Command::Launch { program, device, args, .. } => {
-                let program = &program.program;
-                check_count(program, args.len())?;
-                args.iter().enumerate().try_for_each(|(i, a)| {
-                    check_arg(program, i, device, a, buffer(&self.memory, a.slot), a.offset)
-                })
-            }
-            Command::Copy { to, from } => {
-                bind_copy(&view(&self.memory, to), &view(&self.memory, from))
-            }
-            Command::Repeat(r) => repeat::check(r, &self.memory),
-        }
+    /// Checks the arguments of all commands.
+    pub(super) fn check(&self) -> Result<()> {
+        command::check(&self.commands, &self.memory)
     }
 
-    /// Runs the commands in order.
-    pub(super) fn run(&self) -> Result<()> {
+    /// Runs the commands in order and returns their time.
+    pub(super) fn run(&self) -> Result<Duration> {
         let debug = env::config()?.debug;
+        let mut time = Duration::ZERO;
         for command in &self.commands {
             let _alone = writing();
-            match command {
-                Command::Launch { program: c, device, args, .. } => {
-                    let places: Vec<MemoryRef> =
-                        args.iter().map(|a| place(&self.memory, a)).collect();
-                    let launch = c
-                        .program
-                        .variables
-                        .launch(&c.program.launch, &|name| self.values.get(name));
-                    // SAFETY: the scheduler made the kernel, so its indices are inside its
-                    // arguments or masked, and `check` has compared those with their memory.
-                    unsafe { run_kernel(c, device, &places, &launch, debug) }?;
-                }
-                Command::Copy { to, from } => {
-                    run_copy(&view(&self.memory, to), &view(&self.memory, from), debug)?;
-                }
-                Command::Repeat(r) => repeat::run(r, &self.memory)?,
-            }
+            time += command::run(command, &self.memory, &self.values, debug)?;
         }
-        Ok(())
+        Ok(time)
     }
-}
-
-/// Returns the memory of a slot.
-pub(super) fn buffer(memory: &[Option<Buffer>], slot: usize) -> &Buffer {
-    memory[slot].as_ref().expect("a command names slots that have memory")
-}
-
-/// Returns the memory of a view.
-pub(super) fn place<'a>(memory: &'a [Option<Buffer>], view: &SlotRef) -> MemoryRef<'a> {
-    let place = buffer(memory, view.slot).place();
-    MemoryRef { offset: place.offset + view.offset, ..place }
-}
-
-/// Returns a view as a buffer.
-pub(super) fn view<'a>(memory: &'a [Option<Buffer>], view: &SlotRef) -> Cow<'a, Buffer> {
-    let whole = buffer(memory, view.slot);
-    if view.offset == 0 && (view.dtype, view.len) == (whole.dtype(), whole.size()) {
-        return Cow::Borrowed(whole);
-    }
-    Cow::Owned(whole.bytes_from(view.offset, view.dtype, view.len))
 }
 
 /// Buffers with the values of variables, one per device and list of names.

@@ -2,21 +2,22 @@
 //! compiled commands, RNG draws, assignments and gradients. It keeps no buffers alive except those
 //! that the function makes from host data.
 //!
-//! [`Capture::record`] installs the record of a thread, and [`Capture::current`] reaches it from
-//! where a tensor is realized, assigned to or read.
+//! [`Capture::record`] installs the record of a thread, and [`Capture::note`] adds an [`Event`] to
+//! it, from where a tensor is realized, assigned to or read.
 
-use super::bound::BoundCommand;
+use super::captured::BufferType;
+use super::command::BoundCommand;
 use super::schedule::Scheduled;
 use crate::device::Buffer;
-use crate::dtype::DType;
-use crate::ir::{DeviceName, Storage, StorageRef, UOp, walk_values};
+use crate::error::Error;
+use crate::ir::{Storage, StorageRef, UOp, walk_values};
 use crate::schedule::{Plan, Request, Values};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// One call of `realize`.
-pub struct Run {
+/// The bound plan of one call of `realize`, without its memory.
+pub struct RecordedPlan {
     /// The plan.
     pub plan: Arc<Plan>,
     /// Its commands, loops unrolled. Slots beyond those of the plan hold values of variables.
@@ -37,12 +38,8 @@ pub struct Input {
     pub id: u64,
     /// Its memory, if the function made it from host data.
     pub own: Option<Buffer>,
-    /// Device whose memory it is in.
-    pub device: DeviceName,
-    /// Element dtype.
-    pub dtype: DType,
-    /// Number of elements.
-    pub len: usize,
+    /// Its device, dtype and length.
+    pub buffer_type: BufferType,
 }
 
 /// An RNG draw.
@@ -65,12 +62,37 @@ pub enum Mode {
     Capture,
 }
 
+/// What a function did that replays have to repeat, or that makes it unfit for them.
+pub(crate) enum Event<'a> {
+    /// Requests were computed.
+    Run {
+        /// The requests.
+        requests: &'a [Request],
+        /// Their plan.
+        scheduled: &'a Scheduled,
+        /// Its commands.
+        commands: Vec<BoundCommand>,
+    },
+    /// Random numbers were drawn.
+    Draw(Draw),
+    /// The RNG was seeded.
+    Seed,
+    /// A tensor was assigned to: its id.
+    Assign(usize),
+    /// The gradient of a tensor was set or taken: the tensor's id.
+    SetGrad(usize),
+    /// The value of a tensor is read: the message of the error that this is in [`Mode::Capture`].
+    ReadValue(&'a dyn Fn() -> String),
+    /// The value of a variable is read, which a replay would not read again.
+    ReadVariable,
+}
+
 /// The record of one call of a function.
 #[derive(Default)]
 pub struct Capture {
     mode: Mode,
-    /// Runs in order.
-    pub runs: Vec<Run>,
+    /// Plans in the order of their runs.
+    pub runs: Vec<RecordedPlan>,
     /// RNG draws in order.
     pub draws: Vec<Draw>,
     /// Ids of tensors that were assigned to.
@@ -116,6 +138,12 @@ impl Capture {
         (value, CURRENT.take().unwrap_or_default())
     }
 
+    /// Adds an event to the record of this thread, if there is one. Returns the error of an event
+    /// that the record does not allow.
+    pub fn note(event: Event) -> Option<Error> {
+        Capture::current(|c| c.add(event)).flatten()
+    }
+
     /// Calls `f` on the record of this thread, if there is one.
     pub fn current<T>(f: impl FnOnce(&mut Capture) -> T) -> Option<T> {
         CURRENT.with_borrow_mut(|current| current.as_mut().map(f))
@@ -138,32 +166,34 @@ impl Capture {
         Capture::current(may).unwrap_or(true)
     }
 
-    /// Records that a value is read. Returns the error in [`Mode::Capture`].
-    pub fn read_value(&mut self, error: impl FnOnce() -> String) -> Option<String> {
-        (self.mode == Mode::Capture).then(|| self.read.get_or_insert_with(error).clone())
+    fn add(&mut self, event: Event) -> Option<Error> {
+        match event {
+            Event::Run { requests, scheduled, commands } if self.mode != Mode::AssignmentsOnly => {
+                self.add_run(requests, scheduled, commands)
+            }
+            Event::Run { .. } => {}
+            Event::Draw(draw) => {
+                self.known.extend(&draw.storages);
+                self.draws.push(draw);
+            }
+            Event::Seed => self.seeded = true,
+            Event::Assign(tensor) => self.assigned.push(tensor),
+            Event::SetGrad(tensor) => self.graded.push(tensor),
+            Event::ReadValue(message) if self.mode == Mode::Capture => {
+                return Some(Error::Jit(self.read.get_or_insert_with(message).clone()));
+            }
+            Event::ReadValue(_) => {}
+            Event::ReadVariable => self.has_read_variable |= self.mode == Mode::Capture,
+        }
+        None
     }
 
-    /// Records that the value of a variable is read, which a replay would not read again.
-    pub fn read_variable(&mut self) {
-        self.has_read_variable |= self.mode == Mode::Capture;
-    }
-
-    /// Records an RNG draw.
-    pub fn add_draw(&mut self, storages: Vec<u64>, numbers: u64) {
-        self.known.extend(&storages);
-        self.draws.push(Draw { storages, numbers });
-    }
-
-    /// Records a run.
-    pub(super) fn add_run(
+    fn add_run(
         &mut self,
         requests: &[Request],
         scheduled: &Scheduled,
         commands: Vec<BoundCommand>,
     ) {
-        if self.mode == Mode::AssignmentsOnly {
-            return;
-        }
         let roots: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
         walk_values(&roots, |u| {
             if self.watched.contains(&u.id()) {
@@ -172,15 +202,14 @@ impl Capture {
         });
         let input = |s: &StorageRef| {
             let (id, buffer) = (s.storage.id(), Buffer::of(s));
-            let (device, dtype, len) =
-                (buffer.device_name().clone(), buffer.dtype(), buffer.size());
-            Input { id, own: (!self.known.contains(&id)).then_some(buffer), device, dtype, len }
+            let buffer_type = BufferType::of(&buffer);
+            Input { id, own: (!self.known.contains(&id)).then_some(buffer), buffer_type }
         };
         let inputs = scheduled.inputs.iter().map(input).collect();
         let outputs: Vec<Option<u64>> =
             scheduled.outputs.iter().map(|o| o.as_ref().map(Buffer::id)).collect();
         self.known.extend(outputs.iter().flatten());
-        self.runs.push(Run {
+        self.runs.push(RecordedPlan {
             plan: scheduled.plan.clone(),
             commands,
             graph: scheduled.graph.clone(),

@@ -1,6 +1,6 @@
 //! The fingerprint of a call: the graphs that it computed, their inputs, and the host data in them.
 
-use super::capture::{Capture, Run};
+use super::capture::{Capture, RecordedPlan};
 use crate::device::{Buffer, Memory};
 use crate::error::{Error, Result};
 use crate::ir::{StorageRef, UOp};
@@ -180,7 +180,11 @@ impl Fingerprint {
 }
 
 /// Returns the origins of the inputs of a run, and adds those of its outputs.
-fn origins_of(number: usize, run: &Run, known: &mut FxHashMap<u64, Origin>) -> Result<Vec<Origin>> {
+fn origins_of(
+    number: usize,
+    run: &RecordedPlan,
+    known: &mut FxHashMap<u64, Origin>,
+) -> Result<Vec<Origin>> {
     let mut origins = Vec::new();
     for input in &run.inputs {
         origins.push(match (known.get(&input.id), &input.own) {

@@ -1,14 +1,12 @@
 //! The commands of a schedule as a user sees them ([`Tensor::schedule`](crate::Tensor::schedule)):
 //! each with its memory, to be printed, compiled with other Opts, timed and run.
 
-use super::bind::{Proof, bind, bind_copy};
-use super::launch::{run_copy, run_kernel};
+use super::bind::Proof;
+use super::bound::BoundPlan;
 use crate::compile::beam::{self, Beam, Tuned};
 use crate::compile::{Compiled, compiled_with, planned};
-use crate::device::buffer::writing;
-use crate::device::{Buffer, Device, MemoryRef};
+use crate::device::{Buffer, Device};
 use crate::dtype::DType;
-use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, UOp};
 use crate::opt::{Kernel, Opt};
@@ -107,7 +105,7 @@ impl ScheduleItem {
     /// Compiles the kernel, with the Opts of the heuristic or the search.
     pub fn compile(&self) -> Result<ExecItem> {
         self.is_as_planned()?;
-        Ok(ExecItem { item: self.clone(), compiled: self.program()? })
+        ExecItem::with(self.clone(), self.program()?)
     }
 
     /// Returns the program of a kernel; `None` for a copy.
@@ -152,7 +150,7 @@ impl ScheduleItem {
                 });
             }
         };
-        Ok(ExecItem { item: self.clone(), compiled })
+        ExecItem::with(self.clone(), compiled)
     }
 
     /// Searches for the fastest Opts of a kernel by timing them on its device, without the disk
@@ -172,14 +170,15 @@ impl ScheduleItem {
 /// A schedule item with its compiled program, ready to run.
 pub struct ExecItem {
     item: ScheduleItem,
-    compiled: Option<Arc<Compiled>>,
+    /// The one command of the item with its memory.
+    plan: BoundPlan,
 }
 
 impl ExecItem {
-    /// Makes an item with a program that was compiled from its kernel.
-    #[cfg(feature = "testing")]
-    pub(crate) fn with(item: ScheduleItem, compiled: Option<Arc<Compiled>>) -> ExecItem {
-        ExecItem { item, compiled }
+    /// Makes an item with a program that was compiled from its kernel; `None` for a copy.
+    pub(crate) fn with(item: ScheduleItem, compiled: Option<Arc<Compiled>>) -> Result<ExecItem> {
+        let plan = BoundPlan::of_item(&item, compiled)?;
+        Ok(ExecItem { item, plan })
     }
 
     /// Returns the schedule item.
@@ -189,48 +188,18 @@ impl ExecItem {
 
     /// Returns the program; `None` for a copy.
     pub fn compiled(&self) -> Option<&Arc<Compiled>> {
-        self.compiled.as_ref()
+        self.plan.commands[0].as_launch().map(|(program, ..)| program)
     }
 
     /// Checks that the item can run: it is as planned, and its buffers fit the program.
     pub fn check(&self) -> Result<()> {
         self.item.is_as_planned()?;
-        self.bind().map(drop)
+        self.plan.check()
     }
 
     /// Runs the item and returns the time that the device took. One item runs at a time.
     pub fn run(&self) -> Result<Duration> {
-        self.item.is_as_planned()?;
-        let places = self.bind()?;
-        let _alone = writing();
-        let debug = env::config()?.debug;
-        match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { device, values, .. }, Some(c)) => {
-                let launch =
-                    c.program.variables.launch(&c.program.launch, &|name| values.get(name));
-                // SAFETY: the item is as the scheduler made it, so its kernel stays inside its
-                // arguments, and `bind` has checked them.
-                unsafe { run_kernel(c, device, &places, &launch, debug) }
-            }
-            (ScheduleItem::Copy { to, from, .. }, _) => run_copy(&to.buffer, &from.buffer, debug),
-            _ => Err(not_compiled()),
-        }
+        self.check()?;
+        self.plan.run()
     }
-
-    /// Checks the arguments, and returns the memory of those of a kernel.
-    fn bind(&self) -> Result<Vec<MemoryRef<'_>>> {
-        match (&self.item, &self.compiled) {
-            (ScheduleItem::Kernel { buffers, device, .. }, Some(compiled)) => {
-                bind(&compiled.program, device, buffers.iter().map(|b| &b.buffer))
-            }
-            (ScheduleItem::Copy { to, from, .. }, _) => {
-                bind_copy(&to.buffer, &from.buffer).map(|()| Vec::new())
-            }
-            _ => Err(not_compiled()),
-        }
-    }
-}
-
-fn not_compiled() -> Error {
-    Error::Device("a kernel was not compiled before it was run".into())
 }

@@ -5,24 +5,20 @@
 //! with graphs become one graph launch.
 
 use super::bind::Needs;
-use super::bound::BoundCommand;
-use super::launch::{counters_of, run_copy, run_kernel};
+use super::captured::BufferType;
+use super::command::{self, BoundCommand};
+use super::launch::counters_of;
+use super::memory::SlotMemory;
 use crate::compile::Compiled;
 use crate::device::buffer::writing;
-use crate::device::host::pool;
-use crate::device::{
-    Addresses, Buffer, Counters, Device, Graph, GraphKernel, HostFunction, Memory, MemoryRef,
-    count_all,
-};
+use crate::device::{Buffer, Counters, Device, Graph, GraphKernel, MemoryRef, count_all};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
-use crate::lower::Launch;
 use crate::schedule::{Command, PlannedMemory, SlotRef, Values, memory};
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Origin of the memory of a slot.
 #[derive(Clone)]
@@ -30,14 +26,7 @@ pub enum Slot {
     /// Given by the caller at each replay.
     Given,
     /// Allocated at each replay, for the caller.
-    Fresh {
-        /// Device whose memory it is in.
-        device: DeviceName,
-        /// Element dtype.
-        dtype: DType,
-        /// Number of elements.
-        len: usize,
-    },
+    Fresh(BufferType),
     /// Owned by the plan.
     Own(Buffer),
     /// An intermediate.
@@ -58,31 +47,24 @@ pub struct ReplayPlan {
     memory: PlannedMemory,
     /// Counters per device of the commands in batches, which are not counted one by one.
     batched: Vec<(DeviceName, Counters)>,
-    /// Argument addresses of the host's kernels, filled in at each replay.
-    addresses: Addresses,
     /// Requirements on the memory of each slot, and the devices whose kernels use it.
     needs: Vec<(Needs, Vec<DeviceName>)>,
 }
 
-/// Commands that run together.
-enum Batch {
-    /// Kernels of the host.
-    Host(Vec<HostCall>),
-    /// Kernels of a GPU as one graph, with the views of all their arguments.
-    Graph { graph: Box<dyn Graph>, args: Vec<SlotRef>, kernels: Vec<Arc<Compiled>> },
-    /// Commands that run one by one.
-    Single(Range<usize>),
+/// Consecutive commands that run together.
+struct Batch {
+    commands: Range<usize>,
+    mode: BatchMode,
 }
 
-/// A kernel of the host.
-struct HostCall {
-    run: HostFunction,
-    /// Position of its arguments in the list of addresses.
-    first: usize,
-    args: Vec<SlotRef>,
-    threads: usize,
-    /// Position of its device in the list of counters.
-    device: usize,
+/// The way that the commands of a batch run.
+enum BatchMode {
+    /// Kernels of the host, as calls of functions.
+    Host,
+    /// Kernels of a GPU, as one graph launch.
+    Graph(Box<dyn Graph>),
+    /// One by one.
+    Single,
 }
 
 impl ReplayPlan {
@@ -90,15 +72,8 @@ impl ReplayPlan {
     pub fn new(slots: Vec<Slot>, commands: Vec<BoundCommand>, graphs: bool) -> Result<ReplayPlan> {
         let (slots, memory) = allocate(slots, &commands)?;
         let needs = needs(slots.len(), &commands);
-        let mut plan = ReplayPlan {
-            slots,
-            batches: Vec::new(),
-            memory,
-            batched: Vec::new(),
-            addresses: Addresses(Vec::new()),
-            needs,
-            commands,
-        };
+        let mut plan =
+            ReplayPlan { slots, batches: Vec::new(), memory, batched: Vec::new(), needs, commands };
         let mut at = 0;
         while at < plan.commands.len() {
             at = plan.add_batch(at, graphs)?;
@@ -106,79 +81,46 @@ impl ReplayPlan {
         Ok(plan)
     }
 
-    /// Adds a kernel to the counters of batches, and returns the position of its device there.
-    fn count_batched(&mut self, device: &DeviceName, compiled: &Compiled) -> usize {
-        let at = counters_of(&mut self.batched, device);
-        let did = &mut self.batched[at].1;
-        did.kernels += 1;
-        did.flops += compiled.program.estimate.flops;
-        did.bytes += compiled.program.estimate.bytes;
-        at
-    }
-
     /// Adds a batch of the commands from `start` on, and returns its end.
     fn add_batch(&mut self, start: usize, graphs: bool) -> Result<usize> {
-        let end = self.add_host_batch(start);
-        if end > start {
-            return Ok(end);
+        let of_host = self.commands[start..].iter().take_while(|c| command::is_on_host(c)).count();
+        let (end, mode) = if of_host > 0 {
+            (start + of_host, BatchMode::Host)
+        } else if graphs && let Some((end, graph)) = self.graph(start)? {
+            (end, BatchMode::Graph(graph))
+        } else if let Some(Batch { commands, mode: BatchMode::Single }) = self.batches.last_mut() {
+            commands.end = start + 1;
+            return Ok(start + 1);
+        } else {
+            (start + 1, BatchMode::Single)
+        };
+        if !matches!(mode, BatchMode::Single) {
+            let batch = &self.commands[start..end];
+            batch.iter().for_each(|c| command::add_counters(c, 1, &mut self.batched));
         }
-        if graphs && let Some(end) = self.add_graph(start)? {
-            return Ok(end);
-        }
-        match self.batches.last_mut() {
-            Some(Batch::Single(range)) => range.end = start + 1,
-            _ => self.batches.push(Batch::Single(start..start + 1)),
-        }
-        Ok(start + 1)
+        self.batches.push(Batch { commands: start..end, mode });
+        Ok(end)
     }
 
-    /// Adds a batch of the host's kernels from `start` on, if there are any, and returns its end.
-    fn add_host_batch(&mut self, start: usize) -> usize {
-        let mut calls = Vec::new();
-        for i in start..self.commands.len() {
-            let Command::Launch { program, device, args, .. } = &self.commands[i] else { break };
-            let Some(run) = program.executable.entry() else { break };
-            let (program, device, args) = (program.clone(), device.clone(), args.clone());
-            let (first, threads) = (self.addresses.0.len(), program.program.launch.threads);
-            self.addresses.0.resize(first + args.len(), std::ptr::null_mut());
-            let device = self.count_batched(&device, &program);
-            calls.push(HostCall { run, first, args, threads, device });
-        }
-        let end = start + calls.len();
-        if !calls.is_empty() {
-            self.batches.push(Batch::Host(calls));
-        }
-        end
-    }
-
-    /// Adds a graph of the launches on one device from `start` on, and returns its end; `None` if
-    /// the device has no graphs.
-    fn add_graph(&mut self, start: usize) -> Result<Option<usize>> {
+    /// Returns a graph of the launches on one device from `start` on, with the end of the commands
+    /// in it; `None` if the device has no graphs.
+    fn graph(&self, start: usize) -> Result<Option<(usize, Box<dyn Graph>)>> {
         let Command::Launch { device, .. } = &self.commands[start] else { return Ok(None) };
-        let here =
-            |c: &&BoundCommand| matches!(c, Command::Launch { device: d, .. } if d == device);
-        let end = start + self.commands[start..].iter().take_while(here).count();
-        let mut all: Vec<SlotRef> = Vec::new();
-        let mut nodes: Vec<GraphKernel> = Vec::new();
-        let mut kernels: Vec<Arc<Compiled>> = Vec::new();
-        for command in &self.commands[start..end] {
-            let Command::Launch { program, args, writes, .. } = command else { continue };
-            let first = all.len();
-            all.extend(args);
-            kernels.push(program.clone());
-            let args = first..all.len();
-            nodes.push(GraphKernel { executable: &program.executable, args, writes });
+        let (mut all, mut nodes): (Vec<SlotRef>, Vec<GraphKernel>) = Default::default();
+        for command in &self.commands[start..] {
+            match command {
+                Command::Launch { program, device: d, args, writes } if d == device => {
+                    let first = all.len();
+                    all.extend(args);
+                    let args = first..all.len();
+                    nodes.push(GraphKernel { executable: &program.executable, args, writes });
+                }
+                _ => break,
+            }
         }
         let overlap = |a: usize, b: usize| self.may_overlap(&all[a], &all[b]);
-        let Some(graph) = Device::named(device)?.backend().graph(&nodes, &overlap)? else {
-            return Ok(None);
-        };
-        let device = device.clone();
-        for kernel in &kernels {
-            self.count_batched(&device, kernel);
-        }
-        self.batches.push(Batch::Graph { graph, args: all, kernels });
-        Ok(Some(end))
+        let graph = Device::named(device)?.backend().graph(&nodes, &overlap)?;
+        Ok(graph.map(|graph| (start + nodes.len(), graph)))
     }
 
     /// Returns true if two views may share memory. Memory of the plan is compared; the caller
@@ -199,57 +141,68 @@ impl ReplayPlan {
 
     /// Returns the memory of all slots for a replay: `given` has that of the given ones, in their
     /// order.
-    pub fn memory_for(&self, given: &[Buffer]) -> Result<Vec<Buffer>> {
+    pub fn memory_for(&self, given: &[Buffer]) -> Result<SlotMemory> {
         let mut given = given.iter();
-        let mut buffers: Vec<Buffer> = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
-            buffers.push(match slot {
+        let mut buffer = |slot: &Slot| {
+            Ok(Some(match slot {
                 Slot::Given => given.next().expect("memory for every given slot").clone(),
-                Slot::Fresh { device, dtype, len } => Buffer::new(device, *dtype, *len)?,
+                Slot::Fresh(t) => Buffer::new(&t.device, t.dtype, t.len)?,
                 Slot::Own(buffer) => buffer.clone(),
-                Slot::Temporary { .. } => unreachable!("intermediates have memory"),
-            });
-        }
-        Ok(buffers)
+                // No command names it, as a buffer that the last iteration of a loop does not need.
+                Slot::Temporary { .. } => return Ok(None),
+            }))
+        };
+        Ok(SlotMemory(self.slots.iter().map(&mut buffer).collect::<Result<_>>()?))
     }
 
     /// Runs all commands on the memory of all slots, with these values of variables.
-    pub fn replay(&mut self, buffers: &[Buffer], values: &Values) -> Result<()> {
+    pub fn run(&mut self, memory: &SlotMemory, values: &Values) -> Result<()> {
         let config = env::config()?;
-        if buffers.len() != self.needs.len() {
-            return Err(Error::Device(format!(
-                "{} buffers for {} slots",
-                buffers.len(),
-                self.needs.len()
-            )));
-        }
-        for (slot, (needs, buffer)) in self.needs.iter().zip(buffers).enumerate() {
-            needs.1.iter().try_for_each(|device| needs.0.check(slot, device, buffer, 0))?;
-        }
+        self.check(memory)?;
         let (debug, _alone) = (config.debug, writing());
+        let single = |c: &BoundCommand| command::run(c, memory, values, debug).map(drop);
         if config.times_kernels() {
-            return self.commands.iter().try_for_each(|c| run_single(c, buffers, values, debug));
+            return self.commands.iter().try_for_each(single);
         }
+        let starts = memory.host_starts();
         // A graph launch is asynchronous, so that only the host's kernels have a time.
         self.batched.iter_mut().for_each(|t| t.1.time = Duration::ZERO);
-        for batch in &mut self.batches {
-            match batch {
-                Batch::Host(calls) => {
-                    run_on_host(calls, &mut self.addresses, buffers, &mut self.batched)?
+        for Batch { commands, mode } in &mut self.batches {
+            let commands = &self.commands[commands.clone()];
+            match mode {
+                BatchMode::Host => {
+                    for of_one in commands.chunk_by(|a, b| launch_of(a).1 == launch_of(b).1) {
+                        let time = command::run_on_host(of_one, &starts, &|view| view);
+                        let at = counters_of(&mut self.batched, launch_of(&of_one[0]).1);
+                        self.batched[at].1.time += time;
+                    }
                 }
-                Batch::Graph { graph, args, kernels } => {
-                    let places: Vec<MemoryRef> = args.iter().map(|r| place(r, buffers)).collect();
+                BatchMode::Graph(graph) => {
+                    let args = commands.iter().flat_map(|c| launch_of(c).2);
+                    let places: Vec<MemoryRef> = args.map(|r| memory.place(r)).collect();
+                    let launch = |i: usize| command::launch(launch_of(&commands[i]).0, values);
                     // SAFETY: the programs were captured from a run, and their memory was checked
                     // above.
-                    unsafe { graph.launch(&places, &|i| launch(&kernels[i], values)) }?;
+                    unsafe { graph.launch(&places, &launch) }?;
                 }
                 // These count themselves.
-                Batch::Single(range) => self.commands[range.clone()]
-                    .iter()
-                    .try_for_each(|c| run_single(c, buffers, values, debug))?,
+                BatchMode::Single => commands.iter().try_for_each(single)?,
             }
         }
         count_all(&self.batched);
+        Ok(())
+    }
+
+    /// Checks the memory of each slot.
+    fn check(&self, memory: &SlotMemory) -> Result<()> {
+        let (given, takes) = (memory.0.len(), self.needs.len());
+        if given != takes {
+            return Err(Error::Device(format!("{given} buffers for {takes} slots")));
+        }
+        for (slot, (needs, devices)) in self.needs.iter().enumerate() {
+            let check = |d: &DeviceName| needs.check(slot, d, memory.buffer(slot), 0);
+            devices.iter().try_for_each(check)?;
+        }
         Ok(())
     }
 
@@ -281,78 +234,10 @@ fn needs(slots: usize, commands: &[BoundCommand]) -> Vec<(Needs, Vec<DeviceName>
     all
 }
 
-/// Returns the launch sizes of a kernel with these values of variables.
-fn launch(compiled: &Compiled, values: &Values) -> Launch {
-    compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
-}
-
-fn place<'a>(r: &SlotRef, buffers: &'a [Buffer]) -> MemoryRef<'a> {
-    let place = buffers[r.slot].place();
-    MemoryRef { offset: place.offset + r.offset, ..place }
-}
-
-fn run_single(
-    command: &BoundCommand,
-    buffers: &[Buffer],
-    values: &Values,
-    debug: u8,
-) -> Result<()> {
-    match command {
-        Command::Launch { program, device, args, .. } => {
-            let memory: Vec<MemoryRef> = args.iter().map(|r| place(r, buffers)).collect();
-            // SAFETY: the program was captured from a run of a scheduled plan, and
-            // `ReplayPlan::replay` has checked the memory.
-            unsafe { run_kernel(program, device, &memory, &launch(program, values), debug) }
-                .map(drop)
-        }
-        Command::Copy { to, from } => {
-            let [to, from] =
-                [to, from].map(|r| buffers[r.slot].bytes_from(r.offset, r.dtype, r.len));
-            run_copy(&to, &from, debug).map(drop)
-        }
-        Command::Repeat(_) => unreachable!("a capture unrolls loops"),
-    }
-}
-
-/// Runs kernels of the host, and adds the time of each device to its counters. None runs if one was
-/// given memory that is not the host's.
-fn run_on_host(
-    calls: &[HostCall],
-    addresses: &mut Addresses,
-    buffers: &[Buffer],
-    batched: &mut [(DeviceName, Counters)],
-) -> Result<()> {
-    for c in calls {
-        for (address, r) in addresses.0[c.first..].iter_mut().zip(&c.args) {
-            let MemoryRef { memory: Memory::Host(host), offset } = buffers[r.slot].place() else {
-                let (device, buffer) = (&batched[c.device].0, &buffers[r.slot]);
-                return Err(Error::Device(format!(
-                    "a kernel on {device} was given {buffer:?}, which is not memory of the host"
-                )));
-            };
-            *address = host.ptr().wrapping_add(offset).wrapping_add(r.offset);
-        }
-    }
-    let addresses = &*addresses;
-    let mut start = Instant::now();
-    for of_one in calls.chunk_by(|a, b| a.device == b.device) {
-        // One task of the pool, so that all kernels find the float modes that they were compiled
-        // for.
-        pool::run(1, &|_| {
-            for c in of_one {
-                // SAFETY: as for a single launch: every index was proven inside its argument, whose
-                // memory is as long as when it was captured, or is masked; different shares write
-                // different elements.
-                let share =
-                    |i: usize| unsafe { (c.run)(addresses.from(c.first), i as libc::c_long) };
-                if c.threads == 1 { share(0) } else { pool::run(c.threads, &share) }
-            }
-        });
-        let end = Instant::now();
-        batched[of_one[0].device].1.time += end - start;
-        start = end;
-    }
-    Ok(())
+/// Returns program, device and arguments of a command in a batch of kernels.
+fn launch_of(command: &BoundCommand) -> (&Compiled, &DeviceName, &[SlotRef]) {
+    let (program, device, args) = command.as_launch().expect("a batch of kernels has launches");
+    (program, device, args)
 }
 
 /// Allocates arenas for intermediates: those with disjoint lifetimes share memory.
@@ -370,12 +255,6 @@ fn allocate(mut slots: Vec<Slot>, commands: &[BoundCommand]) -> Result<(Vec<Slot
     for (slot, (arena, offset)) in placed.into_iter().zip(placement.at) {
         if let Slot::Temporary { bytes, .. } = slots[slot] {
             slots[slot] = Slot::Own(arenas[arena].part(offset..offset + bytes));
-        }
-    }
-    // No command names the others, such as buffers of a loop that its last iteration does not need.
-    for slot in &mut slots {
-        if let Slot::Temporary { device, .. } = slot {
-            *slot = Slot::Own(Buffer::new(device, DType::U8, 0)?);
         }
     }
     Ok((slots, placement.memory))

@@ -1,10 +1,11 @@
 //! Requests to plans with memory: plan, verify, print, allocate. `realize` binds and runs the plan.
 
 use super::bind::Proof;
-use super::bound::{BoundPlan, ValueBuffers, buffer, view};
-use super::capture::Capture;
+use super::bound::{BoundPlan, ValueBuffers};
+use super::capture::{Capture, Event};
 use super::item::{BufferArg, ScheduleItem};
 use super::launch::micros;
+use super::memory::SlotMemory;
 use crate::compile::compile_together;
 use crate::device::memory::is_guarded;
 use crate::device::{Buffer, Device, count_plan, profile};
@@ -32,8 +33,8 @@ pub struct Scheduled {
     pub graph: UOp,
     /// Input storages, by number.
     pub inputs: Vec<StorageRef>,
-    /// Memory of each slot of the plan; `None` for a slot that no command names.
-    pub memory: Vec<Option<Buffer>>,
+    /// Memory of the slots of the plan.
+    pub(crate) memory: SlotMemory,
     /// Values of the graph's variables.
     pub values: Arc<Values>,
 }
@@ -72,7 +73,7 @@ fn planned(requests: &[Request]) -> Result<Scheduled> {
     verify_plan(config, &plan, hit);
     let memory = allocate(&plan, &inputs)?;
     let output = |o: &Output| {
-        let whole = buffer(&memory, o.buffer);
+        let whole = memory.buffer(o.buffer);
         o.part.clone().map_or(whole.clone(), |part| whole.part(part))
     };
     let outputs = plan.outputs.iter().map(|o| o.as_ref().map(output)).collect();
@@ -130,7 +131,7 @@ fn print_plan(config: &Config, plan: &Plan, hit: bool, start: Instant) {
 }
 
 /// Allocates the slots of a plan.
-fn allocate(plan: &Plan, inputs: &[StorageRef]) -> Result<Vec<Option<Buffer>>> {
+fn allocate(plan: &Plan, inputs: &[StorageRef]) -> Result<SlotMemory> {
     let guarded = is_guarded();
     let arena = |(bytes, device): &(usize, DeviceName)| {
         Buffer::new(device, DType::U8, if guarded { 0 } else { *bytes })
@@ -152,14 +153,14 @@ fn allocate(plan: &Plan, inputs: &[StorageRef]) -> Result<Vec<Option<Buffer>>> {
             }
         }))
     });
-    allocated.collect()
+    Ok(SlotMemory(allocated.collect::<Result<_>>()?))
 }
 
 impl Scheduled {
     /// Returns the commands of the plan as items, loops unrolled.
     fn items(&self) -> Result<Vec<ScheduleItem>> {
         let arg = |r: &SlotRef| BufferArg {
-            buffer: view(&self.memory, r).into_owned(),
+            buffer: self.memory.view(r).into_owned(),
             dtype: r.dtype,
             len: r.len,
             role: self.plan.buffers[r.slot].role.clone(),
@@ -220,6 +221,6 @@ pub(crate) fn realize(requests: &[Request]) -> Result<(Vec<Option<Buffer>>, Arc<
         return Err(e);
     }
     drop(running);
-    Capture::current(|c| c.add_run(requests, &scheduled, bound.commands));
+    Capture::note(Event::Run { requests, scheduled: &scheduled, commands: bound.commands });
     Ok((scheduled.outputs, scheduled.plan))
 }

@@ -9,53 +9,89 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The canonical name of a device in the graph, such as `CPU` or `CUDA:1`: equal names are the same
-/// device.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceName(Arc<str>);
+/// The canonical name of a device in the graph, such as `CPU` or `CUDA:1`, or of the list of devices
+/// that hold a sharded or replicated tensor, `CPU+CPU:1`. Equal names are the same devices.
+#[derive(Clone)]
+pub struct DeviceName(Arc<NamedDevices>);
+
+struct NamedDevices {
+    name: Box<str>,
+    /// The devices of a list; empty for one device.
+    each: Vec<DeviceName>,
+}
 
 impl DeviceName {
-    /// The device of a canonical name. `device::canonical` makes one from the name that a user
-    /// gave.
+    /// The device or list of devices of a canonical name. `device::canonical` makes one from the
+    /// name that a user gave.
     pub fn new(name: &str) -> DeviceName {
-        DeviceName(name.into())
+        let each = if name.contains('+') {
+            name.split('+').map(DeviceName::new).collect()
+        } else {
+            vec![]
+        };
+        DeviceName(Arc::new(NamedDevices { name: name.into(), each }))
+    }
+    /// The list of several devices; the device itself if there is one.
+    pub fn joined(devices: &[DeviceName]) -> DeviceName {
+        if let [one] = devices {
+            return one.clone();
+        }
+        let name = devices.iter().map(DeviceName::as_str).collect::<Vec<_>>().join("+").into();
+        DeviceName(Arc::new(NamedDevices { name, each: devices.to_vec() }))
     }
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.name
     }
-    /// The name of several devices, which hold a sharded or replicated tensor: `CPU+CPU:1`.
-    pub fn joined(devices: &[DeviceName]) -> DeviceName {
-        DeviceName(devices.iter().map(DeviceName::as_str).collect::<Vec<_>>().join("+").into())
-    }
-    /// True if the name stands for several devices.
+    /// True for a list of several devices.
     pub fn is_several(&self) -> bool {
-        self.0.contains('+')
+        !self.0.each.is_empty()
     }
-    /// The devices that the name stands for, in order.
-    pub fn each(&self) -> Vec<DeviceName> {
-        if !self.is_several() {
-            return vec![self.clone()];
-        }
-        self.0.split('+').map(DeviceName::new).collect()
+    /// The devices of a list, in order, or the one device.
+    pub fn each(&self) -> &[DeviceName] {
+        if self.is_several() { &self.0.each } else { std::slice::from_ref(self) }
+    }
+}
+
+impl PartialEq for DeviceName {
+    fn eq(&self, other: &DeviceName) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+    }
+}
+impl Eq for DeviceName {}
+
+impl Hash for DeviceName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialOrd for DeviceName {
+    fn partial_cmp(&self, other: &DeviceName) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for DeviceName {
+    fn cmp(&self, other: &DeviceName) -> std::cmp::Ordering {
+        self.as_str().cmp(other.as_str())
     }
 }
 
 impl AsRef<str> for DeviceName {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

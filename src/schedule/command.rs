@@ -64,6 +64,14 @@ impl<P> Command<P> {
         }
     }
 
+    /// Returns program, device and arguments of a launch; `None` for another command.
+    pub fn as_launch(&self) -> Option<(&P, &DeviceName, &[SlotRef])> {
+        match self {
+            Command::Launch { program, device, args, .. } => Some((program, device, args)),
+            Command::Copy { .. } | Command::Repeat(_) => None,
+        }
+    }
+
     /// Returns the programs of the launches; those of a loop once.
     pub fn programs(&self) -> Vec<(&P, &DeviceName)> {
         match self {

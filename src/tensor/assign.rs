@@ -6,8 +6,8 @@ use super::realize::{is_stored, lock, storages};
 use crate::device::registry::canonical;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::Capture;
-use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::exec::{Capture, Event};
+use crate::ir::{Arg, DeviceName, Op, ToSrc, UOp};
 
 impl Tensor {
     /// Replaces this tensor by another, for every handle on it. Unlike [`assign`](Self::assign) it
@@ -84,7 +84,7 @@ impl Tensor {
             *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
         }
         let new = new.raw();
-        Capture::current(|c| c.assigned.push(self.id()));
+        Capture::note(Event::Assign(self.id()));
         self.set_uop(match self.0.param {
             Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
             None => new,
@@ -106,9 +106,9 @@ impl Tensor {
             if device == self.device().as_str() {
                 return Ok(self.copy());
             }
-            // The name of several devices, as a tensor over them has it.
-            if device.contains('+') {
-                return self.try_shard(&device.split('+').collect::<Vec<_>>(), None);
+            let devices = DeviceName::new(device);
+            if devices.is_several() {
+                return self.try_shard(devices.each(), None);
             }
             let device = canonical(device)?;
             if device == *self.device() {
@@ -155,7 +155,7 @@ impl Tensor {
                 (moved, node)
             }
         };
-        Capture::current(|c| c.assigned.push(self.id()));
+        Capture::note(Event::Assign(self.id()));
         *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
         self.set_uop(node);
         lock(&self.0.home).clear();

@@ -7,8 +7,8 @@ use super::variable::strip_padding;
 use crate::device::kind::{MemorySpace, memory_space};
 use crate::device::{Buffer, limits};
 use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
-use crate::exec::Capture;
+use crate::error::Result;
+use crate::exec::{Capture, Event};
 use crate::ir::{Arg, Op};
 
 impl Tensor {
@@ -47,8 +47,8 @@ impl Tensor {
                 self.dims()
             )
         };
-        if let Some(what) = Capture::current(|c| c.read_value(what)).flatten() {
-            return Err(Error::Jit(what));
+        if let Some(error) = Capture::note(Event::ReadValue(&what)) {
+            return Err(error);
         }
         loop {
             // Held until the content is copied, so that no realization or replay writes it.

@@ -42,7 +42,7 @@ pub(super) fn default_device() -> DeviceName {
 /// One-dimensional node over new storage with these bytes.
 pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<UOp> {
     let on = |device: &DeviceName| Buffer::from_bytes(device, dtype, bytes).map(|b| b.node());
-    match &device.each()[..] {
+    match device.each() {
         [one] => on(one),
         each => Ok(UOp::shards(each.iter().map(on).collect::<Result<Src>>()?, device, None)),
     }

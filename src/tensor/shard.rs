@@ -67,7 +67,7 @@ impl Tensor {
                 Ok((axis, if cuts[names] == dims[axis] { cuts } else { even(dims[axis], names) }))
             };
             self.distribute(
-                &other.device().each(),
+                other.device().each(),
                 like.as_ref().and_then(|l| l.axis).map(cut).transpose()?,
             )
         }
@@ -106,7 +106,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([4]).shard(&["CPU:0", "CPU:1"], 0).devices().len(), 2);
     /// ```
     pub fn devices(&self) -> Vec<DeviceName> {
-        self.device().each()
+        self.device().each().to_vec()
     }
 
     /// Axis that the tensor is sharded along; `None` if it is replicated or on one device.

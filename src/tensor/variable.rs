@@ -11,7 +11,7 @@ use super::ops::create::iota;
 use super::ops::index::AxisIndex;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::exec::Capture;
+use crate::exec::{Capture, Event};
 use crate::ir::{Slice, UOp};
 use crate::shape::{Dims, SymInt};
 
@@ -29,7 +29,7 @@ impl SymInt {
     /// ```
     pub fn value(&self) -> i64 {
         if self.as_number().is_none() {
-            Capture::current(Capture::read_variable);
+            Capture::note(Event::ReadVariable);
         }
         self.bound_value()
     }

@@ -2,7 +2,7 @@
 //! skipped with a message; if `PICO_REQUIRE` names it, that is a failure.
 
 use crate::device::Device;
-use crate::device::kind::{MemorySpace, compiles_slowly, kind_of, memory_space};
+use crate::device::kind::{MemorySpace, is_null, kind_of, memory_space};
 use crate::dtype::DType;
 use crate::env;
 use crate::ir::DeviceName;
@@ -46,7 +46,7 @@ pub fn is_required(device: &str) -> bool {
 
 /// True if the device compiles so slowly that it runs a part of the cases.
 pub fn is_slow(device: &str) -> bool {
-    compiles_slowly(device)
+    kind_of(device).is_some_and(|k| k.compiles_slowly)
 }
 
 /// True if the device lacks one of the dtypes. Tests skip such cases and print how many.
@@ -57,6 +57,26 @@ pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
 
 fn kind(device: &str) -> &'static str {
     kind_of(device).map_or("", |k| k.name)
+}
+
+/// True if the device interprets kernels.
+pub(super) fn is_interpreter(device: &str) -> bool {
+    kind_of(device).is_some_and(|k| k.is_interpreter)
+}
+
+/// True if the device runs machine code in memory of the host.
+pub(super) fn is_cpu(device: &str) -> bool {
+    kind_of(device).is_some_and(|k| k.memory == MemorySpace::Host && !k.is_interpreter)
+}
+
+/// True if the device compiles kernels and runs nothing.
+pub fn runs_nothing(device: &DeviceName) -> bool {
+    is_null(device)
+}
+
+/// The cargo feature that the code of the device is a part of.
+pub fn feature_of(device: &str) -> Option<&'static str> {
+    kind_of(device)?.feature
 }
 
 /// True if the device has memory of its own.

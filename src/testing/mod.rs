@@ -36,7 +36,10 @@ mod tally;
 pub use bounds::{Bound, Traced, trace};
 pub use campaign::{Campaign, Found};
 pub use case::Case;
-pub use devices::{devices, graphs, has_own_memory, is_required, is_slow, is_spared, lacks, there};
+pub use devices::{
+    devices, feature_of, graphs, has_own_memory, is_required, is_slow, is_spared, lacks,
+    runs_nothing, there,
+};
 pub use graph::{makes, random_case};
 pub use rng::Rng;
 pub use run::{Failure, check, check_all, check_for};

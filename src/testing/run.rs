@@ -6,7 +6,7 @@
 
 use super::bounds::{Bound, Traced};
 use super::case::Case;
-use super::devices::beside;
+use super::devices::{beside, is_cpu, is_interpreter};
 use super::rng::Rng;
 use super::setup::{Choose, Setup};
 use crate::compile::{Compiled, compile_programs};
@@ -177,7 +177,7 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
 /// The device for which an item is compiled: devices of one kind share programs.
 fn runs_on<'a>(item: &'a ScheduleItem, setup: &Setup) -> &'a str {
     match item {
-        ScheduleItem::Kernel { device, .. } if device.as_str() == "INTERP" => "INTERP",
+        ScheduleItem::Kernel { device, .. } if is_interpreter(device.as_str()) => device.as_str(),
         _ => setup.device,
     }
 }
@@ -308,7 +308,7 @@ fn run_compiled(
                     times: Default::default(),
                 })
             });
-        ExecItem::with(item.clone(), compiled).run()?;
+        ExecItem::with(item.clone(), compiled)?.run()?;
     }
     read_outputs(case, &p.scheduled.outputs)
 }
@@ -328,7 +328,7 @@ fn run_interpreted(case: &Case, setup: &Setup, p: &Prepared) -> Outcome<Vec<Valu
                     .run_with(&memory, interp.launch(), &options)
                     .map_err(|e| Failure::Broke(e.to_string()))?;
             }
-            _ => drop(ExecItem::with(item.clone(), None).run()?),
+            _ => drop(ExecItem::with(item.clone(), None)?.run()?),
         }
     }
     read_outputs(case, &again.outputs)
@@ -377,11 +377,6 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
         }
     }
     Ok(())
-}
-
-/// True if a program calls math functions of the target.
-fn calls_functions(program: &Program, target: &Target) -> bool {
-    program.uops.iter().any(|u| target.has(u.op(), u.dtype()))
 }
 
 /// Lowers a case for a target, interprets the programs, compares, and returns them. The device need
@@ -494,20 +489,16 @@ fn check_prepared(
     executables: &[Option<Arc<dyn Executable>>],
 ) -> Outcome<()> {
     // The interpreter first, because wrong machine code may do anything.
-    let on_cpu = setup.device.starts_with("CPU");
-    let interpreted = on_cpu.then(|| run_interpreted(case, setup, p)).transpose()?;
+    let interpreted = is_cpu(setup.device).then(|| run_interpreted(case, setup, p)).transpose()?;
     if let Some(i) = &interpreted {
         compare(expected, i)?;
     }
-    if setup.device == "INTERP" && setup.choose == Choose::Default {
+    if is_interpreter(setup.device) && setup.choose == Choose::Default {
         // Also through the caches, as for users.
         compare(expected, &realized(case, setup)?)?;
     }
     let got = run_compiled(case, p, executables)?;
-    // The interpreter calls functions of doubles of the host, where other devices have their own.
-    let own = setup.device != "CPU"
-        && p.programs.iter().flatten().any(|(_, p)| calls_functions(p, &Target::cuda()));
-    if let Some(i) = interpreted.as_ref().filter(|_| !own) {
+    if let Some(i) = &interpreted {
         compare_bits(expected, &got, i)?;
     }
     compare(expected, &got)

@@ -7,7 +7,7 @@ use crate::bench::Figure;
 use picograd::compile::beam::Beam;
 use picograd::exec::{ExecItem, ScheduleItem};
 use picograd::tensor::Conv;
-use picograd::{DType, Device, Error, Result, Tensor, env, opt};
+use picograd::{DType, Device, Error, Result, Tensor, env, opt, testing};
 use std::time::{Duration, Instant};
 
 const WIDTH: usize = 4;
@@ -31,7 +31,7 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
     let conv = |x: &[usize], w: &[usize]| {
         Ok(random(x)?.conv2d(&random(w)?, Conv::new().padding(1)).relu())
     };
-    if device.name().as_str().starts_with("CUDA") {
+    if testing::has_own_memory(device.name()) && !device.target().tensor_cores.is_empty() {
         let bf16 = |shape: &[usize]| Tensor::rand(shape).cast(DType::BF16).contiguous().realize();
         search("sum_256m", &|| Ok(random(&[1 << 28])?.sum(..)))?;
         search("softmax_16384x4096", &|| Ok(random(&[16384, 4096])?.softmax(-1)))?;

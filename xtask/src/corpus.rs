@@ -7,7 +7,7 @@ use picograd::compile::Compiled;
 use picograd::nn::optim::{Adam, Optimizer, SGD};
 use picograd::nn::{Layer, Module};
 use picograd::tensor::{Attention, Conv, Reduction};
-use picograd::testing::random_case;
+use picograd::testing::{self, random_case};
 use picograd::{DType, Device, Result, Tensor, compile, opt};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const GRAPHS: u64 = 300;
 pub fn run(words: &[String]) -> std::result::Result<(), String> {
     let [file] = words else { return Err("usage: DEV=NULL:CUDA cargo xtask corpus FILE".into()) };
     let device = Device::default_name();
-    if !device.as_str().starts_with("NULL") {
+    if !testing::runs_nothing(&device) {
         return Err(format!(
             "the corpus is compiled for a device that runs nothing, as DEV=NULL:CUDA; this is \
              {device}"

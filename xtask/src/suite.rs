@@ -71,8 +71,8 @@ fn on_device(device: &str) -> Step {
             .flat_map(|name| ["--test", name]),
     );
     // The device is not compiled into this program, so the tests report whether it is available.
-    if device.split(':').next().is_some_and(|kind| kind.eq_ignore_ascii_case("WEBGPU")) {
-        args.extend(["--features", "webgpu"]);
+    if let Some(feature) = testing::feature_of(device) {
+        args.extend(["--features", feature]);
         return parallel_step(WHAT, &args, false);
     }
     match Device::get(device) {

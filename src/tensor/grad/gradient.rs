@@ -2,7 +2,7 @@
 
 use crate::autograd::{device_of, gradients, leaves};
 use crate::error::Result;
-use crate::exec::Capture;
+use crate::exec::{Capture, Event};
 use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::has_data;
@@ -385,7 +385,7 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn set_grad(&self, grad: Option<Tensor>) {
-        Capture::current(|c| c.graded.push(self.id()));
+        Capture::note(Event::SetGrad(self.id()));
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }

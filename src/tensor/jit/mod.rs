@@ -1,12 +1,15 @@
 //! Captured functions: a function of tensors runs twice and is replayed afterwards, without graph
 //! building and scheduling, with memory planned over the whole call.
 //!
+//! Records, plans and replays are in [`exec`](crate::exec), which knows buffers alone. Here is what
+//! needs [`Tensor`]: arguments and results are tensors, and a call is compared with all live ones.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `args` | arguments and results |
-//! | `observe` | observation of a call: its commands, used and changed tensors from outside |
-//! | `capture` | conversion of an observation to a replay plan |
-//! | `replay` | run of the plan on the memory of another call |
+//! | `observe` | observation of a call: its record, used and changed tensors from outside |
+//! | `capture` | an observation as a captured plan with its tensors |
+//! | `replay` | the memory of the tensors of another call, for a run of the plan |
 
 mod args;
 mod capture;

@@ -2,13 +2,12 @@
 //! written in place, runs the plan, and updates the changed tensors.
 
 use super::args::{JitArg, JitOut, Leaf, tensors_of};
-use super::capture::{Captured, Outside, Signature, Source, Template, unbound_extents};
+use super::capture::{Captured, Outside, Signature, unbound_extents};
 use super::described_for_all;
 use super::observe::{add_values, given_values};
 use crate::device::{Buffer, profile};
-use crate::dtype::as_bytes;
 use crate::error::Result;
-use crate::exec;
+use crate::exec::{self, BufferType, Source, Template};
 use crate::ir::{DeviceName, StorageRef, UOp};
 use crate::schedule::{Values, layout};
 use crate::tensor::ops::random;
@@ -56,7 +55,7 @@ impl<R: JitOut> Captured<R> {
     /// Replays the capture with these arguments.
     pub(super) fn replay(&mut self, args: &impl JitArg) -> Result<R> {
         let mut span = profile::span(|| "replay".into());
-        span.note("steps", || self.plan.len().into());
+        span.note("steps", || self.plan.replay.len().into());
         let mut leaves = Vec::with_capacity(self.signature.len());
         args.visit(&mut |leaf| leaves.push(leaf));
         self.check(&leaves)?;
@@ -65,23 +64,23 @@ impl<R: JitOut> Captured<R> {
         let mut locked = self.lock_stored(&tensors_of(&leaves), &outside)?;
         let given = self.given_memory(&leaves, &mut locked)?;
         let values = self.values_now(of_arguments, &locked)?;
-        self.write_inputs(&values)?;
+        self.plan.write_inputs(&values, random::next_words)?;
         // All memory is allocated before anything is written.
-        let buffers = self.plan.memory_for(&given)?;
-        let ran = self.plan.replay(&buffers, &values);
+        let memory = self.plan.replay.memory_for(&given)?;
+        let ran = self.plan.replay.run(&memory, &values);
         // The old content is lost even if the replay failed.
-        for (source, buffer) in self.sources.iter().zip(&given) {
+        for (source, buffer) in self.plan.sources.iter().zip(&given) {
             if matches!(source, Source::Outside { written: true, .. }) {
                 buffer.overwritten();
             }
         }
         ran?;
         for (t, template) in &self.changed {
-            locked.set(t, template.filled(&buffers, &values)?);
+            locked.set(t, template.filled(&memory, &values)?);
             lock(&t.0.home).clear();
         }
         let filled = |(template, device): &(Template, &'static DeviceName)| {
-            Ok(Tensor::new_inner(template.filled(&buffers, &values)?, device, None))
+            Ok(Tensor::new_inner(template.filled(&memory, &values)?, device, None))
         };
         let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         drop(locked);
@@ -99,7 +98,7 @@ impl<R: JitOut> Captured<R> {
             }
             let mut locked = Locked::default();
             locked.running = Some(lock(&RUNNING));
-            for source in &self.sources {
+            for source in &self.plan.sources {
                 if let Source::Outside { tensor, written: true, .. } = source {
                     let t = &outside[*tensor];
                     let guard = || t.0.uop.write().unwrap_or_else(|e| e.into_inner());
@@ -124,28 +123,14 @@ impl<R: JitOut> Captured<R> {
             },
             Source::Outside { tensor, part, .. } => self.outside[*tensor].memory(locked, *part),
         };
-        let mut given = self.sources.iter().map(memory).collect::<Result<Vec<Buffer>>>()?;
+        let mut given = self.plan.sources.iter().map(memory).collect::<Result<Vec<Buffer>>>()?;
         self.check_parts(&given)?;
-        for i in 0..self.sources.len() {
-            if let Source::Outside { tensor, part, written: true } = self.sources[i] {
+        for i in 0..self.plan.sources.len() {
+            if let Source::Outside { tensor, part, written: true } = self.plan.sources[i] {
                 self.own(i, tensor, part, &mut given, locked)?;
             }
         }
         Ok(given)
-    }
-
-    /// Writes the values of variables, and the seeds and counters of random numbers.
-    fn write_inputs(&self, values: &Values) -> Result<()> {
-        for (buffer, names) in &self.variables {
-            let value = |name: &Arc<str>| values.get(name).expect("a captured value") as i32;
-            let numbers: Vec<i32> = names.iter().map(value).collect();
-            buffer.write(as_bytes(&numbers))?;
-        }
-        for (buffers, numbers) in &self.draws {
-            let words = random::next_words(*numbers);
-            buffers.iter().try_for_each(|b| b.write(as_bytes(&words)))?;
-        }
-        Ok(())
     }
 
     /// Checks that the arguments match the captured ones.
@@ -202,12 +187,10 @@ impl<R: JitOut> Captured<R> {
     /// Checks that the memory of each argument has the captured device, dtype and length. The
     /// tensor was checked before, but a lazy one has been computed since, and may have moved.
     fn check_parts(&self, given: &[Buffer]) -> Result<()> {
-        for (source, buffer) in self.sources.iter().zip(given) {
+        for (source, buffer) in self.plan.sources.iter().zip(given) {
             if let Source::Argument { leaf, part } = source
                 && let Signature::Tensor { parts, .. } = &self.signature[*leaf]
-                && parts.get(*part).is_none_or(|(device, dtype, len)| {
-                    (device, *dtype, *len) != (buffer.device_name(), buffer.dtype(), buffer.size())
-                })
+                && parts.get(*part) != Some(&BufferType::of(buffer))
             {
                 return refuse!(
                     Jit,
@@ -222,7 +205,7 @@ impl<R: JitOut> Captured<R> {
     /// Values of variables: those of the arguments, and for other variables the captured ones. A
     /// tensor from outside with another value is an error.
     fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
-        values.complete(&self.values);
+        values.complete(&self.plan.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
         Ok(values)
     }
@@ -267,11 +250,9 @@ impl Outside {
     fn memory(&self, locked: &Locked<'_>, part: usize) -> Result<Buffer> {
         let (node, on) = (locked.node(&self.tensor), self.tensor.device());
         let buffer = memory_of(&node, part)?;
-        let (device, dtype, len) = &self.parts[part];
         let axis = if on.is_several() { layout(&node, on).and_then(|l| l.axis) } else { None };
-        if axis != self.axis
-            || (buffer.device_name(), buffer.dtype(), buffer.size()) != (device, *dtype, *len)
-        {
+        if axis != self.axis || self.parts[part] != BufferType::of(&buffer) {
+            let BufferType { device, dtype, len } = &self.parts[part];
             return refuse!(
                 Jit,
                 "a tensor that the function uses is {} {:?} on {on} now, and one part of it was \

@@ -10,7 +10,7 @@ use super::elementwise::pair;
 use super::gather::gather_at;
 use crate::dtype::{DType, as_bytes};
 use crate::error::Result;
-use crate::exec::Capture;
+use crate::exec::{Capture, Draw, Event};
 use crate::ir::{DeviceName, UOp};
 use crate::shape::checked_numel;
 use crate::tensor::realize::{buffer, default_device, storages};
@@ -57,10 +57,8 @@ pub(in crate::tensor) fn next_words(numbers: u64) -> [u32; 4] {
 fn words(numel: usize, device: &DeviceName) -> Result<[Tensor; 2]> {
     let halves = next_words(numel as u64);
     let start = buffer(as_bytes(&halves), DType::U32, device)?;
-    Capture::current(|c| {
-        let storages = storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect();
-        c.add_draw(storages, numel as u64);
-    });
+    let storages = storages(&start).into_iter().flatten().map(|s| s.storage.id()).collect();
+    Capture::note(Event::Draw(Draw { storages, numbers: numel as u64 }));
     let start = Tensor::from_uop(start, device.clone());
     let word = |i: usize| start.slice_axis(0, i, i + 1)?.expanded([numel]);
     let (low, high) = (word(2)?, word(3)?);
@@ -151,7 +149,7 @@ impl Tensor {
     /// assert_eq!(Tensor::rng_state(), (7, 0));
     /// ```
     pub fn set_rng_state(state: (u64, u64)) {
-        Capture::current(|c| c.seeded = true);
+        Capture::note(Event::Seed);
         *STATE.lock().unwrap_or_else(|e| e.into_inner()) = state;
     }
 
