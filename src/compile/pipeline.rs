@@ -5,7 +5,6 @@ use crate::device::profile;
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
-use crate::heuristic;
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel};
@@ -90,15 +89,9 @@ pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Lowers an optimized kernel. A list of Opts without `VECTORIZE` gets the vector lanes that the
-/// heuristic chooses.
+/// Lowers a kernel with its Opts, and prints and verifies the result of each pass as the settings
+/// say.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
-    lowered_as_is(&heuristic::completed(kernel, target), target)
-}
-
-/// Lowers a kernel by its Opts alone, and prints and verifies the result of each pass as the
-/// settings say.
-pub(super) fn lowered_as_is(kernel: &Kernel, target: &Target) -> Result<Program> {
     static CHECKED: OnceLock<Result<()>> = OnceLock::new();
     let config = env::config()?;
     CHECKED.get_or_init(|| check_print_after(config)).clone()?;

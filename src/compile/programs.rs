@@ -3,7 +3,7 @@
 use super::beam;
 use super::beam::Beam;
 use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
-use super::pipeline::lowered_as_is;
+use super::pipeline::lowered;
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
@@ -148,7 +148,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
                            one that it was given";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
             }
-            heuristic::completed(&applied, device.target())
+            applied
         }
         (_, Some(true)) => kernel,
         (Choice::Default, _) if config.beam > 0 => {
@@ -262,7 +262,6 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
     }
     let start = Instant::now();
     let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
-    let kernel = heuristic::completed(&kernel, device.target());
     let key = (kernel.ast.clone(), device.code(), true);
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());
@@ -292,7 +291,7 @@ pub fn compile_together<'a>(
         }
         let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
         let start = Instant::now();
-        let program = lowered_as_is(&chosen.kernel, device.target())?;
+        let program = lowered(&chosen.kernel, device.target())?;
         fresh.push((device, chosen, program, start.elapsed()));
     }
     while let Some((device, ..)) = fresh.first() {
@@ -352,7 +351,7 @@ fn compile(
     optimizing: Duration,
 ) -> Result<Compiled> {
     let start = Instant::now();
-    let program = lowered_as_is(kernel, device.target())?;
+    let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
     let made = compile_traced(&program.name, || compile_program(device, &program))?;
