@@ -307,6 +307,7 @@ fn run_compiled(
                     rendered: None,
                     from_cache: false,
                     times: Default::default(),
+                    compile_time: Default::default(),
                 })
             });
         ExecItem::with(item.clone(), compiled).run()?;
