@@ -33,6 +33,7 @@ impl Stage {
             Stage::Kernel => nodes.iter().try_for_each(verify::kernel),
             Stage::Linear => verify::linear(nodes).and_then(|()| verify::in_bounds(nodes)),
             Stage::Program => verify::program(nodes).and_then(|()| verify::in_bounds(nodes)),
+            // The compiler of the device verifies text.
             Stage::Ranged | Stage::Text => Ok(()),
         }
     }
@@ -139,8 +140,14 @@ pub fn run<S: State>(passes: &[Pass<S>], state: &mut S, after: Observer) -> Pass
     times
 }
 
+/// Prints the state after a pass if `PRINT_AFTER` names it, and verifies it.
+pub fn observe(config: &Config, pass: &PassInfo, state: &dyn State) {
+    print_after(config, pass, state);
+    verify_after(config, pass, state);
+}
+
 /// Prints the state after a pass if `PRINT_AFTER` names it.
-pub fn print_after(config: &Config, pass: &PassInfo, state: &dyn State) {
+fn print_after(config: &Config, pass: &PassInfo, state: &dyn State) {
     if config.print_after.as_deref() == Some(pass.name) {
         eprintln!("; after {}\n{}", pass.name, state.text(pass));
     }

@@ -353,8 +353,8 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// The tensors computed with the Opts of their kind, and the number of kernels that accepted them.
-/// Other kernels use the heuristic.
+/// The tensors computed with the Opts of their kind and the heuristic's lanes, and the number of
+/// kernels that accepted the Opts. Other kernels use the heuristic.
 fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
     let taken = Rc::new(Cell::new(0));
     let count = taken.clone();
@@ -362,7 +362,7 @@ fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
     let by = move |k: &Kernel, target: &Target| match k.apply_all(&list, target) {
         Ok(k) => {
             count.set(count.get() + 1);
-            k
+            heuristic::completed(&k, target)
         }
         Err(_) => heuristic::choose(k, target),
     };

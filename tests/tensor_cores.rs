@@ -28,8 +28,8 @@ fn all_cores() -> Target {
     Target::interp().with_tensor_cores(true, true)
 }
 
-/// Compares a tensor computed with these Opts for its kernel and without Opts, and compiles it for
-/// CUDA.
+/// Compares a tensor computed with these Opts for its kernel, with the heuristic's lanes, and
+/// without Opts, and compiles it for CUDA.
 fn check(make: impl Fn() -> Tensor, opts: &str) {
     let programs = compared(make, opts);
     assert!(programs[0].uops.iter().any(|u| u.op() == Op::Wmma));
@@ -44,7 +44,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let by = move |k: &Kernel, _: &Target| match k.apply_all(&list, &all_cores()) {
         Ok(k) => {
             count.set(count.get() + 1);
-            k
+            heuristic::completed(&k, &all_cores())
         }
         Err(_) => k.clone(),
     };
@@ -61,7 +61,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let programs: Vec<_> = kernels(&make())
         .iter()
         .filter_map(|k| k.apply_all(&opt::parse(opts).unwrap(), &target).ok())
-        .map(|k| compile::lowered(&k, &target).unwrap())
+        .map(|k| compile::lowered(&heuristic::completed(&k, &target), &target).unwrap())
         .collect();
     common::compile_for_cuda(&programs);
     programs

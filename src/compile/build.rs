@@ -4,13 +4,14 @@
 //! missing, corrupt or not loadable is compiled again.
 
 use crate::device::module::{
-    Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler, entry_name,
+    Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler,
     no_user_text,
 };
 use crate::device::{Device, Executable, Purpose};
 use crate::disk_cache::{self, CacheKey, CompiledObject};
 use crate::error::Result;
 use crate::lower::Program;
+use crate::pass::PassTimes;
 use crate::render::{self, Rendered};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -25,6 +26,8 @@ pub(crate) struct CompiledKernel {
     pub rendered: Option<Rendered>,
     /// True if the code was loaded from the disk cache, without a compiler.
     pub from_cache: bool,
+    /// Time of the passes that made the text.
+    pub times: PassTimes,
 }
 
 /// Compiles one program for use now and in later processes.
@@ -43,25 +46,26 @@ pub(crate) fn compile_programs(
     let Some(compiler) = device.backend().compiler() else {
         let interpret = |p: &&Program| {
             let executable = device.backend().interpret(p)?;
-            Ok(CompiledKernel { executable, rendered: None, from_cache: false })
+            let times = PassTimes::new();
+            Ok(CompiledKernel { executable, rendered: None, from_cache: false, times })
         };
         return programs.iter().map(interpret).collect();
     };
     let renderer = compiler.renderer();
-    let rendered = programs
-        .iter()
-        .map(|p| renderer.render(entry_name(&p.name), &p.uops))
-        .collect::<Result<Vec<_>>>()?;
+    let render = |p: &&Program| super::render::render(renderer, p, false, purpose);
+    let made = programs.iter().map(render).collect::<Result<Vec<_>>>()?;
+    let (rendered, times): (Vec<Rendered>, Vec<PassTimes>) = made.into_iter().unzip();
     let sources: Vec<String> = rendered.iter().map(Rendered::text).collect();
     let loaded = load_or_compile(compiler, programs, &rendered, &sources, purpose)?;
-    let kernel = |(i, rendered): (usize, Rendered)| {
+    let kernel = |(i, (rendered, times)): (usize, (Rendered, PassTimes))| {
         let Loaded { module, symbol, from_cache } = &loaded[i];
         let unaligned = rendered.assumes_alignment.then(|| compile_unaligned(device, programs[i]));
         let info = KernelInfo { symbol, program: programs[i], source: &sources[i], unaligned };
         let executable = module.clone().kernel(info)?;
-        Ok(CompiledKernel { executable, rendered: Some(rendered), from_cache: *from_cache })
+        let (rendered, from_cache) = (Some(rendered), *from_cache);
+        Ok(CompiledKernel { executable, rendered, from_cache, times })
     };
-    rendered.into_iter().enumerate().map(kernel).collect()
+    rendered.into_iter().zip(times).enumerate().map(kernel).collect()
 }
 
 /// A kernel in a loaded module.
@@ -170,9 +174,10 @@ fn compile_unaligned(device: &Device, program: &Program) -> CompileVariant {
     let (device, program) = (device.clone(), program.clone());
     Box::new(move || {
         let compiler = device.backend().compiler().ok_or_else(|| no_user_text(&program))?;
-        let entry = entry_name(&program.name);
-        let rendered = compiler.renderer().render_unaligned(entry, &program.uops)?;
-        Ok(compile_text(compiler, &program, rendered, entry)?.executable)
+        let purpose = Purpose::Cached;
+        let (rendered, _) = super::render::render(compiler.renderer(), &program, true, purpose)?;
+        let entry = rendered.entry.clone();
+        Ok(compile_text(compiler, &program, rendered, &entry)?.executable)
     })
 }
 
@@ -205,7 +210,8 @@ fn compile_text(
     };
     let executable =
         module.kernel(KernelInfo { symbol, program, source: &source, unaligned: None })?;
-    Ok(CompiledKernel { executable, rendered: Some(rendered), from_cache })
+    let times = PassTimes::new();
+    Ok(CompiledKernel { executable, rendered: Some(rendered), from_cache, times })
 }
 
 /// Applies a function to each item on several threads, and returns the results in order.

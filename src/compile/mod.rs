@@ -2,8 +2,10 @@
 
 pub mod beam;
 mod build;
+mod choose_opts;
 pub mod pipeline;
 mod programs;
+mod render;
 
 #[cfg(feature = "testing")]
 pub(crate) use build::compile_programs;

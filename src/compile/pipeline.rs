@@ -1,39 +1,25 @@
-//! The pipeline from tensor graph to source text: the list of all passes, and the observer that
-//! prints and verifies the result of each.
+//! The pipeline from tensor graph to source text: the list of all passes, and lowering.
 
-use crate::device::profile;
+use super::{choose_opts, render};
+use crate::device::profile::{self, Span};
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
-use crate::heuristic;
 use crate::ir::{self, UOp};
 use crate::lower::{self, Program};
 use crate::opt::{self, Kernel};
-use crate::pass::{self, PassInfo, Stage, State};
+use crate::pass::{self, PassInfo, PassTimes};
 use crate::schedule;
 use crate::target::Target;
-use std::borrow::Cow;
 use std::sync::OnceLock;
-
-/// The optimizer.
-pub const CHOOSE_OPTS: PassInfo = PassInfo {
-    name: "choose_opts",
-    stage: Stage::Kernel,
-    doc: "Chooses Opts by the heuristic, by `BEAM` or from the disk cache, and applies them.",
-};
-
-/// The renderer of the device.
-pub const RENDER: PassInfo = PassInfo {
-    name: "render",
-    stage: Stage::Text,
-    doc: "Writes the linear program as source text of the device's language.",
-};
 
 /// Returns all passes in the order in which they run.
 pub fn passes() -> Vec<PassInfo> {
     let scheduling = schedule::passes().map(|p| p.info);
+    let optimizing = choose_opts::passes().map(|p| p.info);
     let lowering = lower::PASSES.iter().map(|p| p.info);
-    scheduling.into_iter().chain([CHOOSE_OPTS]).chain(lowering).chain([RENDER]).collect()
+    let rendering = render::passes().map(|p| p.info);
+    scheduling.into_iter().chain(optimizing).chain(lowering).chain(rendering).collect()
 }
 
 /// Checks that `PRINT_AFTER` names a pass.
@@ -59,19 +45,19 @@ pub fn doc_table() -> String {
     text
 }
 
-/// An optimized kernel, as the state of the pass `choose_opts`.
-struct Optimized<'a>(&'a UOp);
-
-impl State for Optimized<'_> {
-    fn nodes(&self, _: Stage) -> Cow<'_, [UOp]> {
-        Cow::Borrowed(std::slice::from_ref(self.0))
-    }
+/// Returns the settings, whose `PRINT_AFTER` names a pass.
+pub(super) fn config() -> Result<&'static Config> {
+    static CHECKED: OnceLock<Result<()>> = OnceLock::new();
+    let config = env::config()?;
+    CHECKED.get_or_init(|| check_print_after(config)).clone()?;
+    Ok(config)
 }
 
-/// Prints the state after a pass if `PRINT_AFTER` names it, and verifies it.
-fn observe(config: &Config, pass: &PassInfo, state: &dyn State) {
-    pass::print_after(config, pass, state);
-    pass::verify_after(config, pass, state);
+/// Adds the time of each pass to an event of the trace.
+pub(crate) fn note_times(span: &mut Span, times: &PassTimes) {
+    for (pass, time) in times {
+        span.note(pass, || format!("{:.1} us", time.as_secs_f64() * 1e6).into());
+    }
 }
 
 /// Returns an error if the kernel computes in a dtype that the target lacks.
@@ -90,18 +76,10 @@ pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Lowers an optimized kernel. A list of Opts without `VECTORIZE` gets the vector lanes that the
-/// heuristic chooses.
+/// Lowers a kernel with its Opts, and prints and verifies the result of each pass as the settings
+/// say.
 pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
-    lowered_as_is(&heuristic::completed(kernel, target), target)
-}
-
-/// Lowers a kernel by its Opts alone, and prints and verifies the result of each pass as the
-/// settings say.
-pub(super) fn lowered_as_is(kernel: &Kernel, target: &Target) -> Result<Program> {
-    static CHECKED: OnceLock<Result<()>> = OnceLock::new();
-    let config = env::config()?;
-    CHECKED.get_or_init(|| check_print_after(config)).clone()?;
+    let config = config()?;
     let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
     span.note("opts", || opt::show(&kernel.opts).into());
     computable(&kernel.ast, target)?;
@@ -112,12 +90,9 @@ pub(super) fn lowered_as_is(kernel: &Kernel, target: &Target) -> Result<Program>
     if config.debug >= 5 {
         eprintln!("{}", ir::print(&kernel.ast));
     }
-    observe(config, &CHOOSE_OPTS, &Optimized(&kernel.ast));
     let program =
-        lower::lower(&kernel.ast, target, &mut |pass, state| observe(config, pass, state));
-    for (pass, time) in &program.times {
-        span.note(pass, || format!("{:.1} us", time.as_secs_f64() * 1e6).into());
-    }
+        lower::lower(&kernel.ast, target, &mut |pass, state| pass::observe(config, pass, state));
+    note_times(&mut span, &program.times);
     if config.debug >= 6 {
         eprintln!("{}", ir::print_program(&program.uops));
     }

@@ -1,16 +1,16 @@
 //! Kernels to compiled programs, once each: optimize, lower, render, compile.
 
-use super::beam;
 use super::beam::Beam;
 use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
-use super::pipeline::lowered_as_is;
+use super::choose_opts::{Policy, choose_opts};
+use super::pipeline::{self, lowered};
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
-use crate::heuristic;
 use crate::ir::{Arg, DeviceName, Source, UOp};
 use crate::lower::{self, Estimate, Launch, Program};
 use crate::opt::{self, Kernel, Opt};
+use crate::pass::PassTimes;
 use crate::render::Rendered;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,19 +31,26 @@ pub struct Compiled {
     pub rendered: Option<Rendered>,
     /// True if the code was loaded from the disk cache, without a compiler.
     pub from_cache: bool,
-    /// Time in the optimizer, in lowering, and in the device's renderer and compiler.
-    pub times: [Duration; 3],
+    /// Time of each pass that ran, from `choose_opts` to `render`.
+    pub times: PassTimes,
+    /// Time in the device's renderer and compiler; of kernels that were compiled together, the
+    /// mean.
+    pub compile_time: Duration,
 }
 
 impl Compiled {
+    /// Makes the compiled program of a kernel that was optimized in `optimizing`.
     fn new(
         opts: Vec<Opt>,
         program: Program,
         kernel: CompiledKernel,
-        times: [Duration; 3],
+        optimizing: PassTimes,
+        compile_time: Duration,
     ) -> Compiled {
-        let CompiledKernel { executable, rendered, from_cache } = kernel;
-        Compiled { opts, program, executable, rendered, from_cache, times }
+        let CompiledKernel { executable, rendered, from_cache, times: rendering } = kernel;
+        let mut times = optimizing;
+        times.extend(program.times.iter().copied().chain(rendering));
+        Compiled { opts, program, executable, rendered, from_cache, times, compile_time }
     }
 }
 
@@ -105,11 +112,12 @@ pub fn clear_programs() {
     lock().clear();
 }
 
-/// A kernel to compile: its cache key, the kernel with its Opts, and the time to choose them.
+/// A kernel to compile: its cache key, the kernel with its Opts, and the time of the passes that
+/// chose them.
 struct Chosen {
     key: Key,
     kernel: Kernel,
-    time: Duration,
+    times: PassTimes,
 }
 
 /// A cached program, or a kernel to compile.
@@ -130,33 +138,15 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     {
         return Ok(Known::Ready(c.clone()));
     }
-    let start = Instant::now();
-    let kernel = Kernel::new(ast.clone());
-    let kernel = match (&choice, plain) {
-        (Choice::By(f), _) => {
-            // The Opts alone determine the program. The chooser may use tensor cores that round,
-            // which the default target lists on request.
-            let chosen = f(&kernel, device.target());
-            let cores = device.target().clone().with_tensor_cores(true, true);
-            let applied = [device.target(), &cores].map(|t| kernel.apply_all(&chosen.opts, t));
-            let applied = match applied {
-                [Ok(k), _] if k.ast == chosen.ast => k,
-                [_, other] => other?,
-            };
-            if applied.ast != chosen.ast {
-                let msg = "the chooser returned another kernel than its Opts make of the one that \
-                           it was given";
-                return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
-            }
-            heuristic::completed(&applied, device.target())
+    let policy = match &choice {
+        Choice::By(chooser) => Policy::By(&**chooser),
+        _ if plain == Some(true) => Policy::Nothing,
+        _ if config.beam > 0 => {
+            Policy::Beam(Beam { width: config.beam, seconds: config.beam_seconds })
         }
-        (_, Some(true)) => kernel,
-        (Choice::Default, _) if config.beam > 0 => {
-            beam::tuned(&kernel, device, Beam { width: config.beam, seconds: config.beam_seconds })?
-        }
-        _ => heuristic::choose(&kernel, device.target()),
+        _ => Policy::Heuristic,
     };
-    let time = start.elapsed();
+    let (kernel, times) = choose_opts(ast, device, policy)?;
     // A kernel that was optimized by hand is its own key: its AST contains the Opts.
     let key = match plain {
         Some(noopt) => (ast.clone(), device.code(), noopt),
@@ -167,7 +157,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     {
         return Ok(Known::Ready(c.clone()));
     }
-    Ok(Known::Not(Chosen { key, kernel, time }))
+    Ok(Known::Not(Chosen { key, kernel, times }))
 }
 
 /// Adds a program to the cache.
@@ -206,11 +196,11 @@ pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
     if let Arg::Source(source) = ast.arg() {
         return from_source(ast, source, device);
     }
-    let Chosen { key, kernel, time } = match choose(ast, device, config)? {
+    let Chosen { key, kernel, times } = match choose(ast, device, config)? {
         Known::Ready(c) => return Ok(c),
         Known::Not(chosen) => chosen,
     };
-    let c = Arc::new(compile(&kernel, device, config, time)?);
+    let c = Arc::new(compile(&kernel, device, config, times)?);
     insert(key, &c);
     Ok(c)
 }
@@ -241,9 +231,9 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
     };
     let start = Instant::now();
     let kernel = compile_traced(&program.name, || compile_source(device, &program, &source.text))?;
-    let times = [Duration::ZERO, Duration::ZERO, start.elapsed()];
-    count_compiled(device, std::slice::from_ref(&kernel), times.iter().sum());
-    let c = Arc::new(Compiled::new(Vec::new(), program, kernel, times));
+    let time = start.elapsed();
+    count_compiled(device, std::slice::from_ref(&kernel), time);
+    let c = Arc::new(Compiled::new(Vec::new(), program, kernel, PassTimes::new(), time));
     insert(key, &c);
     Ok(c)
 }
@@ -260,14 +250,12 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
             }),
         };
     }
-    let start = Instant::now();
-    let kernel = Kernel::new(ast.clone()).apply_all(opts, device.target())?;
-    let kernel = heuristic::completed(&kernel, device.target());
+    let (kernel, times) = choose_opts(ast, device, Policy::Given(opts))?;
     let key = (kernel.ast.clone(), device.code(), true);
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());
     }
-    let c = Arc::new(compile(&kernel, device, env::config()?, start.elapsed())?);
+    let c = Arc::new(compile(&kernel, device, env::config()?, times)?);
     insert(key, &c);
     Ok(c)
 }
@@ -292,7 +280,7 @@ pub fn compile_together<'a>(
         }
         let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
         let start = Instant::now();
-        let program = lowered_as_is(&chosen.kernel, device.target())?;
+        let program = lowered(&chosen.kernel, device.target())?;
         fresh.push((device, chosen, program, start.elapsed()));
     }
     while let Some((device, ..)) = fresh.first() {
@@ -311,18 +299,19 @@ pub fn compile_together<'a>(
         drop(span);
         let took = start.elapsed();
         let each = took / list.len() as u32;
-        count_compiled(
-            &device,
-            &kernels,
-            took + list.iter().map(|f| f.1.time + f.3).sum::<Duration>(),
-        );
-        for ((_, chosen, program, lowering), kernel) in list.into_iter().zip(kernels) {
-            let times = [chosen.time, lowering, each];
-            let c = Compiled::new(chosen.kernel.opts, program, kernel, times);
+        let before = list.iter().map(|f| total(&f.1.times) + f.3).sum::<Duration>();
+        count_compiled(&device, &kernels, took + before);
+        for ((_, chosen, program, _), kernel) in list.into_iter().zip(kernels) {
+            let c = Compiled::new(chosen.kernel.opts, program, kernel, chosen.times, each);
             insert(chosen.key, &Arc::new(c));
         }
     }
     Ok(())
+}
+
+/// Returns the time of all passes.
+fn total(times: &PassTimes) -> Duration {
+    times.iter().map(|t| t.1).sum()
 }
 
 /// Counts compiled programs of a device, and their compile time.
@@ -341,6 +330,7 @@ fn compile_traced(
 ) -> Result<CompiledKernel> {
     let mut span = profile::span(|| format!("compile {name}").into());
     let kernel = compile()?;
+    pipeline::note_times(&mut span, &kernel.times);
     span.note("from the disk cache", || usize::from(kernel.from_cache).into());
     Ok(kernel)
 }
@@ -349,15 +339,16 @@ fn compile(
     kernel: &Kernel,
     device: &Device,
     config: &Config,
-    optimizing: Duration,
+    optimizing: PassTimes,
 ) -> Result<Compiled> {
     let start = Instant::now();
-    let program = lowered_as_is(kernel, device.target())?;
+    let program = lowered(kernel, device.target())?;
     let lowering = start.elapsed();
     let start = Instant::now();
     let made = compile_traced(&program.name, || compile_program(device, &program))?;
-    let times = [optimizing, lowering, start.elapsed()];
-    count_compiled(device, std::slice::from_ref(&made), times.iter().sum());
+    let compiling = start.elapsed();
+    let time = total(&optimizing) + lowering + compiling;
+    count_compiled(device, std::slice::from_ref(&made), time);
     if config.debug >= 4
         && let Some(rendered) = &made.rendered
     {
@@ -368,7 +359,7 @@ fn compile(
     {
         eprintln!("{}", disassembly(code));
     }
-    Ok(Compiled::new(kernel.opts.clone(), program, made, times))
+    Ok(Compiled::new(kernel.opts.clone(), program, made, optimizing, compiling))
 }
 
 /// Disassembles machine code by the system's `objdump`, or prints its bytes if there is none.

@@ -51,6 +51,9 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
         }
     }
     next.extend(orders(complete, &axes, target));
+    // No lanes, and the order of the axes.
+    next.extend(complete.has(OptOp::Vectorize).then_some(without_lanes));
+    next.extend(complete.has(OptOp::Order).then(|| complete.without_order()));
     next
 }
 

@@ -33,7 +33,7 @@ pub fn choose(kernel: &Kernel, target: &Target) -> Kernel {
 }
 
 /// Adds the Opts that come last to a list that has none of them: the order of threads, and vector
-/// lanes.
+/// lanes. Only policies complete lists; a given list is applied as it is.
 pub fn completed(kernel: &Kernel, target: &Target) -> Kernel {
     lanes::vectorized(&threads::ordered(kernel, target), target)
 }

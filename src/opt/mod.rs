@@ -52,10 +52,13 @@ impl Kernel {
 
     /// Returns the kernel without the Opts that come last: `VECTORIZE` and `ORDER`.
     pub fn without_last(&self) -> Kernel {
-        let mut k = self.without_lanes();
-        k.ast = kernel::without_thread_order(&k.ast);
-        k.opts.retain(|o| o.op != OptOp::Order);
-        k
+        self.without_lanes().without_order()
+    }
+
+    /// Returns the kernel without its `ORDER` Opts.
+    pub fn without_order(&self) -> Kernel {
+        let opts = self.opts.iter().copied().filter(|o| o.op != OptOp::Order).collect();
+        Kernel { ast: kernel::without_thread_order(&self.ast), opts }
     }
 
     /// Returns true if the index of a store depends on loaded values, as that of a scatter does.

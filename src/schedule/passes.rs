@@ -97,7 +97,7 @@ pub fn plan(request: &PlanRequest) -> Plan {
     let mut state = State::new(request);
     let config = env::config().ok();
     let times = pass::run(&passes(), &mut state, &mut |pass, state| {
-        config.iter().for_each(|config| pass::print_after(config, pass, state))
+        config.iter().for_each(|config| pass::observe(config, pass, state))
     });
     state.into_plan(times)
 }

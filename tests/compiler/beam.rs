@@ -1,6 +1,7 @@
 //! `BEAM=n`: kernels are tuned once, results are correct, and the next process uses the tuned Opts
 //! without a search.
 
+use picograd::exec::ExecItem;
 use picograd::{DType, Device, Tensor, device};
 use std::path::Path;
 use std::process::Command;
@@ -94,9 +95,17 @@ fn an_item_runs_with_a_given_opt_list() {
         .unwrap();
     let item = (&x * 3.0).sum(1).schedule().unwrap().pop().unwrap();
     let pinned = item.compile_with(&opt::parse("UPCAST:0:4 UNROLL:1:8").unwrap()).unwrap();
-    assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8 VECTORIZE:3");
+    assert_eq!(opt::show(&pinned.compiled().unwrap().opts), "UPCAST:0:4 UNROLL:1:8");
     assert_eq!(pinned.compiled().unwrap().program.name, "r_4_3_4_8");
+    let lanes = |item: &ExecItem| {
+        let uops = &item.compiled().unwrap().program.uops;
+        let computed = uops.iter().filter(|u| u.op().is_alu() && u.dtype().is_float());
+        computed.map(|u| u.dtype().lanes).max().unwrap()
+    };
+    assert_eq!(lanes(&pinned), 1);
     pinned.run().unwrap();
+    let vectors = item.compile_with(&opt::parse("UPCAST:0:4 UNROLL:1:8 VECTORIZE:3").unwrap());
+    assert_eq!(lanes(&vectors.unwrap()), 4);
     assert!(item.compile_with(&[]).unwrap().compiled().unwrap().opts.is_empty());
     for (list, says) in [
         ("UPCAST:0:5", "does not divide the axis of 16"),

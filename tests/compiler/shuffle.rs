@@ -10,7 +10,7 @@ use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::testing::{Case, Choose, check_for};
-use picograd::{Tensor, compile, opt};
+use picograd::{Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
 type Fold = (&'static str, fn(&Tensor, isize) -> Tensor, fn(usize) -> i64);
@@ -33,14 +33,15 @@ fn numbers(shape: &[usize], dtype: DType, value: impl Fn(usize) -> i64) -> Tenso
     common::stored(&values, dtype, shape, "INTERP")
 }
 
-/// Compares the tensor under these Opts with the reference evaluator, and returns its programs for
-/// CUDA.
+/// Compares the tensor under these Opts, with the heuristic's thread order and lanes, with the
+/// reference evaluator, and returns its programs for CUDA.
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
     let apply = {
         let (list, opts) = (list.clone(), opts.to_string());
-        move |k: &Kernel, target: &Target| {
-            k.apply_all(&list, target).unwrap_or_else(|e| panic!("{opts} on {}: {e}", k.name()))
+        move |k: &Kernel, target: &Target| match k.apply_all(&list, target) {
+            Ok(k) => heuristic::completed(&k, target),
+            Err(e) => panic!("{opts} on {}: {e}", k.name()),
         }
     };
     let expected = common::evaluated(&[make()]);
@@ -49,8 +50,9 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     kernels(&make())
         .iter()
         .map(|k| {
-            compile::lowered(&k.apply_all(&list, &Target::cuda()).unwrap(), &Target::cuda())
-                .unwrap()
+            let target = Target::cuda();
+            let k = heuristic::completed(&k.apply_all(&list, &target).unwrap(), &target);
+            compile::lowered(&k, &target).unwrap()
         })
         .collect()
 }

@@ -10,7 +10,7 @@ use crate::{ir, models, suite, usage};
 use picograd::compile::{Compiled, pipeline};
 use picograd::exec::ScheduleItem;
 use picograd::schedule::Request;
-use picograd::{Tensor, compile, device, exec, lower, schedule};
+use picograd::{Tensor, compile, device, exec, schedule};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -237,14 +237,10 @@ fn trip(build: fn() -> Tensor) -> Trip {
     let rest = scheduling.saturating_sub(passes[1..].iter().map(|p| p.1).sum());
     passes.push(("schedule_cache", rest));
     let from = passes.len();
-    passes.push((pipeline::CHOOSE_OPTS.name, of_programs(&|c| c.times[0])));
-    for pass in lower::PASSES {
-        let of = |c: &Compiled| {
-            c.program.times.iter().filter(|t| t.0 == pass.info.name).map(|t| t.1).sum()
-        };
-        passes.push((pass.info.name, of_programs(&of)));
+    for pass in pipeline::passes().into_iter().skip(schedule::passes().len()) {
+        let of = |c: &Compiled| c.times.iter().filter(|t| t.0 == pass.name).map(|t| t.1).sum();
+        passes.push((pass.name, of_programs(&of)));
     }
-    passes.push(("render", of_programs(&|c| c.times[2])));
     let rest = compiling.saturating_sub(passes[from..].iter().map(|p| p.1).sum());
     passes.push(("program_cache", rest));
     let kernels =

@@ -41,7 +41,7 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
         let compiled =
             asts.iter().map(|ast| compile::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
         let of_kind = compiled.iter().filter(|c| c.from_cache == kept);
-        let mut times: Vec<Duration> = of_kind.map(|c| c.times[2]).collect();
+        let mut times: Vec<Duration> = of_kind.map(|c| c.compile_time).collect();
         times.sort();
         let [.., worst] = times[..] else {
             eprintln!(

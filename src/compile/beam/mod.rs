@@ -94,7 +94,7 @@ pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) ->
     if let Some(known) = recall(disk_cache::global(), key, beam.width)
         .and_then(|opts| kernel.apply_all(&opts, device.target()).ok())
     {
-        return Ok(heuristic::completed(&known, device.target()));
+        return Ok(known);
     }
     match search(kernel, device, beam, &|e| e)? {
         Some(found) => {
@@ -114,7 +114,7 @@ pub(crate) fn tune(ast: &UOp, device: &Device, beam: Beam) -> Result<Option<Tune
 /// Returns the cache key of a tuned list.
 fn key(ast: &UOp, device: &Device) -> CacheKey {
     CacheKey::of(&[
-        b"opts 2",
+        b"opts 3",
         ir::print(ast).as_bytes(),
         format!("{:?}", device.target()).as_bytes(),
         device.describe().as_bytes(),
@@ -224,7 +224,6 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
 /// Lowers a kernel. A failure is a bug of ours: it is reported, and the search continues.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
-    let kernel = &heuristic::completed(kernel, device.target());
     let lower = || {
         lower::lower(&kernel.ast, device.target(), &mut |pass, state| {
             verify_after(config, pass, state)
@@ -250,7 +249,7 @@ fn report(kernel: &Kernel, why: &str) {
 
 impl Search<'_> {
     /// Returns the candidates of parts of the heuristic's list: its prefixes, and all of it but one
-    /// Opt. Vector lanes are chosen again.
+    /// Opt. Thread order and vector lanes are chosen again.
     fn parts_of(&mut self, kernel: &Kernel, chosen: &Kernel) -> Vec<Candidate> {
         let list = chosen.without_last().opts;
         let prefixes = (1..list.len()).map(|n| list[..n].to_vec());
@@ -258,8 +257,9 @@ impl Search<'_> {
         let applied = prefixes
             .chain(without)
             .filter_map(|opts| kernel.apply_all(&opts, self.device.target()).ok());
+        let completed = applied.map(|k| heuristic::completed(&k, self.device.target()));
         let candidates: Vec<Candidate> =
-            applied.filter_map(|kernel| candidate(&kernel, self.device)).collect();
+            completed.filter_map(|kernel| candidate(&kernel, self.device)).collect();
         candidates.into_iter().filter(|c| self.is_new(c)).collect()
     }
 
