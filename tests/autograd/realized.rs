@@ -14,7 +14,8 @@ fn param(seed: u64, shape: [usize; 2]) -> Tensor {
     Tensor::new(random_numbers(shape[0] * shape[1], seed)).reshape(shape).as_param()
 }
 
-fn close(got: &[f32], want: &[f32]) -> bool {
+/// True if elements differ by little, relative to the largest one.
+fn agree(got: &[f32], want: &[f32]) -> bool {
     let size = want.iter().fold(1.0f32, |m, w| m.max(w.abs()));
     got.len() == want.len() && got.iter().zip(want).all(|(g, w)| (g - w).abs() <= 1e-3 * size)
 }
@@ -51,7 +52,7 @@ fn gradient_of_max_ignores_a_realized_sibling() {
             }
             top.sum(..).gradient(&[&x])[0].to_vec::<f32>().unwrap()
         };
-        if !close(&gradient(true), &gradient(false)) {
+        if !agree(&gradient(true), &gradient(false)) {
             lost.push(seed);
         }
     }
@@ -84,7 +85,7 @@ fn gradient_of_max_ignores_its_realized_detached_value() {
                 first_and_second(&top, &x, realize)
             };
             let (got, want) = (gradients(true), gradients(false));
-            if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
+            if !got.iter().zip(&want).all(|(g, w)| agree(g, w)) {
                 lost.push((seed, device));
             }
         }
@@ -126,7 +127,7 @@ fn extremes_realized_before_their_argument_keep_their_gradient() {
             first_and_second(&top, &x, realize)
         };
         let (got, want) = (gradients(true), gradients(false));
-        if !got.iter().zip(&want).all(|(g, w)| close(g, w)) {
+        if !got.iter().zip(&want).all(|(g, w)| agree(g, w)) {
             lost.push(seed);
         }
     }
@@ -144,17 +145,24 @@ fn indices_of_realized_extremes_point_at_their_values() {
         let (running, records) = product.cummax(1);
         let (pooled, at) = product.reshape([1, 1, n, n]).max_pool2d_with_indices(2, Pool::new());
         Tensor::realize_many(&[&best, &running, &pooled]).unwrap();
-        let close = |a: &Tensor, b: &Tensor| {
-            close(&a.to_vec::<f32>().unwrap(), &b.to_vec::<f32>().unwrap())
+        let tensors_agree = |a: &Tensor, b: &Tensor| {
+            agree(&a.to_vec::<f32>().unwrap(), &b.to_vec::<f32>().unwrap())
         };
-        assert!(close(&product.gather(1, &places), &best), "argmax, seed {seed}");
-        assert!(close(&product.gather(1, &records), &running), "cummax, seed {seed}");
+        assert!(tensors_agree(&product.gather(1, &places), &best), "argmax, seed {seed}");
+        assert!(tensors_agree(&product.gather(1, &records), &running), "cummax, seed {seed}");
         let flat = product.reshape([n * n]).gather(0, &at.reshape([at.numel()]));
         assert!(
-            close(&flat, &pooled.reshape([pooled.numel()])),
+            tensors_agree(&flat, &pooled.reshape([pooled.numel()])),
             "max_pool2d_with_indices, seed {seed}"
         );
     }
+}
+
+/// The sum of the gradients by two tensors of one shape.
+fn gradient_sum(y: &Tensor, p: &Tensor, q: &Tensor) -> Vec<f32> {
+    let gradients = y.gradient(&[p, q]);
+    let [p, q] = [0, 1].map(|i| gradients[i].to_vec::<f32>().unwrap());
+    p.iter().zip(q).map(|(p, q)| p + q).collect()
 }
 
 /// Both branches of a select read the same condition, so their gradients add up to the upstream
@@ -168,25 +176,11 @@ fn sides_of_a_choice_share_the_gradient() {
         let (a, b) = (x.matmul(&w), (w.t().matmul(&x.t())).t());
         let (p, q) = (param(seed + 1, [n, n]), param(seed + 2, [n, n]));
         let y = a.lt(&b).where_(&p, &q).sum(..);
-        let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0]
-            .to_vec::<f32>()
-            .unwrap()
-            .iter()
-            .zip(g[1].to_vec::<f32>().unwrap())
-            .map(|(p, q)| p + q)
-            .collect();
+        let sum = gradient_sum(&y, &p, &q);
         assert!(sum.iter().all(|s| *s == 1.0), "seed {seed}: {sum:?}");
         let (p, q) = (&p * 0.0 + &a, &q * 0.0 + &b);
         let y = p.maximum(&q).sum(..);
-        let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0]
-            .to_vec::<f32>()
-            .unwrap()
-            .iter()
-            .zip(g[1].to_vec::<f32>().unwrap())
-            .map(|(p, q)| p + q)
-            .collect();
+        let sum = gradient_sum(&y, &p, &q);
         assert!(sum.iter().all(|s| *s == 1.0), "maximum, seed {seed}: {sum:?}");
     }
 }

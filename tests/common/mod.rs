@@ -14,6 +14,7 @@ use picograd::lower::Program;
 use picograd::opt::Kernel;
 use picograd::reference::Value;
 use picograd::{Device, Tensor, reference};
+use std::process::Command;
 
 /// The devices under test.
 pub fn devices() -> Vec<String> {
@@ -109,6 +110,27 @@ pub fn filled(shape: &[usize], dtype: DType, device: &str, value: impl Fn(usize)
     Tensor::from_vec(list, shape).cast(dtype).to(device).contiguous().realize().unwrap()
 }
 
+/// Numbers at which float code is often wrong: zeros, extremes and values that are not finite.
+pub const SPECIAL_FLOATS: [f64; 12] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-300,
+    1e300,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+/// A realized tensor on a device with 2003 different numbers from -`most` to `most`, unsorted.
+pub fn varied(shape: &[usize], dtype: DType, device: &str, most: f32) -> Tensor {
+    filled(shape, dtype, device, |i| (((i * 7919 + 13) % 2003) as f32 / 1001.0 - 1.0) * most)
+}
+
 /// Unsorted numbers in [-1, 1).
 pub fn noise(shape: &[usize]) -> Tensor {
     let value = |i: usize| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0;
@@ -138,6 +160,26 @@ pub fn assert_close(what: &str, got: &[f64], expected: &[f64], tolerance: f64) {
             x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * y.abs().max(1.0);
         assert!(same, "{what}: element {i} is {x}, expected {y}");
     }
+}
+
+/// Asserts that two tensors have one shape and elements within a tolerance, as in
+/// [`assert_close`].
+#[track_caller]
+pub fn assert_tensors_close(what: &str, got: &Tensor, expected: &Tensor, tolerance: f64) {
+    assert_eq!(got.shape(), expected.shape(), "the shape of {what}");
+    assert_close(what, &as_f64(got), &as_f64(expected), tolerance);
+}
+
+/// The command that runs one test of this binary alone, without variables of picograd and without
+/// the disk cache.
+pub fn child_test(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    command.env("PICO_CACHE", "off");
+    command
 }
 
 /// The elements of a tensor, converted to f64 on the host.

@@ -1,7 +1,7 @@
 //! Loops of the CPU heuristic and of lowering: hoisted masks, packed inputs, rows and streams
 //! computed together. Results equal those of the interpreter, whose kernels have other loops.
 
-use crate::common::{as_f64, assert_close, filled};
+use crate::common::{assert_tensors_close, filled};
 use picograd::exec::ScheduleItem;
 use picograd::heuristic;
 use picograd::ir::Op;
@@ -28,6 +28,11 @@ fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
     items.into_iter().filter_map(of).collect()
 }
 
+/// The complete list of Opts of each kernel of a tensor.
+fn lists(t: &Tensor) -> Vec<String> {
+    kernels(t).iter().map(|(k, _)| opt::show(&k.opts)).collect()
+}
+
 /// Varied numbers from -1 to 1.
 fn numbers(shape: &[usize], from: usize, device: &str) -> Tensor {
     filled(shape, DType::F32, device, |i| ((i * 37 + from * 11) % 64) as f32 / 32.0 - 1.0)
@@ -52,10 +57,6 @@ fn image_gradient(
     (y * dy).sum(..).gradient(&[&x]).remove(0)
 }
 
-fn close(a: &Tensor, b: &Tensor) {
-    assert_close("a result on the CPU", &as_f64(a), &as_f64(b), 1e-3);
-}
-
 #[test]
 fn convolution_gradients_match_the_interpreter() {
     // Rows that fit in registers or not, channels that fill vectors or not, and padding.
@@ -67,7 +68,7 @@ fn convolution_gradients_match_the_interpreter() {
         ([8, 16, 6, 6], 16, 1, 0),
     ] {
         let of = |device| image_gradient(device, image, channels, kernel, padding, &|_| {});
-        close(&of("cpu"), &of("interp"));
+        assert_tensors_close("gradient", &of("cpu"), &of("interp"), 1e-3);
     }
 }
 
@@ -81,7 +82,7 @@ fn masked_taps_do_not_spread_nan() {
         })
     };
     let (ours, theirs) = (of("cpu"), of("interp"));
-    close(&ours, &theirs);
+    assert_tensors_close("gradient", &ours, &theirs, 1e-3);
     let values = ours.to_vec::<f32>().expect("values");
     assert!(values[0].is_nan() && values[63].is_finite(), "{} and {}", values[0], values[63]);
 }
@@ -121,27 +122,28 @@ fn a_loop_invariant_mask_is_hoisted() {
 #[test]
 fn row_sums_read_several_streams() {
     let x = numbers(&[64, 512], 0, "cpu");
-    let list = kernels(&x.sum(1));
-    assert_eq!(
-        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
-        ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2 VECTORIZE:4"]
-    );
-    close(&x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1));
+    assert_eq!(lists(&x.sum(1)), ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2 VECTORIZE:4"]);
+    assert_tensors_close("sum", &x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1), 1e-3);
 }
 
 #[test]
 fn short_reductions_compute_several_rows_at_once() {
     let x = numbers(&[64, 512], 0, "cpu");
-    let list = kernels(&x.softmax(1));
     assert_eq!(
-        list.iter().map(|(k, _)| opt::show(&k.opts)).collect::<Vec<_>>(),
+        lists(&x.softmax(1)),
         ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 REUSE VECTORIZE:8 \
           VECTORIZE:7 VECTORIZE:6"]
     );
-    close(&x.softmax(1), &numbers(&[64, 512], 0, "interp").softmax(1));
+    assert_tensors_close(
+        "softmax",
+        &x.softmax(1),
+        &numbers(&[64, 512], 0, "interp").softmax(1),
+        1e-3,
+    );
     // The remaining rows are computed as well.
     for shape in [[7usize, 33], [6, 130], [1, 1024], [3, 1]] {
-        close(&numbers(&shape, 0, "cpu").softmax(1), &numbers(&shape, 0, "interp").softmax(1));
-        close(&numbers(&shape, 0, "cpu").sum(1), &numbers(&shape, 0, "interp").sum(1));
+        let [x, y] = ["cpu", "interp"].map(|device| numbers(&shape, 0, device));
+        assert_tensors_close("softmax", &x.softmax(1), &y.softmax(1), 1e-3);
+        assert_tensors_close("sum", &x.sum(1), &y.sum(1), 1e-3);
     }
 }

@@ -1,5 +1,6 @@
 //! Number of kernels of a graph; no kernel writes a buffer that nothing reads.
 
+use crate::common::noise;
 use picograd::exec::ScheduleItem;
 use picograd::ir::Op;
 use picograd::tensor::{Attention, Conv, keepdim};
@@ -34,11 +35,6 @@ fn no_dead_store(items: &[ScheduleItem]) {
     }
 }
 
-fn randn(shape: &[usize]) -> Tensor {
-    let n: usize = shape.iter().product();
-    Tensor::from_vec((0..n).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>(), shape)
-}
-
 #[track_caller]
 fn check(name: &str, most: usize, tensors: &[&Tensor]) {
     let n = kernels(tensors);
@@ -47,7 +43,7 @@ fn check(name: &str, most: usize, tensors: &[&Tensor]) {
 
 #[test]
 fn elementwise_chains_are_one_kernel() {
-    let (a, b) = (randn(&[64, 32]), randn(&[64, 32]));
+    let (a, b) = (noise(&[64, 32]), noise(&[64, 32]));
     check("relu(a*b+1)", 1, &[&(&a * &b + 1.0).relu()]);
     check("gelu", 1, &[&a.gelu()]);
     check("arange", 1, &[&Tensor::arange(0, 100, 1)]);
@@ -56,19 +52,19 @@ fn elementwise_chains_are_one_kernel() {
 
 #[test]
 fn products_fuse_their_epilogue() {
-    let (a, b, c, d) = (randn(&[64, 48]), randn(&[48, 32]), randn(&[64, 20]), randn(&[20, 32]));
-    let bias = randn(&[32]);
+    let (a, b, c, d) = (noise(&[64, 48]), noise(&[48, 32]), noise(&[64, 20]), noise(&[20, 32]));
+    let bias = noise(&[32]);
     check("a@b", 1, &[&a.matmul(&b)]);
     check("a@b+c@d", 1, &[&(a.matmul(&b) + c.matmul(&d))]);
     check("matmul+bias+gelu", 1, &[&(a.matmul(&b) + &bias).gelu()]);
     check("(a@b)@b.t", 2, &[&a.matmul(&b).matmul(&b.t())]);
-    let (x, w, bias) = (randn(&[2, 8, 12, 12]), randn(&[16, 8, 3, 3]), randn(&[16]));
+    let (x, w, bias) = (noise(&[2, 8, 12, 12]), noise(&[16, 8, 3, 3]), noise(&[16]));
     check("conv2d+bias+relu", 1, &[&x.conv2d(&w, Conv::new().padding(1).bias(&bias)).relu()]);
 }
 
 #[test]
 fn softmax_and_norms_of_rows_are_one_kernel() {
-    let x = randn(&[64, 128]);
+    let x = noise(&[64, 128]);
     check("softmax", 1, &[&x.softmax(-1)]);
     check("log_softmax", 1, &[&x.log_softmax(-1)]);
     check("logsumexp", 1, &[&x.logsumexp(-1)]);
@@ -76,10 +72,10 @@ fn softmax_and_norms_of_rows_are_one_kernel() {
     check("rmsnorm", 1, &[&x.rmsnorm(-1, 1e-5)]);
     check("var", 1, &[&x.var(-1, 1)]);
     check("std", 1, &[&x.std(-1, 1)]);
-    check("var of everything", 1, &[&randn(&[32, 10]).var([0, 1], 1)]);
+    check("var of everything", 1, &[&noise(&[32, 10]).var([0, 1], 1)]);
     check("reduce, broadcast, reduce", 1, &[&(&x - x.sum(keepdim(1))).square().sum(1)]);
-    check("softmax of few rows", 1, &[&randn(&[8, 8192]).softmax(-1)]);
-    check("softmax of one row", 1, &[&randn(&[1, 1000]).softmax(-1)]);
+    check("softmax of few rows", 1, &[&noise(&[8, 8192]).softmax(-1)]);
+    check("softmax of one row", 1, &[&noise(&[1, 1000]).softmax(-1)]);
     // A row of 1 MiB does not stay in a cache while it is read twice. Nothing runs on this device,
     // so it costs no memory.
     let long = Tensor::zeros([512, 1 << 18]).to("NULL").contiguous().realize().unwrap();
@@ -92,9 +88,9 @@ fn softmax_and_norms_of_rows_are_one_kernel() {
 
 #[test]
 fn independent_outputs_share_a_kernel() {
-    let (x, y) = (randn(&[50, 20]), randn(&[30, 40]));
+    let (x, y) = (noise(&[50, 20]), noise(&[30, 40]));
     check("x.sum()+y.sum()", 1, &[&(x.sum([0, 1]) + y.sum([0, 1]))]);
-    let z = randn(&[50, 20]);
+    let z = noise(&[50, 20]);
     check("two elementwise outputs", 1, &[&(&x * 2.0), &(&x + &z)]);
     check("one output from another", 1, &[&x.relu(), &(x.relu() * 3.0)]);
     check("mean and var", 1, &[&x.mean(1), &x.var(1, 1)]);
@@ -109,7 +105,7 @@ fn a_full_sum_is_two_kernels() {
 
 #[test]
 fn attention_is_three_kernels() {
-    let [q, k, v] = [(); 3].map(|_| randn(&[2, 4, 32, 16]));
+    let [q, k, v] = [(); 3].map(|_| noise(&[2, 4, 32, 16]));
     let n = kernels(&[&q.scaled_dot_product_attention(&k, &v, Attention::new())]);
     assert!(n <= 3, "{n} kernels");
     let n = kernels(&[&q.scaled_dot_product_attention(&k, &v, Attention::new().causal())]);
@@ -118,7 +114,7 @@ fn attention_is_three_kernels() {
 
 #[test]
 fn realized_values_are_not_recomputed() {
-    let x = randn(&[4, 6]);
+    let x = noise(&[4, 6]);
     check("a buffer", 0, &[&x]);
     check("a reshaped buffer", 0, &[&x.reshape([6, 4])]);
     check("an empty tensor", 0, &[&Tensor::zeros([0, 3])]);
@@ -160,7 +156,7 @@ fn sums_of_products_are_fused() {
 #[test]
 fn long_dot_products_are_split_on_gpus() {
     let on = |device: &str| {
-        let (a, b) = (randn(&[32, 2048]).to(device), randn(&[2048, 32]).to(device));
+        let (a, b) = (noise(&[32, 2048]).to(device), noise(&[2048, 32]).to(device));
         Tensor::realize_many(&[&a, &b]).unwrap();
         (a.matmul(&b), a.matmul(&b.i((.., 0))))
     };
@@ -180,7 +176,7 @@ fn long_dot_products_are_split_on_gpus() {
     // The partial sums of the gradient of convolution weights.
     let gradient = |device: &str| {
         let (x, w) =
-            (randn(&[64, 16, 10, 10]).to(device), randn(&[16, 16, 3, 3]).to(device).as_param());
+            (noise(&[64, 16, 10, 10]).to(device), noise(&[16, 16, 3, 3]).to(device).as_param());
         x.conv2d(&w, Conv::new()).square().sum(..).gradient(&[&w]).remove(0)
     };
     let (found, expected) = (gradient("INTERP"), gradient("CPU"));

@@ -8,7 +8,8 @@ use picograd::target::Target;
 use picograd::{DType, Device, Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
-fn values(shape: &[usize], device: &str) -> Tensor {
+/// Integers from -100 to 100: their sums are exact in any order.
+fn integers(shape: &[usize], device: &str) -> Tensor {
     filled(shape, DType::F32, device, |i| ((i * 7919 + 13) % 201) as f32 - 100.0)
 }
 
@@ -34,12 +35,12 @@ fn bytes(t: &Tensor, opts: &[opt::Opt]) -> Vec<u8> {
 fn cases(device: &str) -> Vec<(Tensor, &'static str)> {
     let d = device;
     vec![
-        (values(&[8, 64], d) * 2.0 + 1.0, "UPCAST:0:32 UPCAST:0:4"),
-        (values(&[8, 64], d).transpose(0, 1).contiguous(), "UPCAST:1:4 UPCAST:0:8"),
-        (values(&[8, 64], d).sum(1), "UPCAST:0:4 UNROLL:1:16"),
-        (values(&[16, 8], d).matmul(&values(&[8, 16], d)), "UPCAST:1:8 UPCAST:0:4 UNROLL:2:4"),
-        (values(&[8, 30], d).pad(&[(0, 0), (1, 1)]).contiguous(), "UPCAST:1:4 UPCAST:0:2"),
-        (values(&[7, 9], d) + 1.0, "PADTO:0:8 UPCAST:0:8"),
+        (integers(&[8, 64], d) * 2.0 + 1.0, "UPCAST:0:32 UPCAST:0:4"),
+        (integers(&[8, 64], d).transpose(0, 1).contiguous(), "UPCAST:1:4 UPCAST:0:8"),
+        (integers(&[8, 64], d).sum(1), "UPCAST:0:4 UNROLL:1:16"),
+        (integers(&[16, 8], d).matmul(&integers(&[8, 16], d)), "UPCAST:1:8 UPCAST:0:4 UNROLL:2:4"),
+        (integers(&[8, 30], d).pad(&[(0, 0), (1, 1)]).contiguous(), "UPCAST:1:4 UPCAST:0:2"),
+        (integers(&[7, 9], d) + 1.0, "PADTO:0:8 UPCAST:0:8"),
     ]
 }
 
@@ -71,7 +72,7 @@ fn every_choice_of_lanes_keeps_values() {
 #[test]
 fn the_opt_list_contains_the_lanes() {
     let target = Target::c(2, 64);
-    let t = values(&[64, 512], "INTERP").sum(1);
+    let t = integers(&[64, 512], "INTERP").sum(1);
     let chosen = heuristic::choose(&kernel(&t), &target);
     let list = opt::show(&chosen.opts);
     assert!(list.contains("VECTORIZE:"), "{list}");
@@ -90,7 +91,7 @@ fn the_opt_list_contains_the_lanes() {
 #[test]
 fn invalid_vector_axes_are_refused() {
     let target = Target::c(2, 64);
-    let t = values(&[16, 8], "INTERP").matmul(&values(&[8, 48], "INTERP"));
+    let t = integers(&[16, 8], "INTERP").matmul(&integers(&[8, 48], "INTERP"));
     let refused = |opts: &str, why: &str| {
         let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), &target).unwrap_err().to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
@@ -104,7 +105,7 @@ fn invalid_vector_axes_are_refused() {
 
 /// A kernel whose threads have several orders: columns are summed by groups of threads.
 fn column_sums(device: &str) -> Tensor {
-    values(&[64, 8, 16], device).sum(0).transpose(0, 1).contiguous()
+    integers(&[64, 8, 16], device).sum(0).transpose(0, 1).contiguous()
 }
 
 /// Every order of threads gives the values of the kernel without Opts.
@@ -133,7 +134,7 @@ fn any_thread_order_keeps_values() {
 #[test]
 fn thread_order_is_in_the_list() {
     let target = Target::cuda();
-    let t = values(&[512, 64], "INTERP").sum(0);
+    let t = integers(&[512, 64], "INTERP").sum(0);
     let chosen = heuristic::choose(&kernel(&t), &target);
     let list = opt::show(&chosen.opts);
     assert!(list.contains("GROUP:") && list.contains("ORDER:"), "{list}");
@@ -147,18 +148,18 @@ fn thread_order_is_in_the_list() {
     let same = |k: &&Kernel| k.without_last().opts == chosen.without_last().opts;
     assert!(others.iter().filter(same).any(|k| launch(k) != launch(&chosen)), "{list}");
     // Axis order needs no Opt.
-    let elementwise = heuristic::choose(&kernel(&(values(&[64, 64], "INTERP") + 1.0)), &target);
+    let elementwise = heuristic::choose(&kernel(&(integers(&[64, 64], "INTERP") + 1.0)), &target);
     assert!(!elementwise.has(OptOp::Order), "{}", opt::show(&elementwise.opts));
 }
 
 #[test]
 fn unorderable_axes_are_refused() {
     let refused = |target: &Target, opts: &str, why: &str| {
-        let t = values(&[16, 32], "INTERP").cast(DType::F16);
+        let t = integers(&[16, 32], "INTERP").cast(DType::F16);
         let t = t
             .realize()
             .unwrap()
-            .matmul(&values(&[32, 8], "INTERP").cast(DType::F16).realize().unwrap());
+            .matmul(&integers(&[32, 8], "INTERP").cast(DType::F16).realize().unwrap());
         let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
     };

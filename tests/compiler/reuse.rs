@@ -1,7 +1,7 @@
 //! The Opt `REUSE`: values that a reduction computes and a later loop needs are computed once if
 //! storing them is cheaper, with the same bits.
 
-use crate::common::filled;
+use crate::common::varied;
 use picograd::device::interp::{Interp, Memory, Options};
 use picograd::dtype::Scalar;
 use picograd::exec::ScheduleItem;
@@ -18,10 +18,6 @@ const WIDE: Target = Target {
     native: &[(Op::Exp, Scalar::F32), (Op::Exp, Scalar::F64), (Op::Sin, Scalar::F32)],
     ..Target::llvm(2, 64)
 };
-
-fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
-    filled(shape, dtype, device, |i| ((i * 7919 + 13) % 2003) as f32 / 256.0 - 4.0)
-}
 
 /// The ASTs of the kernels of a tensor.
 fn asts(t: &Tensor) -> Vec<UOp> {
@@ -69,11 +65,11 @@ fn exponentials_of_a_softmax_are_computed_once() {
     ] {
         let n: usize = shape.iter().product();
         for dtype in [DType::F32, DType::F64, DType::F16] {
-            let x = values(shape, dtype, "CPU");
+            let x = varied(shape, dtype, "CPU", 4.0);
             assert_eq!(each(&x.softmax(axis), Op::Exp, n), 1.0, "{shape:?} {dtype}");
         }
-        let x = values(shape, DType::F32, "CPU");
-        let mask = (values(shape, DType::F32, "CPU") * 7.0).gt(3.0).realize().unwrap();
+        let x = varied(shape, DType::F32, "CPU", 4.0);
+        let mask = (varied(shape, DType::F32, "CPU", 4.0) * 7.0).gt(3.0).realize().unwrap();
         assert_eq!(
             each(&x.masked_fill(&mask, f32::NEG_INFINITY).softmax(axis), Op::Exp, n),
             1.0,
@@ -81,19 +77,19 @@ fn exponentials_of_a_softmax_are_computed_once() {
         );
     }
     // Fully unrolled rows share values in registers.
-    assert_eq!(each(&values(&[64, 16], DType::F32, "CPU").softmax(1), Op::Exp, 1024), 1.0);
+    assert_eq!(each(&varied(&[64, 16], DType::F32, "CPU", 4.0).softmax(1), Op::Exp, 1024), 1.0);
 }
 
 #[test]
 fn rows_that_are_too_long_are_computed_twice() {
-    let rows = |dtype| values(&[8, 20 << 10], dtype, "CPU");
+    let rows = |dtype| varied(&[8, 20 << 10], dtype, "CPU", 4.0);
     assert_eq!(asts(&rows(DType::F32).softmax(1)).len(), 1);
     assert_eq!(each(&rows(DType::F32).softmax(1), Op::Exp, 160 << 10), 2.0);
 }
 
 #[test]
 fn cheap_values_are_recomputed() {
-    let x = values(&[64, 1024], DType::F32, "CPU");
+    let x = varied(&[64, 1024], DType::F32, "CPU", 4.0);
     for t in [x.layernorm(-1, 1e-5), x.softmax(1).log(), &x - x.sum(keepdim(1))] {
         for ast in asts(&t) {
             let cheap = !ast.toposort().iter().any(|u| u.op() == Op::Exp);
@@ -111,7 +107,7 @@ fn cheap_values_are_recomputed() {
 #[test]
 fn reused_values_may_share_subexpressions() {
     // The sine is reduced, then part of a summand, then part of the result.
-    let x = values(&[64, 512], DType::F32, "CPU");
+    let x = varied(&[64, 512], DType::F32, "CPU", 4.0);
     let y = x.sin().softmax(1);
     assert_eq!((each(&y, Op::Sin, 64 * 512), each(&y, Op::Exp, 64 * 512)), (1.0, 1.0));
     // It is used in two reductions of one row, and nowhere else.
@@ -190,7 +186,7 @@ fn reuse_keeps_bits_for_all_row_shapes() {
         let dtype =
             [DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16][random(5) as usize];
         let make = |d: &str| {
-            let x = values(&shape, dtype, d);
+            let x = varied(&shape, dtype, d, 4.0);
             match round % 4 {
                 0 => x.softmax(axis),
                 1 => x.masked_fill(&x.gt(1.0), f32::NEG_INFINITY).softmax(axis),
@@ -205,17 +201,17 @@ fn reuse_keeps_bits_for_all_row_shapes() {
 #[test]
 fn reuse_keeps_bits_with_several_outputs() {
     same(|d| {
-        let x = values(&[12, 160], DType::F32, d).as_param();
-        let w = values(&[12, 160], DType::F32, d);
+        let x = varied(&[12, 160], DType::F32, d, 4.0).as_param();
+        let w = varied(&[12, 160], DType::F32, d, 4.0);
         (x.softmax(1) * w).sum(..).gradient(&[&x]).remove(0)
     });
     // The row has two axes.
     same(|d| {
-        let e = values(&[6, 40, 24], DType::F32, d).exp();
+        let e = varied(&[6, 40, 24], DType::F32, d, 4.0).exp();
         &e / e.sum(keepdim([1, 2]))
     });
     same(|d| {
-        let q = values(&[2, 2, 20, 16], DType::F32, d);
+        let q = varied(&[2, 2, 20, 16], DType::F32, d, 4.0);
         q.scaled_dot_product_attention(&q, &q, Attention::new().causal())
     });
 }
@@ -224,13 +220,14 @@ fn reuse_keeps_bits_with_several_outputs() {
 fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
     // Lanes are rows, and all of them write the buffer that each reads.
     same(|d| {
-        let x = values(&[5, 2, 5], DType::F32, d).exp() + values(&[5, 2, 5], DType::F32, d);
+        let x =
+            varied(&[5, 2, 5], DType::F32, d, 4.0).exp() + varied(&[5, 2, 5], DType::F32, d, 4.0);
         x.maximum(x.max(keepdim(2)))
     });
     // A reduction over values scaled by another: the first is rematerialized at each iteration of
     // the second.
     same(|d| {
-        let e = values(&[5, 5], DType::F32, d).exp();
+        let e = varied(&[5, 5], DType::F32, d, 4.0).exp();
         let scaled = (&e / e.sum(keepdim(0))).reshape([5, 1, 5]).expand([5, 5, 5]).reshape([5, 25]);
         scaled
             .shrink(&[(0, 5), (0, 24)])
@@ -240,14 +237,14 @@ fn reuse_keeps_bits_across_lanes_and_nested_reductions() {
     });
     // Two reductions that compute the same values.
     same(|d| {
-        let x = values(&[64], DType::F32, d);
+        let x = varied(&[64], DType::F32, d, 4.0);
         Tensor::stack(&[(x.exp() * x.max(0)).sum(0), (x.exp() * 2.0).sum(0) * x.exp().max(0)], 0)
     });
 }
 
 #[test]
 fn loops_with_different_splits_share_values() {
-    let x = values(&[8, 256], DType::F32, "CPU");
+    let x = varied(&[8, 256], DType::F32, "CPU", 4.0);
     let ast = asts(&x.softmax(1)).remove(0);
     // Four vectors per iteration of the sum and one of the result, and vice versa.
     for opts in [
@@ -273,7 +270,7 @@ fn loops_with_different_splits_share_values() {
 
 #[test]
 fn invalid_reuse_is_refused() {
-    let x = values(&[8, 256], DType::F32, "CPU");
+    let x = varied(&[8, 256], DType::F32, "CPU", 4.0);
     let refused = |t: &Tensor, opts: &str, target: &Target, why: &str| {
         let e = Kernel::new(asts(t).remove(0))
             .apply_all(&opt::parse(opts).unwrap(), target)
@@ -287,7 +284,7 @@ fn invalid_reuse_is_refused() {
     refused(&x.softmax(1), "REUSE UPCAST:1:16", &WIDE, "no other Opt may follow it");
     refused(&x.softmax(1), "REUSE", &Target::interp(), "costs more to compute than to store");
     refused(
-        &values(&[32, 8192], DType::F16, "CPU").softmax(1),
+        &varied(&[32, 8192], DType::F16, "CPU", 4.0).softmax(1),
         "UPCAST:0:32 REUSE",
         &WIDE,
         "too small",

@@ -1,7 +1,7 @@
 //! The Opt `STAGE`: the same bits as without it, on the interpreter with its race check and on the
 //! available compilers.
 
-use crate::common::{count, filled};
+use crate::common::{count, varied};
 use picograd::device::interp::{Fault, Interp, Memory, Options};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
@@ -9,10 +9,6 @@ use picograd::opt::Kernel;
 use picograd::target::Target;
 use picograd::tensor::Conv;
 use picograd::{DType, Device, Tensor, heuristic, opt};
-
-fn values(shape: &[usize], dtype: DType, device: &str) -> Tensor {
-    filled(shape, dtype, device, |i| ((i * 7919 + 13) % 2003) as f32 / 64.0 - 15.0)
-}
 
 /// The output of the single kernel of a tensor with these Opts.
 fn with(t: &Tensor, opts: &str) -> picograd::Result<Vec<u8>> {
@@ -54,7 +50,7 @@ fn refused(t: &Tensor, opts: &str, target: &Target, why: &str) {
 const CPUS: [&str; 2] = ["CPU:CLANG", "CPU:LLVM"];
 
 fn matmul(m: usize, k: usize, n: usize, dtype: DType) -> impl Fn(&str) -> Tensor {
-    move |d| values(&[m, k], dtype, d).matmul(&values(&[k, n], dtype, d))
+    move |d| varied(&[m, k], dtype, d, 16.0).matmul(&varied(&[k, n], dtype, d, 16.0))
 }
 
 #[test]
@@ -108,8 +104,9 @@ fn cpu_panels_keep_values() {
         );
     }
     // A panel of an input that is not contiguous along the lanes, and blocks of a sum.
-    let turned =
-        |d: &str| values(&[16, 48], DType::F32, d).matmul(&values(&[64, 48], DType::F32, d).t());
+    let turned = |d: &str| {
+        varied(&[16, 48], DType::F32, d, 16.0).matmul(&varied(&[64, 48], DType::F32, d, 16.0).t())
+    };
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SWAP:0:1 STAGE:0:2");
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SPLIT:2:16 STAGE:2:2 STAGE:2:1");
 }
@@ -131,7 +128,10 @@ fn products_of_any_size_have_panels() {
 #[test]
 fn staged_loads_keep_their_masks() {
     let conv = |d: &str| {
-        let (x, w) = (values(&[2, 4, 9, 9], DType::F32, d), values(&[8, 4, 3, 3], DType::F32, d));
+        let (x, w) = (
+            varied(&[2, 4, 9, 9], DType::F32, d, 16.0),
+            varied(&[8, 4, 3, 3], DType::F32, d, 16.0),
+        );
         x.conv2d(&w, Conv::new().padding(1))
     };
     let axes = program(&conv("INTERP"), "", &Target::interp()).unwrap();
@@ -191,7 +191,7 @@ fn unstageable_loads_are_refused() {
     refused(&t, "SPLIT:0:8", &target, "not a loop");
     let large = matmul(1024, 1024, 1024, DType::F32)("CPU");
     refused(&large, "STAGE:0:2", &Target::c(1, 64), "too small");
-    let table = values(&[64, 8], DType::F32, "INTERP");
-    let at = values(&[16], DType::F32, "INTERP").cast(DType::I32).realize().unwrap();
+    let table = varied(&[64, 8], DType::F32, "INTERP", 16.0);
+    let at = varied(&[16], DType::F32, "INTERP", 16.0).cast(DType::I32).realize().unwrap();
     refused(&table.index_select(0, &at), "STAGE:0:2", &target, "depends on data");
 }

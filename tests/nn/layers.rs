@@ -83,7 +83,7 @@ fn grouped_query_attention_repeats_heads() {
         .unwrap();
     many.out_proj.weight.assign(few.out_proj.weight.detach()).unwrap();
     let x = Tensor::randn([2, 5, 8]);
-    super::close("grouped heads", &few.forward(&x), &many.forward(&x), 1e-5);
+    super::assert_finite_close("grouped heads", &few.forward(&x), &many.forward(&x), 1e-5);
 }
 
 #[test]
@@ -230,7 +230,12 @@ fn orthogonal_weights_are_orthogonal() {
         } else {
             (m.t().matmul(&m), m.size(1))
         };
-        super::close("the product with the transpose", &product, &(Tensor::eye(n, n) * 4.0), 1e-5);
+        super::assert_finite_close(
+            "the product with the transpose",
+            &product,
+            &(Tensor::eye(n, n) * 4.0),
+            1e-5,
+        );
     }
 }
 

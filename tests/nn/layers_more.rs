@@ -1,6 +1,6 @@
 //! Three-dimensional layers, upsampling and normalized weights against PyTorch.
 
-use super::{check, close, fixture};
+use super::{assert_finite_close, check, fixture};
 use picograd::io::StateDict;
 use picograd::nn::*;
 use picograd::tensor::Interpolate;
@@ -67,8 +67,8 @@ fn weight_norm_matches_pytorch() {
     let x = Tensor::randn([5, 3]).realize().unwrap();
     let y = norm.forward(&x).realize().unwrap();
     let plain = norm.remove().unwrap();
-    close("the weight", &plain.weight, &before, 1e-6);
-    close("the output", &plain.forward(&x), &y, 1e-6);
+    assert_finite_close("the weight", &plain.weight, &before, 1e-6);
+    assert_finite_close("the output", &plain.forward(&x), &y, 1e-6);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn spectral_norm_iterates_in_a_captured_function() {
     let mut captured = Jit::new(|x: Tensor| layers[1].try_forward(&x));
     for _ in 0..5 {
         let (a, b) = (layers[0].forward(&x), captured.call(x.clone()).unwrap());
-        close("one call", &b, &a, 1e-6);
+        assert_finite_close("one call", &b, &a, 1e-6);
     }
     let buffers = |i: usize| {
         layers[i]

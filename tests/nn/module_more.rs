@@ -1,6 +1,6 @@
 //! Casting, freezing, summaries, moving averages, and gradient accumulation.
 
-use super::{close, fill};
+use super::{assert_finite_close, fill};
 use picograd::nn::optim::{Accumulate, Adam, Optimizer, SGD};
 use picograd::nn::*;
 use picograd::tensor::Reduction;
@@ -191,13 +191,18 @@ fn moving_averages_follow_the_parameters() {
         assert_eq!(state.require("n_averaged").unwrap().item::<i64>().unwrap(), 5);
         for ((name, p), values) in net.named_parameters().iter().zip(&expected) {
             let got = state.require(&format!("module.{name}")).unwrap();
-            close(name, got, &Tensor::from_vec(values.clone(), p.shape()), 1e-6);
+            assert_finite_close(name, got, &Tensor::from_vec(values.clone(), p.shape()), 1e-6);
         }
         let mean = net.state_dict().require("1.running_mean").unwrap().to_bytes().unwrap();
         assert_eq!(state.require("module.1.running_mean").unwrap().to_bytes().unwrap(), mean);
         let before: Vec<Vec<u8>> = net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect();
         let inside = ema.with(|| net.parameters()[0].to_vec::<f32>().unwrap()).unwrap();
-        close("inside", &Tensor::new(inside), &Tensor::new(expected[0].clone()), 1e-6);
+        assert_finite_close(
+            "inside",
+            &Tensor::new(inside),
+            &Tensor::new(expected[0].clone()),
+            1e-6,
+        );
         assert_eq!(
             before,
             net.parameters().iter().map(|p| p.to_bytes().unwrap()).collect::<Vec<_>>()
@@ -246,6 +251,6 @@ fn accumulated_batches_equal_one_large_batch() {
         }
     }
     for ((name, a), b) in large.named_parameters().iter().zip(small.parameters()) {
-        close(name, &b, a, 1e-5);
+        assert_finite_close(name, &b, a, 1e-5);
     }
 }

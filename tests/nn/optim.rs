@@ -1,6 +1,6 @@
 //! Optimizers, clipping and schedules against PyTorch; resuming; kernels per step.
 
-use super::{close, fill, fixture};
+use super::{assert_finite_close, fill, fixture};
 use picograd::io::StateDict;
 use picograd::nn::optim::*;
 use picograd::nn::{Layer, Linear, Module};
@@ -49,7 +49,7 @@ fn uneven(case: &str, rule: impl Rule + 'static, dtype: DType, tolerance: f64) {
     let mut optimizer = Optimizer::new(params.clone(), rule).unwrap();
     uneven_steps(0..20, &params, &mut optimizer);
     for (n, p) in NAMES.iter().zip(&params) {
-        close(
+        assert_finite_close(
             &format!("{case}: {n}"),
             p,
             ALL.require(&format!("{case}/20/{n}")).unwrap(),
@@ -129,7 +129,12 @@ fn twenty_steps(case: &str, names: &[&str], params: &[Tensor], optimizer: &mut O
         if step == 0 || step == 19 {
             for (n, p) in names.iter().zip(params) {
                 let expected = ALL.require(&format!("{case}/{}/{n}", step + 1)).unwrap();
-                close(&format!("{case}: {n} after step {}", step + 1), p, expected, 1e-5);
+                assert_finite_close(
+                    &format!("{case}: {n} after step {}", step + 1),
+                    p,
+                    expected,
+                    1e-5,
+                );
             }
         }
     }
@@ -274,7 +279,7 @@ fn clipping_matches_pytorch() {
         NAMES.iter().zip(&params).for_each(|(n, p)| p.set_grad(Some(grad(n, step))));
         clip(&params);
         for (n, p) in NAMES.iter().zip(&params) {
-            close(
+            assert_finite_close(
                 &format!("{name}: {n}"),
                 &p.grad().unwrap(),
                 ALL.require(&format!("{name}/{n}")).unwrap(),
@@ -285,7 +290,7 @@ fn clipping_matches_pytorch() {
     let norm = |name: &'static str, max: f64| {
         move |params: &[Tensor]| {
             let norm = clip_grad_norm(params, max).unwrap();
-            close(name, &norm, ALL.require(&format!("{name}/norm")).unwrap(), 1e-6);
+            assert_finite_close(name, &norm, ALL.require(&format!("{name}/norm")).unwrap(), 1e-6);
         }
     };
     case("clip_norm", 0, &norm("clip_norm", 1.5));

@@ -1,6 +1,6 @@
 //! The other optimizers against PyTorch: every option, skipped updates, f64, resuming, capture.
 
-use super::{close, fixture};
+use super::{assert_finite_close, fixture};
 use picograd::io::StateDict;
 use picograd::nn::optim::*;
 use picograd::{DType, Jit, Tensor};
@@ -46,7 +46,7 @@ fn run(case: &str, rule: impl Rule + 'static, dtype: DType, uneven: bool, tolera
         steps(from..to, &params, &mut optimizer, uneven);
         for (n, p) in NAMES.iter().zip(&params) {
             let expected = ALL.require(&format!("{case}/{to}/{n}")).unwrap();
-            close(&format!("{case}: {n} after step {to}"), p, expected, tolerance);
+            assert_finite_close(&format!("{case}: {n} after step {to}"), p, expected, tolerance);
         }
     }
 }
@@ -232,7 +232,7 @@ fn lbfgs(case: &str, make: impl Fn(LBFGS) -> LBFGS) {
                 (loss - expected).abs() <= 1e-9 * expected.abs().max(1.0),
                 "{case}: loss {loss} before step {i}, expected {expected}"
             );
-            close(
+            assert_finite_close(
                 &format!("{case} after step {}", i + 1),
                 &x,
                 ALL.require(&format!("{case}/{}", i + 1)).unwrap(),
@@ -281,7 +281,7 @@ fn lbfgs_finds_a_minimum_and_refuses_capture() {
     let x = Tensor::new([3.0f32, -1.0]).as_param();
     let mut optimizer = LBFGS::new([x.clone()]).unwrap().strong_wolfe();
     optimizer.step(|| Ok((&x - 0.5).square().sum(..))).unwrap();
-    close("the minimum", &x, &Tensor::new([0.5f32, 0.5]), 1e-5);
+    assert_finite_close("the minimum", &x, &Tensor::new([0.5f32, 0.5]), 1e-5);
     let mut jit = Jit::new(|y: Tensor| {
         let loss = optimizer.step(|| (&x * &y).square().sum(..).try_add(0.0))?;
         Ok(y + loss)
@@ -313,7 +313,7 @@ fn line_search_respects_max_eval() {
             optimizer.step(closure).unwrap();
         }
         assert_eq!(count, calls, "evaluations with {most} a step");
-        close(&format!("{most} a step"), &x, &Tensor::new(expected), 1e-9);
+        assert_finite_close(&format!("{most} a step"), &x, &Tensor::new(expected), 1e-9);
     }
 }
 

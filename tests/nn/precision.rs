@@ -1,6 +1,6 @@
 //! Mixed precision: which operations are cast, and how losses are scaled.
 
-use super::{close, fill};
+use super::{assert_finite_close, fill};
 use picograd::nn::optim::{Adam, GradScaler, Optimizer, SGD};
 use picograd::nn::*;
 use picograd::tensor::{Attention, Conv, Interpolate, Pool, Reduction};
@@ -230,7 +230,7 @@ fn gradients_are_near_those_of_full_precision() {
         let (narrow, others) = run(Some(dtype));
         assert!((loss - narrow).abs() < tolerance as f32 && loss != narrow, "{loss} and {narrow}");
         for (i, (a, b)) in grads.iter().zip(&others).enumerate() {
-            close(&format!("gradient {i} in {dtype}"), b, a, tolerance);
+            assert_finite_close(&format!("gradient {i} in {dtype}"), b, a, tolerance);
         }
     }
 }
@@ -353,7 +353,7 @@ fn a_grad_scaler_serves_several_optimizers() {
     assert!(scaler.step(&mut first).unwrap_err().to_string().contains("a second step"));
     scaler.step(&mut second).unwrap();
     scaler.update().unwrap();
-    close("the clipped step", &a, &Tensor::new([2.4f32, 3.2]), 1e-5);
+    assert_finite_close("the clipped step", &a, &Tensor::new([2.4f32, 3.2]), 1e-5);
     assert_eq!((b.item::<f32>().unwrap(), scaler.get_scale().unwrap()), (1.0, 4.0));
     let wrong = scaler.update().unwrap_err().to_string();
     assert!(wrong.contains("update() without a step"), "{wrong}");

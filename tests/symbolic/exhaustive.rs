@@ -49,6 +49,18 @@ fn nested_divisions_by_literals_keep_their_value() {
     }
 }
 
+/// Asserts that each pair of expressions has one value where x is `v`.
+#[track_caller]
+fn assert_same<'a>(
+    values: &FxHashMap<u64, Const>,
+    pairs: impl Iterator<Item = (&'a UOp, &'a UOp)>,
+    v: impl std::fmt::Display,
+) {
+    for (b, a) in pairs {
+        assert!(values[&b.id()] == values[&a.id()], "x = {v}\n{}=>\n{}", print(b), print(a));
+    }
+}
+
 /// Every op with one or two literals, for every 8-bit value of the operand.
 #[test]
 fn byte_ops_with_literals_keep_their_value() {
@@ -89,14 +101,7 @@ fn byte_ops_with_literals_keep_their_value() {
                     &order,
                     &FxHashMap::from_iter([(x.clone(), Const::Int(v).normalize(d))]),
                 );
-                for (b, a) in before.iter().zip(&after) {
-                    assert!(
-                        values[&b.id()] == values[&a.id()],
-                        "x = {v}\n{}=>\n{}",
-                        print(b),
-                        print(a)
-                    );
-                }
+                assert_same(&values, before.iter().zip(&after), v);
             }
         }
     }
@@ -132,14 +137,7 @@ fn conversions_through_every_dtype_keep_their_value() {
         let order = toposort(pairs.iter().flat_map(|(b, a)| [b, a]));
         for v in values_of_x {
             let values = values(&order, &FxHashMap::from_iter([(x.clone(), v)]));
-            for (b, a) in &pairs {
-                assert!(
-                    values[&b.id()] == values[&a.id()],
-                    "x = {v}\n{}=>\n{}",
-                    print(b),
-                    print(a)
-                );
-            }
+            assert_same(&values, pairs.iter().map(|(b, a)| (b, a)), v);
         }
     }
 }

@@ -66,3 +66,8 @@ fn assert_within(x: &Tensor, y: &Tensor, within: f32) {
 fn ramp(shape: &[usize]) -> Tensor {
     Tensor::arange(0f32, shape.iter().product::<usize>() as f32, 1.0).reshape(shape)
 }
+
+/// Integers from -5 to 5; `step` makes them differ between operands.
+fn small_integers(len: usize, step: usize) -> Vec<f64> {
+    (0..len).map(|i| ((i * step) % 11) as f64 - 5.0).collect()
+}
