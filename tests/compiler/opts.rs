@@ -8,6 +8,11 @@ use picograd::target::Target;
 use picograd::{DType, Device, Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
+/// Integers from -100 to 100: their sums are exact in any order.
+fn integers(shape: &[usize], device: &str) -> Tensor {
+    filled(shape, DType::F32, device, |i| ((i * 7919 + 13) % 201) as f32 - 100.0)
+}
+
 fn item(t: &Tensor) -> ScheduleItem {
     let mut items = t.schedule().unwrap();
     assert_eq!(items.len(), 1, "one kernel is expected");
@@ -30,21 +35,12 @@ fn bytes(t: &Tensor, opts: &[opt::Opt]) -> Vec<u8> {
 fn cases(device: &str) -> Vec<(Tensor, &'static str)> {
     let d = device;
     vec![
-        (varied(&[8, 64], DType::F32, d, 100.0) * 2.0 + 1.0, "UPCAST:0:32 UPCAST:0:4"),
-        (
-            varied(&[8, 64], DType::F32, d, 100.0).transpose(0, 1).contiguous(),
-            "UPCAST:1:4 UPCAST:0:8",
-        ),
-        (varied(&[8, 64], DType::F32, d, 100.0).sum(1), "UPCAST:0:4 UNROLL:1:16"),
-        (
-            varied(&[16, 8], DType::F32, d, 100.0).matmul(&varied(&[8, 16], DType::F32, d, 100.0)),
-            "UPCAST:1:8 UPCAST:0:4 UNROLL:2:4",
-        ),
-        (
-            varied(&[8, 30], DType::F32, d, 100.0).pad(&[(0, 0), (1, 1)]).contiguous(),
-            "UPCAST:1:4 UPCAST:0:2",
-        ),
-        (varied(&[7, 9], DType::F32, d, 100.0) + 1.0, "PADTO:0:8 UPCAST:0:8"),
+        (integers(&[8, 64], d) * 2.0 + 1.0, "UPCAST:0:32 UPCAST:0:4"),
+        (integers(&[8, 64], d).transpose(0, 1).contiguous(), "UPCAST:1:4 UPCAST:0:8"),
+        (integers(&[8, 64], d).sum(1), "UPCAST:0:4 UNROLL:1:16"),
+        (integers(&[16, 8], d).matmul(&integers(&[8, 16], d)), "UPCAST:1:8 UPCAST:0:4 UNROLL:2:4"),
+        (integers(&[8, 30], d).pad(&[(0, 0), (1, 1)]).contiguous(), "UPCAST:1:4 UPCAST:0:2"),
+        (integers(&[7, 9], d) + 1.0, "PADTO:0:8 UPCAST:0:8"),
     ]
 }
 
@@ -76,7 +72,7 @@ fn every_choice_of_lanes_keeps_values() {
 #[test]
 fn the_opt_list_contains_the_lanes() {
     let target = Target::c(2, 64);
-    let t = varied(&[64, 512], DType::F32, "INTERP", 100.0).sum(1);
+    let t = integers(&[64, 512], "INTERP").sum(1);
     let chosen = heuristic::choose(&kernel(&t), &target);
     let list = opt::show(&chosen.opts);
     assert!(list.contains("VECTORIZE:"), "{list}");
@@ -95,12 +91,7 @@ fn the_opt_list_contains_the_lanes() {
 #[test]
 fn invalid_vector_axes_are_refused() {
     let target = Target::c(2, 64);
-    let t = varied(&[16, 8], DType::F32, "INTERP", 100.0).matmul(&varied(
-        &[8, 48],
-        DType::F32,
-        "INTERP",
-        100.0,
-    ));
+    let t = integers(&[16, 8], "INTERP").matmul(&integers(&[8, 48], "INTERP"));
     let refused = |opts: &str, why: &str| {
         let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), &target).unwrap_err().to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
@@ -114,7 +105,7 @@ fn invalid_vector_axes_are_refused() {
 
 /// A kernel whose threads have several orders: columns are summed by groups of threads.
 fn column_sums(device: &str) -> Tensor {
-    varied(&[64, 8, 16], DType::F32, device, 100.0).sum(0).transpose(0, 1).contiguous()
+    integers(&[64, 8, 16], device).sum(0).transpose(0, 1).contiguous()
 }
 
 /// Every order of threads gives the values of the kernel without Opts.
@@ -143,7 +134,7 @@ fn any_thread_order_keeps_values() {
 #[test]
 fn thread_order_is_in_the_list() {
     let target = Target::cuda();
-    let t = varied(&[512, 64], DType::F32, "INTERP", 100.0).sum(0);
+    let t = integers(&[512, 64], "INTERP").sum(0);
     let chosen = heuristic::choose(&kernel(&t), &target);
     let list = opt::show(&chosen.opts);
     assert!(list.contains("GROUP:") && list.contains("ORDER:"), "{list}");
@@ -156,20 +147,18 @@ fn thread_order_is_in_the_list() {
     let others = heuristic::actions(&chosen, &target);
     assert!(others.iter().any(|k| k.opts == chosen.without_order().opts), "{list}");
     // Axis order needs no Opt.
-    let elementwise = heuristic::choose(
-        &kernel(&(varied(&[64, 64], DType::F32, "INTERP", 100.0) + 1.0)),
-        &target,
-    );
+    let elementwise = heuristic::choose(&kernel(&(integers(&[64, 64], "INTERP") + 1.0)), &target);
     assert!(!elementwise.has(OptOp::Order), "{}", opt::show(&elementwise.opts));
 }
 
 #[test]
 fn unorderable_axes_are_refused() {
     let refused = |target: &Target, opts: &str, why: &str| {
-        let t = varied(&[16, 32], DType::F32, "INTERP", 100.0).cast(DType::F16);
-        let t = t.realize().unwrap().matmul(
-            &varied(&[32, 8], DType::F32, "INTERP", 100.0).cast(DType::F16).realize().unwrap(),
-        );
+        let t = integers(&[16, 32], "INTERP").cast(DType::F16);
+        let t = t
+            .realize()
+            .unwrap()
+            .matmul(&integers(&[32, 8], "INTERP").cast(DType::F16).realize().unwrap());
         let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), target).unwrap_err().to_string();
         assert!(e.contains(why), "{opts}: {e}, expected {why}");
     };
