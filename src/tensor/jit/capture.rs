@@ -10,7 +10,7 @@ use crate::env;
 use crate::error::Result;
 use crate::exec::capture::Run;
 use crate::exec::{BoundCommand, Capture, ReplayPlan, Slot, copy_buffer};
-use crate::ir::{Arg, DeviceName, Op, Src, ToSrc, UOp, map_symints, walk_values};
+use crate::ir::{DeviceName, ToSrc, UOp, map_symints, walk_values};
 use crate::schedule::{Command, Role, SlotRef, Values};
 use crate::shape::SymInt;
 use crate::tensor::realize::storages;
@@ -244,9 +244,7 @@ impl Slots {
                     if whole { (buffer.dtype(), buffer.size()) } else { (DType::U8, *bytes) };
                 self.slots[slot] = Slot::Fresh { device: device.clone(), dtype, len };
             }
-            let arg =
-                Arg::Param { slot: i, len: buffer.size(), device: buffer.device_name().clone() };
-            let hole = UOp::new(Op::Param, node.dtype(), Src::new(), arg);
+            let hole = UOp::param(i, buffer.size(), node.dtype(), buffer.device_name());
             map.insert(node, hole.clone());
             let copied = matches!(self.slots[slot], Slot::Own(_));
             let at = SlotRef { slot, offset, dtype: buffer.dtype(), len: buffer.size() };
