@@ -9,7 +9,7 @@ use super::replay::{ReplayPlan, Slot};
 use crate::device::{Buffer, Memory};
 use crate::dtype::{DType, as_bytes};
 use crate::error::{Error, Result};
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, map_symints, walk_values};
+use crate::ir::{DeviceName, StorageRef, UOp, map_symints, walk_values};
 use crate::schedule::{Command, Role, SlotRef, Values};
 use crate::shape::SymInt;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -345,8 +345,7 @@ impl<'a> CaptureBuilder<'a> {
                 let fresh = BufferType { device: device.clone(), dtype, len };
                 self.slots[slot] = Slot::Fresh(fresh);
             }
-            let arg = Arg::Param { slot: i, len, device };
-            let hole = UOp::new(Op::Param, node.dtype(), Src::new(), arg);
+            let hole = UOp::param(i, len, node.dtype(), &device);
             map.insert(node, hole.clone());
             let copied = matches!(self.slots[slot], Slot::Own(_));
             parts.push(Hole { node: hole, at: SlotRef { slot, offset, dtype, len }, copied });

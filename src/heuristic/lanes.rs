@@ -2,7 +2,7 @@
 //! and operations that lanes save.
 
 use super::try_apply;
-use crate::ir::{Arg, AxisKind, Op, Src, ToSrc, UOp};
+use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{
     Access, accesses, can_be_lanes, copied_ranges, extent, lanes_of, meet, most_lanes, next_shared,
     split_to_lanes, tiles,
@@ -64,11 +64,10 @@ fn staged(ast: &UOp, target: &Target) -> UOp {
     let first = next_shared(&ast.toposort());
     let load = |(id, tile): (u32, &crate::kernel::Tile)| {
         let (load, len) = (&tile.load, tile.len);
-        let memory = UOp::new(Op::DefineShared, load.dtype(), Src::new(), Arg::Shared { id, len });
+        let memory = UOp::define_shared(id, len, load.dtype());
         let terms = tile.axes.iter().map(|a| &a.range * a.local as i64);
         let index = terms.reduce(|a, b| a + b).unwrap_or_else(|| UOp::int(0));
-        let place = UOp::new(Op::Index, load.dtype(), [memory, index].to_src(), Arg::None);
-        (load.clone(), UOp::new(Op::Load, load.dtype(), [place].to_src(), Arg::None))
+        (load.clone(), memory.at(index).load())
     };
     ast.substitute(&(first..).zip(&tiles).map(load).collect::<FxHashMap<UOp, UOp>>())
 }

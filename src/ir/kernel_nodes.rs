@@ -62,6 +62,28 @@ impl UOp {
         let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
         UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
     }
+    /// An accumulator with this initial value.
+    pub(crate) fn define_acc(&self, number: u32) -> UOp {
+        UOp::new(Op::DefineAcc, self.dtype(), [self.clone()].to_src(), Arg::Acc(number))
+    }
+    /// The value of the thread whose number differs in these bits.
+    pub(crate) fn shuffle(&self, bits: usize) -> UOp {
+        UOp::new(Op::Shuffle, self.dtype(), [self.clone()].to_src(), Arg::Shuffle(bits))
+    }
+    /// Opens a region that is executed where this condition is true.
+    pub(crate) fn open_if(&self) -> UOp {
+        UOp::new(Op::If, DType::VOID, [self.clone()].to_src(), Arg::None)
+    }
+    /// Closes the conditional region that this node opens.
+    pub(crate) fn end_if(&self) -> UOp {
+        UOp::new(Op::EndIf, DType::VOID, [self.clone()].to_src(), Arg::None)
+    }
+    /// Lanes of a vector.
+    pub(crate) fn gep(&self, lanes: impl IntoIterator<Item = u16>) -> UOp {
+        let lanes: SmallVec<_> = lanes.into_iter().collect();
+        let dtype = self.dtype().scalar().vec(lanes.len() as u16);
+        UOp::new(Op::Gep, dtype, [self.clone()].to_src(), Arg::Lanes(lanes))
+    }
     /// Assigns a value to this accumulator.
     pub fn assign(&self, value: &UOp) -> UOp {
         UOp::new(Op::Assign, self.dtype(), [self.clone(), value.clone()].to_src(), Arg::None)
@@ -99,12 +121,9 @@ impl UOp {
             return self.clone();
         }
         match self.op() {
-            Op::Const => UOp::new(Op::Const, self.dtype().scalar(), Src::new(), self.arg().clone()),
+            Op::Const => self.retyped(self.dtype().scalar(), Src::new()),
             Op::Vectorize => self.src()[i as usize].clone(),
-            _ => {
-                let arg = Arg::Lanes(smallvec::smallvec![i]);
-                UOp::new(Op::Gep, self.dtype().scalar(), [self.clone()].to_src(), arg)
-            }
+            _ => self.gep([i]),
         }
     }
     /// The number of a range.

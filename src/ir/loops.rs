@@ -108,8 +108,8 @@ pub(crate) fn unshaped(u: &UOp) -> &UOp {
 
 /// An input of a graph as a node of a shape.
 pub(crate) fn param(slot: usize, dtype: DType, shape: &Dims, device: &DeviceName) -> UOp {
-    let arg = Arg::Param { slot, len: shape.iter().product(), device: device.clone() };
-    UOp::new(Op::Param, dtype, Src::new(), arg).moved(Movement::Reshape(shape.clone()))
+    let whole = UOp::param(slot, shape.iter().product(), dtype, device);
+    whole.moved(Movement::Reshape(shape.clone()))
 }
 
 /// True if the node reads memory or is stored on a device.

@@ -1,10 +1,11 @@
 //! Accessors of a node, and constructors of the ops of tensor graphs and elementwise ops.
 //! `kernel_nodes.rs` has the constructors of kernel ops.
 
-use super::{Arg, Op, Slice, Src, UOp};
+use super::{Arg, DeviceName, Op, Slice, Src, UOp};
 use crate::dtype::{Const, DType};
 use crate::shape::{Movement, SymInt};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 impl UOp {
     /// The operation.
@@ -45,6 +46,10 @@ impl UOp {
         } else {
             UOp::new(self.op(), self.dtype(), src, self.arg().clone())
         }
+    }
+    /// A node of the same op and payload, of another dtype and on other operands.
+    pub(crate) fn retyped(&self, dtype: DType, src: impl Into<Src>) -> UOp {
+        UOp::new(self.op(), dtype, src, self.arg().clone())
     }
     /// The node with another payload.
     pub fn with_arg(&self, arg: Arg) -> UOp {
@@ -105,6 +110,14 @@ impl UOp {
     /// The numbers `0, 1, … len-1` as a one-dimensional tensor.
     pub(crate) fn iota(len: usize, dtype: DType) -> UOp {
         UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
+    }
+    /// The input of this number of an abstracted tensor graph, of `len` elements.
+    pub(crate) fn param(slot: usize, len: usize, dtype: DType, device: &DeviceName) -> UOp {
+        UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() })
+    }
+    /// A variable without a value.
+    pub(crate) fn variable(name: Arc<str>, min: i64, max: i64, dtype: DType) -> UOp {
+        UOp::new(Op::Var, dtype, Src::new(), Arg::Var { name, min, max })
     }
     /// An integer of index arithmetic.
     pub fn int(value: i64) -> UOp {
@@ -216,17 +229,29 @@ impl UOp {
     pub fn moved(&self, m: Movement) -> UOp {
         self.with_op(Op::of_movement(&m), Arg::Movement(Box::new(m)))
     }
+    /// The value stored in row-major order.
+    pub(crate) fn contiguous(&self) -> UOp {
+        self.with_op(Op::Contiguous, Arg::None)
+    }
+    /// The value stored in row-major order on a device, on which it is computed.
+    pub(crate) fn contiguous_on(&self, device: &DeviceName) -> UOp {
+        self.with_op(Op::Contiguous, Arg::Device(device.clone()))
+    }
+    /// The value as the parameter of this number.
+    pub(crate) fn leaf(&self, number: u64) -> UOp {
+        self.with_op(Op::Leaf, Arg::Leaf(number))
+    }
     /// The value on a device.
-    pub fn copied(&self, device: &super::DeviceName) -> UOp {
+    pub fn copied(&self, device: &DeviceName) -> UOp {
         self.with_op(Op::Copy, Arg::Device(device.clone()))
     }
     /// A copy of the value on a device, made after another value is computed.
-    pub fn copied_after(&self, device: &super::DeviceName, after: &UOp) -> UOp {
+    pub fn copied_after(&self, device: &DeviceName, after: &UOp) -> UOp {
         let src = [self.clone(), after.clone()].to_src();
         UOp::new(Op::Copy, self.dtype(), src, Arg::Device(device.clone()))
     }
     /// One value on several devices: sharded along an axis, or replicated.
-    pub fn shards(parts: impl Into<Src>, devices: &super::DeviceName, axis: Option<usize>) -> UOp {
+    pub fn shards(parts: impl Into<Src>, devices: &DeviceName, axis: Option<usize>) -> UOp {
         let parts = parts.into();
         let arg = Arg::Shards { devices: devices.clone(), axis };
         UOp::new(Op::Shards, parts[0].dtype(), parts, arg)

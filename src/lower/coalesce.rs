@@ -124,7 +124,7 @@ fn join(ast: &UOp, memory: Op, target: &Target) -> (UOp, bool) {
             let mut src: Src = load.src().iter().cloned().collect();
             src[0] = group.vector_place(*at);
             let dtype = load.dtype().vec(run.len() as u16);
-            let vector = UOp::new(Op::Load, dtype, src, load.arg().clone());
+            let vector = load.retyped(dtype, src);
             map.extend(run.iter().zip(0..).map(|(l, i)| (l.1.clone(), vector.lane(i))));
         }
     }

@@ -70,7 +70,7 @@ fn in_f32(u: &UOp, x: &[&UOp]) -> Option<UOp> {
         return None;
     }
     let src: Src = x.iter().map(|x| x.cast(DType::F32)).collect();
-    Some(UOp::new(u.op(), DType::F32.vec(u.dtype().lanes), src, u.arg().clone()).cast(u.dtype()))
+    Some(u.retyped(DType::F32.vec(u.dtype().lanes), src).cast(u.dtype()))
 }
 
 /// Rounds a wide value to f32 by round-to-odd: rounding the result once more gives what rounding

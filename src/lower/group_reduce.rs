@@ -51,9 +51,7 @@ fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
 fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     let mut bits = lanes * distance / 2;
     while bits >= distance {
-        let other =
-            UOp::new(Op::Shuffle, value.dtype(), [value.clone()].to_src(), Arg::Shuffle(bits));
-        value = value.binary(fold_of(u).op(), other);
+        value = value.binary(fold_of(u).op(), value.shuffle(bits));
         bits /= 2;
     }
     value
@@ -281,7 +279,7 @@ impl<'a> GroupReducer<'a> {
             return load;
         }
         let src: Src = std::iter::once(load).chain(ranges.iter().cloned()).collect();
-        UOp::new(Op::Reduce, u.dtype(), src, u.arg().clone())
+        u.retyped(u.dtype(), src)
     }
 }
 

@@ -7,7 +7,7 @@
 //! and replays need no further mechanism, and a run writes them once, not once per kernel.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, Op, Src, UOp};
+use crate::ir::{Arg, Op, UOp};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub fn names(ast: &UOp) -> Vec<Arc<str>> {
 
 /// Returns the argument that holds the values.
 pub(super) fn argument(names: &[Arc<str>], slot: usize) -> UOp {
-    UOp::new(Op::DefineGlobal, DType::I32, Src::new(), Arg::Global { slot, len: names.len() })
+    UOp::define_global(slot, names.len(), DType::I32)
 }
 
 /// Replaces the variables of a kernel by loads from the argument.

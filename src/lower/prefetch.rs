@@ -9,7 +9,7 @@
 //! acc = load(x[0]); for i { next = load(x[min(i + 1, n - 1)]); use(acc); acc = next }
 //! ```
 
-use crate::ir::{Arg, IdSet, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, IdSet, Op, Src, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Prefetches the marked loads of a linear program. A load that depends on data or on written
@@ -31,7 +31,7 @@ fn marked(u: &UOp) -> Option<u32> {
 
 /// Returns the load without its mark.
 fn unmarked(load: &UOp) -> UOp {
-    UOp::new(Op::Load, load.dtype(), load.src().iter().cloned().collect::<Src>(), Arg::None)
+    load.with_arg(Arg::None)
 }
 
 /// A loop of a linear program whose loads are prefetched.
@@ -110,7 +110,7 @@ impl Rewritten {
         for (&load, number) in pipeline.loads.iter().zip(next_acc..) {
             let first = at(load, &zero);
             self.put(&first);
-            let acc = UOp::new(Op::DefineAcc, first.dtype(), [first].to_src(), Arg::Acc(number));
+            let acc = first.define_acc(number);
             self.put(&acc);
             self.new.insert(load.id(), acc);
         }

@@ -2,7 +2,7 @@
 //! `math`.
 
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Op, Src, UOp};
+use crate::ir::{Op, UOp};
 use crate::math::{self, Val};
 
 /// Defines methods on `UOp`: name, operands and the expression.
@@ -97,7 +97,7 @@ pub fn integer_power(u: &UOp) -> UOp {
         return result;
     }
     let odd = y.and(1i64).differs(0i64);
-    let minus = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(Const::Int(-1)));
+    let minus = UOp::literal(Const::Int(-1), u.dtype());
     let inverse = x.equals(1i64).select(
         1i64,
         &x.equals(-1i64).select(odd.select(&minus, &x.const_like(1i64)), &x.const_like(0i64)),

@@ -11,7 +11,7 @@
 use super::fma::from_identity;
 use crate::dtype::DType;
 use crate::ir::typed::{Index, Load, Reduce, Store};
-use crate::ir::{Arg, AxisKind, Fold, Op, Src, ToSrc, UOp};
+use crate::ir::{AxisKind, Fold, Op, Src, ToSrc, UOp};
 use crate::kernel::{extent, split_to_lanes, step};
 use crate::symbolic::simplify;
 use crate::target::Target;
@@ -42,7 +42,7 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
     let splat = |d: &UOp| if d.dtype().lanes == n { d.clone() } else { d.splat(n) };
     ast.rebuild(|u, src| {
         let wide = u.uses_range(id);
-        let vector = |src: Src| UOp::new(u.op(), u.dtype().vec(n), src, u.arg().clone());
+        let vector = |src: Src| u.retyped(u.dtype().vec(n), src);
         Some(match u.op() {
             Op::Range if u == r => {
                 UOp::vectorize((0..n).map(|i| UOp::int(i as i64)).collect::<Src>())
@@ -94,7 +94,7 @@ fn reduce(old: Reduce, r: &UOp, body: UOp, target: &Target) -> UOp {
     let (u, fold) = (old.node, old.fold);
     let with = |dtype: DType, value: UOp, ranges: Vec<UOp>| {
         let src: Src = std::iter::once(value).chain(ranges).collect();
-        UOp::new(Op::Reduce, dtype, src, u.arg().clone())
+        u.retyped(dtype, src)
     };
     // Threads that share a reduction exchange scalars, not vectors.
     let (groups, own): (Vec<UOp>, Vec<UOp>) = old
@@ -126,14 +126,9 @@ fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
         let mut src: Src = [simplify(&at(place.node, r, 0))].to_src();
         src.extend(alt.map(|alt| alt.splat(n)));
         src.extend(after.iter().cloned());
-        return UOp::new(Op::Load, u.dtype().vec(n), src, u.arg().clone());
+        return u.retyped(u.dtype().vec(n), src);
     }
-    UOp::new(
-        Op::Vectorize,
-        u.dtype().vec(n),
-        (0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>(),
-        Arg::None,
-    )
+    UOp::vectorize((0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>())
 }
 
 /// Builds one vector store under the same conditions, else a `Sink` of one store per lane.
@@ -156,15 +151,7 @@ fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
     let mut v = v.clone();
     while !target.grid && v.dtype().lanes >= 4 {
         let half = v.dtype().lanes / 2;
-        let part = |from: u16| {
-            UOp::new(
-                Op::Gep,
-                v.dtype().scalar().vec(half),
-                [v.clone()].to_src(),
-                Arg::Lanes((from..from + half).collect()),
-            )
-        };
-        v = part(0).binary(fold.op(), part(half));
+        v = v.gep(0..half).binary(fold.op(), v.gep(half..2 * half));
     }
     let mut lanes: Vec<UOp> = (0..v.dtype().lanes).map(|i| v.lane(i)).collect();
     while lanes.len() > 1 {

@@ -2,7 +2,7 @@
 //! warp holds in its registers. Before the pass an operand is one element, indexed by the ranges of
 //! the registers, which are the last operands of the `Wmma`; after it these ranges are gone.
 
-use crate::ir::{Arg, Coordinate, Fragment, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Coordinate, Fragment, Src, ToSrc, UOp};
 use crate::symbolic::simplify;
 use rustc_hash::FxHashMap;
 
@@ -30,5 +30,5 @@ fn vector(element: &UOp, f: &Fragment, along: [(&UOp, &Coordinate); 2]) -> UOp {
         simplify(&element.substitute(&along.iter().map(place).collect()))
     };
     let elements: Src = (0..f.registers()).map(at).collect();
-    UOp::new(Op::Vectorize, element.dtype().vec(elements.len() as u16), elements, Arg::None)
+    UOp::vectorize(elements)
 }

@@ -209,12 +209,7 @@ fn build(ast: &UOp, way: &Way) -> UOp {
         let ranges = ends(sum.closed_ranges(), &[(k, &cut_k)]);
         match ranges.is_empty() {
             true => product,
-            false => UOp::new(
-                Op::Reduce,
-                held,
-                std::iter::once(product).chain(ranges).collect::<Src>(),
-                sum.arg().clone(),
-            ),
+            false => sum.retyped(held, std::iter::once(product).chain(ranges).collect::<Src>()),
         }
     };
     let products: FxHashMap<u64, UOp> = sums.iter().map(|s| (s.0.id(), product(s))).collect();

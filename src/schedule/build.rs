@@ -206,7 +206,7 @@ fn expression(
         }
         _ => {
             debug_assert!(u.op().is_alu() || u.dtype() == DType::VOID, "no expression for {u:?}");
-            UOp::new(u.op(), u.dtype(), operands.collect::<Src>(), u.arg().clone())
+            u.retyped(u.dtype(), operands.collect::<Src>())
         }
     }
 }

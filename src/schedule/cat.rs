@@ -79,7 +79,7 @@ fn choice(parts: &[UOp], axis: usize) -> UOp {
         .collect();
     let along: Dims = (0..shape.len()).map(|a| if a == axis { total } else { 1 }).collect();
     let dtype = if i32::try_from(total).is_ok() { DType::I32 } else { DType::I64 };
-    let place = UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len: total });
+    let place = UOp::iota(total, dtype);
     let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(shape));
     let (mut joined, mut end): (Option<UOp>, usize) = (None, 0);
     for p in parts {

@@ -2,7 +2,7 @@
 //! narrow floats is computed in f32.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, Combine, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
+use crate::ir::{Arg, Combine, Fold, ToSrc, UOp, dtype_bounds};
 use crate::shape::{Dims, Movement, SymInt};
 
 fn with(shape: &Dims, at: usize, size: usize) -> Dims {
@@ -34,7 +34,7 @@ pub fn summed(x: &UOp, index: &UOp, axis: usize) -> UOp {
         }
         u
     };
-    let counter = UOp::new(Op::Iota, index.dtype(), Src::new(), Arg::Iota { len: n });
+    let counter = UOp::iota(n, index.dtype());
     let counter =
         seen(&counter, (0..both.len()).map(|a| if a == axis + 1 { n } else { 1 }).collect());
     let here = seen(&index, with(index.shape(), axis + 1, 1)).equals(&counter);
@@ -51,5 +51,5 @@ pub fn in_f32(u: &UOp) -> Option<UOp> {
     let wide = |x: &UOp| x.cast(DType::F32);
     let s = u.expect_scatter();
     let src = [wide(s.base), s.index.clone(), wide(s.value)].to_src();
-    Some(UOp::new(Op::Scatter, DType::F32, src, u.arg().clone()).cast(u.dtype()))
+    Some(u.retyped(DType::F32, src).cast(u.dtype()))
 }

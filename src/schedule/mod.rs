@@ -48,7 +48,7 @@ pub use variables::Values;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp, map_symints, unmarked};
+use crate::ir::{Arg, DeviceName, Src, StorageRef, UOp, map_symints, unmarked};
 use crate::pass::PassTimes;
 use crate::shape::SymInt;
 use std::cell::RefCell;
@@ -240,8 +240,7 @@ fn parameter(slot: usize, dtype: DType, len: usize, device: &DeviceName) -> UOp 
         u.dtype() == dtype
             && matches!(u.arg(), Arg::Param { len: l, device: d, .. } if *l == len && d == device)
     };
-    let make =
-        || UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() });
+    let make = || UOp::param(slot, len, dtype, device);
     PARAMETERS.with_borrow_mut(|known| match known.get_mut(slot) {
         Some(u) if is_same(u) => u.clone(),
         Some(u) => {

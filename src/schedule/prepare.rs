@@ -110,13 +110,13 @@ fn is_narrow(u: &UOp) -> bool {
 
 /// Computes the reduce or scan in f32, and rounds once at the end.
 fn in_f32(u: &UOp, x: &UOp) -> UOp {
-    UOp::new(u.op(), DType::F32, [x.cast(DType::F32)].to_src(), u.arg().clone()).cast(u.dtype())
+    u.retyped(DType::F32, [x.cast(DType::F32)].to_src()).cast(u.dtype())
 }
 
 /// Returns a literal in the shape of `u`.
 fn full(u: &UOp, value: Const) -> UOp {
     let one: Dims = u.shape().iter().map(|_| 1).collect();
-    let scalar = UOp::new(Op::Const, u.dtype(), Src::new(), Arg::Const(value));
+    let scalar = UOp::literal(value, u.dtype());
     scalar.moved(Movement::Reshape(one)).moved(Movement::Expand(u.shape().clone()))
 }
 
@@ -223,6 +223,6 @@ fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
     split.insert(axis, pieces);
     let inner = axes(u).iter().map(|&a| if a >= axis { a + 1 } else { a });
     let partial = x.moved(Movement::Reshape(split)).reduced(fold(u), inner);
-    let stored = UOp::new(Op::Contiguous, u.dtype(), [partial].to_src(), Arg::None);
+    let stored = partial.contiguous();
     stored.reduced(fold(u), [axis]).moved(Movement::Reshape(u.shape().clone()))
 }

@@ -12,7 +12,7 @@ use super::cost::{self, Costs};
 use super::{cat, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::typed::Reduce;
-use crate::ir::{Arg, AxisKind, Group, Moved, Op, Src, UOp, toposort, visit};
+use crate::ir::{AxisKind, Group, Moved, Op, UOp, toposort, visit};
 use crate::shape::movement_index;
 use crate::symbolic::simplify;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -153,8 +153,7 @@ pub fn placeholder(u: &UOp, number: usize) -> UOp {
 
 /// Returns the placeholder of a numbered buffer in kernel expressions.
 pub(super) fn buffer_param(slot: usize, len: usize, dtype: DType) -> UOp {
-    let device = crate::ir::DeviceName::new("");
-    UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device })
+    UOp::param(slot, len, dtype, &crate::ir::DeviceName::new(""))
 }
 
 /// Cache of index expressions through movement ops: from the op and its indices to the operand, the

@@ -14,7 +14,7 @@
 use super::cost::{self, TUNING};
 use super::prepare;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Fold, Group, Op, Src, ToSrc, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Fold, Group, Op, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
 use rustc_hash::FxHashMap;
 
@@ -50,8 +50,7 @@ pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
         .collect();
     let filled = padded(x, at, (0, blocks * size - n), fold);
     let filled = filled.moved(Movement::Reshape(cut.clone()));
-    let totals =
-        UOp::new(Op::Contiguous, u.dtype(), [filled.reduced(fold, [at + 1])].to_src(), Arg::None);
+    let totals = filled.reduced(fold, [at + 1]).contiguous();
     // The totals of all blocks but the last, shifted by one block.
     let carry = padded(&totals.narrowed(at, 0..blocks - 1).scanned(fold, at), at, (1, 0), fold);
     let carry = carry.moved(Movement::Expand(cut));
@@ -81,10 +80,10 @@ fn padded(x: &UOp, axis: usize, sides: (usize, usize), fold: Fold) -> UOp {
     }
     let n = out.shape()[axis];
     let along: Dims = (0..out.shape().len()).map(|a| if a == axis { n } else { 1 }).collect();
-    let place = UOp::new(Op::Iota, DType::I32, Src::new(), Arg::Iota { len: n });
+    let place = UOp::iota(n, DType::I32);
     let place = place.moved(Movement::Reshape(along)).moved(Movement::Expand(out.shape().clone()));
     let inside = place.lt(sides.0 as i64).not().and(place.lt((n - sides.1) as i64));
-    let neutral = UOp::new(Op::Const, x.dtype(), Src::new(), Arg::Const(identity));
+    let neutral = UOp::literal(identity, x.dtype());
     inside.select(&out, &neutral)
 }
 

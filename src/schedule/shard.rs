@@ -170,7 +170,7 @@ fn shards(u: &UOp, src: &[&Value]) -> Value {
 
 /// Stores a value without inputs on a device: otherwise it would be one node for all devices.
 fn stored_on(node: &UOp, device: &DeviceName) -> UOp {
-    UOp::new(Op::Contiguous, node.dtype(), [node.clone()].to_src(), Arg::Device(device.clone()))
+    node.contiguous_on(device)
 }
 
 /// Returns a node on its devices, from its operands.
@@ -478,7 +478,7 @@ fn joined(pieces: &[UOp], axis: usize) -> UOp {
     let total: usize = pieces.iter().map(|p| p.shape()[axis]).sum();
     let shape = with_size(pieces[0].shape(), axis, total);
     let counts = if total <= i32::MAX as usize { DType::I32 } else { DType::I64 };
-    let place = UOp::new(Op::Iota, counts, Src::new(), Arg::Iota { len: total });
+    let place = UOp::iota(total, counts);
     let place =
         apply(&place, Movement::Reshape(with_size(&Dims::from_elem(1, shape.len()), axis, total)));
     let mut end = 0;

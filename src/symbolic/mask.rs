@@ -3,7 +3,7 @@
 //! is simplified with the bounds that the mask implies.
 
 use crate::dtype::DType;
-use crate::ir::{Arg, Op, Src, ToSrc, UOp};
+use crate::ir::{Op, Src, ToSrc, UOp};
 use crate::rewrite::rules;
 use crate::symbolic::Linear;
 use rustc_hash::FxHashMap;
@@ -152,8 +152,7 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
         let sum = x.op() == Op::Add;
         let Some(span) = max.checked_sub(min) else { continue };
         let (least, greatest) = if sum { (0, span) } else { (min, max) };
-        let arg = Arg::Var { name, min: least, max: greatest };
-        let stand_in = UOp::new(Op::Var, DType::INDEX, Src::new(), arg);
+        let stand_in = UOp::variable(name, least, greatest, DType::INDEX);
         let (term, value, again) = if sum {
             let Some((term, value)) = solve(&x, &(&stand_in + min)) else { continue };
             (term, value, &x - min)

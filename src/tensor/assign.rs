@@ -7,7 +7,7 @@ use crate::device::registry::canonical;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::{Capture, Event};
-use crate::ir::{Arg, DeviceName, Op, ToSrc, UOp};
+use crate::ir::DeviceName;
 
 impl Tensor {
     /// Replaces this tensor by another, for every handle on it. Unlike [`assign`](Self::assign) it
@@ -86,7 +86,7 @@ impl Tensor {
         let new = new.raw();
         Capture::note(Event::Assign(self.id()));
         self.set_uop(match self.0.param {
-            Some(number) => UOp::new(Op::Leaf, new.dtype(), [new].to_src(), Arg::Leaf(number)),
+            Some(number) => new.leaf(number),
             None => new,
         });
         Ok(())
@@ -145,8 +145,7 @@ impl Tensor {
         let (moved, node) = match self.0.param {
             Some(number) => {
                 let moved = to(&self.detach())?;
-                let node =
-                    UOp::new(Op::Leaf, moved.dtype(), [moved.raw()].to_src(), Arg::Leaf(number));
+                let node = moved.raw().leaf(number);
                 (moved, node)
             }
             None => {

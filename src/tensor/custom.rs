@@ -235,7 +235,7 @@ fn buffers<'a>(arguments: impl Iterator<Item = &'a (DType, Dims)>) -> Result<Vec
 }
 
 fn buffer_node(slot: usize, dtype: DType, len: usize) -> UOp {
-    UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+    UOp::define_global(slot, len, dtype)
 }
 
 /// Outputs of a kernel on inputs, without gradients.
@@ -287,7 +287,7 @@ fn input_node(t: &Tensor, device: &DeviceName) -> Result<UOp> {
             .try_to(device.as_str())?
             .uop());
     }
-    Ok(UOp::new(Op::Contiguous, uop.dtype(), [uop].to_src(), Arg::Device(device.clone())))
+    Ok(uop.contiguous_on(device))
 }
 
 fn invalid<T>(msg: String) -> Result<T> {

@@ -475,6 +475,6 @@ impl Tensor {
         if is_stored(&uop) || uop.op() == Op::Contiguous {
             return self.copy();
         }
-        self.with_uop(UOp::new(Op::Contiguous, uop.dtype(), [uop.clone()].to_src(), Arg::None))
+        self.with_uop(uop.contiguous())
     }
 }

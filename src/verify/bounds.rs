@@ -9,7 +9,7 @@ use super::{Verdict, broken};
 use crate::dtype::Scalar;
 use crate::ir::bounds::{fits, meet, plus, product};
 use crate::ir::typed::{If, Index, Range, Where};
-use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dependents, toposort_until};
+use crate::ir::{Access, Arg, Bounds, Op, UOp, dependents, toposort_until};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Proves for every load and store that its elements are in its buffer, and that no 32-bit index
@@ -431,5 +431,5 @@ fn width(b: Bounds) -> i128 {
 fn stand_in(u: &UOp, (lo, hi): Bounds) -> Option<UOp> {
     let (min, max) = (i64::try_from(lo).ok()?, i64::try_from(hi).ok()?);
     let name = format!("node{}", u.id()).into();
-    Some(UOp::new(Op::Var, u.dtype(), Src::new(), Arg::Var { name, min, max }))
+    Some(UOp::variable(name, min, max, u.dtype()))
 }

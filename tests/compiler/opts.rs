@@ -1,6 +1,6 @@
 //! Lists of Opts: what is printed, and vector lanes as part of the list.
 
-use crate::common::varied;
+use crate::common::filled;
 use picograd::compile::Choice;
 use picograd::exec::ScheduleItem;
 use picograd::opt::{Kernel, OptOp};

@@ -1,10 +1,11 @@
-//! Process-wide counters: live nodes, compiled kernels, schedule-cache hits. This binary has
-//! nothing else, and runs one test at a time.
+//! Process-wide state: live nodes, compiled kernels, schedule-cache hits, the random generator.
+//! This binary has nothing else, and runs one test at a time.
 
 mod deep;
 mod device_counters;
 mod intern;
 mod profile;
+mod random;
 mod shard_steps;
 mod training_kernels;
 

@@ -26,7 +26,6 @@ mod movement;
 mod op_names;
 mod poison;
 mod pools;
-mod random;
 mod realize;
 mod reduce;
 mod scan;

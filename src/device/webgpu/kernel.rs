@@ -8,7 +8,7 @@ use crate::device::module::{KernelInfo, first_lines, rejected};
 use crate::disk_cache;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, Op, Src, UOp};
+use crate::ir::{Arg, UOp};
 use crate::lower::{Launch, Program};
 use crate::render::{Renderer, Wgsl};
 use std::borrow::Cow;
@@ -291,33 +291,13 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
 
 /// A program that writes `fma(x[0], x[1], x[2])` of its second argument to its first.
 fn fma_program() -> Program {
-    let buffer = |slot: usize, len: usize| {
-        UOp::new(Op::DefineGlobal, DType::F32, Src::new(), Arg::Global { slot, len })
-    };
-    let place = |buffer: &UOp, at: i64| {
-        UOp::new(
-            Op::Index,
-            DType::F32,
-            [buffer.clone(), UOp::constant(at, DType::I32)].into_iter().collect::<Src>(),
-            Arg::None,
-        )
-    };
+    let buffer = |slot: usize, len: usize| UOp::define_global(slot, len, DType::F32);
+    let place = |buffer: &UOp, at: i64| buffer.at(UOp::constant(at, DType::I32));
     let args = vec![buffer(0, 1), buffer(1, 3)];
-    let loads = [0, 1, 2].map(|at| {
-        UOp::new(
-            Op::Load,
-            DType::F32,
-            [place(&args[1], at)].into_iter().collect::<Src>(),
-            Arg::None,
-        )
-    });
-    let fma = UOp::new(Op::Fma, DType::F32, loads.iter().cloned().collect::<Src>(), Arg::None);
-    let store = UOp::new(
-        Op::Store,
-        DType::VOID,
-        [place(&args[0], 0), fma.clone()].into_iter().collect::<Src>(),
-        Arg::None,
-    );
+    let loads = [0, 1, 2].map(|at| place(&args[1], at).load());
+    let [x, y, z] = &loads;
+    let fma = x.fma(y, z);
+    let store = place(&args[0], 0).store(&fma, &[]);
     let uops: Vec<UOp> = args.iter().cloned().chain(loads).chain([fma, store]).collect();
     let (name, launch) = ("fuses".to_string(), Launch::default());
     Program {

@@ -73,7 +73,7 @@ impl<'a> Emit<'a> {
             match u.arg() {
                 Arg::Const(_) => {
                     let dtype = self.sized(u.dtype());
-                    self.new[i] = Some(UOp::new(Op::Const, dtype, Src::new(), u.arg().clone()));
+                    self.new[i] = Some(u.retyped(dtype, Src::new()));
                 }
                 Arg::Range { kind: AxisKind::Thread, .. } => {
                     let share = UOp::special(SpecialKind::Thread, 0, extent(u), self.width);
@@ -165,7 +165,10 @@ impl<'a> Emit<'a> {
     /// Emits a loop, inside a conditional if it runs only where a mask holds.
     fn emit_loop(&mut self, l: Block, items: &Items, waits: &mut [u32]) {
         let mask = self.masks.0.get(&l);
-        let open = mask.map(|mask| self.open_if(self.operand(mask)));
+        let open = mask.map(|mask| {
+            let mask = self.operand(mask);
+            self.open_if(&mask)
+        });
         if mask.is_some() {
             self.open_mask = mask;
         }
@@ -173,8 +176,7 @@ impl<'a> Emit<'a> {
         let view = old.expect_range();
         // Without workgroups, an output axis is a loop.
         let kind = if view.kind == AxisKind::Global { AxisKind::Loop } else { view.kind };
-        let arg = Arg::Range { id: view.id, kind, lanes: false };
-        let range = UOp::new(Op::Range, self.width, [self.operand(view.extent)].to_src(), arg);
+        let range = UOp::range(self.operand(view.extent), view.id, kind);
         self.new[self.placement.number_of(old)] = Some(range.clone());
         self.push(range.clone());
         self.block(l, items, waits);
@@ -185,14 +187,14 @@ impl<'a> Emit<'a> {
         }
     }
 
-    fn open_if(&mut self, mask: UOp) -> UOp {
-        let open = UOp::new(Op::If, DType::VOID, [mask].to_src(), Arg::None);
+    fn open_if(&mut self, mask: &UOp) -> UOp {
+        let open = mask.open_if();
         self.push(open.clone());
         open
     }
 
     fn close_if(&mut self, open: UOp) {
-        self.push(UOp::new(Op::EndIf, DType::VOID, [open].to_src(), Arg::None));
+        self.push(open.end_if());
     }
 
     fn now(&self, i: usize) -> &UOp {
@@ -245,13 +247,13 @@ impl<'a> Emit<'a> {
     fn store(&mut self, u: &UOp) -> UOp {
         let store = u.expect_store();
         let (place, value) = (self.operand(store.place.node), self.operand(store.value));
-        let open = place.expect_index().mask.map(|mask| self.open_if(mask.clone()));
+        let open = place.expect_index().mask.map(|mask| self.open_if(mask));
         let at = place.unmasked();
         // An unmasked load may have listed the same place.
         if open.is_some() && !self.listed.has(at.id()) {
             self.push(at.clone());
         }
-        let store = UOp::new(Op::Store, DType::VOID, [at, value].to_src(), Arg::None);
+        let store = at.store(value, &[]);
         self.push(store.clone());
         if let Some(open) = open {
             self.close_if(open);
@@ -282,11 +284,7 @@ impl<'a> Emit<'a> {
         if u.op() == Op::Cast && src[0].dtype() == dtype {
             return src[0].clone();
         }
-        let new = if dtype == u.dtype() {
-            u.with_src(src)
-        } else {
-            UOp::new(u.op(), dtype, src, u.arg().clone())
-        };
+        let new = if dtype == u.dtype() { u.with_src(src) } else { u.retyped(dtype, src) };
         // The place of a masked store is emitted inside its `If`.
         let in_if = new.as_index().is_some_and(|place| place.mask.is_some())
             && !self.loaded.contains(&u.id());
@@ -301,9 +299,7 @@ impl<'a> Emit<'a> {
     fn start(&mut self, i: usize) {
         let u = &self.placement.order[i];
         let dtype = self.sized(u.dtype());
-        let identity = Arg::Const(fold_of(u).identity(dtype));
-        let init = UOp::new(Op::Const, dtype, Src::new(), identity);
-        let acc = UOp::new(Op::DefineAcc, dtype, [init].to_src(), Arg::Acc(self.accs));
+        let acc = UOp::literal(fold_of(u).identity(dtype), dtype).define_acc(self.accs);
         self.accs += 1;
         self.new[i] = Some(acc.clone());
         self.push(acc);

@@ -2,7 +2,7 @@
 
 use super::gradient::leaf;
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Op, Src, UOp, print, substitute_all};
+use crate::ir::{DeviceName, Src, UOp, print, substitute_all};
 use crate::shape::Movement;
 use crate::tensor::Tensor;
 use rustc_hash::FxHashMap;
@@ -69,13 +69,9 @@ fn argument(i: usize, like: &Tensor) -> Result<UOp> {
         );
     }
     like.require_static("callify", 0..like.ndim())?;
-    let arg = Arg::Param {
-        slot: NEXT_SLOT.fetch_add(1, Ordering::Relaxed),
-        len: like.numel(),
-        device: device.clone(),
-    };
-    let node =
-        UOp::new(Op::Param, like.dtype(), Src::new(), arg).moved(Movement::Reshape(like.dims()));
+    let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
+    let whole = UOp::param(slot, like.numel(), like.dtype(), &device);
+    let node = whole.moved(Movement::Reshape(like.dims()));
     Ok(if like.uop().requires_grad() { leaf(node).0 } else { node })
 }
 

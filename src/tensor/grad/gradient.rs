@@ -3,7 +3,7 @@
 use crate::autograd::{device_of, gradients, leaves};
 use crate::error::Result;
 use crate::exec::{Capture, Event};
-use crate::ir::{Arg, Gradient, Op, Src, ToSrc, UOp};
+use crate::ir::{Arg, Gradient, Op, Src, UOp};
 use crate::shape::{Dims, Movement};
 use crate::tensor::broadcast::has_data;
 use crate::tensor::{Inner, Tensor};
@@ -55,7 +55,7 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 /// Wraps a node in a new leaf; returns its number.
 pub(in crate::tensor) fn leaf(node: UOp) -> (UOp, u64) {
     let number = NEXT_PARAM.fetch_add(1, Ordering::Relaxed);
-    (UOp::new(Op::Leaf, node.dtype(), [node].to_src(), Arg::Leaf(number)), number)
+    (node.leaf(number), number)
 }
 
 /// Registers a tensor that the next optimizer step on this thread realizes together with its own
@@ -442,7 +442,7 @@ impl Tensor {
     /// ```
     pub fn contiguous_backward(&self) -> Tensor {
         let uop = self.uop();
-        self.with_uop(UOp::new(Op::ContiguousBackward, uop.dtype(), [uop].to_src(), Arg::None))
+        self.with_uop(uop.unary(Op::ContiguousBackward))
     }
 }
 

@@ -5,7 +5,7 @@ use super::cross_entropy::check_classes;
 use crate::device::{Buffer, limits};
 use crate::dtype::{Const, DType, Element, F8E4M3, F8E5M2, as_bytes};
 use crate::error::Result;
-use crate::ir::{Arg, Op, Src, UOp};
+use crate::ir::UOp;
 use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::{Operand, broadcast_to, cast_uop};
 use crate::tensor::realize::{buffer, default_device};
@@ -96,7 +96,7 @@ fn scalar(value: Const, dtype: DType) -> Tensor {
 
 /// `0 … n-1`, in `i32` if `n` fits and in `i64` otherwise.
 pub(in crate::tensor) fn iota(n: usize) -> Tensor {
-    let node = UOp::new(Op::Iota, index_dtype(n), Src::new(), Arg::Iota { len: n });
+    let node = UOp::iota(n, index_dtype(n));
     Tensor::from_uop(node, default_device())
 }
 

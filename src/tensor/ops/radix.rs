@@ -18,7 +18,7 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ir::{Arg, AxisKind, Custom, Op, Src, ToSrc, UOp};
+use crate::ir::{AxisKind, Custom, Op, Src, UOp};
 use crate::tensor::Tensor;
 use crate::tensor::custom::{apply_library_kernel, library_kernel};
 use rustc_hash::FxHashMap;
@@ -227,8 +227,7 @@ impl Loops {
         let inside = filling.not().and(next.ge(0i64)).and(next.lt(self.n));
         let place = next.cast(DType::INDEX).binary(Op::Max, 0i64).binary(Op::Min, self.n - 1);
         let place = &self.row * self.n + place;
-        let src = [outputs[0].clone(), place, inside].to_src();
-        let place = UOp::new(Op::Index, outputs[0].dtype(), src, Arg::None);
+        let place = UOp::masked_index(&outputs[0], place, Some(inside));
         self.sink([(place, element.clone()), (entry, filling.select(&start, &(&next + 1)))])
     }
 }
