@@ -5,7 +5,7 @@
 use super::product::product;
 use super::{indexed, inverse, scan, spread};
 use crate::ir::typed::Reduce;
-use crate::ir::{Arg, DeviceName, Fold, Op, Src, UOp};
+use crate::ir::{Arg, Combine, DeviceName, Fold, Op, Src, UOp};
 use crate::rewrite::rules;
 use crate::shape::{Dims, Movement};
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
@@ -92,13 +92,14 @@ fn converts_floats(u: &UOp) -> bool {
 }
 
 /// Returns the operands whose values select the branch that a gradient of the node takes: the
-/// elements of an extreme, the operands of a maximum, the condition of a selection, the result of a
-/// rectifier. The rules below read them materialized.
+/// elements of an extreme, the operands of a maximum or of a scattered one, the condition of a
+/// selection, the result of a rectifier. The rules below read them materialized.
 pub(crate) fn decision_operands(u: &UOp) -> &[UOp] {
     let first = u.src().get(..1).unwrap_or_default();
     match u.op() {
         Op::Reduce | Op::Scan if is_extreme(u) => first,
         Op::Max | Op::Min => u.src(),
+        Op::Scatter if matches!(u.expect_scatter().combine, Combine::Max | Combine::Min) => u.src(),
         Op::Where | Op::Relu => first,
         _ => &[],
     }

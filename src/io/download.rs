@@ -101,6 +101,7 @@ fn transfer(url: &str, most: u64, out: &mut dyn std::io::Write) -> std::result::
         // Only http and https are implemented, so a redirect cannot lead to a local file.
         .https_only(url.starts_with("https://"))
         .max_redirects(10)
+        .tls_config(ureq::tls::TlsConfig::builder().root_certs(trusted_roots()).build())
         .timeout_connect(Some(Duration::from_secs(20)))
         .timeout_per_read(Some(Duration::from_secs(60)))
         .build()
@@ -115,6 +116,19 @@ fn transfer(url: &str, most: u64, out: &mut dyn std::io::Write) -> std::result::
         Ok(_) => Ok(()),
         Err(e) => Err(format!("download failed ({e})")),
     }
+}
+
+/// The root certificates of the system, which include those that its administrator added; those of
+/// Mozilla on a system without any.
+#[cfg(feature = "download")]
+fn trusted_roots() -> ureq::tls::RootCerts {
+    use ureq::tls::{Certificate, RootCerts};
+    let system = rustls_native_certs::load_native_certs().certs;
+    if system.is_empty() {
+        return RootCerts::WebPki;
+    }
+    let roots = system.iter().map(|c| Certificate::from_der(c).to_owned());
+    RootCerts::Specific(std::sync::Arc::new(roots.collect()))
 }
 
 /// The tests of this crate enable the feature; `.ci/run` checks this error in a project without it.

@@ -124,7 +124,7 @@ impl Tensor {
             &self, sizes: impl Into<Spatial>,
         ) -> Tensor {
             let counts = counts(self, &sizes.into())?;
-            adaptive_windows(&self.materialized(), &counts)?.max()
+            adaptive_windows(self, &counts)?.max()
         }
     }
 }
@@ -134,7 +134,7 @@ fn adaptive_windows(x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());
     let count: usize = dims[lead..].iter().product();
-    let mut values = x.clone();
+    let mut values = x.ranked();
     let mut indices = iota(count).shaped(dims[lead..].iter().copied())?;
     // In reverse order, because each axis becomes two.
     for i in (0..n).rev() {

@@ -296,13 +296,7 @@ impl Tensor {
             let w = ScatterArgs::new(OP, self, at, index, src.into())?;
             // Narrow floats accumulate in f32 and are rounded once.
             let acc = if self.is_floating_point() { sum_acc(self.dtype()) } else { self.dtype() };
-            let (mut old, mut src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
-            if matches!(reduction, Scatter::Amax | Scatter::Amin)
-                && (old.requires_grad() || src.requires_grad())
-            {
-                // The gradient compares elements with the result.
-                (old, src) = (old.materialized(), src.materialized());
-            }
+            let (old, src) = (w.part.try_cast(acc)?, w.src.try_cast(acc)?);
             let (combine, neutral) = match reduction {
                 Scatter::Sum | Scatter::Mean => (Combine::Add, old.literal(0)),
                 Scatter::Prod => (Combine::Mul, old.literal(1)),

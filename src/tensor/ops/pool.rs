@@ -175,7 +175,7 @@ impl PoolWindows {
         let both: Vec<_> =
             plan.padding.iter().zip(&plan.overhang).map(|(p, o)| (p.0, p.1 + o.1)).collect();
         let (dims, axes) = (x.dims(), plan.list.len());
-        let padded = x.try_pad_with(&both, x.literal(x.dtype().min_value()))?;
+        let padded = x.ranked().try_pad_with(&both, x.literal(x.dtype().min_value()))?;
         let lead = dims.len() - axes;
         let count = dims[lead..].iter().product();
         let indices = iota(count).shaped(dims[lead..].iter().copied())?;
@@ -234,7 +234,7 @@ impl Tensor {
             &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> Tensor {
             let plan = plan(self, &kernel.into(), &options)?;
-            PoolWindows::new(&self.materialized(), &plan)?.max()
+            PoolWindows::new(self, &plan)?.max()
         }
 
         /// Maximum of each window, as [`max_pool2d`](Self::max_pool2d), and its index in the
@@ -251,7 +251,7 @@ impl Tensor {
             &self, kernel: impl Into<Spatial>, options: Pool,
         ) -> (Tensor, Tensor) {
             let plan = plan(self, &kernel.into(), &options)?;
-            PoolWindows::new(&self.materialized(), &plan)?.max_with_indices()
+            PoolWindows::new(self, &plan)?.max_with_indices()
         }
 
         /// Inverse of [`max_pool2d_with_indices`](Self::max_pool2d_with_indices): scatters each

@@ -246,9 +246,10 @@ impl Tensor {
         self.reduce_axes(fold, axes)
     }
 
-    /// Value that is stored once if two kernels could round it differently. It is required where an
-    /// element is compared with a reduction of itself.
-    pub(super) fn materialized(&self) -> Tensor {
+    /// The value of which a method selects elements by rank: extremes with their indices, or the
+    /// sorted order. It is read by comparisons, by reductions and at the selected indices, in several
+    /// kernels, so that a value that they could round differently is stored once.
+    pub(super) fn ranked(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
 
@@ -292,7 +293,7 @@ impl Tensor {
             return if keep { place.shaped(Dims::from_elem(1, dims.len())) } else { Ok(place) };
         }
         let at = axes[0];
-        let x = self.materialized();
+        let x = self.ranked();
         // Detached, this node differs from a reduction by the caller, whose stored value may come
         // from an earlier plan.
         let best = x.detach().min_max(fold, keepdim(at))?;

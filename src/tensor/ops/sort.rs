@@ -283,8 +283,7 @@ fn sort_first(
     if k > n {
         return wrong_shape!(op, "k is {k}, but axis {axis} of {dims:?} has size {n}");
     }
-    // Keys and values are read from one stored value.
-    let swapped = x.materialized().try_transpose(at as isize, -1)?;
+    let swapped = x.ranked().try_transpose(at as isize, -1)?;
     let mut shape = swapped.dims();
     let last = shape.len() - 1;
     let rows = shape[..last].iter().product::<usize>();
