@@ -86,15 +86,15 @@ pub struct PlanRequest<'a> {
 /// Properties of a tensor graph that make passes run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Markers {
-    /// Values over several devices.
+    /// Sharded values, or outputs on several devices.
     shards: bool,
-    /// Values of several devices.
+    /// More than one device.
     devices: bool,
     /// Values that are stored on request.
     contiguous: bool,
     /// Reductions, also those that scans and gathers become.
     reduces: bool,
-    /// Concatenations.
+    /// Nodes that concatenate tensors.
     cats: bool,
 }
 
