@@ -33,7 +33,7 @@ impl Stage {
             Stage::Kernel => nodes.iter().try_for_each(verify::kernel),
             Stage::Linear => verify::linear(nodes).and_then(|()| verify::in_bounds(nodes)),
             Stage::Program => verify::program(nodes).and_then(|()| verify::in_bounds(nodes)),
-            // The compiler of the device verifies text.
+            // The scheduler verifies its stores, and the compiler of the device verifies text.
             Stage::Ranged | Stage::Text => Ok(()),
         }
     }
@@ -113,6 +113,11 @@ pub trait State {
     /// Returns the IR in the form of a stage.
     fn nodes(&self, stage: Stage) -> Cow<'_, [UOp]>;
 
+    /// Verifies the state after a pass.
+    fn verify(&self, pass: &PassInfo) -> Result<(), String> {
+        pass.stage.verify(&self.nodes(pass.stage))
+    }
+
     /// Returns the state after a pass as text.
     fn text(&self, pass: &PassInfo) -> String {
         pass.stage.print(&self.nodes(pass.stage))
@@ -156,7 +161,7 @@ fn print_after(config: &Config, pass: &PassInfo, state: &dyn State) {
 /// Panics if a pass produced invalid IR and verification is on.
 pub fn verify_after(config: &Config, pass: &PassInfo, state: &dyn State) {
     if config.verify
-        && let Err(e) = pass.stage.verify(&state.nodes(pass.stage))
+        && let Err(e) = state.verify(pass)
     {
         panic!("after {}: {e}\n{}", pass.name, state.text(pass));
     }

@@ -9,7 +9,7 @@ pub fn all_rules() -> Vec<&'static RuleInfo> {
     symbolic::tables().into_iter().for_each(|t| add(&mut all, t));
     add(&mut all, &autograd::GRADIENTS);
     add(&mut all, &schedule::PREPARE);
-    add(&mut all, &schedule::SIMPLIFY_REDUCES);
+    add(&mut all, &schedule::REDUCE_SIMPLIFY);
     add(&mut all, &schedule::MERGE_RANGES);
     add(&mut all, &lower::DECOMPOSE);
     all

@@ -24,8 +24,8 @@ use picograd::opt::{self, Kernel, OptOp};
 use picograd::pass::Stage;
 use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::rewrite::{Rules, traced};
-use picograd::schedule::{KernelLimits, PlanRequest};
-use picograd::target::Target;
+use picograd::schedule::{DeviceTraits, KernelLimits, PlanRequest};
+use picograd::target::{Target, Tuning};
 use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ type Rewrite = fn(&UOp) -> UOp;
 const TABLES: &[(&str, Rewrite)] = &[
     ("gradient", gradient),
     ("prepare", prepare),
-    ("simplify_reduces", simplify_reduces),
+    ("reduce_simplify", reduce_simplify),
     ("symbolic", symbolic::simplify),
     ("decompose", decompose),
 ];
@@ -51,11 +51,11 @@ fn gradient(u: &UOp) -> UOp {
 }
 
 fn prepare(u: &UOp) -> UOp {
-    Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut ())
+    Rules::new(&[&schedule::PREPARE]).fixpoint(u, &mut Tuning::MEASURED.schedule.clone())
 }
 
-fn simplify_reduces(u: &UOp) -> UOp {
-    Rules::new(&[&schedule::SIMPLIFY_REDUCES, &schedule::MERGE_RANGES]).fixpoint(u, &mut ())
+fn reduce_simplify(u: &UOp) -> UOp {
+    Rules::new(&[&schedule::REDUCE_SIMPLIFY]).fixpoint(u, &mut ())
 }
 
 /// Decomposes for C, which has f64 and no float narrower than f32.
@@ -216,14 +216,16 @@ impl Case<'_> {
         let mut donated: Vec<Option<usize>> =
             list("donated").iter().map(|v| v.parse().ok()).collect();
         donated.resize(outputs.len().max(4), None);
-        let limits = match list("limits").as_slice() {
-            [buffers, wide] => KernelLimits {
-                buffers: buffers.parse().expect("a number of buffers"),
-                bytes: usize::MAX,
-                wide: wide.parse().expect("a number of threads"),
-                ..KernelLimits::ANY
+        let traits = match list("limits").as_slice() {
+            [buffers, threads] => DeviceTraits {
+                limits: KernelLimits {
+                    buffers: buffers.parse().expect("a number of buffers"),
+                    bytes: usize::MAX,
+                },
+                threads: threads.parse().expect("a number of threads"),
+                ..DeviceTraits::UNKNOWN
             },
-            _ => KernelLimits::ANY,
+            _ => DeviceTraits::UNKNOWN,
         };
         let slots = outputs.iter().flat_map(UOp::toposort).filter_map(|u| Some(u.as_param()?.slot));
         let request = PlanRequest {
@@ -231,7 +233,7 @@ impl Case<'_> {
             devices: &devices,
             donated: &donated,
             inputs: slots.max().map_or(0, |slot| slot + 1),
-            limits_of: &|_| limits,
+            traits_of: &|_| traits,
         };
         let texts = schedule::texts_of(pass, &request).expect("a pass of the scheduler");
         let (before, graph) = (texts.before, outputs.iter().map(print).collect::<String>());

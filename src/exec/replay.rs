@@ -16,7 +16,7 @@ use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
-use crate::schedule::{Command, PlannedMemory, SlotRef, Values, memory};
+use crate::schedule::{Command, PlannedMemory, SlotRef, Values, plan_memory};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ fn allocate(mut slots: Vec<Slot>, commands: &[BoundCommand]) -> Result<(Vec<Slot
     let most =
         |device: &DeviceName| Device::named(device).map_or(usize::MAX, |d| d.target().buffer_bytes);
     let (placed, placement) =
-        memory::plan_slots(commands.iter().map(Command::slots), &bytes_of, &most);
+        plan_memory::plan_slots(commands.iter().map(Command::slots), &bytes_of, &most);
     let arena = |(bytes, device): &(usize, DeviceName)| Buffer::new(device, DType::U8, *bytes);
     let arenas: Vec<Buffer> = placement.arenas.iter().map(arena).collect::<Result<_>>()?;
     for (slot, (arena, offset)) in placed.into_iter().zip(placement.at) {

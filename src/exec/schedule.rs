@@ -7,17 +7,17 @@ use super::item::{BufferArg, ScheduleItem};
 use super::launch::micros;
 use super::memory::SlotMemory;
 use crate::compile::compile_together;
+use crate::compile::pipeline::note_times;
 use crate::device::memory::is_guarded;
 use crate::device::{Buffer, Device, count_plan, profile};
 use crate::dtype::DType;
 use crate::env::{self, Config};
 use crate::error::Result;
-use crate::ir::{self, DeviceName, Op, StorageRef, UOp};
+use crate::ir::{DeviceName, Op, StorageRef, UOp};
 use crate::lower;
 use crate::schedule::{
-    self, Command, KernelLimits, Output, Plan, PlannedGraph, Request, Role, SlotRef, Values,
+    self, Command, DeviceTraits, Output, Plan, PlannedGraph, Request, Role, SlotRef, Values,
 };
-use crate::verify;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,17 +60,18 @@ pub(crate) fn schedule(requests: &[Request]) -> Result<Scheduled> {
 /// Plans requests and allocates their memory.
 fn planned(requests: &[Request]) -> Result<Scheduled> {
     let config = env::config()?;
-    verify_graph(config, requests);
     let start = Instant::now();
     let mut span = profile::span(|| "schedule".into());
     let PlannedGraph { plan, graph, inputs, values, hit } =
-        schedule::schedule(requests, &kernel_limits)?;
+        schedule::schedule(requests, &device_traits)?;
     count_plan(hit);
     span.note("kernels", || plan.commands.len().into());
     span.note("cache", || if hit { "hit" } else { "miss" }.into());
+    if !hit {
+        note_times(&mut span, &plan.times);
+    }
     drop(span);
     print_plan(config, &plan, hit, start);
-    verify_plan(config, &plan, hit);
     let memory = allocate(&plan, &inputs)?;
     let output = |o: &Output| {
         let whole = memory.buffer(o.buffer);
@@ -88,32 +89,11 @@ fn planned(requests: &[Request]) -> Result<Scheduled> {
     })
 }
 
-/// Returns the limits of the kernels of a device. A missing device is an error where it is used.
-fn kernel_limits(name: &DeviceName) -> KernelLimits {
+/// Returns the traits of a device. A missing device is an error where it is used.
+fn device_traits(name: &DeviceName) -> DeviceTraits {
     match Device::named(name) {
-        Ok(device) => KernelLimits::of(device.target()),
-        Err(_) => KernelLimits::ANY,
-    }
-}
-
-fn verify_graph(config: &Config, requests: &[Request]) {
-    if !config.verify {
-        return;
-    }
-    let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
-    for node in ir::unmarked(&nodes, |_| None) {
-        verify::tensor(&node).unwrap_or_else(|e| panic!("the tensor graph is invalid: {e}"));
-    }
-}
-
-fn verify_plan(config: &Config, plan: &Plan, hit: bool) {
-    if !config.verify || hit {
-        return;
-    }
-    for (ast, _) in plan.kernels().into_iter().filter(|k| k.0.op() == Op::Sink) {
-        verify::kernel(ast).unwrap_or_else(|e| {
-            panic!("the scheduler made an invalid kernel: {e}\n{}", ir::print(ast))
-        });
+        Ok(device) => DeviceTraits::of(device.target()),
+        Err(_) => DeviceTraits::UNKNOWN,
     }
 }
 

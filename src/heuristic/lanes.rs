@@ -42,7 +42,7 @@ fn lanes(ast: &UOp, target: &Target) -> Vec<u32> {
         .into_iter()
         .filter(|(_, r)| lanes_of(extent(r), target) == Some(extent(r)))
         .filter(|(_, r)| can_be_lanes(&order, r) && !many(r))
-        .map(|(id, r)| (gain(&counted, &r), id, r))
+        .map(|(id, r)| (gain(&counted, &r, target.tuning.store_weight), id, r))
         .filter(|(gain, ..)| *gain > 0.0)
         .collect();
     candidates.sort_by(|(a, _, r), (b, _, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
@@ -84,12 +84,12 @@ fn closes_many_sums(order: &[UOp], r: &UOp, target: &Target) -> bool {
     order.iter().any(|u| closes(u) && copies(u) >= target.tuning.many_accumulators)
 }
 
-/// Estimates the accesses and operations that vector lanes along the range save. A store weighs 1.5
-/// so that it decides ties. Lanes pay off where the result is above 0.
-fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp) -> f64 {
+/// Estimates the accesses and operations that vector lanes along the range save, where a store has
+/// the weight `of_store`. Lanes pay off where the result is above 0.
+fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp, of_store: f64) -> f64 {
     let lanes = extent(r).max(2);
     let of = |a: &Access| {
-        let weight = a.times * if a.node.op() == Op::Store { 1.5 } else { 1.0 };
+        let weight = a.times * if a.node.op() == Op::Store { of_store } else { 1.0 };
         if a.has_unit_stride(r) {
             weight
         } else {

@@ -6,6 +6,7 @@
 
 mod access;
 mod axes;
+mod cost;
 mod lanes;
 mod mask;
 mod ranges;
@@ -16,6 +17,7 @@ pub use access::{Access, accesses, accesses_in, has_unit_stride_load, step, stri
 #[cfg(feature = "testing")]
 pub use axes::color;
 pub use axes::{axes, colored_name, extent, is_symbolic, name, next_shared, sizes};
+pub use cost::expanded_cost;
 pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
 pub use mask::masked_term;
 pub use ranges::{pad_range, replace_range};

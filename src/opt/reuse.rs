@@ -14,7 +14,7 @@ use super::apply::{Applied, Request};
 use crate::dtype::DType;
 use crate::ir::typed::Index;
 use crate::ir::{AxisKind, Op, Src, ToSrc, UOp, toposort, toposort_until};
-use crate::kernel::{self, extent, has_unit_stride_load, is_symbolic, next_shared};
+use crate::kernel::{self, expanded_cost, extent, has_unit_stride_load, is_symbolic, next_shared};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -62,8 +62,7 @@ pub fn reuse(ast: &UOp, target: &Target) -> Option<ReuseKernel> {
 
 /// Returns the cost of an operation, in simple operations.
 fn weight(u: &UOp) -> usize {
-    match u.op().reuse_cost() as usize {
-        _ if u.op() == Op::Mod && u.dtype().is_float() => 100,
+    match expanded_cost(u).unwrap_or(u.op().reuse_cost()) as usize {
         // Simple index arithmetic is computed in any case.
         1 if u.dtype() == DType::INDEX => 0,
         cost => cost,

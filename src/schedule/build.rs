@@ -1,11 +1,12 @@
-//! Expressions of kernels. Input: the uses of each node that `ranges` has decided. Output: stores
+//! Expressions of kernels. Input: the uses of each node that
+//! `assign_ranges` has decided. Output: stores
 //! over ranges, built from inputs to outputs.
 
-use super::index::{flat, load};
-use super::ranges::{
+use super::assign_ranges::{
     CustomNode, Decided, IndexCache, PendingStore, RangeAssignment, Use, home, placeholder, whole,
 };
-use super::{cat, scan, scatter};
+use super::index::{flat, load};
+use super::{lower_cats, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::{Arg, Group, Op, Src, UOp};
 use crate::symbolic::{simplify, simplify_mask};
@@ -153,7 +154,7 @@ impl Builder {
             Op::Cat => {
                 let number = self.next_number();
                 let part = |x: &UOp, d: &Use| self.values[&(x.id(), d.operands[0])].clone();
-                self.out.stored.extend(cat::stored(u, number, &evals, part));
+                self.out.stored.extend(lower_cats::stored(u, number, &evals, part));
                 self.set_buffer(u, number);
             }
             _ => {

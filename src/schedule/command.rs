@@ -2,7 +2,7 @@
 //! buffer slots. A plan has commands whose programs are kernels ([`UOp`]); a bound plan has the
 //! same commands with compiled programs.
 
-use super::loops::Repeat;
+use super::plan_loops::Repeat;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{DeviceName, UOp};

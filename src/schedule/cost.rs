@@ -1,14 +1,11 @@
 //! The cost model that decides whether a value is rematerialized wherever it is used, or stored
 //! once and read back. The unit is one simple arithmetic instruction on one element.
 
-use crate::ir::typed::Where;
-use crate::ir::{Arg, Fold, Group, Op, UOp};
-use crate::symbolic::clauses;
+use super::reduce_simplify::selects;
+use crate::ir::{Op, UOp};
+use crate::kernel::expanded_cost;
 use crate::target::{Machine, ScheduleTuning, Target, Tuning};
 use rustc_hash::FxHashMap;
-
-/// The thresholds of decisions that are made before a device is known.
-pub const TUNING: ScheduleTuning = Costs::FIXED.tuning;
 
 /// The costs of a device, as its target has them. They are equal for all devices today, so that the
 /// same graph has the same kernels everywhere.
@@ -50,10 +47,13 @@ pub const MOST_DEMANDS: usize = 32;
 /// kernels of models stay far below.
 pub const MOST_EVALUATIONS: usize = 2048;
 
+/// The cost of a load at a computed index, with the mask that keeps it inside its buffer: two
+/// comparisons, a choice and the load.
+const SELECTED_LOAD: f64 = 4.0;
+
 /// Returns the cost of one evaluation of the op, without its operands.
 pub fn of_op(u: &UOp) -> f64 {
-    // Lowering expands a float remainder into many instructions.
-    if u.op() == Op::Mod && u.dtype().is_float() { 120.0 } else { u.op().cost().into() }
+    expanded_cost(u).unwrap_or(u.op().cost()).into()
 }
 
 /// Returns for each node the cost of all its elements, each computed once, from the stored values
@@ -67,7 +67,7 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
         let under: f64 = u.src().iter().map(|s| price[&s.id()]).sum();
         let cost = match u.op() {
             // A selected element is one load.
-            Op::Reduce if selects(u) => under / operand_len(u) * n + n * 4.0,
+            Op::Reduce if selects(u) => under / operand_len(u) * n + n * SELECTED_LOAD,
             Op::Reduce => under + u.operand().numel() as f64,
             // A repeated value is loop-invariant where it is repeated, and hoisted.
             Op::Expand => 0.0,
@@ -85,26 +85,4 @@ pub fn totals(order: &[UOp], stored: &dyn Fn(&UOp) -> bool) -> FxHashMap<u64, f6
 /// Returns the number of elements of the operand, at least 1.
 fn operand_len(u: &UOp) -> f64 {
     u.operand().numel().max(1) as f64
-}
-
-/// Returns true if a reduction selects one element, as `reduce_simplify` recognizes it: then it is
-/// a load and no loop.
-pub fn selects(u: &UOp) -> bool {
-    if !matches!(u.arg(), Arg::Reduce { fold: Fold::Add, axes } if axes.len() == 1) {
-        return false;
-    }
-    let under = |u: &UOp, through: &dyn Fn(&UOp) -> bool| {
-        let mut u = u.clone();
-        while through(&u) {
-            u = u.operand().clone();
-        }
-        u
-    };
-    let choice = under(u.operand(), &|u| u.op() == Op::Cast);
-    let Some(Where { cond, y: zero, .. }) = choice.as_where() else { return false };
-    let base = |u: &UOp| under(u, &|u| u.op().is(Group::Movement));
-    let is_place =
-        |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
-    let compares = |c: &UOp| base(c).op() == Op::Eq && base(c).src().iter().any(is_place);
-    base(zero).as_const().is_some_and(|c| c.is_zero()) && clauses(&base(cond)).iter().any(compares)
 }

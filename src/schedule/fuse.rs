@@ -1,20 +1,22 @@
-//! Fusion of stores into kernels: stores that can share a loop nest share it, buffers become
-//! numbered arguments, and ranges get their final ids. Equal kernels from different parts of the
-//! graph are the same interned node.
+//! Fusion of stores into kernels. Input: stores over ranges. Output: groups of stores that share a
+//! loop nest.
+//!
+//! ```text
+//! a[i] = x[i] + 1 over i < 8;  b[j] = a[j] * 2 over j < 8
+//!     =>   a[i] = x[i] + 1, b[i] = (x[i] + 1) * 2 over i < 8
+//! ```
 
-use super::ranges::{RangeAssignment, buffer_param};
+use super::assign_ranges::RangeAssignment;
 use super::scan;
-use crate::ir::typed::{Reduce, Store};
-use crate::ir::{AxisKind, DeviceName, Op, Src, UOp, substitute_all, toposort};
-use crate::rewrite::Rules;
-use crate::rewrite::rules;
+use crate::ir::{AxisKind, DeviceName, Op, UOp, substitute_all, toposort};
 use crate::symbolic::simplify;
+use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
-/// Largest number of buffers of a fused kernel. Devices may have lower limits.
-const MOST_MERGED_BUFFERS: usize = 31;
+/// Largest number of buffers of a fused kernel: that of Metal, so that most devices get the same
+/// kernels. Devices may have lower limits.
+pub const MOST_MERGED_BUFFERS: usize = 31;
 
 /// Groups that are tried per store, the latest first: an unbounded number would make planning
 /// quadratic.
@@ -56,7 +58,7 @@ pub struct KernelGroup {
 
 impl KernelGroup {
     /// Makes a group of these stores.
-    fn new(
+    pub fn new(
         device: DeviceName,
         ranges: Vec<UOp>,
         stores: Vec<BufferStore>,
@@ -99,9 +101,10 @@ impl KernelGroup {
     }
 
     /// Adopts the finer loops of another group, if this group is an epilogue of it.
-    fn refit(&mut self, other: &KernelGroup) {
+    fn refit(&mut self, other: &KernelGroup, tuning: &ScheduleTuning) {
         let plain = self.update.is_none() && self.is_unordered();
-        if !plain || self.ranges.len() >= other.ranges.len() || !scan::is_epilogue(self.values()) {
+        let is_finer = self.ranges.len() < other.ranges.len();
+        if !plain || !is_finer || !scan::is_epilogue(self.values(), tuning.scan_epilogue) {
             return;
         }
         let Some(map) = scan::refit(&self.ranges, &other.ranges) else { return };
@@ -165,7 +168,7 @@ pub fn fuse(
         needs: Vec::new(),
         between: ranged.between().collect(),
         copied: ranged.copies.iter().map(|c| c.1).collect(),
-        row_bytes: ranged.costs.tuning.row_bytes,
+        tuning: ranged.costs.tuning,
         by_extents: FxHashMap::default(),
     };
     for s in &ranged.stored {
@@ -190,8 +193,8 @@ struct Fusion<'a> {
     between: FxHashMap<usize, &'a [usize]>,
     /// The buffers that are copied.
     copied: FxHashSet<usize>,
-    /// The longest row that one kernel walks more than once, in bytes.
-    row_bytes: usize,
+    /// Thresholds of the device.
+    tuning: ScheduleTuning,
     /// The groups by extents and device: those that a group could share loops with.
     by_extents: FxHashMap<(Vec<UOp>, DeviceName), Vec<usize>>,
 }
@@ -213,7 +216,7 @@ impl Fusion<'_> {
         // An epilogue of a blocked scan adopts its loops, so that it can be fused.
         let mut producers = direct.iter().rev().map(|i| &self.groups[*i]);
         if let Some(scan) = producers.find(|g| scan::has_scan(g.values())) {
-            group.refit(scan);
+            group.refit(scan, &self.tuning);
         }
         let key = (group.extents(), group.device.clone());
         let candidates = self.by_extents.get(&key).map_or(&[][..], |c| c);
@@ -229,7 +232,7 @@ impl Fusion<'_> {
             if cycle || delays_copy() || !fits(first, &group) {
                 return None;
             }
-            Some((i, try_merge(first, &group, direct.contains(&i), self.row_bytes)?))
+            Some((i, try_merge(first, &group, direct.contains(&i), &self.tuning)?))
         });
         let Some((i, merged)) = merged else {
             let i = self.groups.len();
@@ -308,11 +311,11 @@ fn try_merge(
     a: &KernelGroup,
     b: &KernelGroup,
     dependent: bool,
-    row_bytes: usize,
+    tuning: &ScheduleTuning,
 ) -> Option<KernelGroup> {
     if !fits_together(a, b)
-        || !has_equal_order(a, b, dependent)
-        || !is_profitable(a, b, dependent, row_bytes)
+        || !has_equal_order(a, b, dependent, tuning.scan_epilogue)
+        || !is_profitable(a, b, dependent, tuning.row_bytes)
     {
         return None;
     }
@@ -342,11 +345,11 @@ fn fits_together(a: &KernelGroup, b: &KernelGroup) -> bool {
 }
 
 /// Returns true if the loops of both run in order along the same axes, or `b` is an epilogue of a
-/// loop that does.
-fn has_equal_order(a: &KernelGroup, b: &KernelGroup, dependent: bool) -> bool {
+/// loop that does, with at most `epilogue` work per element.
+fn has_equal_order(a: &KernelGroup, b: &KernelGroup, dependent: bool, epilogue: f64) -> bool {
     let is_ordered = |r: &UOp| r.range_kind() == AxisKind::Ordered;
     a.ranges.iter().map(is_ordered).eq(b.ranges.iter().map(is_ordered))
-        || (dependent && b.is_unordered() && scan::is_epilogue(b.values()))
+        || (dependent && b.is_unordered() && scan::is_epilogue(b.values(), epilogue))
 }
 
 /// Returns true if one kernel is faster than two.
@@ -376,195 +379,4 @@ fn with_values_of(a: &KernelGroup, values: &[UOp]) -> Option<Vec<UOp>> {
     }
     // Substitution can leave a value in non-canonical form.
     Some(substitute_all(values, &inline).iter().map(simplify).collect())
-}
-
-/// Merges adjacent ranges that only occur as one flat index: longer loops leave more choice of
-/// vector lanes and threads.
-pub fn merge_ranges(sink: &UOp) -> UOp {
-    let mut ranges: Vec<UOp> = sink.operand().expect_store().ranges.to_vec();
-    let mut exprs: Vec<UOp> = sink
-        .src()
-        .iter()
-        .flat_map(|s| {
-            let Store { place, value, .. } = s.expect_store();
-            let mask = place.mask.cloned().unwrap_or_else(|| UOp::truth(true));
-            [place.index.clone(), value.clone(), mask]
-        })
-        .collect();
-    let mut i = 0;
-    while i + 1 < ranges.len() {
-        let Some((range, new)) = join(&ranges[i], &ranges[i + 1], &exprs) else {
-            i += 1;
-            continue;
-        };
-        ranges.splice(i..i + 2, [range]);
-        exprs = new;
-    }
-    let stores = sink.src().iter().zip(exprs.chunks(3)).map(|(s, e)| {
-        let mask = Some(e[2].clone()).filter(|mask| !mask.is_int(1));
-        let place = UOp::masked_index(s.expect_store().place.buffer, &e[0], mask);
-        place.store(MERGE_RULES.fixpoint(&e[1], &mut ()), &ranges)
-    });
-    renumbered(&separated(UOp::sink(stores.collect::<Src>())))
-}
-
-/// Nests reduces that share a range alike. A range is one loop of
-/// the program: if one reduce has it inside another loop and a second does not, the second gets
-/// ranges of its own.
-///
-/// ```text
-/// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
-/// ```
-fn separated(mut sink: UOp) -> UOp {
-    let is_range = |r: &&UOp| r.op() == Op::Range;
-    let closed = |u: &UOp| -> BTreeSet<u32> {
-        u.expect_reduce().ranges.iter().filter(is_range).map(UOp::range_id).collect()
-    };
-    let reduces = |sink: &UOp| {
-        sink.toposort().into_iter().filter(|u| u.op() == Op::Reduce).collect::<Vec<_>>()
-    };
-    for _ in 0..reduces(&sink).len() {
-        let list = reduces(&sink);
-        let all: BTreeSet<u32> = list.iter().flat_map(&closed).collect();
-        // The reduce ranges around a reduce, with its own.
-        let around = |u: &UOp| -> BTreeSet<u32> {
-            u.ranges().iter().filter(|id| all.contains(id)).chain(closed(u)).collect()
-        };
-        let mut known: FxHashMap<u32, BTreeSet<u32>> = FxHashMap::default();
-        let differs = |u: &&UOp| {
-            let own = around(u);
-            closed(u).into_iter().any(|id| *known.entry(id).or_insert_with(|| own.clone()) != own)
-        };
-        let Some(u) = list.iter().find(differs) else { break };
-        let ids =
-            sink.toposort().iter().filter(is_range).map(UOp::range_id).max().map_or(0, |id| id + 1);
-        let fresh = |(i, r): (u32, &UOp)| {
-            (r.clone(), UOp::range(r.expect_range().extent, ids + i, r.range_kind()))
-        };
-        let map: FxHashMap<UOp, UOp> =
-            (0..).zip(u.expect_reduce().ranges.iter().filter(is_range)).map(fresh).collect();
-        let new = u.with_src(
-            u.src()
-                .iter()
-                .map(|s| map.get(s).cloned().unwrap_or_else(|| s.substitute(&map)))
-                .collect::<Src>(),
-        );
-        sink = sink.substitute(&FxHashMap::from_iter([(u.clone(), new)]));
-    }
-    sink
-}
-
-/// Replaces two ranges by one in all expressions, if no division by it remains.
-fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
-    // Ordered and unordered ranges are not merged.
-    if a.range_kind() != b.range_kind() {
-        return None;
-    }
-    let (m, n) = (a.expect_range().extent.as_int()?, b.expect_range().extent.as_int()?);
-    let whole = UOp::range(m.checked_mul(n)?, a.range_id(), a.range_kind());
-    let map = FxHashMap::from_iter([(a.clone(), &whole / n), (b.clone(), &whole % n)]);
-    let new: Vec<UOp> = substitute_all(exprs, &map).iter().map(simplify).collect();
-    let splits = |u: &UOp| matches!(u.op(), Op::IDiv | Op::Mod) && u.uses_range(whole.range_id());
-    (!toposort(&new).iter().any(splits)).then_some((whole, new))
-}
-
-rules! {
-    /// Rules on the values of kernels. Ranges are renumbered afterwards.
-    pub MERGE_RANGES |u, _cx: ()| {
-        reduce_join: Reduce(..) => join_reduce(u);
-    }
-}
-
-static MERGE_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&MERGE_RANGES]));
-
-/// Merges adjacent ranges of a reduce.
-fn join_reduce(u: &UOp) -> Option<UOp> {
-    let Reduce { body, ranges, .. } = u.as_reduce()?;
-    (0..ranges.len().saturating_sub(1)).find_map(|i| {
-        let (range, mut body) = join(&ranges[i], &ranges[i + 1], std::slice::from_ref(body))?;
-        let mut src: Src = smallvec::smallvec![body.pop()?];
-        src.extend(ranges[..i].iter().chain([&range]).chain(&ranges[i + 2..]).cloned());
-        Some(u.with_src(src))
-    })
-}
-
-/// Makes the kernel of a group: the `Sink` of its stores, and the buffer number of each argument
-/// slot. `len` returns the elements of a buffer.
-///
-/// **Invariant:** the bounds of each store's index are inside its buffer, also if the store is
-/// masked.
-pub fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
-    let ranges = scan::loop_order(&g.ranges, g.values());
-    let close = |BufferStore { buffer: number, index, value }: &BufferStore| -> UOp {
-        let len = len(*number);
-        let inside = index.vmin() >= 0 && index.vmax() < len as i128;
-        assert!(inside, "finish: a store leaves its buffer of {len}: {index:?}");
-        let mask = g.update.clone().filter(|mask| !mask.is_int(1));
-        let buffer = buffer_param(*number, len, value.dtype());
-        UOp::masked_index(&buffer, index, mask).store(value, &ranges)
-    };
-    let sink = UOp::sink(g.stores.iter().map(close).collect::<Src>());
-    let order = sink.toposort();
-    // Slots: written buffers, then those that are only read, in order of use.
-    let mut slots: Vec<usize> = Vec::new();
-    g.writes().for_each(|n| {
-        if !slots.contains(&n) {
-            slots.push(n)
-        }
-    });
-    let mut map = numbers(&sink, &order);
-    for u in order.iter().filter(|u| u.op() == Op::Param) {
-        let param = u.expect_param();
-        let slot = slots.iter().position(|n| *n == param.slot).unwrap_or_else(|| {
-            slots.push(param.slot);
-            slots.len() - 1
-        });
-        map.insert(u.clone(), UOp::define_global(slot, param.len, u.dtype()));
-    }
-    (sink.substitute(&map), slots)
-}
-
-/// Renumbers the ranges of a kernel.
-fn renumbered(sink: &UOp) -> UOp {
-    sink.substitute(&numbers(sink, &sink.toposort()))
-}
-
-/// Returns the new ids of a kernel's ranges: those of the outputs, then those of reduces, outer
-/// ones first.
-fn numbers(sink: &UOp, order: &[UOp]) -> FxHashMap<UOp, UOp> {
-    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut number = |r: &UOp| {
-        let next = map.len() as u32;
-        map.entry(r.clone())
-            .or_insert_with(|| UOp::range(r.expect_range().extent, next, r.range_kind()));
-    };
-    sink.operand().expect_store().ranges.iter().for_each(&mut number);
-    for u in order.iter().rev().filter(|u| u.op() == Op::Reduce) {
-        u.expect_reduce().ranges.iter().for_each(&mut number);
-    }
-    map
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dtype::DType;
-
-    fn group(extent: i64, update: Option<UOp>) -> KernelGroup {
-        let range = UOp::range(extent, 0, AxisKind::Global);
-        let value = UOp::constant(1i64, DType::I32);
-        let store = BufferStore { buffer: 0, index: range.clone(), value };
-        KernelGroup::new(DeviceName::new("CPU"), vec![range], vec![store], update)
-    }
-
-    #[test]
-    fn stores_inside_their_buffer_are_accepted() {
-        assert_eq!(finish(&group(8, None), &|_| 8).1, [0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "a store leaves its buffer of 8")]
-    fn stores_outside_their_buffer_are_refused() {
-        finish(&group(9, None), &|_| 8);
-    }
 }

@@ -4,46 +4,53 @@
 //! The graph is first abstracted: buffers become numbered parameters. Two steps of a training loop
 //! then have the same graph, so the plan of the first serves all others from a cache.
 
+mod assign_ranges;
 mod build;
+mod build_kernels;
 mod cache;
-mod cat;
 mod command;
 mod cost;
-mod devices;
 mod fuse;
 mod in_place;
 mod index;
 mod indexed;
-mod limits;
-mod loops;
-pub mod memory;
+mod insert_copies;
+mod limit_buffers;
+mod lower_cats;
+mod narrow;
 mod order;
 mod passes;
+mod plan_loops;
+pub mod plan_memory;
 mod prepare;
-mod ranges;
+mod read_stored;
 mod reduce_simplify;
 mod scan;
 mod scatter;
 mod shard;
+mod split_products;
 mod text;
+mod traits;
 mod variables;
+mod verify;
 
+#[cfg(feature = "testing")]
+pub use build_kernels::MERGE_RANGES;
 #[cfg(feature = "testing")]
 pub use cache::{cache_len, clear_cache};
 pub use command::{Command, SlotRef};
-#[cfg(feature = "testing")]
-pub use fuse::MERGE_RANGES;
-pub use limits::KernelLimits;
-pub use loops::Repeat;
-pub use memory::PlannedMemory;
+pub use limit_buffers::KernelLimits;
 #[cfg(feature = "testing")]
 pub use passes::{PassTexts, texts_of};
 pub use passes::{PlanRequest, passes, plan};
+pub use plan_loops::Repeat;
+pub use plan_memory::PlannedMemory;
 #[cfg(feature = "testing")]
 pub use prepare::PREPARE;
 #[cfg(feature = "testing")]
-pub use reduce_simplify::SIMPLIFY_REDUCES;
+pub use reduce_simplify::REDUCE_SIMPLIFY;
 pub use shard::{Layout, even, layout};
+pub use traits::DeviceTraits;
 pub use variables::Values;
 
 use crate::dtype::DType;
@@ -117,7 +124,6 @@ pub struct Plan {
     /// Memory of the intermediates.
     pub memory: PlannedMemory,
     /// Time of each pass that ran.
-    #[cfg_attr(not(feature = "testing"), expect(dead_code))]
     pub times: PassTimes,
 }
 
@@ -163,11 +169,11 @@ pub struct PlannedGraph {
     pub hit: bool,
 }
 
-/// Plans the requests, or takes the plan from the schedule cache. `limits` returns the limits of
-/// kernels of a device, which are constant.
+/// Plans the requests, or takes the plan from the schedule cache. `traits_of` returns the traits of
+/// a device, which are constant.
 pub fn schedule(
     requests: &[Request],
-    limits: &dyn Fn(&DeviceName) -> KernelLimits,
+    traits_of: &dyn Fn(&DeviceName) -> DeviceTraits,
 ) -> Result<PlannedGraph> {
     let (nodes, inputs, values) = abstracted(requests)?;
     let number =
@@ -186,7 +192,7 @@ pub fn schedule(
             devices: &key.devices,
             donated: &key.reuse,
             inputs: inputs.len(),
-            limits_of: limits,
+            traits_of,
         })
     });
     Ok(PlannedGraph { plan, graph, inputs, values, hit })

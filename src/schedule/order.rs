@@ -1,10 +1,10 @@
 //! The order of commands. Input: the buffers that each command reads and writes. Output: a
 //! topological order, the one of the graph unless another has a lower peak memory.
 
+use super::assign_ranges::{CustomNode, RangeAssignment};
 use super::fuse::KernelGroup;
 use super::in_place::InPlace;
-use super::memory;
-use super::ranges::{CustomNode, RangeAssignment};
+use super::plan_memory;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -184,8 +184,8 @@ impl<'a> Graph<'a> {
             let Access { reads, writes, .. } = &self.commands[*i];
             writes.iter().chain(reads).copied()
         };
-        let spans = memory::spans(order.iter().map(slots));
-        memory::peak(spans.iter().map(|(n, span)| (*span, bytes(*n))))
+        let spans = plan_memory::spans(order.iter().map(slots));
+        plan_memory::peak(spans.iter().map(|(n, span)| (*span, bytes(*n))))
     }
 }
 

@@ -4,36 +4,31 @@
 //! * Narrow floats are reduced in f32, so that no later pass rounds a partial result, however it
 //!   splits a reduce.
 //! * A reduce with few outputs and long rows is split into two steps, so that it uses all threads.
-//!   A sum of products on a GPU is split with far more outputs, because a thread computes a tile of
-//!   them.
 
-use super::cost::{TUNING, selects};
+use super::reduce_simplify::selects;
 use super::{indexed, scan};
 use crate::dtype::{Const, DType};
-use crate::ir::{Arg, Fold, Group, Op, Rounding, Src, ToSrc, UOp, rebuild_all, toposort};
+use crate::ir::{Fold, Op, ToSrc, UOp};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
 use crate::shape::{Dims, Movement};
-use rustc_hash::FxHashMap;
+use crate::target::ScheduleTuning;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::LazyLock;
 
-/// A divisor of the elements of a piece along unit stride: those of a vector of 64 bytes.
-const LANES: usize = 16;
-
 rules! {
     /// Rules on the tensor graph.
-    pub PREPARE |u, _cx: ()| {
+    pub PREPARE |u, cx: ScheduleTuning| {
         reduce_nothing: Reduce(x) if x.shape().contains(&0) && !u.shape().contains(&0)  => full(u, identity(u));
         reduce_narrow:  Reduce(x) if is_narrow(u) && !x.shape().contains(&0)            => in_f32(u, x);
         reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
         reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
-        reduce_split:   Reduce(x)                                                       => split(u, x);
+        reduce_split:   Reduce(x)                                                       => split(u, x, cx);
         scan_nothing:   Scan(x) if x.numel() == 0                                       => x;
         scan_narrow:    Scan(x) if is_narrow(u)                                         => in_f32(u, x);
         scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1                        => fold(u).of_one(x);
-        scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x);
+        scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x, cx);
         gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, u.expect_gather().axis);
         scatter_nothing: Scatter(x, index, _) if index.numel() == 0 || x.numel() == 0   => x;
         scatter_narrow: Scatter(..) if is_narrow(u)                                     => indexed::in_f32(u);
@@ -47,50 +42,15 @@ rules! {
     }
 }
 
-static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
+static RULES: LazyLock<Rules<ScheduleTuning>> = LazyLock::new(|| Rules::new(&[&PREPARE]));
 
 /// Applies the rules to the outputs.
-pub fn prepare(outputs: &[UOp]) -> Vec<UOp> {
-    RULES.fixpoint_all(&read_stored(outputs), &mut ())
+pub fn prepare(outputs: &[UOp], mut tuning: ScheduleTuning) -> Vec<UOp> {
+    RULES.fixpoint_all(outputs, &mut tuning)
 }
 
-/// Splits sums of products. `wide` is the number of threads that saturates the device.
-pub fn split_products(outputs: &[UOp], wide: usize) -> Vec<UOp> {
-    rebuild_all(outputs, |u, src| {
-        let is_sum = u.op() == Op::Reduce && fold(u) == Fold::Add;
-        let sum = is_sum.then(|| u.with_src(src.iter().cloned().collect::<Src>()))?;
-        split_product(&sum, &src[0], wide)
-    })
-}
-
-/// Lets all users of a value that two kernels could round differently read it from the `Contiguous`
-/// that stores it, if there is one: then the plan computes it once.
-///
-/// ```text
-/// f(sum(x)), contiguous(sum(x))   =>   f(contiguous(sum(x))), contiguous(sum(x))
-/// ```
-fn read_stored(outputs: &[UOp]) -> Vec<UOp> {
-    let order = toposort(outputs);
-    let stores = |u: &&UOp| {
-        u.op() == Op::Contiguous
-            && *u.arg() == Arg::None
-            && u.operand().rounding() == Rounding::Differs
-    };
-    let mut stored: FxHashMap<u64, &UOp> = FxHashMap::default();
-    stored.extend(order.iter().filter(stores).map(|c| (c.operand().id(), c)));
-    if stored.is_empty() {
-        return outputs.to_vec();
-    }
-    rebuild_all(outputs, |u, src| {
-        let new = match u.as_contiguous() {
-            Some(c) if stored.get(&c.x.id()) == Some(&u) => src[0].clone(),
-            _ => u.with_src(src.iter().cloned().collect::<Src>()),
-        };
-        Some(stored.get(&u.id()).map_or(new.clone(), |c| c.with_src([new].to_src())))
-    })
-}
-
-fn axes(u: &UOp) -> &[usize] {
+/// Returns the axes of a reduce.
+pub(super) fn axes(u: &UOp) -> &[usize] {
     u.expect_reduce().axes
 }
 
@@ -137,9 +97,9 @@ fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
 }
 
 /// Splits a reduce into two steps, if one alone would leave most threads idle.
-fn split(u: &UOp, x: &UOp) -> Option<UOp> {
+fn split(u: &UOp, x: &UOp, tuning: &ScheduleTuning) -> Option<UOp> {
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
-    if row < TUNING.split_row || outputs >= TUNING.split_rows || outputs == 0 || selects(u) {
+    if row < tuning.split_row || outputs >= tuning.split_rows || outputs == 0 || selects(u) {
         return None;
     }
     // The longest reduced axis is split if possible; of equal ones the innermost, which was faster
@@ -147,33 +107,35 @@ fn split(u: &UOp, x: &UOp) -> Option<UOp> {
     let mut ways: SmallVec<[usize; 4]> =
         axes(u).iter().copied().filter(|a| x.extent(*a).is_none()).collect();
     ways.sort_by_key(|a| Reverse((x.shape()[*a], *a)));
-    ways.into_iter().find_map(|axis| split_axis(u, x, axis))
+    ways.into_iter().find_map(|axis| split_axis(u, x, axis, tuning))
 }
 
 /// Splits a reduce into two steps, the first over pieces of one axis. `None` if the axis is too
 /// short.
-fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
+fn split_axis(u: &UOp, x: &UOp, axis: usize, tuning: &ScheduleTuning) -> Option<UOp> {
     let size = x.shape()[axis];
+    let ScheduleTuning { row_pieces, max_pieces, min_pieces, even_pieces, piece_vectors, .. } =
+        *tuning;
     // Pieces along unit stride are whole vectors.
-    let lanes = if x.shape()[axis + 1..].iter().all(|n| *n == 1) { LANES } else { 1 };
-    let most = (size / (8 * lanes)).min(TUNING.max_pieces);
+    let has_unit_stride = x.shape()[axis + 1..].iter().all(|n| *n == 1);
+    let lanes = if has_unit_stride { tuning.piece_lanes } else { 1 };
+    let most = (size / (piece_vectors * lanes)).min(max_pieces);
     let nearest = |ways: &mut dyn Iterator<Item = usize>| {
-        ways.filter(|d| size / d >= 8).min_by_key(|d| d.abs_diff(TUNING.row_pieces))
+        ways.filter(|d| size / d >= piece_vectors).min_by_key(|d| d.abs_diff(row_pieces))
     };
-    if let Some(pieces) =
-        nearest(&mut (most.div_ceil(2).max(8)..=1024).filter(|d| size.is_multiple_of(d * lanes)))
-    {
+    let even = most.div_ceil(2).max(min_pieces)..=even_pieces;
+    if let Some(pieces) = nearest(&mut even.filter(|d| size.is_multiple_of(d * lanes))) {
         return Some(in_pieces(u, x, axis, pieces));
     }
-    if most < 8 || !x.extents().is_empty() {
-        return nearest(&mut (8..=1024).filter(|d| size.is_multiple_of(*d)))
+    if most < min_pieces || !x.extents().is_empty() {
+        return nearest(&mut (min_pieces..=even_pieces).filter(|d| size.is_multiple_of(*d)))
             .map(|pieces| in_pieces(u, x, axis, pieces));
     }
     // A length without a good divisor: all but a short remainder is split. One thread without lanes
     // would take twenty times as long.
     let left = |d: &usize| size % (d * lanes);
-    let pieces =
-        ((most * 3 / 5).max(8)..=most).min_by_key(|d| (left(d), d.abs_diff(TUNING.row_pieces)))?;
+    let pieces = ((most * tuning.uneven_pieces_of_5 / 5).max(min_pieces)..=most)
+        .min_by_key(|d| (left(d), d.abs_diff(row_pieces)))?;
     let end = size - left(&pieces);
     let part = |range| u.with_src([x.narrowed(axis, range)].to_src());
     Some(
@@ -181,43 +143,8 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize) -> Option<UOp> {
     )
 }
 
-/// Splits a sum of products that has outputs for all threads, but not tiles of outputs.
-fn split_product(u: &UOp, x: &UOp, wide: usize) -> Option<UOp> {
-    let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
-    let wanted = (wide * TUNING.product_tile).checked_div(outputs)?.min(row / TUNING.product_row);
-    if wanted < 4 || uses(x)? < TUNING.product_uses {
-        return None;
-    }
-    // The axis with the divisor nearest to the wanted number of pieces; of several the outermost,
-    // so that accesses stay contiguous.
-    let ways = axes(u)
-        .iter()
-        .filter(|a| x.extent(**a).is_none())
-        .flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
-    let (axis, pieces) = ways.filter(|w| w.1 > 1).min_by_key(|w| w.1.abs_diff(wanted))?;
-    Some(in_pieces(u, x, axis, pieces))
-}
-
-/// Returns the least number of products that an element of a factor is used in.
-fn uses(x: &UOp) -> Option<usize> {
-    let under = |u: &UOp, movement: bool| {
-        let mut u = u.clone();
-        while u.op() == Op::Cast || (movement && u.op().is(Group::Movement)) {
-            u = u.operand().clone();
-        }
-        u
-    };
-    let product = under(x, false);
-    let factors = product.as_mul()?;
-    [factors.x, factors.y].iter().map(|f| x.numel() / under(f, true).numel().max(1)).min()
-}
-
-fn divisors(size: usize, most: usize) -> impl Iterator<Item = usize> {
-    (1..=size.min(most)).filter(move |n| size.is_multiple_of(*n))
-}
-
 /// Expresses `reduce(x)` as `reduce(contiguous(reduce(x split into pieces)))`.
-fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
+pub(super) fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
     let mut split = x.shape().clone();
     split[axis] /= pieces;
     split.insert(axis, pieces);

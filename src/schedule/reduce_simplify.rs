@@ -11,7 +11,7 @@
 //! ranges get their final ids.
 
 use crate::ir::typed::{Index, Load, Reduce, Where};
-use crate::ir::{Arg, Fold, Op, Src, ToSrc, UOp, dtype_bounds};
+use crate::ir::{Arg, Fold, Group, Op, Src, ToSrc, UOp, dtype_bounds};
 use crate::rewrite::Rules;
 use crate::rewrite::rules;
 use crate::symbolic::{clauses, simplify};
@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 rules! {
     /// Rules on stored values.
-    pub SIMPLIFY_REDUCES |u, _cx: ()| {
+    pub REDUCE_SIMPLIFY |u, _cx: ()| {
         reduce_selected: Reduce(..) if is_sum(u) => selected(u);
         reduce_short:    Reduce(..) if is_sum(u) => shortened(u);
         reduce_nested:   Reduce(..) if is_sum(u) => nested(u);
@@ -28,10 +28,10 @@ rules! {
     }
 }
 
-static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&SIMPLIFY_REDUCES]));
+static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&REDUCE_SIMPLIFY]));
 
 /// Simplifies the reduces of a value.
-pub fn simplify_reduces(value: &UOp) -> UOp {
+pub fn reduce_simplify(value: &UOp) -> UOp {
     let mut value = simplify(value);
     loop {
         let short = RULES.fixpoint(&value, &mut ());
@@ -93,6 +93,28 @@ fn selected(u: &UOp) -> Option<UOp> {
     let mut src: Src = smallvec::smallvec![picked];
     src.extend(rest);
     Some(u.with_src(src))
+}
+
+/// Returns true if a reduction of the tensor graph selects one element, as [`selected`] recognizes
+/// it in a kernel: then it is a load and no loop.
+pub fn selects(u: &UOp) -> bool {
+    if !matches!(u.arg(), Arg::Reduce { fold: Fold::Add, axes } if axes.len() == 1) {
+        return false;
+    }
+    let under = |u: &UOp, through: &dyn Fn(&UOp) -> bool| {
+        let mut u = u.clone();
+        while through(&u) {
+            u = u.operand().clone();
+        }
+        u
+    };
+    let choice = under(u.operand(), &|u| u.op() == Op::Cast);
+    let Some(Where { cond, y: zero, .. }) = choice.as_where() else { return false };
+    let base = |u: &UOp| under(u, &|u| u.op().is(Group::Movement));
+    let is_place =
+        |u: &UOp| under(u, &|u| u.op().is(Group::Movement) || u.op() == Op::Cast).op() == Op::Iota;
+    let compares = |c: &UOp| base(c).op() == Op::Eq && base(c).src().iter().any(is_place);
+    is_zero(&base(zero)) && clauses(&base(cond)).iter().any(compares)
 }
 
 fn is_zero(u: &UOp) -> bool {

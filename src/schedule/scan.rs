@@ -11,11 +11,12 @@
 //! The totals are a reduce, which is vectorized; the scan of the totals is short, or is split in
 //! turn. A sum of n floats then takes at most `scan_block` additions per level.
 
-use super::cost::{self, TUNING};
+use super::cost;
 use super::prepare;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Fold, Group, Op, ToSrc, UOp, toposort};
 use crate::shape::{Dims, Movement};
+use crate::target::ScheduleTuning;
 use rustc_hash::FxHashMap;
 
 /// Returns the axis of a scan of the tensor graph.
@@ -24,12 +25,12 @@ pub fn axis(u: &UOp) -> usize {
 }
 
 /// Splits a scan along a long axis into blocks; `None` if the axis is short.
-pub fn in_blocks(u: &UOp, x: &UOp) -> Option<UOp> {
+pub fn in_blocks(u: &UOp, x: &UOp, tuning: &ScheduleTuning) -> Option<UOp> {
     let (at, fold) = (axis(u), prepare::fold(u));
     let n = x.shape()[at];
-    let block = TUNING.scan_block;
-    let has_rows = x.numel() / n >= TUNING.scan_rows;
-    let least = if has_rows { TUNING.long_scan } else { TUNING.scan_blocks };
+    let block = tuning.scan_block;
+    let has_rows = x.numel() / n >= tuning.scan_rows;
+    let least = if has_rows { tuning.long_scan } else { tuning.scan_blocks };
     if n < least * block || !x.extents().is_empty() {
         return None;
     }
@@ -104,14 +105,15 @@ pub fn has_scan<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
     toposort(values).iter().any(|u| u.op() == Op::Scan)
 }
 
-/// Returns true if values computed from a scan can be computed in its loop: an epilogue.
-pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>) -> bool {
+/// Returns true if values computed from a scan can be computed in its loop, with at most `most`
+/// work per element: an epilogue.
+pub fn is_epilogue<'a>(values: impl IntoIterator<Item = &'a UOp>, most: f64) -> bool {
     // Masks mostly depend on positions, and are loop-invariant.
     let is_index = |u: &UOp| u.dtype() == DType::INDEX || u.dtype().is_bool();
     let work = |u: &UOp| if u.op().is_alu() && !is_index(u) { cost::of_op(u) } else { 0.0 };
     let order = toposort(values);
     let plain = |u: &UOp| u.op() != Op::Reduce && !u.op().is(Group::Transcendental);
-    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= TUNING.scan_epilogue
+    order.iter().all(plain) && order.iter().map(work).sum::<f64>() <= most
 }
 
 /// Returns the ranges of a kernel in the order of its loops: the loop of a scan is the innermost,

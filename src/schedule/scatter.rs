@@ -10,10 +10,9 @@
 //! for u in k (ordered), j in m:  if 0 <= index[u, j] < n: out[index[u, j], j] += value[u, j]
 //! ```
 
-use super::cost;
+use super::assign_ranges::{PendingStore, Use, Walk};
 use super::index::{flat, load};
-use super::ranges::{PendingStore, Use, Walk};
-use super::reduce_simplify::simplify_reduces;
+use super::reduce_simplify::{reduce_simplify, selects};
 use crate::dtype::DType;
 use crate::ir::typed::Scatter;
 use crate::ir::{AxisKind, Combine, Op, UOp};
@@ -41,7 +40,7 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
 /// kernel.
 pub(super) fn stores(u: &UOp, demands: &[Use], each: f64, most: f64) -> bool {
     let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
-    let heavy = if u.op() == Op::Reduce { !cost::selects(u) } else { each > most };
+    let heavy = if u.op() == Op::Reduce { !selects(u) } else { each > most };
     heavy && demands.iter().any(in_order)
 }
 
@@ -65,7 +64,7 @@ pub(super) fn stored(
         index: flat(&table.at, u.shape()),
         update: None,
     };
-    let place = simplify_reduces(&index);
+    let place = reduce_simplify(&index);
     let size = u.shape()[axis] as i128;
     // An index outside the axis writes nothing. It is also clamped, so that the load of the update
     // is inside the buffer by its bounds alone.
@@ -86,7 +85,7 @@ pub(super) fn stored(
     let mut at = updates.at.clone();
     at[axis] = clamped.cast(DType::INDEX);
     let at = flat(&at, u.shape());
-    let value = simplify_reduces(&value);
+    let value = reduce_simplify(&value);
     let value = match combine.fold() {
         None => value,
         Some(fold) => {

@@ -1,8 +1,8 @@
 //! The state of the scheduler as text, for `PRINT_AFTER` and filetests.
 
+use super::assign_ranges::CustomNode;
 use super::fuse::KernelGroup;
 use super::passes::State;
-use super::ranges::CustomNode;
 use super::{Command, Role};
 use crate::ir::{self, Arg, UOp};
 

@@ -26,6 +26,8 @@ pub struct Tuning {
     /// arithmetic units busy during the latency of one. Fewer get the combined value of all
     /// unrolled iterations, which shortens the dependency chain.
     pub many_accumulators: usize,
+    /// Weight of a store in the choice of lanes, where a load has 1: it decides ties.
+    pub store_weight: f64,
 }
 
 /// Thresholds of the scheduler. The unit of work is one simple instruction on one element.
@@ -55,12 +57,25 @@ pub struct ScheduleTuning {
     pub row_pieces: usize,
     /// Pieces of a row whose length has no good divisor, at most.
     pub max_pieces: usize,
+    /// Of each five of these, the fewest that are considered: the number that leaves the shortest
+    /// remainder is taken.
+    pub uneven_pieces_of_5: usize,
+    /// Pieces of a row that is split, at least.
+    pub min_pieces: usize,
+    /// Pieces of a row whose length they divide, at most.
+    pub even_pieces: usize,
+    /// Vectors of a piece, at least.
+    pub piece_vectors: usize,
+    /// A divisor of the elements of a piece along unit stride: those of a vector of 64 bytes.
+    pub piece_lanes: usize,
     /// Uses of each factor from which on a sum of products is computed in tiles.
     pub product_uses: usize,
     /// Outputs of a tile of a sum of products.
     pub product_tile: usize,
     /// Iterations of a part of a sum of products, at least.
     pub product_row: usize,
+    /// Parts of a sum of products that are worth storing partial results.
+    pub min_product_parts: usize,
     /// Elements of a block of a scan, about.
     pub scan_block: usize,
     /// Blocks from which on a scan is blocked, if there are few rows: a shorter one takes less time
@@ -111,8 +126,9 @@ pub struct SearchTuning {
 /// Thresholds of the heuristic for CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuTuning {
-    /// Bytes of the L2 cache that panels and stored values are made for.
-    pub l2_bytes: usize,
+    /// Bytes of an input that is packed, and of values that `REUSE` stores, at most: a quarter of
+    /// an L2 cache of 1 MiB.
+    pub stored_bytes: usize,
     /// Operations of a kernel below which threads cost more than they save.
     pub min_thread_work: usize,
     /// Scans that a thread interleaves: about the latency of an addition in cycles.
@@ -120,10 +136,19 @@ pub struct CpuTuning {
     /// Vectors of a reduction that are combined before they reach the accumulator, so that one
     /// latency is paid in place of several.
     pub reduce_vectors: usize,
+    /// Vectors of a reduction, in units of `reduce_vectors`, from which on they are combined: with
+    /// fewer the loop runs once.
+    pub reduce_rounds: usize,
     /// Outputs that are computed together if each reads a stream of its own.
     pub streams: usize,
+    /// Reductions of a kernel of such streams, at most.
+    pub stream_reduces: usize,
     /// Rows that are computed together if they are reduced and then used.
     pub rows: usize,
+    /// Reductions of such rows, at most.
+    pub row_reduces: usize,
+    /// Reductions of a kernel that become vectors after the first one, at most.
+    pub vectorized_reduces: usize,
     /// Cost of a lane that is loaded and inserted on its own, in vector loads.
     pub lane_load: f64,
     /// The same for a lane under a mask of its own. Measured on a convolution.
@@ -144,6 +169,8 @@ pub struct CpuTuning {
     pub reuse_work: usize,
     /// Accumulators of the register tile of a convolution's gradient, at most.
     pub conv_accumulators: usize,
+    /// Registers for them, of each four vector registers: the others hold what is loaded.
+    pub conv_registers_of_4: usize,
     /// Taps of a convolution's gradient that are unrolled, at most.
     pub conv_taps: usize,
     /// Uses of each element that are worth packing an input.
@@ -152,6 +179,8 @@ pub struct CpuTuning {
     pub panel_tile: [usize; 2],
     /// Accumulators of the register tile of a panel, at least.
     pub min_panel_tile: usize,
+    /// Lanes of a vector from which on panels are made.
+    pub min_panel_lanes: usize,
     /// Registers that a panel's tile leaves to the compiler.
     pub spare_registers: usize,
     /// Uses of a panel that are worth its copy, in register tiles.
@@ -179,8 +208,19 @@ pub struct GpuTuning {
     pub reduce_round: usize,
     /// Threads of a workgroup, where there is a choice.
     pub workgroup: usize,
+    /// Iterations of a long axis, in warps: fewer leave threads that share it one iteration each.
+    pub long_axis: usize,
+    /// Workgroups that are resident together, at least, where a workgroup shares a reduction.
+    pub core_workgroups: usize,
     /// Threads that share a row, at most: with more, too few workgroups are resident.
     pub row_threads: usize,
+    /// Vectors of a row for each of its threads, at least.
+    pub thread_vectors: usize,
+    /// Factor by which a divisor of a row may be below the wanted threads. With fewer threads,
+    /// padding the row costs less.
+    pub row_shortfall: usize,
+    /// Threads of a workgroup that several short rows share.
+    pub short_rows_threads: usize,
     /// Vectors of a row that a thread holds in registers, at most.
     pub row_vectors: usize,
     /// Vectors of a row below which its reduction is not shared, unless the row is written too.
@@ -201,8 +241,15 @@ pub struct GpuTuning {
     pub matmul_steps: [usize; 2],
     /// Outputs from which on a thread computes a square tile of this side.
     pub matmul_tiles: [(usize, usize); 2],
+    /// Adjacent outputs of such a tile along each side, which are loaded and stored together.
+    pub matmul_vector: usize,
+    /// Side of the tile whose iterations are unrolled: the loads of one are then in flight during
+    /// the one before, which saves a tenth of the time.
+    pub matmul_unrolled_tile: usize,
     /// Copies along one axis of a register tile, at most.
     pub tile_side: usize,
+    /// Iterations of a sum that a register tile unrolls, at most, unless it is the whole sum.
+    pub tile_steps: usize,
     /// Threads along two axes of a workgroup that are compared for register tiles, besides a warp.
     pub tile_workgroups: [[usize; 2]; 4],
     /// Fraction of the shorter of fetching and multiplying that the longer does not hide.
@@ -257,9 +304,15 @@ impl Tuning {
             split_rows: 256,
             row_pieces: 256,
             max_pieces: 320,
+            uneven_pieces_of_5: 3,
+            min_pieces: 8,
+            even_pieces: 1024,
+            piece_vectors: 8,
+            piece_lanes: 16,
             product_uses: 16,
             product_tile: 32,
             product_row: 256,
+            min_product_parts: 4,
             scan_block: 128,
             scan_blocks: 4,
             scan_rows: 64,
@@ -271,12 +324,16 @@ impl Tuning {
             copied_bytes: 1 << 20,
         },
         cpu: CpuTuning {
-            l2_bytes: 1 << 20,
+            stored_bytes: 1 << 18,
             min_thread_work: 32_768,
             interleaved_scans: 4,
             reduce_vectors: 4,
+            reduce_rounds: 2,
             streams: 8,
+            stream_reduces: 1,
             rows: 4,
+            row_reduces: 3,
+            vectorized_reduces: 4,
             lane_load: 2.0,
             masked_lane_load: 6.0,
             lane_store: 4.0,
@@ -286,10 +343,12 @@ impl Tuning {
             main_reduce: 8.0,
             reuse_work: 12,
             conv_accumulators: 24,
+            conv_registers_of_4: 3,
             conv_taps: 8,
             pack_uses: 64,
             panel_tile: [4, 8],
             min_panel_tile: 4,
+            min_panel_lanes: 4,
             spare_registers: 2,
             panel_uses: 4,
             strided_panel_uses: 16,
@@ -301,7 +360,12 @@ impl Tuning {
             multiplies_per_fetch: 4.0,
             reduce_round: 8,
             workgroup: 256,
+            long_axis: 2,
+            core_workgroups: 2,
             row_threads: 512,
+            thread_vectors: 2,
+            row_shortfall: 2,
+            short_rows_threads: 128,
             row_vectors: 16,
             min_row_vectors: 8,
             row_unroll: 4,
@@ -312,7 +376,10 @@ impl Tuning {
             matmul_side: 16,
             matmul_steps: [16, 8],
             matmul_tiles: [(1 << 22, 8), (1 << 19, 4)],
+            matmul_vector: 4,
+            matmul_unrolled_tile: 8,
             tile_side: 8,
+            tile_steps: 4,
             tile_workgroups: [[16, 16], [8, 8], [8, 4], [4, 8]],
             exposed: 0.3,
             row_padding: 16,
@@ -346,6 +413,7 @@ impl Tuning {
         saturating_threads: 0,
         copy_unroll: 8,
         many_accumulators: 8,
+        store_weight: 1.5,
     };
     /// The thresholds for C: it has no vector operation that multiplies and adds, and clang
     /// recognizes fewer of them with more accumulators.

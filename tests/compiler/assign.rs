@@ -1,7 +1,7 @@
 //! Assignment under every read-write hazard, and the updates that are written in place.
 
 use picograd::ir::{Arg, Combine, DeviceName, Op, Src, UOp};
-use picograd::schedule::{KernelLimits, PlanRequest, Role};
+use picograd::schedule::{DeviceTraits, PlanRequest, Role};
 use picograd::shape::Movement;
 use picograd::{DType, Tensor, schedule};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -406,7 +406,7 @@ fn an_in_place_scatter_costs_only_its_updates() {
                 devices: std::slice::from_ref(&device),
                 donated: &[donated],
                 inputs: 3,
-                limits_of: &|_| KernelLimits::ANY,
+                traits_of: &|_| DeviceTraits::UNKNOWN,
             })
         };
         let (copied, in_place) = (plan(&out, None), plan(&out, Some(0)));

@@ -118,6 +118,11 @@ fn oversized_allocations_are_errors() {
 
 /// The output of a child process with only these variables of picograd.
 fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
+    outputs(variables).0
+}
+
+/// The output of such a process, and what it wrote to standard error.
+fn outputs<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> (String, String) {
     let mut command = child_test("bad_input::child_process");
     command.env("BAD_INPUT_CHILD", "1").envs(variables.iter().map(|(k, v)| (k, v)));
     let out = command.output().unwrap();
@@ -127,7 +132,7 @@ fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
     );
     assert!(out.status.success(), "the process exited with {}:\n{text}{errors}", out.status);
     assert!(!errors.contains("panicked"), "{errors}");
-    text
+    (text, errors)
 }
 
 fn text(s: &str) -> &OsStr {
@@ -220,6 +225,19 @@ fn invalid_environment_variables_are_reported() {
         let said = child(&[(name, text(value))]);
         has(&said, &["error: "]);
         has(&said, parts);
+    }
+}
+
+/// Passes of the scheduler, the optimizer, lowering and the renderer are printed by one runner.
+#[test]
+fn print_after_prints_any_pass() {
+    let after =
+        |pass: &str, device: &str| outputs(&[("PRINT_AFTER", text(pass)), ("DEV", text(device))]).1;
+    for pass in ["build_kernels", "choose_opts", "linearize"] {
+        has(&after(pass, "INTERP"), &[&format!("; after {pass}\n"), "Store"]);
+    }
+    if Device::get("CPU:CLANG").is_ok() {
+        has(&after("render", "CPU:CLANG"), &["; after render\n", "void"]);
     }
 }
 

@@ -8,11 +8,12 @@ use crate::ir::{Op, UOp};
 use crate::kernel::{self, Access, extent, masked_term};
 use crate::opt::{Kernel, OptOp, is_output};
 use crate::symbolic::clauses;
-use crate::target::Target;
+use crate::target::{CpuTuning, Target};
 
-/// Returns the accumulators of a tile: three quarters of the vector registers.
+/// Returns the accumulators of a tile.
 fn accumulators(target: &Target) -> usize {
-    (target.machine.vector_registers * 3 / 4).min(target.tuning.cpu.conv_accumulators)
+    let CpuTuning { conv_registers_of_4, conv_accumulators, .. } = target.tuning.cpu;
+    (target.machine.vector_registers * conv_registers_of_4 / 4).min(conv_accumulators)
 }
 
 /// Returns an output axis that is short enough to be unrolled as a whole, and the axes of taps,

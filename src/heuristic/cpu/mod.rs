@@ -20,7 +20,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let k = loops(kernel, target);
     // Last, because what is stored depends on how many rows are computed together.
     let fits_cache =
-        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.l2_bytes / 4);
+        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.stored_bytes);
     if fits_cache { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 
@@ -30,7 +30,7 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(staged) = panels::panels(&facts, target) {
         return staged;
     }
-    let mut k = kernel.clone();
+    let (mut k, tuning) = (kernel.clone(), &target.tuning.cpu);
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
     if let Some((tiled, packed)) = tile::cpu_register_tile(&facts, target) {
         k = tiled;
@@ -53,13 +53,15 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             try_apply(&mut k, opt, target);
             across = upcasts(&k);
             rows = reduce.is_some()
-                && unit_stride_reduce(&k)
-                    .is_some_and(|axis| together(&mut k, axis, target.tuning.cpu.rows, 3, target));
+                && unit_stride_reduce(&k).is_some_and(|axis| {
+                    together(&mut k, axis, tuning.rows, tuning.row_reduces, target)
+                });
         }
         None => {
             if let Some(axis) = reduce {
                 let r = k.axes()[axis].clone();
-                let amount = if together(&mut k, axis, target.tuning.cpu.streams, 1, target) {
+                let (streams, most) = (tuning.streams, tuning.stream_reduces);
+                let amount = if together(&mut k, axis, streams, most, target) {
                     power_of_two_divisor(extent(&r), lanes)
                 } else {
                     steps(extent(&r), lanes, target)
@@ -84,7 +86,7 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
 /// together; `across` are the axes that are lanes already.
 fn vectorize_reduces(k: &mut Kernel, rows: bool, across: &[UOp], target: &Target) {
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
-    for _ in 0..4 {
+    for _ in 0..target.tuning.cpu.vectorized_reduces {
         let Some(axis) = unit_stride_reduce(k) else { break };
         let r = k.axes()[axis].clone();
         let Some(amount) = (if rows {
@@ -120,7 +122,7 @@ fn chains(k: &mut Kernel, target: &Target) {
 /// Returns the iterations of a reduction that are unrolled to vectors.
 fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
     let many = lanes * target.tuning.cpu.reduce_vectors;
-    if size.is_multiple_of(many) && size >= 2 * many {
+    if size.is_multiple_of(many) && size >= target.tuning.cpu.reduce_rounds * many {
         Some(many)
     } else {
         power_of_two_divisor(size, lanes)

@@ -83,7 +83,7 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
         .collect();
     let [most_vectors, most_rows] = target.tuning.cpu.panel_tile;
     let mut best: Option<(f64, usize, usize)> = None;
-    for vectors in (1..=most_vectors).rev().filter(|_| lanes >= 4) {
+    for vectors in (1..=most_vectors).rev().filter(|_| lanes >= target.tuning.cpu.min_panel_lanes) {
         let wide = Fit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns, target);
         for height in
             (2..=most_rows).filter(|r| r * vectors + vectors < registers && uses >= r * least)

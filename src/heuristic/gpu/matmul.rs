@@ -22,9 +22,9 @@ pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kerne
         let mut k = facts.kernel.clone();
         for r in [&p.column, &p.row] {
             // Adjacent threads have adjacent vectors; further vectors are a workgroup apart.
-            apply_to(&mut k, OptOp::Upcast, r, 4, target)?;
+            apply_to(&mut k, OptOp::Upcast, r, tuning.matmul_vector, target)?;
             apply_to(&mut k, OptOp::Local, r, tuning.matmul_side, target)?;
-            apply_to(&mut k, OptOp::Upcast, r, side / 4, target)?;
+            apply_to(&mut k, OptOp::Upcast, r, side / tuning.matmul_vector, target)?;
         }
         let axis = k.axis_of(&p.step)?;
         if extent(&p.step) == steps {
@@ -34,9 +34,7 @@ pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kerne
         for load in [&p.left, &p.right] {
             k = k.apply(&Opt::new(OptOp::Stage, axis, argument(load)?), target).ok()?;
         }
-        // Unrolled, the loads of an iteration are in flight during the one before, which saves a
-        // tenth of the time on an H200.
-        if side == 8 {
+        if side == tuning.matmul_unrolled_tile {
             k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, steps), target).ok()?;
         }
         Some(k)

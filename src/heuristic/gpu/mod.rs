@@ -41,7 +41,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     if let Some(tiled) = tiled {
         return tiled;
     }
-    if outputs(&k) < tuning.few_outputs && iterations(main) >= 2 * target.machine.lockstep_threads {
+    if outputs(&k) < tuning.few_outputs && iterations(main) >= long_axis(target) {
         share_outputs(&mut k, main, target);
     } else {
         local(&mut k, tuning.workgroup, target);
@@ -55,11 +55,16 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     k
 }
 
+/// Returns the extent from which on an axis is long: threads that share it have several iterations.
+fn long_axis(target: &Target) -> usize {
+    target.tuning.gpu.long_axis * target.machine.lockstep_threads
+}
+
 /// Pads reductions of symbolic extent to their upper bound: threads cannot share them otherwise.
 fn pad_symbolic_reductions(k: &mut Kernel, target: &Target) {
-    let lockstep = target.machine.lockstep_threads;
+    let (lockstep, long) = (target.machine.lockstep_threads, long_axis(target));
     let is_long =
-        |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= 2 * lockstep;
+        |r: &UOp| is_symbolic(r) && r.range_kind() == AxisKind::Reduce && extent(r) >= long;
     while let Some(axis) = k.axes().iter().position(is_long)
         && try_apply(k, Opt::new(OptOp::PadTo, axis, lockstep), target)
     {}
@@ -96,7 +101,8 @@ fn share(k: &mut Kernel, reduces: &[UOp], target: &Target) -> bool {
         });
         fits.max_by_key(|r| extent(r)).cloned()
     };
-    let most = target.tuning.gpu.row_threads.max(target.local_max / 2) / threads(k);
+    let tuning = &target.tuning.gpu;
+    let most = tuning.row_threads.max(target.local_max / tuning.core_workgroups) / threads(k);
     let mut amount = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
     while amount >= 2 {
         let axes: Option<Vec<UOp>> = reduces.iter().map(|u| axis_for(u, amount)).collect();
@@ -166,7 +172,7 @@ fn elementwise(k: &mut Kernel, target: &Target) {
 fn transposed_axis(k: &Kernel, target: &Target) -> Option<UOp> {
     let axes = k.axes();
     let stored = &axes[unit_stride_output(k)?];
-    let is_long = |r: &UOp| extent(r) >= 2 * target.machine.lockstep_threads;
+    let is_long = |r: &UOp| extent(r) >= long_axis(target);
     if !is_long(stored) || outputs(k) < target.tuning.gpu.few_outputs {
         return None;
     }
@@ -198,7 +204,7 @@ fn local(k: &mut Kernel, most: usize, target: &Target) {
             amount = Some(pad);
         }
         let is_few = amount.unwrap_or(1) < lockstep.min(room);
-        if is_few && size > 2 * lockstep && room >= lockstep {
+        if is_few && size > long_axis(target) && room >= lockstep {
             let pad = room.min(size / 2).next_power_of_two() / 2;
             if try_apply(k, Opt::new(OptOp::PadTo, axis, pad), target) {
                 amount = Some(pad);

@@ -15,13 +15,14 @@ pub(super) fn rows(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     let along = row_axes(reduces, len, target)?;
     let lanes = power_of_two_divisor(len, most_lanes(target)).unwrap_or(1);
     let vectors = len / lanes;
-    let wanted = (vectors / 2)
+    let wanted = (vectors / tuning.thread_vectors)
         .clamp(target.machine.lockstep_threads, tuning.row_threads)
         .min(target.local_max)
         .min(vectors.next_power_of_two());
     let wanted = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
     // A row without a good divisor is padded.
-    let share = power_of_two_divisor(vectors, wanted).filter(|s| 2 * s >= wanted).unwrap_or(wanted);
+    let is_near = |s: &usize| tuning.row_shortfall * s >= wanted;
+    let share = power_of_two_divisor(vectors, wanted).filter(is_near).unwrap_or(wanted);
     let padding = if vectors.is_multiple_of(share) { 1 } else { share };
     let of_thread = vectors.div_ceil(share);
     let mut k = facts.kernel.clone();
@@ -49,10 +50,10 @@ pub(super) fn rows(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
         apply(OptOp::Upcast, r, if in_registers { of_thread } else { 1 })?;
     }
     // Several short rows share a workgroup.
-    if share < tuning.workgroup / 2
+    if share < tuning.short_rows_threads
         && let Some(r) = k.axes().into_iter().rfind(is_output)
         && let Some(axis) = k.axis_of(&r)
-        && let Some(amount) = power_of_two_divisor(extent(&r), tuning.workgroup / 2 / share)
+        && let Some(amount) = power_of_two_divisor(extent(&r), tuning.short_rows_threads / share)
     {
         try_apply(&mut k, Opt::new(OptOp::Local, axis, amount), target);
     }

@@ -16,6 +16,9 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::symbolic::Linear;
 use crate::target::Target;
 
+/// Elements of the widest load of a thread, in every language of GPUs. Structural.
+const WIDEST_LOAD: i64 = 4;
+
 /// A load of the sum.
 struct Operand {
     /// The stride along each axis, if it is constant.
@@ -142,7 +145,7 @@ impl SumOfProducts {
         };
         let (outputs, reduced) = self.sizes.split_at(self.outputs);
         let is_few = outputs.iter().product::<usize>() < tuning.tile_outputs
-            && reduced.iter().product::<usize>() >= 2 * target.machine.lockstep_threads;
+            && reduced.iter().product::<usize>() >= super::long_axis(target);
         let mut pairs = (0..self.loads.len()).flat_map(|i| (0..i).map(move |j| [i, j]));
         !is_few
             && pairs.any(|pair| {
@@ -159,7 +162,7 @@ impl SumOfProducts {
         offsets: &[i64],
         target: &Target,
     ) -> Vec<(i64, i64)> {
-        let lanes = (target.vector_bytes as i64 / load.bytes).min(4);
+        let lanes = (target.vector_bytes as i64 / load.bytes).min(WIDEST_LOAD);
         let most = if load.is_masked { 1 } else { lanes };
         // A vector starts at a multiple of its width, in every thread.
         let is_aligned = |n: i64| {
@@ -169,8 +172,8 @@ impl SumOfProducts {
                     .is_some_and(|s| copies[axis] == self.sizes[axis] || is_multiple(s))
             })
         };
-        let widths: Vec<i64> =
-            [4, 2].into_iter().filter(|n| *n <= most && is_aligned(*n)).collect();
+        let widths = [WIDEST_LOAD, WIDEST_LOAD / 2].into_iter();
+        let widths: Vec<i64> = widths.filter(|n| *n <= most && is_aligned(*n)).collect();
         let mut out = Vec::new();
         let mut rest = offsets;
         while let Some(&first) = rest.first() {
@@ -234,8 +237,8 @@ impl SumOfProducts {
         order.sort_by_key(|axis| std::cmp::Reverse(self.sizes[*axis]));
         for axis in order {
             // A divisor of an output axis; of the sum a whole window, or up to a vector.
-            let fits =
-                |n: &usize| axis < self.outputs || matches!(n, 1 | 2 | 4) || *n == self.sizes[axis];
+            let is_vector = |n: usize| n.is_power_of_two() && n <= tuning.tile_steps;
+            let fits = |n: &usize| axis < self.outputs || is_vector(*n) || *n == self.sizes[axis];
             let amounts: Vec<usize> =
                 divisors(self.sizes[axis], tuning.tile_side).filter(fits).collect();
             if tiles.len() * amounts.len() > tuning.compared_tiles {

@@ -11,8 +11,8 @@
 //! ->  for t in 0..T:  kernel(ys[t], t == 0 ? first : ys[t-1], W, xs[t])
 //! ```
 
-use super::ranges::CustomNode;
-use super::{BufferInfo, Command, KernelLimits, Plan, PlanRequest, Role, SlotRef, UNPLACED, plan};
+use super::assign_ranges::CustomNode;
+use super::{BufferInfo, Command, DeviceTraits, Plan, PlanRequest, Role, SlotRef, UNPLACED, plan};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{DeviceName, Loop, UOp};
@@ -162,12 +162,12 @@ pub fn repeat(
     asked: &FxHashSet<usize>,
     device: &DeviceName,
     buffers: &mut Vec<Option<BufferInfo>>,
-    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
+    traits_of: &dyn Fn(&DeviceName) -> DeviceTraits,
 ) -> Vec<Command> {
     let outputs = l.outputs();
     let kept: Vec<usize> =
         (0..outputs.len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
-    let (plan, slots) = body(l, &kept, device, limits_of);
+    let (plan, slots) = body(l, &kept, device, traits_of);
     let (binds, writes) = (vec![None; plan.buffers.len()], Vec::new());
     let mut memory = LoopMemory { k, l, device, buffers, binds, writes };
     let (mut carried, mut copies) = (Vec::new(), Vec::new());
@@ -263,7 +263,7 @@ fn body(
     l: &Loop,
     kept: &[usize],
     device: &DeviceName,
-    limits_of: &dyn Fn(&DeviceName) -> KernelLimits,
+    traits_of: &dyn Fn(&DeviceName) -> DeviceTraits,
 ) -> (Plan, Vec<usize>) {
     let params = l.body.toposort();
     let params = params.iter().filter_map(UOp::as_param);
@@ -275,7 +275,7 @@ fn body(
             devices: &vec![device.clone(); outputs.len()],
             donated: &vec![None; outputs.len()],
             inputs,
-            limits_of,
+            traits_of,
         };
         let plan = plan(&request);
         let mut slots: Vec<usize> = Vec::new();

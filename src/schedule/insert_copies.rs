@@ -1,8 +1,10 @@
 //! The device of each node, and copies between devices. Input: outputs with their devices. Output:
 //! the graph with a `Copy` where a value is used on another device than its own.
 
-use super::{cost, ranges};
+use super::assign_ranges::home;
+use super::cost;
 use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, rebuild_all, toposort};
+use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Returns the device of each node: that of its inputs, or without inputs that of its user.
@@ -36,17 +38,18 @@ pub(super) fn devices_of(
 
 /// Inserts copies where a node without inputs, which is computed on one device, has users on
 /// another. A node that is never stored is computed in every user and needs no copy.
-pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UOp> {
-    let nodes = toposort(outputs.iter());
-    let device = devices_of(&nodes, &outputs, devices);
-    if device.values().chain(devices).is_sorted_by(|a, b| a == b) {
-        return outputs;
-    }
-    let inline = rematerialized(&nodes, &outputs);
+pub(super) fn insert_copies(
+    outputs: &[UOp],
+    devices: &[DeviceName],
+    tuning: &ScheduleTuning,
+) -> Vec<UOp> {
+    let nodes = toposort(outputs);
+    let device = devices_of(&nodes, outputs, devices);
+    let inline = rematerialized(&nodes, outputs, tuning);
     let moved = |old: &UOp, new: &UOp, d: &DeviceName| {
         if device[&old.id()] == *d { new.clone() } else { new.copied(d) }
     };
-    let rebuilt = rebuild_all(&outputs, |u, src| {
+    let rebuilt = rebuild_all(outputs, |u, src| {
         let here = &device[&u.id()];
         let src = u.src().iter().zip(src).map(|(old, new)| {
             let there = u.op() == Op::Copy || inline.contains(&old.id());
@@ -59,10 +62,9 @@ pub(super) fn insert_copies(outputs: Vec<UOp>, devices: &[DeviceName]) -> Vec<UO
 
 /// Returns the nodes without inputs that every user rematerializes, because they are cheap and
 /// never stored.
-fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
+fn rematerialized(nodes: &[UOp], outputs: &[UOp], tuning: &ScheduleTuning) -> FxHashSet<u64> {
     let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(UOp::operand);
-    let stored: FxHashSet<u64> =
-        outputs.iter().chain(copied).map(|u| ranges::home(u).0.id()).collect();
+    let stored: FxHashSet<u64> = outputs.iter().chain(copied).map(|u| home(u).0.id()).collect();
     let totals = cost::totals(nodes, &|_| false);
     let mut written: FxHashSet<u64> = FxHashSet::default();
     for u in nodes {
@@ -72,7 +74,7 @@ fn rematerialized(nodes: &[UOp], outputs: &[UOp]) -> FxHashSet<u64> {
         // Kernels use a literal as such even if it is also stored.
         let free = matches!(u.op(), Op::Const | Op::Var)
             || (!stored.contains(&u.id())
-                && totals[&u.id()] <= cost::TUNING.free_work * u.numel() as f64);
+                && totals[&u.id()] <= tuning.free_work * u.numel() as f64);
         if simple && free && u.src().iter().all(|s| written.contains(&s.id())) {
             written.insert(u.id());
         }

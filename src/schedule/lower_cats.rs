@@ -12,18 +12,19 @@
 //! in a kernel. The kernels of the groups are equal, so they are compiled once; n stores at
 //! different offsets would need a kernel per group.
 
-use super::cost::TUNING;
+use super::assign_ranges::{PendingStore, Use, Walk, home};
+use super::fuse::MOST_MERGED_BUFFERS;
 use super::index::flat;
-use super::ranges::{PendingStore, Use, Walk, home};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, rebuild_all, toposort};
 use crate::shape::{Dims, Movement};
 use crate::symbolic::simplify;
+use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands that one kernel concatenates: they fit in 31 buffers with others. `limit_buffers`
-/// splits the kernel for devices that have fewer.
-const GROUP: usize = 28;
+/// Operands that one kernel concatenates: they fit in [`MOST_MERGED_BUFFERS`] with others.
+/// `limit_buffers` splits the kernel for devices that have fewer.
+const GROUP: usize = MOST_MERGED_BUFFERS - 3;
 
 /// Returns the axis of a cat.
 fn axis(u: &UOp) -> usize {
@@ -31,11 +32,8 @@ fn axis(u: &UOp) -> usize {
 }
 
 /// Replaces each `Cat` that is cheaper to choose by element. The remaining ones are stored.
-pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
-    let order = toposort(&outputs);
-    if !order.iter().any(|u| u.op() == Op::Cat) {
-        return outputs;
-    }
+pub fn lower_cats(outputs: &[UOp], tuning: &ScheduleTuning) -> Vec<UOp> {
+    let order = toposort(outputs);
     let mut users: FxHashMap<u64, usize> = FxHashMap::default();
     order.iter().flat_map(|u| u.src()).for_each(|s| *users.entry(s.id()).or_default() += 1);
     let in_memory = |u: &&UOp| {
@@ -46,15 +44,15 @@ pub fn decide(outputs: Vec<UOp>) -> Vec<UOp> {
         .chain(order.iter().filter(in_memory).flat_map(|u| u.src()))
         .map(|u| home(u).0.id())
         .collect();
-    rebuild_all(&outputs, |u, src| {
+    rebuild_all(outputs, |u, src| {
         if u.op() == Op::Cat && u.numel() > 0 {
             let parts: Src = src.iter().filter(|s| s.numel() > 0).cloned().collect();
-            let is_large = stored.contains(&u.id()) && u.numel() >= TUNING.choice_elements;
-            let few = if is_large { 1 } else { TUNING.choice_operands };
+            let is_large = stored.contains(&u.id()) && u.numel() >= tuning.choice_elements;
+            let few = if is_large { 1 } else { tuning.choice_operands };
             let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
             return Some(match parts.len() {
-                n if n <= few || (n <= TUNING.fused_operands && once) => choice(&parts, axis(u)),
-                n if n > GROUP && u.numel() * u.dtype().itemsize() < TUNING.copied_bytes => {
+                n if n <= few || (n <= tuning.fused_operands && once) => choice(&parts, axis(u)),
+                n if n > GROUP && u.numel() * u.dtype().itemsize() < tuning.copied_bytes => {
                     in_groups(parts, axis(u))
                 }
                 _ => UOp::cat(parts, axis(u)),

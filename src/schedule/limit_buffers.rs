@@ -9,47 +9,36 @@
 //! **Invariant:** values do not change. A product inside a sum stays where it is, because the two
 //! may be rounded as one.
 
-use super::cost::Costs;
+use super::assign_ranges::{PendingStore, RangeAssignment, buffer_param};
 use super::fuse::{KernelGroup, loaded, loads_under};
 use super::index::{flat, load};
-use super::ranges::{PendingStore, RangeAssignment, buffer_param};
 use super::{BufferInfo, UNPLACED, scan};
 use crate::ir::{AxisKind, DeviceName, Op, UOp, toposort};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
-/// Limits of the kernels of a device.
+/// Limits of one kernel of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelLimits {
     /// Most buffers.
     pub buffers: usize,
     /// Largest buffer in bytes; a larger one counts as several.
     pub bytes: usize,
-    /// Threads that saturate the device; 0 for CPUs.
-    pub wide: usize,
-    /// Costs of kernels.
-    pub costs: Costs,
 }
 
 impl KernelLimits {
     /// No limits.
-    pub const ANY: KernelLimits =
-        KernelLimits { buffers: usize::MAX, bytes: usize::MAX, wide: 0, costs: Costs::FIXED };
+    pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX };
 
-    /// Returns the limits and costs of a target.
+    /// Returns the limits of a target.
     pub fn of(target: &Target) -> KernelLimits {
-        KernelLimits {
-            buffers: target.max_buffers,
-            bytes: target.buffer_bytes,
-            wide: target.tuning.saturating_threads,
-            costs: Costs::of(target),
-        }
+        KernelLimits { buffers: target.max_buffers, bytes: target.buffer_bytes }
     }
 
     /// Returns true if every kernel is within the limits.
     pub fn is_unlimited(&self) -> bool {
-        KernelLimits { costs: Costs::FIXED, ..*self } == KernelLimits::ANY
+        *self == KernelLimits::ANY
     }
 
     /// Returns the number of buffers that one of `bytes` bytes counts as.
@@ -79,11 +68,12 @@ fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
 
-/// Candidates that are tried per split, the most promising first.
+/// Candidates that are tried per split, the most promising first. The limit keeps the time of a
+/// split linear in the size of the kernel.
 const TRIED: usize = 32;
 
 /// Splits stores that read too many buffers. New buffers are numbered after all others.
-pub fn split(
+pub fn limit_buffers(
     ranged: &mut RangeAssignment,
     buffers: &mut Vec<Option<BufferInfo>>,
     device_of: &dyn Fn(&UOp) -> DeviceName,

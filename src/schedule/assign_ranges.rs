@@ -9,7 +9,7 @@
 
 use super::build::build;
 use super::cost::{self, Costs};
-use super::{cat, scan, scatter};
+use super::{lower_cats, scan, scatter};
 use crate::dtype::DType;
 use crate::ir::typed::Reduce;
 use crate::ir::{AxisKind, Group, Moved, Op, UOp, toposort, visit};
@@ -377,7 +377,7 @@ fn evaluate(
 ) -> Vec<Use> {
     match u.op() {
         Op::Cat => {
-            evals = cat::propagate(u, walk);
+            evals = lower_cats::propagate(u, walk);
             outputs_of_kernel.extend(u.src().iter().map(|s| s.numel() as f64));
         }
         Op::Scatter => {
