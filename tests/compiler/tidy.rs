@@ -278,6 +278,23 @@ fn no_file_is_too_long() {
     }
 }
 
+/// Unit tests of a directory are its `tests.rs`, or its `tests/` with a file per topic.
+#[test]
+fn unit_tests_of_a_directory_have_one_form() {
+    for (path, _) in files("src", &["rs"]) {
+        let folder = path.parent().expect("a file is in a folder");
+        if path.file_name().is_some_and(|name| name == "tests.rs") {
+            let both = root().join(folder).join("tests").exists();
+            assert!(!both, "{} is beside a folder of tests", path.display());
+        }
+        if folder.file_name().is_some_and(|name| name == "tests") {
+            let files = std::fs::read_dir(root().join(folder)).expect("a folder").count();
+            let has_mod = root().join(folder).join("mod.rs").exists();
+            assert!(has_mod && files > 1, "{} is one file, or has no mod.rs", folder.display());
+        }
+    }
+}
+
 #[test]
 fn there_are_no_todos() {
     for (path, text) in sources() {

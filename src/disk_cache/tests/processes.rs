@@ -1,8 +1,9 @@
 //! Several processes on one folder: concurrent writes, killed writers, read-only and full disks.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// The work of a process that the tests below start: the folder and the task are in its
