@@ -84,7 +84,7 @@ impl Tensor {
         let stored = is_stored(&uop)
             && uop.extents().is_empty()
             && !self.device().is_several()
-            && memory_space(&self.device()) == Some(MemorySpace::Host);
+            && memory_space(self.device()) == Some(MemorySpace::Host);
         if Capture::is_active() || !stored || self.numel() > MOST || self.dtype().lanes != 1 {
             return None;
         }
