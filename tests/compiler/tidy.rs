@@ -529,7 +529,15 @@ fn only_the_user_api_is_public() {
     assert_eq!(public_macros(), ["seq"]);
     assert_eq!(
         public_items("src/device/mod.rs"),
-        ["Counters", "Device", "DeviceMemory", "clear_cache", "counters", "profile", "reset_counters"]
+        [
+            "Counters",
+            "Device",
+            "DeviceMemory",
+            "clear_cache",
+            "counters",
+            "profile",
+            "reset_counters"
+        ]
     );
     assert_eq!(
         public_items("src/dtype/mod.rs"),
