@@ -11,11 +11,14 @@
 //! | [`shape`] | movement ops, views, index expressions |
 //! | [`schedule`] | the kernels and copies of a tensor graph, with their buffers |
 //! | [`opt`] | loop transformations as data |
+//! | [`pass`] | passes as data, and the function that runs them |
 //! | [`lower`] | kernels to linear programs; the list of passes |
 //! | [`target`] | what a backend can do, as data |
 //! | [`verify`] | the verifiers that run after each pass |
 //! | [`render`] | linear programs to source text |
 //! | [`build`] | compiled kernels, and the beam search |
+//! | [`device`] | what a backend implements: memory, compilation, launches |
+//! | [`dtype`] | values as bytes, the dtypes of results |
 //! | [`mod@env`] | the environment variables and their values |
 //! | [`disk_cache`] | compiled programs and tuned Opts of earlier processes |
 //!
@@ -53,6 +56,8 @@ pub mod ir {
 
 /// Rewrite rules and the engine that applies them.
 pub mod rewrite {
+    #[doc(inline)]
+    pub use crate::rewrite::rules;
     pub use crate::rewrite::{IntoRewrite, Rule, RuleInfo, Rules, Step, traced};
 }
 
@@ -77,10 +82,47 @@ pub mod opt {
     pub use crate::opt::{Kernel, Operands, Opt, OptOp, parse, show};
 }
 
-/// Lowering from kernels to linear programs, and passes as data.
+/// Lowering from kernels to linear programs.
 pub mod lower {
     pub use crate::lower::{Estimate, Launch, Lowering, PASSES, Program, Variables, lower};
-    pub use crate::pass::{Observer, Pass, PassInfo, Stage, State};
+}
+
+/// Passes as data, and the function that runs them.
+///
+/// ```
+/// use picograd::compiler::ir::{Op, UOp};
+/// use picograd::compiler::pass::{self, Pass, PassInfo, Stage, State};
+/// use picograd::compiler::rewrite::{Rules, rules};
+/// use std::borrow::Cow;
+///
+/// rules! {
+///     /// Adds a value to itself by a product.
+///     TWICE |u, _cx: ()| {
+///         add_same: Add(x, =x) => x * 2i64;
+///     }
+/// }
+///
+/// struct Graph(UOp);
+/// impl State for Graph {
+///     fn nodes(&self, _: Stage) -> Cow<'_, [UOp]> {
+///         Cow::Borrowed(std::slice::from_ref(&self.0))
+///     }
+/// }
+///
+/// const PASSES: &[Pass<Graph>] = &pass::passes![
+///     twice: Kernel, |g| g.0.op() == Op::Add,
+///         |g| g.0 = Rules::new(&[&TWICE]).rewrite(&g.0, &mut ()),
+///         "Multiplies by two in place of adding a value to itself.";
+/// ];
+/// let n = UOp::int(3);
+/// let mut graph = Graph(&n + &n);
+/// pass::run(PASSES, &mut graph, &mut |_: &PassInfo, _: &dyn State| ());
+/// assert_eq!(graph.0, &n * 2i64);
+/// ```
+pub mod pass {
+    #[doc(inline)]
+    pub use crate::pass::passes;
+    pub use crate::pass::{Observer, Pass, PassInfo, PassTimes, Stage, State, run};
 }
 
 /// What a backend can do, as data.
@@ -102,6 +144,28 @@ pub mod render {
 pub mod build {
     pub use crate::compile::beam::{Beam, Tuned};
     pub use crate::compile::{Choice, Compiled, compiled, lowered, with_choice};
+}
+
+/// What a backend implements: memory, compilation and launches; and the buffers of tensors.
+pub mod device {
+    pub use crate::device::backend::{
+        Backend, Executable, Graph, GraphKernel, HostFunction, Purpose, SystemMemory,
+    };
+    pub use crate::device::buffer::{Buffer, Memory, MemoryRef, Remote};
+    pub use crate::device::module::{
+        Batching, CompileVariant, CompiledModule, KernelInfo, LoadedModule, ModuleCompiler,
+    };
+    pub use crate::device::registry::canonical;
+}
+
+/// Values of dtypes as bytes, and the dtypes of results.
+pub mod dtype {
+    pub use crate::dtype::constant::{read, write};
+    pub use crate::dtype::element::{as_bytes, from_bytes};
+    pub use crate::dtype::float::{
+        f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64,
+    };
+    pub use crate::dtype::promote::{Weak, promote_weak, sum_acc};
 }
 
 /// The environment variables.

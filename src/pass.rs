@@ -95,18 +95,20 @@ impl<S> Pass<S> {
 
 /// Lists passes. A row is the name of a pass, the stage that it produces, the condition under which
 /// it runs, its function, and what it does in one sentence.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! passes {
     ($($name:ident: $stage:ident, $when:expr, $run:expr, $doc:literal;)*) => {
-        [$($crate::pass::Pass::new(
+        [$($crate::compiler::pass::Pass::new(
             stringify!($name),
-            $crate::pass::Stage::$stage,
+            $crate::compiler::pass::Stage::$stage,
             $when,
             $run,
             $doc,
         )),*]
     };
 }
-pub(crate) use passes;
+pub use passes;
 
 /// A state that passes transform.
 pub trait State {

@@ -3,7 +3,8 @@
 
 mod common;
 
-use picograd::device::{Buffer, memory};
+use picograd::compiler::device::Buffer;
+use picograd::device::memory;
 use picograd::exec::ScheduleItem;
 use picograd::schedule::{PlannedMemory, Request};
 use picograd::{DType, Device, Error, Tensor, exec};

@@ -5,7 +5,7 @@
 //! `PICO_GRAPHS` sets the number of programs; `cargo xtask fuzz --realizations N` runs N of them,
 //! and `FUZZ_FIRST` sets the first seed.
 
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::ir::unmarked;
 use picograd::reference::{Value, evaluate};
 use picograd::tensor::{Pool, Scatter, keepdim};

@@ -1,6 +1,6 @@
 //! One smoke test per stage, all in less than two seconds: run it first after a change.
 
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{AxisKind, UOp};
 use picograd::opt::{Kernel, Opt, OptOp};

@@ -185,13 +185,7 @@ fn pieces(u: &UOp, g: &UOp, axis: usize) -> UOp {
 
 /// The device of a value; none if it depends on no data.
 pub fn device_of(x: &UOp) -> Option<DeviceName> {
-    x.toposort().iter().rev().find_map(|u| match u.arg() {
-        Arg::Storage(s) => Some(s.storage.device().clone()),
-        Arg::Device(device) | Arg::Param { device, .. } | Arg::Shards { devices: device, .. } => {
-            Some(device.clone())
-        }
-        _ => None,
-    })
+    x.toposort().iter().rev().find_map(|u| u.own_device().cloned())
 }
 
 /// The gradient of a maximum or minimum: the elements that are equal to it share `g` evenly. If it

@@ -3,8 +3,8 @@
 //! A closed pipe ends it without an error; an unknown command ends it with exit code 2.
 
 use picograd::Device;
+use picograd::compiler::device::canonical;
 use picograd::compiler::disk_cache::{self, EntryKind};
-use picograd::device::canonical;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A device: memory, compilation and launches.
-pub(crate) trait Backend: Send + Sync {
+pub trait Backend: Send + Sync {
     /// The capabilities of its kernels.
     fn target(&self) -> &Target;
     /// Describes it in one line: compiler, version, threads.
@@ -46,7 +46,7 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// Memory that an allocator takes from the system.
-pub(crate) struct SystemMemory {
+pub struct SystemMemory {
     /// Bytes taken: buffers, rounded up to their size class, and free blocks.
     pub held: usize,
     /// Bytes that it may take at most, if known.
@@ -79,7 +79,7 @@ pub(in crate::device) fn no_such_device(
 }
 
 /// A kernel of a [`Graph`].
-pub(crate) struct GraphKernel<'a> {
+pub struct GraphKernel<'a> {
     /// The kernel.
     pub executable: &'a Arc<dyn Executable>,
     /// The indices of its arguments among those of the graph.
@@ -89,7 +89,7 @@ pub(crate) struct GraphKernel<'a> {
 }
 
 /// Kernels that the driver launches as one unit.
-pub(crate) trait Graph: Send {
+pub trait Graph: Send {
     /// Runs all kernels on the memory of each argument. `launch` returns the launch sizes of a
     /// kernel, which may depend on variables.
     ///

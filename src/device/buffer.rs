@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 /// Memory of a device.
-pub(crate) enum Memory {
+pub enum Memory {
     /// Host memory: of the CPU and the interpreter.
     Host(HostBuffer),
     /// Memory behind a driver, such as that of a GPU.
@@ -30,7 +30,7 @@ pub(crate) enum Memory {
 
 /// Device memory that the host cannot access. Operations on it run after all earlier operations of
 /// its device.
-pub(crate) trait Remote: Any + Send + Sync {
+pub trait Remote: Any + Send + Sync {
     /// Copies bytes from an offset on to the host, and waits for the copy.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<()>;
     /// Copies bytes of the host to an offset. The caller may change or free them afterwards.

@@ -29,7 +29,7 @@ pub fn device() -> DeviceName {
 }
 
 /// An open file.
-pub(crate) struct DiskFile {
+pub struct DiskFile {
     path: PathBuf,
     file: File,
     len: usize,

@@ -87,7 +87,7 @@ pub(crate) fn copied<T: Copy>(from: &[T]) -> Result<Vec<T>> {
     Ok(out)
 }
 
-/// Converts bytes to elements, as [`dtype::from_bytes`] does.
+/// Converts bytes to elements, as [`dtype::element::from_bytes`] does.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     check(bytes.len())?;
     dtype::try_from_bytes(bytes).map_err(|_| out_of_memory(bytes.len()))

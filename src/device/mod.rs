@@ -1,5 +1,6 @@
 //! Devices: their registry, counters and memory, and [profiles](profile). Internally also buffers,
 //! allocators, a directory per backend, and host services: compilers, object loader, thread pool.
+//! [`compiler::device`](crate::compiler::device) has what a backend implements.
 
 #[cfg(not(unix))]
 compile_error!(
@@ -61,14 +62,12 @@ pub(crate) mod registry;
 #[doc(hidden)]
 pub mod registry;
 
-pub(crate) use backend::{Addresses, Graph, GraphKernel, Purpose};
-pub use backend::{Executable, HostFunction};
-pub(crate) use buffer::Memory;
-pub use buffer::{Buffer, MemoryRef};
+pub(crate) use backend::{Addresses, Executable, Graph, GraphKernel, Purpose};
+pub(crate) use buffer::{Buffer, Memory, MemoryRef};
 pub use counters::{Counters, counters, reset_counters};
 pub(crate) use counters::{count, count_all, count_plan};
 pub use memory::clear_cache;
-pub use registry::{Device, canonical};
+pub use registry::Device;
 pub use usage::DeviceMemory;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const MESSAGE_LINES: usize = 12;
 
 /// The compiler of a backend.
-pub(crate) trait ModuleCompiler: Sync {
+pub trait ModuleCompiler: Sync {
     /// Device and compiler, as `pico cache` shows them.
     fn label(&self) -> &str;
     /// The renderer of its language.
@@ -50,7 +50,7 @@ pub(crate) fn no_user_text(program: &Program) -> Error {
 }
 
 /// The division of kernels into modules.
-pub(crate) struct Batching {
+pub struct Batching {
     /// Kernels per module.
     pub per_module: usize,
     /// Modules that are compiled in parallel.
@@ -58,7 +58,7 @@ pub(crate) struct Batching {
 }
 
 /// A module that was just compiled.
-pub(crate) struct CompiledModule {
+pub struct CompiledModule {
     /// The module, ready to run.
     pub loaded: Arc<dyn LoadedModule>,
     /// Its object for the disk cache, if the compiler returns it.
@@ -66,16 +66,16 @@ pub(crate) struct CompiledModule {
 }
 
 /// Code of one or more kernels, ready to run.
-pub(crate) trait LoadedModule: Send + Sync {
+pub trait LoadedModule: Send + Sync {
     /// Makes one of its kernels executable.
     fn kernel(self: Arc<Self>, kernel: KernelInfo) -> Result<Arc<dyn Executable>>;
 }
 
 /// Compiles the variant of a kernel for unaligned buffers.
-pub(crate) type CompileVariant = Box<dyn Fn() -> Result<Arc<dyn Executable>> + Send + Sync>;
+pub type CompileVariant = Box<dyn Fn() -> Result<Arc<dyn Executable>> + Send + Sync>;
 
 /// A kernel of a module.
-pub(crate) struct KernelInfo<'a> {
+pub struct KernelInfo<'a> {
     /// Its name in the module.
     pub symbol: &'a str,
     /// Its program.

@@ -293,6 +293,7 @@ impl DiskCache {
     /// # Safety
     /// Programs and objects are machine code that later processes run: they must be what the
     /// compiler of the device makes of the text of their key.
+    #[cfg(feature = "testing")]
     pub unsafe fn put_unchecked(&self, entries: &[CacheEntry]) {
         self.put(entries);
     }

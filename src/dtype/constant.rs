@@ -60,7 +60,7 @@ impl Const {
     }
 
     /// True for true, 1 and 1.0.
-    #[inline]
+    #[cfg(test)]
     pub const fn is_one(self) -> bool {
         match self {
             Const::Bool(b) => b,

@@ -6,7 +6,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use super::{Const, DType, f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, read};
+use super::float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2};
+use super::{Const, DType, read};
 
 // Buffers are little endian everywhere, and a slice is viewed as bytes in place.
 const _: () = assert!(cfg!(target_endian = "little"), "picograd needs a little-endian host");

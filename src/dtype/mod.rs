@@ -6,10 +6,10 @@
 //!
 //! **Invariant:** nothing here depends on a device, and nothing here rounds twice.
 
-mod constant;
-mod element;
-mod float;
-mod promote;
+pub(crate) mod constant;
+pub(crate) mod element;
+pub(crate) mod float;
+pub(crate) mod promote;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +18,13 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-pub use constant::{Const, read, write};
-pub(crate) use element::try_from_bytes;
-pub use element::{Element, F8E4M3, F8E5M2, as_bytes, from_bytes};
-pub use float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64};
-pub use promote::{Weak, promote, promote_weak, sum_acc};
+pub use constant::Const;
+pub(crate) use constant::{read, write};
+pub use element::{Element, F8E4M3, F8E5M2};
+pub(crate) use element::{as_bytes, try_from_bytes};
+pub(crate) use float::round_f64;
+pub use promote::promote;
+pub(crate) use promote::{Weak, promote_weak, sum_acc};
 
 /// The kind of a scalar, from the weakest to the strongest in promotion.
 #[derive(Copy, Clone, PartialEq, Eq)]

@@ -112,18 +112,12 @@ pub(crate) fn param(slot: usize, dtype: DType, shape: &Dims, device: &DeviceName
     whole.moved(Movement::Reshape(shape.clone()))
 }
 
-/// True if the node reads memory or is stored on a device.
-fn has_data(u: &UOp) -> bool {
-    matches!(u.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)
-        || matches!(u.arg(), Arg::Device(_))
-}
-
 /// A value that a loop reads, stored on the device of the loop if it depends on no data.
 fn placed(u: &UOp, device: &DeviceName) -> UOp {
-    if u.toposort().iter().any(has_data) {
+    if u.has_data() {
         return u.clone();
     }
-    UOp::new(Op::Contiguous, u.dtype(), [u.clone()].to_src(), Arg::Device(device.clone()))
+    u.contiguous_on(device)
 }
 
 impl Body<'_> {
@@ -195,7 +189,7 @@ pub(crate) fn unmoved(u: &UOp) -> &UOp {
 /// costs more than computing them.
 fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp> {
     let outer = dependents(order.iter().filter(|u| !inside.contains(&u.id())), |u| {
-        has_data(u) || matches!(u.op(), Op::Var | Op::Leaf)
+        u.own_device().is_some() || matches!(u.op(), Op::Var | Op::Leaf)
     });
     let used =
         order.iter().filter(|u| inside.contains(&u.id())).flat_map(|u| u.src()).chain(outputs);

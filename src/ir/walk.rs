@@ -1,6 +1,6 @@
 //! Iterative walks and rebuilds of graphs, without recursion.
 
-use super::{Arg, Group, IdSet, Op, Src, UOp};
+use super::{Arg, DeviceName, Group, IdSet, Op, Src, UOp};
 use crate::shape::SymInt;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
@@ -101,6 +101,22 @@ impl UOp {
     /// Every node under this one, operands first, itself last.
     pub fn toposort(&self) -> Vec<UOp> {
         toposort([self])
+    }
+
+    /// The device that the payload names: that of memory, of a copy, of shards.
+    pub(crate) fn own_device(&self) -> Option<&DeviceName> {
+        match self.arg() {
+            Arg::Storage(s) => Some(s.storage.device()),
+            Arg::Device(device)
+            | Arg::Param { device, .. }
+            | Arg::Shards { devices: device, .. } => Some(device),
+            _ => None,
+        }
+    }
+
+    /// True if the graph reads memory or is stored on a device, and is therefore bound to one.
+    pub(crate) fn has_data(&self) -> bool {
+        self.toposort().iter().any(|u| u.own_device().is_some())
     }
 
     /// The node under marks, which has the same value.

@@ -160,6 +160,7 @@ impl Lowering {
     }
 
     /// Starts the lowering of a linear program, for the passes behind `linearize`.
+    #[cfg(feature = "testing")]
     pub fn of_program(uops: Vec<UOp>, target: &Target) -> Lowering {
         let mut lowering = Lowering::new(&UOp::sink(Vec::new()), target);
         uops.iter().for_each(|u| lowering.markers.add(u.op(), u.arg()));
@@ -167,6 +168,7 @@ impl Lowering {
     }
 
     /// Runs one pass by name, if its condition holds, and returns the text of its result.
+    #[cfg(feature = "testing")]
     pub fn run_pass(&mut self, name: &str) -> Option<String> {
         let pass = PASSES.iter().find(|p| p.info.name == name)?;
         if (pass.runs_when)(self) {

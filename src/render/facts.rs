@@ -38,6 +38,13 @@ pub(super) struct Layout {
     pub has_inf: bool,
 }
 
+/// Returns true if a value of the program is a 64-bit float.
+pub(super) fn uses_doubles(uops: &[UOp]) -> bool {
+    // Literals need not be listed.
+    let mut values = uops.iter().flat_map(|u| u.src().iter().chain([u]));
+    values.any(|u| u.dtype().scalar == Scalar::F64)
+}
+
 /// Returns the layout of a small float.
 pub(super) fn layout(scalar: Scalar) -> Layout {
     match scalar {

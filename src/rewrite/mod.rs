@@ -1,4 +1,4 @@
-//! Rewriting: rule tables ([`rules!`](crate::rules)), the engine that applies them, and traces of
+//! Rewriting: rule tables ([`rules!`](crate::compiler::rewrite::rules)), the engine that applies them, and traces of
 //! the rules that fired.
 
 mod engine;
@@ -6,9 +6,5 @@ mod rules;
 mod trace;
 
 pub use engine::Rules;
-#[cfg(not(feature = "testing"))]
-pub(crate) use rules::rules;
-#[cfg(feature = "testing")]
-pub use rules::rules;
-pub use rules::{IntoRewrite, Rule, RuleInfo};
+pub use rules::{IntoRewrite, Rule, RuleInfo, rules};
 pub use trace::{Step, traced};

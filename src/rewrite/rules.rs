@@ -65,7 +65,7 @@ pub struct RuleInfo {
 }
 
 impl RuleInfo {
-    /// The information of a rule; for the macro [`rules!`](crate::rules).
+    /// The information of a rule; for the macro [`rules!`](crate::compiler::rewrite::rules).
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> RuleInfo {
         RuleInfo { name, file, line, fired: AtomicU64::new(0) }
     }
@@ -92,11 +92,12 @@ pub struct Rule<C> {
 
 /// Declares a table of rules, in the form that the documentation of the module shows. `when f`
 /// after the context is a condition `f(u)` of all rules of the table.
-#[cfg_attr(feature = "testing", macro_export)]
+#[macro_export]
+#[doc(hidden)]
 macro_rules! rules {
     ($(#[$doc:meta])* $vis:vis $set:ident |$u:ident, $cx:ident: $ctx:ty| $(when $when:ident)? {
         $($rules:tt)* }) => {
-        $crate::rewrite::rules!(
+        $crate::compiler::rewrite::rules!(
             @table [$($when)?] $(#[$doc])* $vis $set |$u, $cx: $ctx| { $($rules)* }
         );
     };
@@ -104,56 +105,56 @@ macro_rules! rules {
         $($(#[$rdoc:meta])* $name:ident: $root:tt $args:tt $(if $g:expr)? => $rhs:expr;)* }) => {
         $(#[$doc])*
         $vis static $set: [
-            $crate::rewrite::Rule<$ctx>;
+            $crate::compiler::rewrite::Rule<$ctx>;
             { 0 $(+ { let _ = stringify!($name); 1 })* }
-        ] = [$($crate::rewrite::Rule {
-            info: $crate::rewrite::RuleInfo::new(stringify!($name), file!(), line!()),
-            roots: $crate::rewrite::rules!(@roots $root),
-            needs: $crate::rewrite::rules!(@kids $crate::ir::OpSet::NONE; $args),
-            apply: $crate::rewrite::rules!(@apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs),
+        ] = [$($crate::compiler::rewrite::Rule {
+            info: $crate::compiler::rewrite::RuleInfo::new(stringify!($name), file!(), line!()),
+            roots: $crate::compiler::rewrite::rules!(@roots $root),
+            needs: $crate::compiler::rewrite::rules!(@kids $crate::compiler::ir::OpSet::NONE; $args),
+            apply: $crate::compiler::rewrite::rules!(@apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs),
         }),*];
     };
     (@apply $u:ident, $cx:ident: $ctx:ty, [$($when:ident)?],
         $root:tt $args:tt [$($g:expr)?] $rhs:expr) => {
-        |$u: &$crate::ir::UOp, $cx: &mut $ctx| -> Option<$crate::ir::UOp> {
+        |$u: &$crate::compiler::ir::UOp, $cx: &mut $ctx| -> Option<$crate::compiler::ir::UOp> {
             let _ = &$cx;
             $(if !$when($u) { return None; })?
-            $crate::rewrite::rules!(@m [($u; $root $args)] [] {
+            $crate::compiler::rewrite::rules!(@m [($u; $root $args)] [] {
                 if true $(&& $g)? {
-                    let new = $crate::rewrite::IntoRewrite::rewrite($rhs, $u);
+                    let new = $crate::compiler::rewrite::IntoRewrite::rewrite($rhs, $u);
                     if new.is_some() { return new; }
                 }
             });
             None
         }
     };
-    (@roots {$grp:ident}) => { $crate::ir::Group::$grp.set() };
-    (@roots $op:ident) => { $crate::ir::OpSet::of($crate::ir::Op::$op) };
+    (@roots {$grp:ident}) => { $crate::compiler::ir::Group::$grp.set() };
+    (@roots $op:ident) => { $crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op) };
     // Ops that must appear among the direct operands.
-    (@kids $acc:expr; ($($a:tt)*)) => { $crate::rewrite::rules!(@kid $acc; $($a)*) };
-    (@kids $acc:expr; [$($a:tt)*]) => { $crate::rewrite::rules!(@kid $acc; $($a)*) };
+    (@kids $acc:expr; ($($a:tt)*)) => { $crate::compiler::rewrite::rules!(@kid $acc; $($a)*) };
+    (@kids $acc:expr; [$($a:tt)*]) => { $crate::compiler::rewrite::rules!(@kid $acc; $($a)*) };
     (@kid $acc:expr;) => { $acc };
     (@kid $acc:expr; # $c:ident $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; % $c:ident $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; $n:literal $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; $b:ident @ $op:ident $a:tt $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
     };
     (@kid $acc:expr; $op:ident ($($a:tt)*) $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
     };
     (@kid $acc:expr; $op:ident [$($a:tt)*] $($r:tt)*) => {
-        $crate::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
     };
-    (@kid $acc:expr; $t:tt $($r:tt)*) => { $crate::rewrite::rules!(@kid $acc; $($r)*) };
+    (@kid $acc:expr; $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@kid $acc; $($r)*) };
     (@need $acc:expr, $op:ident; $($r:tt)*) => {
-        $crate::rewrite::rules!(@kid $acc.or($crate::ir::OpSet::of($crate::ir::Op::$op)); $($r)*)
+        $crate::compiler::rewrite::rules!(@kid $acc.or($crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op)); $($r)*)
     };
     // The matcher: a worklist of (node; pattern), the binders so far, and the body to run when the
     // list is empty.
@@ -161,84 +162,81 @@ macro_rules! rules {
         { #[allow(unused)] let _binders_are_distinct = |$($b: ()),*| (); $body }
     };
     (@m [($u:expr; _) $($w:tt)*] $bs:tt $body:block) => {
-        $crate::rewrite::rules!(@m [$($w)*] $bs $body)
+        $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body)
     };
     (@m [($u:expr; = $x:ident) $($w:tt)*] $bs:tt $body:block) => {
-        if $u == $x { $crate::rewrite::rules!(@m [$($w)*] $bs $body) }
+        if $u == $x { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; # $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_int() { $crate::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_int() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
     };
     (@m [($u:expr; % $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_const() { $crate::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_const() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
     };
     (@m [($u:expr; $n:literal) $($w:tt)*] $bs:tt $body:block) => {
-        if $u.is_int($n) { $crate::rewrite::rules!(@m [$($w)*] $bs $body) }
+        if $u.is_int($n) { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; $x:ident) $($w:tt)*] [$($b:ident)*] $body:block) => { {
-        let $x: &$crate::ir::UOp = $u;
+        let $x: &$crate::compiler::ir::UOp = $u;
         let _ = $x;
-        $crate::rewrite::rules!(@m [$($w)*] [$($b)* $x] $body)
+        $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $x] $body)
     } };
     (@m [($u:expr; $x:ident @ $($p:tt)*) $($w:tt)*] [$($b:ident)*] $body:block) => { {
-        let $x: &$crate::ir::UOp = $u;
+        let $x: &$crate::compiler::ir::UOp = $u;
         let _ = $x;
-        $crate::rewrite::rules!(@m [($u; $($p)*) $($w)*] [$($b)* $x] $body)
+        $crate::compiler::rewrite::rules!(@m [($u; $($p)*) $($w)*] [$($b)* $x] $body)
     } };
     (@m [($u:expr; {$grp:ident} $args:tt) $($w:tt)*] $bs:tt $body:block) => {
-        if const { $crate::ir::Group::$grp.set() }.has($u.op()) {
-            $crate::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
+        if const { $crate::compiler::ir::Group::$grp.set() }.has($u.op()) {
+            $crate::compiler::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
         }
     };
     (@m [($u:expr; $op:ident $args:tt) $($w:tt)*] $bs:tt $body:block) => {
-        if $u.op() == $crate::ir::Op::$op {
+        if $u.op() == $crate::compiler::ir::Op::$op {
             const {
                 assert!(
-                    $crate::ir::Op::$op.takes($crate::rewrite::rules!(@n $args)),
+                    $crate::compiler::ir::Op::$op.takes($crate::compiler::rewrite::rules!(@n $args)),
                     concat!("wrong number of operands for ", stringify!($op))
                 )
             }
-            $crate::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
+            $crate::compiler::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
         }
     };
     // Operand count of a pattern; usize::MAX for `(..)`.
     (@n (..)) => { usize::MAX };
-    (@n ($($a:tt)*)) => { $crate::rewrite::rules!(@nn 0; [] $($a)*,) };
-    (@n [$($a:tt)*]) => { $crate::rewrite::rules!(@nn 0; [] $($a)*,) };
+    (@n ($($a:tt)*)) => { $crate::compiler::rewrite::rules!(@nn 0; [] $($a)*,) };
+    (@n [$($a:tt)*]) => { $crate::compiler::rewrite::rules!(@nn 0; [] $($a)*,) };
     (@nn $k:expr; []) => { $k };
     (@nn $k:expr; [] ,) => { $k };
-    (@nn $k:expr; [x] , $($r:tt)*) => { $crate::rewrite::rules!(@nn $k + 1; [] $($r)*) };
-    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::rewrite::rules!(@nn $k; [x] $($r)*) };
+    (@nn $k:expr; [x] , $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k + 1; [] $($r)*) };
+    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k; [x] $($r)*) };
     (@args $u:expr; (..) [$($w:tt)*] $bs:tt $body:block) => {
-        $crate::rewrite::rules!(@m [$($w)*] $bs $body)
+        $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body)
     };
     (@args $u:expr; ($($a:tt)*) $w:tt $bs:tt $body:block) => {
-        $crate::rewrite::rules!(@bind $u.src(); [] [] [] [$($a)*,] $w $bs $body)
+        $crate::compiler::rewrite::rules!(@bind $u.src(); [] [] [] [$($a)*,] $w $bs $body)
     };
     (@args $u:expr; [$($a:tt)*] $w:tt $bs:tt $body:block) => {
         if let [p, q] = $u.src() {
-            $crate::rewrite::rules!(@bind [p, q]; [] [] [] [$($a)*,] $w $bs $body);
-            $crate::rewrite::rules!(@bind [q, p]; [] [] [] [$($a)*,] $w $bs $body);
+            $crate::compiler::rewrite::rules!(@bind [p, q]; [] [] [] [$($a)*,] $w $bs $body);
+            $crate::compiler::rewrite::rules!(@bind [q, p]; [] [] [] [$($a)*,] $w $bs $body);
         }
     };
     // Splits the argument list at commas, giving each argument a fresh (hygienic) temporary.
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [] [] [$($w:tt)*] $bs:tt $body:block) => {
         #[allow(irrefutable_let_patterns, unused_variables)]
-        if let [$($v),*] = $src { $crate::rewrite::rules!(@m [$($done)* $($w)*] $bs $body) }
+        if let [$($v),*] = $src { $crate::compiler::rewrite::rules!(@m [$($done)* $($w)*] $bs $body) }
     };
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [$($p:tt)+] [, $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {
-        $crate::rewrite::rules!(
+        $crate::compiler::rewrite::rules!(
             @bind $src; [$($v)* t] [$($done)* (t; $($p)+)] [] [$($rest)*] $w $bs $body
         )
     };
     (@bind $src:expr; $v:tt $done:tt [$($p:tt)*] [$t:tt $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {
-        $crate::rewrite::rules!(@bind $src; $v $done [$($p)* $t] [$($rest)*] $w $bs $body)
+        $crate::compiler::rewrite::rules!(@bind $src; $v $done [$($p)* $t] [$($rest)*] $w $bs $body)
     };
 }
 
-#[cfg(not(feature = "testing"))]
-pub(crate) use rules;
-#[cfg(feature = "testing")]
 pub use rules;

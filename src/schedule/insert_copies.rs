@@ -3,7 +3,7 @@
 
 use super::assign_ranges::home;
 use super::cost;
-use crate::ir::{Arg, DeviceName, Group, Op, Src, UOp, rebuild_all, toposort};
+use crate::ir::{DeviceName, Group, Op, Src, UOp, rebuild_all, toposort};
 use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,13 +15,9 @@ pub(super) fn devices_of(
 ) -> FxHashMap<u64, DeviceName> {
     let mut map: FxHashMap<u64, DeviceName> = FxHashMap::default();
     for u in order {
-        let d = match u.arg() {
-            Arg::Param { device, .. } | Arg::Device(device) => Some(device.clone()),
-            _ => u.src().iter().find_map(|s| map.get(&s.id()).cloned()),
-        };
-        if let Some(d) = d {
-            map.insert(u.id(), d);
-        }
+        let under = || u.src().iter().find_map(|s| map.get(&s.id()));
+        let here = u.own_device().or_else(under).cloned();
+        map.extend(here.map(|d| (u.id(), d)));
     }
     for (o, d) in outputs.iter().zip(devices) {
         map.entry(o.id()).or_insert_with(|| d.clone());

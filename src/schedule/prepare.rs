@@ -65,7 +65,7 @@ fn identity(u: &UOp) -> Const {
 
 /// Returns true for a float with too few digits to accumulate in.
 fn is_narrow(u: &UOp) -> bool {
-    u.dtype().is_float() && u.dtype().bits() < 32
+    u.dtype().is_narrow_float()
 }
 
 /// Computes the reduce or scan in f32, and rounds once at the end.

@@ -4,7 +4,7 @@
 //! index is one view.
 
 use super::compose::compose;
-use super::{Dims, Movement, Strides, View, checked_numel};
+use super::{Dims, Movement, View, checked_numel};
 use crate::error::Result;
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
@@ -69,6 +69,7 @@ impl ShapeTracker {
     }
 
     /// The number of elements of the base.
+    #[cfg(test)]
     pub fn base_numel(&self) -> usize {
         self.base
     }
@@ -144,12 +145,6 @@ impl ShapeTracker {
             position = view.index_of(&unravel(view.shape(), position))? as usize;
         }
         Some(position)
-    }
-
-    /// The stride of each axis in the base, for the elements that are not masked; none for a stack
-    /// of several views.
-    pub fn real_strides(&self) -> Option<Strides> {
-        self.single().map(|view| view.strides().into())
     }
 }
 

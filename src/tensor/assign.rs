@@ -1,7 +1,7 @@
 //! Assignment, and moves of a tensor to another device or dtype.
 
 use super::Tensor;
-use super::broadcast::{Operand, broadcast_to, has_data, unify};
+use super::broadcast::{Operand, broadcast_to, unify};
 use super::realize::{is_stored, lock, storages};
 use crate::device::registry::canonical;
 use crate::dtype::DType;
@@ -71,7 +71,7 @@ impl Tensor {
         let new = self
             .match_extents(broadcast_to("assign", &new, &self.dims())?)
             .try_cast(self.dtype())?;
-        let new = if self.device().is_several() && has_data(&self.raw()) {
+        let new = if self.device().is_several() && self.raw().has_data() {
             new.try_shard_like(self)?
         } else {
             new
@@ -115,7 +115,7 @@ impl Tensor {
                 return Ok(self.copy());
             }
             let uop = self.uop();
-            let copied = if has_data(&uop) { uop.copied(&device) } else { uop };
+            let copied = if uop.has_data() { uop.copied(&device) } else { uop };
             Ok(Tensor::from_uop(copied, device))
         }
     }

@@ -3,7 +3,7 @@
 use super::{Tensor, intern_device};
 use crate::dtype::{Const, DType, Weak, promote, promote_weak};
 use crate::error::Result;
-use crate::ir::{Arg, DeviceName, Op, UOp, toposort};
+use crate::ir::{DeviceName, Op, UOp};
 use crate::shape::{Dims, Extents, Movement, SymInt, checked_numel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -244,10 +244,10 @@ pub(super) fn device_of<'a>(
     };
     let mut device = first.device();
     for t in tensors {
-        if t.device() == device || !has_data(&t.uop()) {
+        if t.device() == device || !t.uop().has_data() {
             continue;
         }
-        if has_data(&first.uop()) {
+        if first.uop().has_data() {
             let b = t.device();
             return refuse!(
                 Device,
@@ -258,12 +258,4 @@ pub(super) fn device_of<'a>(
         (first, device) = (t, t.device());
     }
     Ok(device)
-}
-
-/// True if the graph reads storage and is therefore bound to a device.
-pub(super) fn has_data(u: &UOp) -> bool {
-    toposort([u]).iter().any(|n| {
-        matches!(n.op(), Op::Buffer | Op::Param | Op::Copy | Op::Shards)
-            || matches!(n.arg(), Arg::Device(_))
-    })
 }

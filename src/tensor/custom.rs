@@ -2,7 +2,7 @@
 //! outputs are lazy tensors in one graph with all others.
 
 use super::Tensor;
-use super::broadcast::{device_of, has_data};
+use super::broadcast::device_of;
 use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -279,7 +279,7 @@ pub(super) fn apply_library_kernel(
 fn input_node(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     let uop = t.uop();
     t.require_static(OP, 0..t.ndim())?;
-    if has_data(&uop) {
+    if uop.has_data() {
         return Ok(uop);
     }
     if device.is_several() {

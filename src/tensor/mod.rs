@@ -223,7 +223,6 @@ pub use ops::matrix_norm::MatrixNorm;
 pub use ops::pad::PadMode;
 pub use ops::pool::Pool;
 pub(crate) use ops::random::fans;
-pub use ops::random::threefry2x32;
 pub use ops::statistics::Quantile;
 pub use ops::vector::DotAxes;
 

@@ -9,7 +9,6 @@
 //! Values that a later plan may compare with a result of this one (`retained`) are stored too,
 //! because a second computation could round differently.
 
-use super::broadcast::has_data;
 use super::holders::{self, Region};
 use super::in_place::Locked;
 use super::{Inner, Tensor};
@@ -203,11 +202,8 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
 fn devices(nodes: &[UOp]) -> FxHashMap<u64, DeviceName> {
     let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
     walk_values(nodes, |u| {
-        let here = match u.arg() {
-            Arg::Storage(s) => Some(s.storage.device().clone()),
-            Arg::Device(device) | Arg::Shards { devices: device, .. } => Some(device.clone()),
-            _ => u.src().iter().find_map(|s| on.get(&s.id()).cloned()),
-        };
+        let under = || u.src().iter().find_map(|s| on.get(&s.id()));
+        let here = u.own_device().or_else(under).cloned();
         on.extend(here.map(|d| (u.id(), d)));
     });
     on
@@ -355,7 +351,7 @@ fn update_holders(
     };
     exchange(&here, &map);
     if !elsewhere.is_empty() {
-        map.retain(|u, _| has_data(u));
+        map.retain(|u, _| u.has_data());
         exchange(&elsewhere, &map);
     }
 }

@@ -1,7 +1,6 @@
 //! Tensors on several devices: sharded along an axis, or replicated. They are lazy tensors of their
 //! full shape; the scheduler gives each device its shard of the work, and copies between them.
 
-use super::broadcast::has_data;
 use super::{Tensor, resolve_axis};
 use crate::device::registry::canonical;
 use crate::device::{Buffer, disk};
@@ -140,7 +139,7 @@ impl Tensor {
         }
         let uop = self.uop();
         // A graph without storage is computed on each device, unless it has a gradient.
-        let copied = has_data(&uop) || uop.requires_grad();
+        let copied = uop.has_data() || uop.requires_grad();
         let part = |(i, device): (usize, &DeviceName)| {
             let part = cuts
                 .as_ref()

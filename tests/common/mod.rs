@@ -5,9 +5,10 @@ mod temp;
 
 pub use temp::TempDir;
 
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
+use picograd::compiler::dtype::write;
 use picograd::device::cuda::Nvrtc;
-use picograd::dtype::{Const, DType, write};
+use picograd::dtype::{Const, DType};
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
 use picograd::lower::Program;

@@ -49,7 +49,7 @@ fn every_pair_of_dtypes_shares_its_bytes() {
 }
 
 fn is_nan(bytes: &[u8], dtype: DType) -> bool {
-    picograd::dtype::read(bytes, dtype).as_f64(dtype).is_nan()
+    picograd::compiler::dtype::read(bytes, dtype).as_f64(dtype).is_nan()
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! widths, over values with all special cases, bit for bit.
 
 use crate::common::TempDir;
+use picograd::compiler::dtype;
 use picograd::device::host::elf::Code;
 use picograd::device::host::llvm;
-use picograd::dtype;
 use picograd::dtype::{Const, DType, Scalar};
 use picograd::ir::{Arg, AxisKind, Op, UOp, eval};
 use picograd::render::{Clang, Llvm, Renderer};
@@ -307,8 +307,7 @@ fn expect(
         _ => {}
     }
     let args: Vec<Const> = u.src().iter().map(|s| expect(s, leaves, inputs, base, lane)).collect();
-    let from = if u.op() == Op::Where { u.dtype() } else { u.src()[0].dtype() };
-    eval::alu(u.op(), u.dtype(), from, &args)
+    eval::alu(u.op(), u.dtype(), u.operand_dtype(), &args)
 }
 
 /// The machine code of several kernels.

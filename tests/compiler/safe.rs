@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use picograd::compile::Choice;
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::dtype::Const;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp};

@@ -146,7 +146,8 @@ fn imports_go_one_way() {
         let depth = parts.len() - 1 - (file == "mod.rs") as usize;
         let up = "super::".repeat(depth);
         let mut names = names_after(&code, "crate::");
-        names.extend(names_after(&code, "$crate::"));
+        // The macros of `compiler` name what users see.
+        names.extend(names_after(&code, "$crate::").into_iter().filter(|n| *n != "compiler"));
         names.extend(names_after(&code, &up).into_iter().filter(|n| level(n).is_some()));
         if room == "bin" {
             names.clear();
@@ -508,25 +509,91 @@ fn examples_are_listed() {
     }
 }
 
-/// The public modules of a build with default features are those of users.
-#[test]
-fn only_the_user_api_is_public() {
-    let text = std::fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");
+/// The modules and re-exports that a file declares public in a build with default features, by
+/// name and in order of the alphabet.
+fn public_items(file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
     let mut public = Vec::new();
     let mut attributes = String::new();
-    for line in text.lines().map(str::trim) {
-        if line.starts_with("#[") {
-            attributes += line;
+    for item in code(&text).split_inclusive([';', ']', '}']).map(str::trim) {
+        if item.starts_with("#[") {
+            attributes += item;
             continue;
         }
-        if let Some(name) = line.strip_prefix("pub mod ")
-            && !attributes.contains("feature = \"testing\"")
+        let hidden = ["feature = \"testing\"", "doctest"].iter().any(|f| attributes.contains(f));
+        if let Some(path) = item.strip_prefix("pub mod ").or(item.strip_prefix("pub use "))
+            && !hidden
         {
-            public.push(name.trim_end_matches(';').to_string());
+            let path = path.trim_end_matches([';', '}']);
+            let names = path.rsplit(['{', ':']).next().unwrap_or_default();
+            public.extend(names.split(',').map(|n| n.trim().to_string()).filter(|n| !n.is_empty()));
         }
         attributes.clear();
     }
-    assert_eq!(public, ["compiler", "device", "dtype", "io", "nn", "tensor"]);
+    public.sort();
+    public
+}
+
+/// The macros that the front page lists: those that are exported and not hidden.
+fn public_macros() -> Vec<String> {
+    let mut names = Vec::new();
+    for (_, text) in files("src", &["rs"]) {
+        for (at, _) in text.match_indices("#[macro_export]") {
+            let (head, rest) = text[at..].split_once("macro_rules! ").expect("a macro");
+            let name = rest.split(' ').next().unwrap_or_default();
+            if !head.contains("doc(hidden)") {
+                names.push(name.to_string());
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+/// The public items of a build with default features are those of users.
+#[test]
+fn only_the_user_api_is_public() {
+    assert_eq!(
+        public_items("src/lib.rs"),
+        [
+            "DType",
+            "Device",
+            "Error",
+            "Jit",
+            "Result",
+            "SymInt",
+            "Tensor",
+            "Variable",
+            "autocast",
+            "checkpoint",
+            "compiler",
+            "device",
+            "dtype",
+            "io",
+            "nn",
+            "no_autocast",
+            "no_grad",
+            "profile",
+            "tensor",
+        ]
+    );
+    assert_eq!(public_macros(), ["seq"]);
+    assert_eq!(
+        public_items("src/device/mod.rs"),
+        [
+            "Counters",
+            "Device",
+            "DeviceMemory",
+            "clear_cache",
+            "counters",
+            "profile",
+            "reset_counters"
+        ]
+    );
+    assert_eq!(
+        public_items("src/dtype/mod.rs"),
+        ["Const", "Element", "F8E4M3", "F8E5M2", "promote"]
+    );
 }
 
 #[test]

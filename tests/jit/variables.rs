@@ -27,7 +27,8 @@ fn bound(n: i64) -> SymInt {
 
 /// The value of a lazy tensor by the reference evaluator.
 pub(super) fn plain(t: &Tensor) -> Vec<f32> {
-    let read = |s: &picograd::ir::StorageRef| picograd::device::Buffer::of(s).read().unwrap();
+    let read =
+        |s: &picograd::ir::StorageRef| picograd::compiler::device::Buffer::of(s).read().unwrap();
     picograd::reference::evaluate(&[t.uop()], &read).remove(0).to_vec()
 }
 

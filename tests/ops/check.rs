@@ -4,7 +4,8 @@
 use crate::cases::{Case, How};
 use crate::common::{computed, devices};
 use crate::fixture::{Array, Block, Kind, blocks};
-use picograd::dtype::{Const, DType, write};
+use picograd::compiler::dtype::write;
+use picograd::dtype::{Const, DType};
 use picograd::testing::{is_slow, lacks};
 use picograd::{Device, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};

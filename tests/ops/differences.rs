@@ -5,7 +5,7 @@
 use crate::cases::{Case, GROUPS};
 use crate::check::{Layout, input, total};
 use crate::fixture::{Array, Block, blocks};
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::ir::{Arg, StorageRef, UOp, toposort};
 use picograd::reference::evaluate;
 use picograd::{DType, Tensor};

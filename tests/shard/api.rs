@@ -1,7 +1,7 @@
 //! The API of sharded tensors: placement, errors, laziness.
 
 use super::{devices, tensor};
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, Op};
 use picograd::tensor::Scatter;

@@ -1,7 +1,7 @@
 //! Random graphs with some sharded leaves, against the reference evaluator.
 
 use super::devices;
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::reference::evaluate;
 use picograd::{DType, Tensor};
 

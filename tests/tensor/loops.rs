@@ -245,7 +245,8 @@ fn scan_matches_the_reference_on_every_device() {
         let loss = last[0].sum(..) + all[0].square().sum(..);
         vec![last[0].copy(), all[0].copy(), loss.gradient(&[&w]).remove(0)]
     };
-    let read = |s: &picograd::ir::StorageRef| picograd::device::Buffer::of(s).read().unwrap();
+    let read =
+        |s: &picograd::ir::StorageRef| picograd::compiler::device::Buffer::of(s).read().unwrap();
     let nodes: Vec<UOp> = on("CPU").iter().map(Tensor::uop).collect();
     let expected: Vec<Vec<f32>> =
         picograd::reference::evaluate(&nodes, &read).iter().map(|v| v.to_vec()).collect();

@@ -46,7 +46,7 @@ fn agree<T: Element + PartialOrd>(x: Vec<T>) {
         assert_eq!(places.to_vec::<i32>().unwrap(), p, "{n} of {}", T::DTYPE);
         assert_eq!(
             values.to_bytes().unwrap(),
-            picograd::dtype::as_bytes(&v),
+            picograd::compiler::dtype::as_bytes(&v),
             "{n} of {}",
             T::DTYPE
         );
@@ -146,7 +146,7 @@ fn agree_first<T: Element + PartialOrd>(
     }
     let case = format!("{k} of axis {axis} of {shape:?} {}, largest {largest}, {device}", T::DTYPE);
     assert_eq!(places.to_vec::<i32>().unwrap(), p, "{case}");
-    assert_eq!(values.to_bytes().unwrap(), picograd::dtype::as_bytes(&v), "{case}");
+    assert_eq!(values.to_bytes().unwrap(), picograd::compiler::dtype::as_bytes(&v), "{case}");
 }
 
 /// Floats with many ties, NaNs, infinities and zeros of both signs.

@@ -2,7 +2,7 @@
 //! benchmarks of the compiler, weights are buffers of the NULL device: they have a size and no
 //! bytes. Every call creates new buffers, so no two graphs share a node that reads one.
 
-use picograd::device::Buffer;
+use picograd::compiler::device::Buffer;
 use picograd::tensor::{Attention, Conv, Pool};
 use picograd::{DType, Device, Result, SymInt, Tensor, Variable};
 use std::cell::{Cell, RefCell};

@@ -153,7 +153,8 @@ fn tuned_kernels_keep_values() {
             let pinned = item.compile_with(&found.opts).unwrap();
             pinned.run().unwrap();
             let ScheduleItem::Kernel { buffers, .. } = &item else { panic!("{item}") };
-            let got: Vec<f32> = crate::dtype::from_bytes(&buffers[0].buffer.read().unwrap());
+            let got: Vec<f32> =
+                crate::dtype::element::from_bytes(&buffers[0].buffer.read().unwrap());
             let expected = t.to_vec::<f32>().unwrap();
             assert!(
                 got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4)

@@ -63,7 +63,7 @@ fn a_file_that_is_too_long_is_set_aside_unread() {
 
 /// An entry of a writer without the secret: complete and well-formed.
 #[test]
-fn an_entry_of_somebody_else_is_never_used() {
+fn entries_of_other_users_are_never_used() {
     let (mine, theirs) = (TempDir::new("mine"), TempDir::new("theirs"));
     let (cache, other) = (filled(mine.path()), filled(theirs.path()));
     assert_ne!(cache.folder.as_ref().unwrap().secret, other.folder.as_ref().unwrap().secret);
@@ -122,7 +122,7 @@ fn a_folder_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_secret_that_is_lost_or_open_means_that_nothing_is_read() {
+fn nothing_is_read_without_a_private_secret() {
     let tmp = TempDir::new("secret");
     let secret = tmp.path().join("secret");
     let damages: [&dyn Fn(); 4] = [

@@ -4,7 +4,7 @@ use super::*;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
-fn keys_are_of_all_parts_and_the_version() {
+fn keys_depend_on_all_parts() {
     assert_eq!(
         format!("{:032x}", hash128(b"").swap_bytes()),
         "af1349b9f5f9a1a6a0404dea36dcc949",
@@ -17,7 +17,7 @@ fn keys_are_of_all_parts_and_the_version() {
 }
 
 #[test]
-fn what_is_put_is_got() {
+fn entries_round_trip() {
     let tmp = TempDir::new("store");
     let cache = DiskCache::at(&tmp.path().join("a/b"));
     let (k, l) = (CacheKey::of(&[b"k"]), CacheKey::of(&[b"l"]));

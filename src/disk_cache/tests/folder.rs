@@ -4,7 +4,7 @@ use super::*;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
-fn what_an_earlier_version_left_is_deleted() {
+fn files_of_earlier_versions_are_deleted() {
     let tmp = TempDir::new("earlier");
     let cache = DiskCache::at(tmp.path());
     OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
@@ -72,7 +72,7 @@ fn the_environment_names_the_folder_and_the_size() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first() {
+fn least_recently_used_entries_are_deleted_first() {
     let tmp = TempDir::new("size");
     let cache = DiskCache { limit: 10_000, ..DiskCache::at(tmp.path()) };
     let pass = |seconds: u64| cache.later.fetch_add(seconds, Ordering::Relaxed);
@@ -106,7 +106,7 @@ fn what_was_not_used_for_longest_goes_first() {
 }
 
 #[test]
-fn the_folder_does_not_grow_without_end() {
+fn the_folder_size_is_bounded() {
     let tmp = TempDir::new("grow");
     let cache = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };
     let other = DiskCache { limit: 1 << 20, ..DiskCache::at(tmp.path()) };

@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 
-use super::super::{Const, Element, F8E4M3, F8E5M2, as_bytes, from_bytes, read};
+use super::super::element::from_bytes;
+use super::super::{Const, Element, F8E4M3, F8E5M2, as_bytes, read};
 
 fn check_element<T: Element + PartialEq + std::fmt::Debug>(values: &[T]) {
     let bytes = as_bytes(values);

@@ -3,9 +3,8 @@
 use half::{bf16, f16};
 
 use super::super::float::{BRAIN, E4M3, E5M2, HALF, Layout};
-use super::super::{
-    Const, DType, Scalar, f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2, round_f64,
-};
+use super::super::float::{f8e4m3_to_f32, f8e5m2_to_f32, f32_to_f8e4m3, f32_to_f8e5m2};
+use super::super::{Const, DType, Scalar, round_f64};
 use super::samples;
 
 #[test]

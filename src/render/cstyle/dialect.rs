@@ -56,6 +56,8 @@ pub(super) struct KernelText {
     /// True if it multiplies floats, so that a compiler could contract a multiplication and an
     /// addition.
     pub multiplies: bool,
+    /// True if it has values of 64-bit floats.
+    pub doubles: bool,
     pub body: String,
 }
 

@@ -197,7 +197,8 @@ fn integer(
     }
     let result = operation(cx, op, scalar, args)?;
     // Narrow integers are computed as int.
-    let grows = wraps || op == Op::CDiv || (op == Op::Xor && result.text.starts_with("(~"));
+    let negates = op == Op::Xor && args.iter().any(|a| is_ones(a, scalar));
+    let grows = wraps || op == Op::CDiv || negates;
     if dtype.bits() < 32 && grows {
         return Ok(Operand { text: format!("(({ty}){})", result.text), ..result });
     }

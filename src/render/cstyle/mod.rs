@@ -81,6 +81,8 @@ struct Walker<'a> {
     extents: FxHashMap<SpecialKind, Vec<usize>>,
     args: Vec<(usize, DType, bool)>,
     multiplies: bool,
+    /// True if a value is a 64-bit float.
+    doubles: bool,
     tensor_cores: bool,
     /// Loops and conditions that are open, each with the values that were named inside and end
     /// with it.
@@ -108,6 +110,7 @@ impl<'a> Walker<'a> {
             taken: FxHashMap::default(),
             extents,
             args: Vec::new(),
+            doubles: facts::uses_doubles(uops),
             multiplies: uops.iter().any(|u| u.op() == Op::Mul && u.dtype().is_float()),
             tensor_cores: uops.iter().any(|u| u.op() == Op::Wmma),
             open: Vec::new(),
@@ -435,6 +438,7 @@ impl Writer for Walker<'_> {
             threaded: self.extents.contains_key(&SpecialKind::Thread),
             tensor_cores: self.tensor_cores,
             multiplies: self.multiplies,
+            doubles: self.doubles,
             body: self.shared + &self.body,
         };
         let KernelSource { mut prelude, parts } = self.cx.dialect.kernel(&self.cx.items, &kernel);

@@ -107,7 +107,7 @@ impl Dialect for OpenCl {
             SpecialKind::Thread => None,
         }
     }
-    fn kernel(&self, items: &[String], k: &KernelText) -> KernelSource {
+    fn kernel(&self, _items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
         let buffer = |(slot, dtype, _): &(usize, DType, bool)| {
             format!("__global {}* data{slot}", cx.element_type(*dtype).unwrap_or_default())
@@ -126,7 +126,7 @@ impl Dialect for OpenCl {
         if k.multiplies {
             prelude.push("#pragma OPENCL FP_CONTRACT OFF".to_string());
         }
-        if items.iter().chain(&params).chain([&k.body]).any(|text| text.contains("double")) {
+        if k.doubles {
             prelude.push("#pragma OPENCL EXTENSION cl_khr_fp64 : enable".to_string());
         }
         let [x, y, z] = k.local;

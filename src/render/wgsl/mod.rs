@@ -146,6 +146,8 @@ struct WgslWriter<'a> {
     /// Buffers that are stored to.
     stored: FxHashSet<u64>,
     groups: [usize; 3],
+    /// True once the number of the workgroup is declared, which a folded grid needs.
+    numbered: bool,
     threads: [usize; 3],
     body: String,
     /// Loops and conditions that are open.
@@ -166,6 +168,7 @@ impl<'a> WgslWriter<'a> {
             args: Vec::new(),
             stored: stores.map(|s| s.place.buffer.id()).collect(),
             groups: extents(uops, SpecialKind::Group),
+            numbered: false,
             threads: extents(uops, SpecialKind::Local),
             body: String::new(),
             open: Vec::new(),
@@ -321,7 +324,7 @@ impl<'a> WgslWriter<'a> {
                 // Past the most of a dimension one number counts through all, the first dimension
                 // fastest.
                 let [columns, rows, _] = folded(self.groups);
-                if !self.body.contains("let group = ") {
+                if !std::mem::replace(&mut self.numbered, true) {
                     self.line(&format!("let group = gid.x+{columns}u*(gid.y+{rows}u*gid.z);"));
                     self.line(&format!(
                         "if (group >= {}u) {{ return; }}",

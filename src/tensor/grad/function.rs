@@ -70,7 +70,7 @@ fn argument(i: usize, like: &Tensor) -> Result<UOp> {
     }
     like.require_static("callify", 0..like.ndim())?;
     let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
-    let whole = UOp::param(slot, like.numel(), like.dtype(), &device);
+    let whole = UOp::param(slot, like.numel(), like.dtype(), device);
     let node = whole.moved(Movement::Reshape(like.dims()));
     Ok(if like.uop().requires_grad() { leaf(node).0 } else { node })
 }

@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::exec::{Capture, Event};
 use crate::ir::{Arg, Gradient, Op, Src, UOp};
 use crate::shape::{Dims, Movement};
-use crate::tensor::broadcast::has_data;
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -301,7 +300,7 @@ impl Tensor {
         }
         // A graph without storage is computed on the device of its consumer.
         let elsewhere =
-            |u: &UOp| !has_data(u) && device_of(&grad).is_some_and(|d| d != *self.device());
+            |u: &UOp| !u.has_data() && device_of(&grad).is_some_and(|d| d != *self.device());
         let grad = if elsewhere(&self.raw()) { grad.copied(self.device()) } else { grad };
         Ok(self.with_uop(grad))
     }

@@ -10,7 +10,6 @@ use crate::exec::capture::Mode;
 use crate::exec::fingerprint::{End, Fingerprint, Origin, RecordedCall};
 use crate::ir::{UOp, walk_values};
 use crate::schedule::Values;
-use crate::tensor::broadcast::has_data;
 use crate::tensor::holders::live;
 use crate::tensor::realize::{is_stored, realize_all, storages};
 use crate::tensor::{Inner, Tensor};
@@ -159,7 +158,7 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
         .iter()
         .filter(|b| b.lazy.as_ref().is_some_and(|node| capture.used.contains(&node.id())));
     let (lazy, literal): (Vec<&Before>, Vec<&Before>) =
-        used.partition(|b| b.lazy.as_ref().is_some_and(has_data));
+        used.partition(|b| b.lazy.as_ref().is_some_and(UOp::has_data));
     let tensors: Vec<Tensor> = lazy.iter().filter_map(|b| b.now()).collect();
     realize_all(&tensors.iter().collect::<Vec<_>>())?;
     let literal =

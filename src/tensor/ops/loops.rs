@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::ir::{Body, DeviceName, Op, UOp, param, substitute_all, toposort};
 use crate::tensor::Tensor;
-use crate::tensor::broadcast::{device_of, has_data};
+use crate::tensor::broadcast::device_of;
 use crate::tensor::grad::gradient::leaf;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -196,7 +196,7 @@ impl Loop<'_> {
                 );
             }
         }
-        match after.iter().chain(kept).find(|t| t.device() != device && has_data(&t.uop())) {
+        match after.iter().chain(kept).find(|t| t.device() != device && t.uop().has_data()) {
             Some(t) => refuse!(
                 Device,
                 "{op}: the loop is on {device}, but the body returned a tensor on {}",

@@ -136,7 +136,7 @@ impl Tensor {
     /// Converts to the float dtype that sums accumulate in: at least `f32`.
     pub(super) fn as_wide_float(&self) -> Tensor {
         let x = self.as_float();
-        if x.dtype().bits() < 32 { x.cast(DType::F32) } else { x }
+        if x.dtype().is_narrow_float() { x.cast(DType::F32) } else { x }
     }
 
     /// Exponential 10ˣ.

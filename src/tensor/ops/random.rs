@@ -21,14 +21,7 @@ use std::sync::Mutex;
 static STATE: Mutex<(u64, u64)> = Mutex::new((0, 0));
 
 /// One threefry2x32 block of 20 rounds on `u32` nodes: two words of counter under two words of key.
-///
-/// ```
-/// use picograd::{DType, compiler::ir::UOp, tensor::threefry2x32};
-/// let zero = UOp::constant(0i64, DType::U32);
-/// let [first, second] = threefry2x32([&zero, &zero], [&zero, &zero]);
-/// assert_eq!((first.dtype(), second.dtype()), (DType::U32, DType::U32));
-/// ```
-pub fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
+fn threefry2x32(key: [&UOp; 2], counter: [&UOp; 2]) -> [UOp; 2] {
     const ROTATIONS: [[i64; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
     // Parity constant of the key schedule.
     let third = key[0] ^ key[1] ^ 0x1BD1_1BDAi64;
