@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// The pair with the largest error; the first of equal ones.
+/// Returns the pair with the largest error; the first of equal ones.
 fn worst<T>(errors: impl Iterator<Item = (f64, T)>) -> (f64, T) {
     errors.reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("there are inputs")
 }

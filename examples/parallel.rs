@@ -27,18 +27,18 @@ const FOUR: &[&str] = &["CPU:0", "CPU:1", "CPU:2", "CPU:3"];
 const LAYOUTS: [Layout; 3] = [
     Layout { name: "one device", devices: &["CPU"], parameters: [None; 4], batch: None },
     // Each device has all parameters and a shard of the batch. Gradients are all-reduced.
-    Layout { name: "batch in parts", devices: FOUR, parameters: [None; 4], batch: Some(0) },
+    Layout { name: "data-parallel", devices: FOUR, parameters: [None; 4], batch: Some(0) },
     // The first layer is sharded along its outputs, the second along its inputs: each device has a
     // shard of the hidden units, and only the logits are all-reduced.
     Layout {
-        name: "layers in parts",
+        name: "tensor-parallel",
         devices: FOUR,
         parameters: [Some(0), Some(0), Some(1), None],
         batch: None,
     },
 ];
 
-/// The network and its losses after training.
+/// Returns the network and its losses after training.
 fn train(how: &Layout) -> Result<(Sequential, Vec<f32>), Box<dyn Error>> {
     Tensor::manual_seed(0);
     let net = seq![Flatten::new(), Linear::new(784, 128), Tensor::relu, Linear::new(128, 10)];

@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     );
     show(
         "linear program",
-        "expanded, with machine-sized indices, in execution order.",
+        "vectorized and unrolled, with 32- or 64-bit indices, in execution order.",
         &ir::print_program(&program.uops),
     );
     let source = compiled.rendered.as_ref().map_or("this device runs the program", |r| &r.body);
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The first item of a schedule, with its buffers.
+/// Returns the first item of a schedule, with its buffers.
 fn schedule_text(items: &[ScheduleItem]) -> String {
     let ScheduleItem::Kernel { ast, buffers, device, .. } = &items[0] else { return String::new() };
     let name = Kernel::new(ast.clone()).name();

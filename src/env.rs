@@ -21,7 +21,7 @@ pub struct Variable {
     pub doc: &'static str,
 }
 
-/// Threads of the CPU device at most: a larger number is a typing error.
+/// Maximum number of threads of the CPU device. A larger value is taken for a typing error.
 pub const MOST_THREADS: usize = 1024;
 
 /// The file of `PROFILE=1`.
@@ -37,7 +37,7 @@ impl Raw<'_> {
     /// Parses a value that is set and not empty; `None` from `parse` is an error.
     fn parse<T>(&self, takes: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.value.as_deref().filter(|v| !v.is_empty()) else { return Ok(None) };
-        let wrong = || Error::Env(format!("{}={value}: it takes {takes}", self.name));
+        let wrong = || Error::Env(format!("{}={value}: expected {takes}", self.name));
         parse(value).ok_or_else(wrong).map(Some)
     }
 
@@ -102,7 +102,7 @@ variables! {
         "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, \
          `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Default: the CPU. \
          ARCH is the architecture that code is generated for: on the CPU `native` or a level of \
-         x86-64, on CUDA `sm_NN`; default: that of the device. Tests of results run on it."
+         x86-64, on CUDA `sm_NN`; default: that of the device. Device tests run on it."
         => device: Option<String> = |v| v.text();
     "PROFILE" takes "0, 1 or a file that ends in `.json`":
         "Writes a trace for Perfetto or Chrome when the process ends: 1 into \
@@ -123,7 +123,7 @@ variables! {
          device; the disk cache stores the result for each kernel. Default: 0, the heuristic."
         => beam: usize = |v| {
             let valid = |n: f64| n.fract() == 0.0 && (0.0..=64.0).contains(&n);
-            Ok(v.number(0.0, "a whole number from 0 to 64", valid)? as usize)
+            Ok(v.number(0.0, "an integer from 0 to 64", valid)? as usize)
         };
     "PICO_QUICK" takes "0 or 1":
         "1 lets the compiler of `CPU:CLANG` produce slower code in less time. `cargo xtask test` \
@@ -198,24 +198,24 @@ variables! {
         => color: bool = |v| Ok(v.value.is_none_or(|v| v.is_empty()));
 }
 
-/// Variables of the system that are read, and not documented by us.
+/// System variables that the crate reads. They are not in the table.
 const SYSTEM: &[&str] =
     &["PATH", "HOME", "XDG_CACHE_HOME", "CUDA_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
 
 impl Config {
-    /// True if each kernel is waited for and timed, because its time is printed.
+    /// Returns true if each kernel is synchronized and timed, because its time is printed.
     pub fn times_kernels(&self) -> bool {
         self.debug >= 2 || self.profile.is_some()
     }
 }
 
-/// The value of a variable of the table or the system, for readers that must work without valid
-/// settings: the thread pool, the allocator, the disk cache, and searches for compilers.
+/// Returns the value of a variable of the table or the system, for readers that must work without
+/// valid settings: the thread pool, the allocator, the disk cache, and searches for compilers.
 pub(crate) fn var(name: &str) -> Option<String> {
     var_os(name)?.into_string().ok()
 }
 
-/// The same, for values that need not be Unicode, such as paths.
+/// Returns the same, for values that need not be Unicode, such as paths.
 pub(crate) fn var_os(name: &str) -> Option<OsString> {
     debug_assert!(
         SYSTEM.contains(&name) || VARIABLES.iter().any(|v| v.name == name),
@@ -224,13 +224,13 @@ pub(crate) fn var_os(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// The settings of this process, read once.
+/// Returns the settings of this process, read once.
 pub fn config() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
     CONFIG.get_or_init(|| Config::read(&var)).as_ref().map_err(Clone::clone)
 }
 
-/// The Markdown table of `docs/env.md`.
+/// Returns the Markdown table of `docs/env.md`.
 #[cfg(feature = "testing")]
 pub fn doc_table() -> String {
     let mut text = String::from("| variable | takes | effect |\n|---|---|---|\n");

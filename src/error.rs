@@ -52,7 +52,7 @@ pub enum Error {
     Parse {
         /// Line of the text, from 1.
         line: usize,
-        /// The accepted values.
+        /// The problem.
         msg: String,
     },
     /// An `Opt` that does not apply to this kernel: an expected value during search.
@@ -94,7 +94,7 @@ pub enum Error {
     #[error("data: {0}")]
     Data(String),
     /// A buffer that does not fit into the memory of a device.
-    #[error("out of memory on {device}: {asked} bytes asked, {held} bytes held")]
+    #[error("out of memory on {device}: {asked} bytes requested, {held} bytes in use")]
     OutOfMemory {
         /// The device.
         device: String,
@@ -105,18 +105,18 @@ pub enum Error {
     },
 }
 
-/// The line that names the file of a rejected source, if there is one.
+/// Returns the line that names the file of a rejected source, if there is one.
 fn source_note(source_at: Option<&Path>) -> String {
     source_at.map_or_else(String::new, |p| format!("\nthe source is kept at {}", p.display()))
 }
 
 impl Error {
-    /// A failed compilation without a source to look at.
+    /// Returns a failed compilation without a source to look at.
     pub(crate) fn compile(msg: String) -> Error {
         Error::Compile { msg, source_at: None }
     }
 
-    /// The same error, attributed to the operation that the user called.
+    /// Returns the same error, attributed to the operation that the user called.
     pub(crate) fn of_op(self, op: &'static str) -> Error {
         match self {
             Error::Shape { msg, .. } => Error::Shape { op, msg },

@@ -17,7 +17,7 @@ pub enum Stage {
     Ranged,
     /// A kernel: a `Sink` of stores over ranges.
     Kernel,
-    /// A linear program whose loads still carry the marks of `prefetch`.
+    /// A linear program whose loads still have the `LoadHint`s of `prefetch`.
     Linear,
     /// A linear program.
     Program,

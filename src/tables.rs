@@ -3,7 +3,7 @@
 use crate::rewrite::{Rule, RuleInfo};
 use crate::{autograd, lower, schedule, symbolic};
 
-/// All rules of the crate. `tests/compiler/tidy.rs` checks that no table is missing.
+/// Returns all rules of the crate. `tests/compiler/tidy.rs` checks that no table is missing.
 pub fn all_rules() -> Vec<&'static RuleInfo> {
     let mut all = Vec::new();
     symbolic::tables().into_iter().for_each(|t| add(&mut all, t));

@@ -6,13 +6,14 @@ use crate::dtype::DType;
 use crate::ir::typed::{Gather, Scatter};
 use crate::ir::{Combine, Op, ToSrc, UOp};
 
-/// The gradient of the table of a gather: for each element the sum of the gradients of its reads.
+/// Returns the gradient of the table of a gather: for each element the sum of the gradients of its
+/// reads.
 pub fn gathered(u: &UOp, g: &UOp) -> UOp {
     let Gather { x, index, axis, .. } = u.expect_gather();
     zeros(x).scattered(index, g, Combine::Add, axis)
 }
 
-/// The gradients of the base and the values of a scatter.
+/// Returns the gradients of the base and the values of a scatter.
 pub fn scattered(u: &UOp, g: &UOp) -> (UOp, UOp) {
     let s = u.expect_scatter();
     match s.combine {
@@ -24,18 +25,19 @@ pub fn scattered(u: &UOp, g: &UOp) -> (UOp, UOp) {
     }
 }
 
-/// Values of the base and of the scattered elements, combined at the indices of a scatter.
+/// Returns a scatter of `value` into `base` at the indices of `s`.
 fn again(s: &Scatter<'_>, base: &UOp, value: &UOp, combine: Combine) -> UOp {
     let value = spread(value, s.index.shape());
     spread(base, s.base.shape()).scattered(s.index, &value, combine, s.axis)
 }
 
-/// The elements of a tensor at the indices of a scatter.
+/// Returns the elements of a tensor at the indices of a scatter.
 fn at(s: &Scatter<'_>, x: &UOp) -> UOp {
     x.gathered(s.index, s.axis)
 }
 
-/// Overwritten elements have no gradient: of the values at one index only the last has one.
+/// Returns the gradients of a scatter that overwrites elements: of several values at one index,
+/// only the last has a gradient.
 fn set(s: &Scatter<'_>, g: &UOp) -> (UOp, UOp) {
     let order = iota(s.index.shape(), s.axis);
     let order = spread(&order, s.index.shape());
@@ -45,11 +47,12 @@ fn set(s: &Scatter<'_>, g: &UOp) -> (UOp, UOp) {
     (again(s, g, &zero, Combine::Set), stays.select(at(s, g), &zero))
 }
 
-/// Elements that are equal to the maximum (or minimum) at their index share the gradient evenly. If
-/// it is NaN, their gradient is NaN unless the upstream one is 0.
+/// Returns the gradients of a scatter that takes the maximum or minimum. Elements that are equal to
+/// the result at their index share the gradient evenly. If the result is NaN, the gradient of these
+/// elements is NaN unless the upstream gradient is 0.
 ///
-/// The extremes are computed from the values that they are compared with and not read from the
-/// node, which an earlier plan may have stored; a stored value replaces only an equal node.
+/// The maximum or minimum is computed from the values that it is compared with and not read from
+/// the node, which an earlier plan may have stored; a stored value replaces only an equal node.
 fn best(s: &Scatter<'_>, g: &UOp) -> (UOp, UOp) {
     let (base, value) = (s.base.materialized(), s.value.materialized());
     let [detached_base, detached_value] = [&base, &value].map(|x| x.unary(Op::Detach));
@@ -63,8 +66,9 @@ fn best(s: &Scatter<'_>, g: &UOp) -> (UOp, UOp) {
     (old.select(&share, &others), new.select(at(s, &share), &at(s, &others)))
 }
 
-/// The gradient of a factor is the product of the others at its index: the product of the nonzero
-/// factors divided by it, and zero unless it is the only zero.
+/// Returns the gradients of a scatter that multiplies. The gradient of a factor is the product of
+/// the other factors at its index: zero if one of them is zero, else computed from the product of
+/// the nonzero factors.
 fn product(s: &Scatter<'_>, g: &UOp) -> (UOp, UOp) {
     let zero = |x: &UOp| x.equals(0i64);
     let rest = |x: &UOp| zero(x).select(1.0, x);

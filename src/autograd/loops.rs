@@ -33,8 +33,8 @@ struct Stacked {
     outer: UOp,
 }
 
-/// The gradients of the operands of a loop, from those of its outputs. Operands that are not
-/// `wanted` have none.
+/// Returns the gradients of the operands of a loop, from those of its outputs. Operands that are
+/// not `wanted` have none.
 pub fn backward(
     u: &UOp,
     upstream: &FxHashMap<usize, UOp>,
@@ -88,7 +88,7 @@ impl<'a> Backward<'a> {
         Backward { node, l, inputs, device, params, carried, cotangents, stacks, fixed }
     }
 
-    /// The results of the forward body, with the cotangent of each.
+    /// Returns the results of the forward body, with the cotangent of each.
     fn roots(&mut self, upstream: &FxHashMap<usize, UOp>) -> Vec<(UOp, UOp)> {
         let results = self.l.body.src();
         let of_carry = |(&i, g): (&usize, &UOp)| (results[i].clone(), g.clone());
@@ -105,7 +105,7 @@ impl<'a> Backward<'a> {
         roots
     }
 
-    /// The operands whose gradients are computed, ascending.
+    /// Returns the operands whose gradients are computed, ascending.
     fn targets(&self, wanted: &dyn Fn(&UOp) -> bool) -> Vec<usize> {
         let is_target = |i: &usize| {
             self.inputs[*i].dtype().is_float()
@@ -115,7 +115,8 @@ impl<'a> Backward<'a> {
         (0..self.inputs.len()).filter(is_target).collect()
     }
 
-    /// The replacements of values that the forward loop read or stacked, by arguments of this loop.
+    /// Returns the replacements of values that the forward loop read or stacked, by arguments of
+    /// this loop.
     fn forward_values(&mut self) -> FxHashMap<UOp, UOp> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (j, value) in self.l.body.src().iter().enumerate().skip(self.l.carries) {
@@ -208,12 +209,12 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// A new argument of a body.
+/// Returns a new argument of a body.
 fn argument(like: &UOp, shape: &Dims, device: &DeviceName) -> UOp {
     param(NEXT_SLOT.fetch_add(1, Ordering::Relaxed), like.dtype(), shape, device)
 }
 
-/// A stack with each of its elements flattened to one row.
+/// Returns a stack with each of its elements flattened to one row.
 fn flat_stack(u: &UOp, count: usize) -> UOp {
     u.moved(Movement::Reshape(smallvec::smallvec![count, u.numel() / count]))
 }
@@ -229,9 +230,9 @@ enum Use {
     Reduced,
 }
 
-/// The values that each iteration stacks, so that the given values can be computed from them for
-/// all iterations at once. Only values that depend on a cotangent need to be stacked, and of an
-/// outer product only its factors.
+/// Returns the values that each iteration stacks, so that the given values can be computed from
+/// them for all iterations at once. Only values that depend on a cotangent need to be stacked, and
+/// of an outer product only its factors.
 fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> Vec<UOp> {
     let order = toposort_until(values.iter().map(|v| &v.0), |u| known.contains(&u.id()));
     let carried: FxHashSet<u64> = cotangents.iter().map(|c| unshaped(c).id()).collect();
@@ -261,7 +262,7 @@ fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> V
     kept
 }
 
-/// True if an op has more elements than each of its operands that depend on a cotangent.
+/// Returns true if an op has more elements than each of its operands that depend on a cotangent.
 fn is_outer(u: &UOp, inside: &FxHashSet<u64>) -> bool {
     let mut operands = u.src().iter().filter(|s| inside.contains(&s.id()));
     operands.all(|s| unmoved(s).numel() < u.numel())

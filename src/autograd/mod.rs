@@ -29,8 +29,8 @@ use std::sync::LazyLock;
 
 static RULES: LazyLock<Rules<UOp>> = LazyLock::new(|| Rules::new(&[&GRADIENTS]));
 
-/// The gradients of `sum(seed * root)` by each of the targets; none for a target that the root does
-/// not depend on. `seed` has the shape of the root.
+/// Returns the gradients of `sum(seed * root)` by each of the targets; none for a target that the
+/// root does not depend on. `seed` has the shape of the root.
 pub fn gradients(root: &UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     gradients_of(&[(root.clone(), seed)], targets)
 }
@@ -99,13 +99,13 @@ fn add(grads: &mut FxHashMap<u64, UOp>, u: &UOp, part: UOp) {
     grads.insert(u.id(), sum);
 }
 
-/// The leaves that gradients of the node reach, in topological order.
+/// Returns the leaves that gradients of the node reach, in topological order.
 pub fn leaves(root: &UOp) -> Vec<UOp> {
     let all = toposort_until([root], |u| !u.requires_grad() || u.op() == Op::Leaf);
     all.into_iter().filter(|u| u.op() == Op::Leaf).collect()
 }
 
-/// The operands that gradients follow.
+/// Returns the operands that gradients follow.
 fn followed(u: &UOp) -> &[UOp] {
     match (u.op(), u.src()) {
         (Op::Detach | Op::Leaf, _) => &[],
@@ -115,15 +115,15 @@ fn followed(u: &UOp) -> &[UOp] {
     }
 }
 
-/// The gradients of the followed operands; `None` where the derivative is zero.
+/// Returns the gradients of the followed operands; `None` where the derivative is zero.
 fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     if let Some(s) = std::iter::once(u)
         .chain(followed(u).iter().filter(|s| s.requires_grad()))
         .find(|s| s.op() == Op::Slice || !s.extents().is_empty())
     {
         let msg = format!(
-            "{:?} has a symbolic size, and gradients of symbolic sizes are not supported; detach() \
-             it, or use constant sizes",
+            "{:?} has a symbolic size, which gradients do not support; use detach() to stop \
+             gradients there, or constant sizes",
             s.op()
         );
         return Err(Error::Gradient(msg));
@@ -134,8 +134,8 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     let mut g = g;
     let Some((sink, _)) = RULES.step(u, &mut g) else {
         return Err(Error::Gradient(format!(
-            "{:?} has no gradient, and the result depends on a parameter through it; detach() \
-             what should not be differentiated",
+            "the operation {:?} is not differentiable, and the result depends on a parameter \
+             through it; use detach() to stop gradients there",
             u.op()
         )));
     };
@@ -143,13 +143,13 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
 }
 
-/// The gradients of the inputs of a call by its custom function; none for inputs that are no
-/// floats.
+/// Returns the gradients of the inputs of a call by its custom function; none for inputs that are
+/// no floats.
 fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let parts = gradient.apply(g, inputs)?;
     if parts.len() != inputs.len() {
         let msg = format!(
-            "call: {} gradients for {} inputs; return one for each input, in order",
+            "call: expected one gradient per input, in order; got {} for {} inputs",
             parts.len(),
             inputs.len()
         );
@@ -162,8 +162,8 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
         if (part.shape(), part.dtype()) != (input.shape(), input.dtype()) {
             let (has, is) = ((part.dtype(), part.shape()), (input.dtype(), input.shape()));
             let msg = format!(
-                "call: the gradient of input {i} is {} {:?}, and the input {} {:?}; they must be \
-                 the same",
+                "call: the gradient of input {i} is {} {:?}, but the input is {} {:?}; both must \
+                 be the same",
                 has.0, has.1, is.0, is.1
             );
             return Err(Error::Gradient(msg));
@@ -173,7 +173,7 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
     parts.into_iter().zip(inputs).enumerate().map(fit).collect()
 }
 
-/// A gradient in the shape of the operand: for an operand of rank 0 its sum.
+/// Returns a gradient in the shape of the operand: for an operand of rank 0 its sum.
 fn fitted(g: UOp, operand: &UOp) -> UOp {
     debug_assert_eq!(g.dtype(), operand.dtype(), "the gradient of {operand:?}");
     if operand.shape() == g.shape() {
@@ -194,18 +194,18 @@ fn spread(x: &UOp, shape: &Dims) -> UOp {
     if x.shape() == shape { x } else { x.moved(Movement::Expand(shape.clone())) }
 }
 
-/// The inverse of a permutation of axes.
+/// Returns the inverse of a permutation of axes.
 fn inverse(order: &[usize]) -> Dims {
     let place = |a: usize| order.iter().position(|&p| p == a).expect("a permutation of axes");
     (0..order.len()).map(place).collect()
 }
 
-/// `0, 1, …` in a dtype that holds every index.
+/// Returns `0, 1, …` in a dtype that holds every index.
 fn line(len: usize) -> UOp {
     UOp::iota(len, if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 })
 }
 
-/// `0, 1, …` along an axis of a shape; the other axes have size one.
+/// Returns `0, 1, …` along an axis of a shape; the other axes have size one.
 fn iota(shape: &[usize], axis: usize) -> UOp {
     let along = (0..shape.len()).map(|a| if a == axis { shape[a] } else { 1 });
     line(shape[axis]).moved(Movement::reshape(along))

@@ -1,13 +1,13 @@
 //! The gradient of a product over axes. `g·u/x` would divide by zero, and its own gradient would be
-//! wrong beside a zero. Therefore the product is computed by a tree of pairwise multiplications,
-//! whose gradients of every order are right.
+//! wrong if a factor is zero. Therefore the product is computed by a tree of pairwise
+//! multiplications, whose gradients of every order are right.
 
 use super::{inverse, spread};
 use crate::dtype::DType;
 use crate::ir::UOp;
 use crate::shape::Movement;
 
-/// The gradient of `x` from the gradient `g` of its product `u`.
+/// Returns the gradient of `x` from the gradient `g` of its product `u`.
 pub fn product(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let axes = u.expect_reduce().axes;
     let shape = x.shape();

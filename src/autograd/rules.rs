@@ -71,7 +71,7 @@ fn to<const N: usize>(parts: [UOp; N]) -> UOp {
     UOp::sink(parts.into_iter().collect::<Src>())
 }
 
-/// The mark of a derivative that is zero wherever it exists.
+/// Returns the marker of a derivative that is zero wherever it exists.
 fn none() -> UOp {
     UOp::sink(Src::new())
 }
@@ -105,12 +105,12 @@ pub(crate) fn decision_operands(u: &UOp) -> &[UOp] {
     }
 }
 
-/// `g` where a rectified value is positive, else zero.
+/// Returns `g` where the output of a relu is positive, and zero elsewhere.
 fn positive(y: &UOp, g: &UOp) -> UOp {
     y.materialized().differs(0.0).select(g, &g.const_like(0i64))
 }
 
-/// The gradients of the operands of a `Where`.
+/// Returns the gradients of the operands of a `Where`.
 fn chosen(c: &UOp, g: &UOp) -> UOp {
     let c = c.materialized();
     to([none(), c.select(g, &g.const_like(0i64)), c.select(0i64, g)])
@@ -120,7 +120,7 @@ fn reshaped(g: &UOp, shape: &Dims) -> UOp {
     g.moved(Movement::Reshape(shape.clone()))
 }
 
-/// `g` summed over the axes that were expanded from a shape.
+/// Returns `g` summed over the axes that were expanded from a shape.
 fn summed(g: &UOp, shape: &Dims) -> UOp {
     g.reduced(Fold::Add, (0..shape.len()).filter(|&a| shape[a] != g.shape()[a]))
 }
@@ -129,7 +129,7 @@ fn movement(u: &UOp) -> &Movement {
     u.as_movement().unwrap_or_else(|| panic!("expected a movement op, found {u:?}")).movement
 }
 
-/// The inverse of a permute.
+/// Returns the inverse of a permute.
 fn unpermuted(u: &UOp) -> Movement {
     match movement(u) {
         Movement::Permute(axes) => Movement::Permute(inverse(axes)),
@@ -137,19 +137,19 @@ fn unpermuted(u: &UOp) -> Movement {
     }
 }
 
-/// The shrink that undoes a pad.
+/// Returns the shrink that undoes a pad.
 fn unpadded(u: &UOp, x: &UOp) -> Movement {
     let Movement::Pad(sides) = movement(u) else { panic!("expected a pad, found {u:?}") };
     Movement::shrink(sides.iter().zip(x.shape()).map(|(&(before, _), &n)| (before, before + n)))
 }
 
-/// The pad that undoes a shrink.
+/// Returns the pad that undoes a shrink.
 fn unshrunk(u: &UOp, x: &UOp) -> Movement {
     let Movement::Shrink(ranges) = movement(u) else { panic!("expected a shrink, found {u:?}") };
     Movement::pad(ranges.iter().zip(x.shape()).map(|(&(start, end), &n)| (start, n - end)))
 }
 
-/// The gradient on the device of the operand, if the operand has one.
+/// Returns the gradient on the device of the operand, if the operand has one.
 fn copied(g: &UOp, x: &UOp) -> UOp {
     match device_of(x) {
         Some(devices) if devices.is_several() => {
@@ -160,8 +160,8 @@ fn copied(g: &UOp, x: &UOp) -> UOp {
     }
 }
 
-/// The gradients of shards: of parts along an axis their parts of `g`, of replicas `g` for the
-/// first.
+/// Returns the gradients of the operands of `Shards`. Shards get their slices of `g`; of replicas,
+/// the first gets `g` and the others get zero.
 fn shares(u: &UOp, g: &UOp) -> UOp {
     match u.expect_shards().axis {
         Some(axis) => pieces(u, g, axis),
@@ -172,7 +172,8 @@ fn shares(u: &UOp, g: &UOp) -> UOp {
     }
 }
 
-/// The parts of `g` along an axis that belong to the operands, which are concatenated along it.
+/// Returns the parts of `g` along an axis that belong to the operands, which are concatenated along
+/// it.
 fn pieces(u: &UOp, g: &UOp, axis: usize) -> UOp {
     let mut end = 0;
     let piece = |x: &UOp| {
@@ -183,13 +184,13 @@ fn pieces(u: &UOp, g: &UOp, axis: usize) -> UOp {
     UOp::sink(u.src().iter().map(piece).collect::<Src>())
 }
 
-/// The device of a value; none if it depends on no data.
+/// Returns the device of a value; none if it depends on no data.
 pub fn device_of(x: &UOp) -> Option<DeviceName> {
     x.toposort().iter().rev().find_map(|u| u.own_device().cloned())
 }
 
-/// The gradient of a maximum or minimum: the elements that are equal to it share `g` evenly. If it
-/// is NaN, their gradient is NaN unless `g` is 0.
+/// Returns the gradient of a maximum or minimum over axes: the elements that are equal to it share
+/// `g` evenly. If the maximum is NaN, the gradient of all elements is NaN unless `g` is 0.
 ///
 /// The maximum is computed from the value that it is compared with. `u` may have been stored by an
 /// earlier plan; if `x` is rematerialized and rounded differently, no element is equal to `u`. The
@@ -206,12 +207,12 @@ fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     is_best.select(spread(&(g / &count), x.shape()), &spread(&others, x.shape()))
 }
 
-/// The gradients of both operands of a maximum or minimum.
+/// Returns the gradients of both operands of a maximum or minimum.
 fn winners(op: Op, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
     [wins(x, y, op, g), wins(y, x, op, g)]
 }
 
-/// `g` where `x` is selected, half of it where both operands are equal. The operands are
+/// Returns `g` where `x` is selected, half of it where both operands are equal. The operands are
 /// materialized, so that the kernels of both gradients select the same one.
 fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     let (x, y) = (x.materialized(), y.materialized());
@@ -219,8 +220,9 @@ fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
 }
 
-/// The integral quotient of the remainder `u`. x/y cannot be truncated, because it may be rounded
-/// up to the next integer. For an infinite divisor it is 0, or -1 if the divisor was added.
+/// Returns the integer quotient that belongs to the remainder `u` of `x` by `y`. `x/y` cannot be
+/// truncated, because it may be rounded up to the next integer. For an infinite divisor the
+/// quotient is 0, or -1 if the divisor was added.
 fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let near = (x + -u) / y + 0.5;
     let t = near.unary(Op::Trunc);
@@ -229,28 +231,28 @@ fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     is_infinite.select(u.equals(x).select(0i64, &x.const_like(-1i64)), &whole)
 }
 
-/// The derivative of erf.
+/// Returns the derivative of erf.
 fn bell(x: &UOp) -> UOp {
     (-(x * x)).unary(Op::Exp) * FRAC_2_SQRT_PI
 }
 
-/// The gradient of the divisor of a remainder.
+/// Returns the gradient of the divisor of a remainder.
 fn by_divisor(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
     -(g * quotient(u, x, y))
 }
 
-/// The gradients of base and exponent of a power.
+/// Returns the gradients of base and exponent of a power.
 fn of_power(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
     [by_base(x, y, g), by_exponent(u, x, y, g)]
 }
 
-/// The gradient y·x^(y-1)·g of the base. It is 0 for y = 0, also where x^-1 is infinite.
+/// Returns the gradient y·x^(y-1)·g of the base. It is 0 for y = 0, also where x^-1 is infinite.
 fn by_base(x: &UOp, y: &UOp, g: &UOp) -> UOp {
     y.equals(0i64).select(0i64, &(g * (y * x.binary(Op::Pow, y + -1.0))))
 }
 
-/// The gradient xʸ·log(x)·g of the exponent. It is 0 for x = 0 and y ≥ 0, where the logarithm is
-/// infinite.
+/// Returns the gradient xʸ·log(x)·g of the exponent. It is 0 for x = 0 and y ≥ 0, where the
+/// logarithm is infinite.
 fn by_exponent(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
     let flat = x.equals(0i64).and(y.lt(0i64).not());
     // The logarithm of 1 instead of 0, so that the gradient of this gradient has no infinity.

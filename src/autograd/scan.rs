@@ -4,8 +4,8 @@
 //! s[i] = g[i] + a[i+1]·g[i+1] + a[i+1]·a[i+2]·g[i+2] + …
 //! ```
 //!
-//! They are computed in blocks with O(n · BLOCK) work and without division, which would be wrong
-//! beside a zero. Gradients of every order are right.
+//! They are computed in blocks with O(n · BLOCK) work and without division, which would be wrong if
+//! a factor is zero. Gradients of every order are right.
 
 use super::{inverse, iota, line, spread};
 use crate::ir::{Fold, Op, UOp};
@@ -14,15 +14,15 @@ use crate::shape::{Dims, Movement};
 /// The number of elements of a block, of which all pairs are computed.
 const BLOCK: usize = 16;
 
-/// The gradient of a cumulative sum: the cumulative sum of `g` from the other end.
+/// Returns the gradient of a cumulative sum: the cumulative sum of `g` from the other end.
 pub(super) fn sums(u: &UOp, g: &UOp) -> UOp {
     let at = axis(u);
     let flip = |x: &UOp| x.moved(Movement::flip((0..x.shape().len()).map(|a| a == at)));
     flip(&flip(g).scanned(Fold::Add, at))
 }
 
-/// The gradient of a cumulative product: the product before an element times the suffix sum after
-/// it.
+/// Returns the gradient of a cumulative product: the product before an element times the suffix sum
+/// after it.
 pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     if x.numel() == 0 {
         return g.clone();
@@ -36,8 +36,8 @@ pub(super) fn products(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     rows.back(&(before * suffix_sums(&flat, &up)))
 }
 
-/// The gradient of a cumulative maximum or minimum: for each element the sum of `g` over the
-/// results that are it.
+/// Returns the gradient of a cumulative maximum or minimum: for each element the sum of `g` over
+/// the results that it determines.
 pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     // Compared with the extremes of the same value and not with `u`, which an earlier plan may have
     // stored; a stored value replaces only an equal node.
@@ -48,7 +48,8 @@ pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
 }
 
-/// The gradient by `x` of `y[i] = x[places[i]]` along an axis. Places ascend, and `places[i] <= i`.
+/// Returns the gradient by `x` of `y[i] = x[places[i]]` along an axis. Places ascend, and
+/// `places[i] <= i`.
 pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     if g.numel() == 0 {
         return g.clone();
@@ -110,7 +111,7 @@ fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
     (sums.moved(Movement::reshape([rows, n])), through.moved(Movement::reshape([rows, n])))
 }
 
-/// A value times a weight.
+/// Returns a value times a weight.
 fn times(weight: &UOp, value: &UOp) -> UOp {
     if weight.dtype().is_bool() {
         weight.select(value, &value.const_like(0i64))
@@ -119,12 +120,12 @@ fn times(weight: &UOp, value: &UOp) -> UOp {
     }
 }
 
-/// The product of two weights.
+/// Returns the product of two weights.
 fn product(a: &UOp, b: &UOp) -> UOp {
     if a.dtype().is_bool() { a.and(b) } else { a * b }
 }
 
-/// The mask of the first element of each row.
+/// Returns the mask of the first element of each row.
 fn first(rows: &UOp) -> UOp {
     spread(&iota(rows.shape(), 1).equals(0i64), rows.shape())
 }

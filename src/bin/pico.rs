@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     finish(done, &mut out)
 }
 
-/// The exit code after the output was written.
+/// Flushes the output and converts its result to an exit code.
 fn finish(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,

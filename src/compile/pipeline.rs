@@ -71,7 +71,7 @@ pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
             "{} on this device does not compute in {scalar}; cast to {less}, or use another device",
             target.name
         );
-        return Err(Error::DType { op: u.op().name(), msg });
+        return Err(Error::DType { op: "realize", msg });
     }
     Ok(())
 }

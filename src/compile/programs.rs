@@ -54,7 +54,7 @@ impl Compiled {
     }
 }
 
-/// The way in which Opts are chosen.
+/// The policy that chooses Opts.
 #[derive(Clone)]
 pub enum Choice {
     /// By the settings: the heuristic, beam search under `BEAM=n`, or none under `NOOPT=1`.

@@ -15,7 +15,7 @@ pub(in crate::device) struct Blocks<B> {
     pub held: usize,
     /// Bytes of the buffers in use, as requested.
     pub live: usize,
-    /// The most that `live` has been.
+    /// Maximum of `live` so far.
     pub peak: usize,
     /// Bytes of free blocks.
     pub cached: usize,
@@ -88,7 +88,7 @@ impl<B> Blocks<B> {
     }
 }
 
-/// Bytes of free blocks of a [`Pool`] at most; less on a device with less than four times that.
+/// Maximum bytes of free blocks of a [`Pool`]; less on a device with less than four times that.
 const POOL_CACHE: usize = 1 << 30;
 
 /// The caching allocator of a device whose driver allocates blocks `B`. A freed block is reused by
@@ -100,23 +100,23 @@ pub(in crate::device) struct Pool<B> {
     blocks: Mutex<Blocks<B>>,
     /// Bytes of the largest buffer.
     largest: usize,
-    /// Bytes of all blocks at most, if known.
+    /// Maximum bytes of all blocks, if known.
     limit: Option<usize>,
 }
 
 impl<B> Pool<B> {
-    /// A pool for a device with these limits of bytes per buffer and in total.
+    /// Returns a pool for a device with these limits of bytes per buffer and in total.
     pub fn new(device: &str, largest: usize, limit: Option<usize>) -> Arc<Pool<B>> {
         let (device, largest) = (device.to_string(), largest.min(isize::MAX as usize));
         Arc::new(Pool { device, blocks: Mutex::default(), largest, limit })
     }
 
-    /// Bytes of blocks, in use and free, and their limit.
+    /// Returns the bytes of blocks, in use and free, and their limit.
     pub fn memory(&self) -> SystemMemory {
         SystemMemory { held: lock(&self.blocks).held, limit: self.limit }
     }
 
-    /// Bytes of blocks in use, and of free blocks.
+    /// Returns the bytes of blocks in use, and of free blocks.
     #[cfg(test)]
     pub fn bytes(&self) -> (usize, usize) {
         let blocks = lock(&self.blocks);

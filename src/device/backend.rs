@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// A device: memory, compilation and launches.
 pub trait Backend: Send + Sync {
-    /// The capabilities of its kernels.
+    /// Returns the capabilities of its kernels.
     fn target(&self) -> &Target;
     /// Describes it in one line: compiler, version, threads.
     fn describe(&self) -> String;
     /// Allocates memory of `bytes` bytes.
     fn allocate(&self, bytes: usize) -> Result<Memory>;
-    /// The compiler of its language; `None` if it runs linear programs themselves, by
+    /// Returns the compiler of its language; `None` if it runs linear programs themselves, by
     /// [`interpret`](Self::interpret).
     fn compiler(&self) -> Option<&dyn ModuleCompiler>;
     /// Makes a linear program executable, on a device without a compiler.
@@ -35,7 +35,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
     }
-    /// The memory that its allocator holds: the host's, for a device without its own.
+    /// Returns the memory that its allocator holds: the host's, for a device without its own.
     fn memory(&self) -> SystemMemory {
         SystemMemory { held: memory::held_bytes(), limit: Some(memory::limit()) }
     }
@@ -58,12 +58,12 @@ pub(in crate::device) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The name of a device in errors: `CL`, `CL:1`.
+/// Returns the name of a device in errors: `CL`, `CL:1`.
 pub(in crate::device) fn numbered_name(kind: &str, index: usize) -> String {
     if index == 0 { kind.to_string() } else { format!("{kind}:{index}") }
 }
 
-/// The error of a device number that does not exist; `api` has `count` devices.
+/// Returns the error of a device number that does not exist; `api` has `count` devices.
 pub(in crate::device) fn no_such_device(
     kind: &str,
     index: usize,
@@ -71,9 +71,9 @@ pub(in crate::device) fn no_such_device(
     count: usize,
 ) -> Error {
     let devices = match count {
-        0 => "no device here".to_string(),
-        1 => format!("1 device here, {kind}"),
-        _ => format!("{count} devices here, {kind} to {kind}:{}", count - 1),
+        0 => "no device".to_string(),
+        1 => format!("1 device, {kind}"),
+        _ => format!("{count} devices, {kind} to {kind}:{}", count - 1),
     };
     Error::Device(format!("there is no {kind}:{index}: {api} has {devices}"))
 }
@@ -107,7 +107,7 @@ unsafe impl Sync for Addresses {}
 unsafe impl Send for Addresses {}
 
 impl Addresses {
-    /// A pointer to the addresses from `first` on, as a kernel takes them.
+    /// Returns a pointer to the addresses from `first` on, as a kernel takes them.
     pub fn from(&self, first: usize) -> *const *mut u8 {
         self.0[first..].as_ptr()
     }
@@ -148,7 +148,7 @@ pub trait Executable: Any + Send + Sync {
         // SAFETY: the caller upholds the contract of `run`.
         unsafe { self.run(args, launch) }
     }
-    /// The machine code, if it is in host memory.
+    /// Returns the machine code, if it is in host memory.
     fn machine_code(&self) -> Option<&[u8]> {
         None
     }

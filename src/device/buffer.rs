@@ -50,7 +50,7 @@ impl dyn Remote {
 /// Lock between kernels, which write buffers, and the host, which reads them.
 static ACCESS: RwLock<()> = RwLock::new(());
 
-/// Held while a kernel runs.
+/// Returns the lock that is held while a kernel runs.
 pub(crate) fn writing() -> RwLockWriteGuard<'static, ()> {
     ACCESS.write().unwrap_or_else(|e| e.into_inner())
 }
@@ -183,7 +183,7 @@ impl Buffer {
         ))
     }
 
-    /// True if kernels may write to it: borrowed memory is read-only.
+    /// Returns true if kernels may write to it: borrowed memory is read-only.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
@@ -217,7 +217,7 @@ impl Buffer {
         Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
 
-    /// The buffer behind a node's storage.
+    /// Returns the buffer behind a node's storage.
     pub fn of(storage: &StorageRef) -> Buffer {
         storage
             .storage
@@ -246,19 +246,19 @@ impl Buffer {
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn size(&self) -> usize {
         self.0.len
     }
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len * self.0.dtype.itemsize()
     }
-    /// The location of its first byte.
+    /// Returns the location of its first byte.
     pub fn place(&self) -> MemoryRef<'_> {
         MemoryRef { memory: &self.0.block.memory, offset: self.0.offset }
     }
-    /// A view of a range of its elements, in the same memory.
+    /// Returns a view of a range of its elements, in the same memory.
     pub fn part(&self, range: Range<usize>) -> Buffer {
         assert!(
             range.start <= range.end && range.end <= self.0.len,
@@ -266,7 +266,7 @@ impl Buffer {
         );
         self.view(self.0.offset + range.start * self.0.dtype.itemsize(), self.0.dtype, range.len())
     }
-    /// A view of a file as `len` elements of a dtype, from the byte `at` on, which may be
+    /// Returns a view of a file as `len` elements of a dtype, from the byte `at` on, which may be
     /// unaligned because the bytes are copied before use.
     pub fn part_of_file(&self, at: usize, dtype: DType, len: usize) -> Buffer {
         let end = len.checked_mul(dtype.itemsize()).and_then(|bytes| bytes.checked_add(at));
@@ -288,7 +288,7 @@ impl Buffer {
             offset,
         }))
     }
-    /// A view of `len` elements of a dtype from a byte offset on.
+    /// Returns a view of `len` elements of a dtype from a byte offset on.
     pub(crate) fn bytes_from(&self, offset: usize, dtype: DType, len: usize) -> Buffer {
         assert!(
             offset + len * dtype.itemsize() <= self.bytes(),
@@ -296,15 +296,16 @@ impl Buffer {
         );
         self.view(self.0.offset + offset, dtype, len)
     }
-    /// The same memory under another id, so that a graph distinguishes the two.
+    /// Returns the same memory under another id, so that a graph distinguishes the two.
     pub(crate) fn renamed(&self) -> Buffer {
         self.view(self.0.offset, self.0.dtype, self.0.len)
     }
-    /// The id of its allocation, and its byte range in it.
+    /// Returns the id of its allocation, and its byte range in it.
     pub(crate) fn span(&self) -> (u64, Range<usize>) {
         (self.0.block.id, self.0.offset..self.0.offset + self.bytes())
     }
-    /// True if no other buffer shares its memory and this one has at most `handles` handles.
+    /// Returns true if no other buffer shares its memory and this one has at most `handles`
+    /// handles.
     pub(crate) fn is_alone(&self, handles: usize) -> bool {
         Arc::strong_count(&self.0) <= handles && Arc::strong_count(&self.0.block) == 1
     }
@@ -329,7 +330,7 @@ impl Buffer {
             Memory::Disk(_) | Memory::Null => Ok(()),
         }
     }
-    /// The device of its memory.
+    /// Returns the device of its memory.
     pub fn device_name(&self) -> &DeviceName {
         &self.0.device
     }
@@ -364,7 +365,7 @@ impl Buffer {
     }
 }
 
-/// The size in bytes of `len` elements.
+/// Returns the size in bytes of `len` elements.
 fn bytes_of(device: &DeviceName, dtype: DType, len: usize) -> Result<usize> {
     let full = || Error::OutOfMemory {
         device: device.to_string(),

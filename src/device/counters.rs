@@ -75,7 +75,7 @@ fn state() -> MutexGuard<'static, State> {
     lock(&STATE)
 }
 
-/// The totals of the process now; [`Device::counters`] has those of a device.
+/// Returns the totals of the process now; [`Device::counters`] has those of a device.
 ///
 /// ```
 /// use picograd::{Tensor, device};
@@ -95,7 +95,7 @@ pub fn reset_counters() {
 }
 
 impl Device {
-    /// The counters of one device.
+    /// Returns the counters of one device.
     ///
     /// ```
     /// use picograd::{Device, Tensor};

@@ -23,7 +23,7 @@ const PIECE: usize = 16 << 20;
 /// The kind of device of tensors in files.
 pub(super) const NAME: &str = "DISK";
 
-/// Name of the device of tensors in files.
+/// Returns the name of the device of tensors in files.
 pub fn device() -> DeviceName {
     DeviceName::new(NAME)
 }
@@ -44,7 +44,7 @@ impl DiskFile {
         Ok(DiskFile { path: path.to_path_buf(), file, len })
     }
 
-    /// Length of the file when it was opened.
+    /// Returns the length of the file when it was opened.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

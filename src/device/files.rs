@@ -82,7 +82,7 @@ fn remove_if_abandoned(entry: &fs::DirEntry) {
     }
 }
 
-/// Why [`write`] would fail, as far as it can be checked in advance.
+/// Returns the reason why [`write`] would fail, if one can be found in advance.
 pub(crate) fn why_not(path: &Path) -> Option<String> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if target.is_dir() {

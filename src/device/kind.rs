@@ -63,7 +63,7 @@ pub(crate) struct DeviceKind {
 }
 
 impl DeviceKind {
-    /// A kind without optional properties.
+    /// Returns a kind without optional properties.
     const fn new(
         name: &'static str,
         renderers: &'static [RendererKind],
@@ -165,7 +165,7 @@ fn metal(_: usize) -> Result<Arc<dyn Backend>> {
 fn webgpu(index: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(super::webgpu::WebGpu::open(index)?))
 }
-/// `wgpu` is larger than all other dependencies together, so that it is a feature.
+/// Returns `wgpu` is larger than all other dependencies together, so that it is a feature.
 #[cfg(not(feature = "webgpu"))]
 fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
     let how = "build it with `--features webgpu`, as in `cargo run --release --features webgpu \
@@ -173,18 +173,18 @@ fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
     Err(Error::Device(format!("this program was built without WebGPU; {how}")))
 }
 
-/// The kind that the first part of a device name names; `None` for unknown names.
+/// Returns the kind that the first part of a device name names; `None` for unknown names.
 pub(crate) fn kind_of(name: &str) -> Option<&'static DeviceKind> {
     let first = name.split(':').next().unwrap_or_default().trim();
     KINDS.iter().find(|k| k.name.eq_ignore_ascii_case(first))
 }
 
-/// The memory space of a device; `None` for unknown names.
+/// Returns the memory space of a device; `None` for unknown names.
 pub(crate) fn memory_space(name: &DeviceName) -> Option<MemorySpace> {
     Some(kind_of(name.as_str())?.memory)
 }
 
-/// The name without a number: devices of one such name take the same source.
+/// Returns the name without a number: devices of one such name take the same source.
 pub(crate) fn language(name: &DeviceName) -> DeviceName {
     match name.as_str().rsplit_once(':') {
         Some((kind, number)) if number.parse::<usize>().is_ok() => DeviceName::new(kind),
@@ -192,17 +192,17 @@ pub(crate) fn language(name: &DeviceName) -> DeviceName {
     }
 }
 
-/// True if kernels of the device accept host memory. `NULL` accesses none.
+/// Returns true if kernels of the device accept host memory. `NULL` accesses none.
 pub(crate) fn sees_host(name: &DeviceName) -> bool {
     matches!(memory_space(name), Some(MemorySpace::Host | MemorySpace::Null))
 }
 
-/// True if the device runs nothing and has no memory.
+/// Returns true if the device runs nothing and has no memory.
 pub(crate) fn is_null(name: &DeviceName) -> bool {
     memory_space(name) == Some(MemorySpace::Null)
 }
 
-/// The kind that a name begins with, if it runs kernels.
+/// Returns the kind that a name begins with, if it runs kernels.
 fn kind_with_kernels(name: &str) -> Result<&'static DeviceKind> {
     match kind_of(name) {
         Some(kind) if !kind.renderers.is_empty() => Ok(kind),
@@ -215,7 +215,7 @@ fn kind_with_kernels(name: &str) -> Result<&'static DeviceKind> {
             let with_kernels = KINDS.iter().filter(|k| !k.renderers.is_empty());
             let known: Vec<&str> = with_kernels.map(|k| k.name).collect();
             Err(Error::Device(format!(
-                "there is no device {name:?}; known are {}, as in DEV=CPU or Device::get(\"cpu\")",
+                "unknown device {name:?}; expected {}, as in DEV=CPU or Device::get(\"cpu\")",
                 known.join(", ")
             )))
         }
@@ -270,7 +270,7 @@ impl NameParts {
         }
         match parts.first() {
             Some(rest) => Err(wrong(format!(
-                "{rest:?} is one part too many; a name is DEVICE[:RENDERER][:ARCH][:NUMBER], as \
+                "unexpected part {rest:?}; a name is DEVICE[:RENDERER][:ARCH][:NUMBER], as \
                  in CPU:LLVM:x86-64-v3 or CUDA:1"
             ))),
             None => Ok(found),
@@ -278,18 +278,18 @@ impl NameParts {
     }
 }
 
-/// The parts of `DEV`, if it names a device of this kind.
+/// Returns the parts of `DEV`, if it names a device of this kind.
 fn requested(kind: &DeviceKind) -> Option<NameParts> {
     let dev = env::config().ok()?.device.as_ref()?;
     NameParts::parse(dev).ok().filter(|w| w.kind.name == kind.name)
 }
 
-/// The architecture of a kind if a name has none: that of `DEV`, or none.
+/// Returns the architecture of a kind if a name has none: that of `DEV`, or none.
 pub(crate) fn default_arch(kind: &DeviceKind) -> Option<String> {
     requested(kind)?.arch
 }
 
-/// The renderer of a kind if a name has none: that of `DEV`, or the first that works.
+/// Returns the renderer of a kind if a name has none: that of `DEV`, or the first that works.
 pub(crate) fn default_renderer(kind: &'static DeviceKind) -> Result<&'static RendererKind> {
     env::config()?;
     if let Some(renderer) = requested(kind).and_then(|w| w.renderer) {
@@ -309,8 +309,8 @@ pub(crate) fn default_renderer(kind: &'static DeviceKind) -> Result<&'static Ren
     Err(Error::Device(missing.join("\n")))
 }
 
-/// The canonical name: `KIND`, with `:RENDERER` and `:ARCH` if they differ from the kind's default,
-/// and `:NUMBER` if it is above 0.
+/// Returns the canonical name: `KIND`, with `:RENDERER` and `:ARCH` if they differ from the kind's
+/// default, and `:NUMBER` if it is above 0.
 pub fn canonical(name: &str) -> Result<DeviceName> {
     let parts = NameParts::parse(name)?;
     let mut text = parts.kind.name.to_string();
@@ -330,10 +330,10 @@ pub fn canonical(name: &str) -> Result<DeviceName> {
     Ok(DeviceName::new(&text))
 }
 
-/// The default device without `DEV`: the CPU, or the interpreter with the reason in one sentence.
-/// `platform` says whether the CPU can run machine code of ours; `compiler` whether one was found.
-/// If the environment requests a compiler that fails, the CPU stays the default, so that the user
-/// sees the error.
+/// Returns the default device without `DEV`: the CPU, or the interpreter with the reason in one
+/// sentence. `platform` is an error if the CPU cannot run generated machine code, `compiler` if no
+/// compiler was found. If the environment requests a compiler that fails, the CPU stays the
+/// default, so that the user sees the error.
 fn default_kind(
     platform: std::result::Result<(), String>,
     compiler: impl FnOnce() -> Result<()>,
@@ -354,7 +354,7 @@ fn default_kind(
     }
 }
 
-/// The default device of this process without `DEV`, and why it is not the CPU.
+/// Returns the default device of this process without `DEV`, and why it is not the CPU.
 pub(crate) fn default_device() -> (&'static str, Option<String>) {
     let cpu = kind_of("CPU").expect("the CPU is a kind of device");
     let requested = cpu.renderers.iter().any(|r| (r.is_requested)());

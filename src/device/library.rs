@@ -24,7 +24,7 @@ impl Library {
         opened.map(|library| Library(ManuallyDrop::new(library))).map_err(|e| e.to_string())
     }
 
-    /// The address of a function.
+    /// Returns the address of a function.
     pub fn need(&self, name: &str) -> Result<*mut c_void, String> {
         // SAFETY: only the address is taken; whoever calls it states the type.
         let symbol = unsafe { self.0.get::<*mut c_void>(name.as_bytes()) };
@@ -32,7 +32,7 @@ impl Library {
         if address.is_null() { Err(format!("it has no {name}")) } else { Ok(address) }
     }
 
-    /// The path of the file that defines a function.
+    /// Returns the path of the file that defines a function.
     pub fn path(&self, function: &str) -> Option<PathBuf> {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         let address = self.need(function).ok()?;

@@ -49,12 +49,12 @@ fn fits(bytes: usize, left: Option<Left>) -> Result<()> {
     }
 }
 
-/// The error of an allocation that exceeds a limit.
+/// Returns the error of an allocation that exceeds a limit.
 fn refused(asked: usize, why: &str) -> Error {
     Error::OutOfMemory { device: format!("CPU ({why})"), asked, held: super::memory::held_bytes() }
 }
 
-/// The error of an allocation that the system refused, with the limit if there is one.
+/// Returns the error of an allocation that the system refused, with the limit if there is one.
 pub(crate) fn out_of_memory(asked: usize) -> Error {
     match left() {
         Some(left) if asked as u64 > left.bytes => {
@@ -154,7 +154,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The limit that leaves the fewest bytes.
+/// Returns the limit that leaves the fewest bytes.
 pub(crate) fn left() -> Option<Left> {
     let cgroups = cgroups(&|path: &Path| std::fs::read_to_string(path).ok());
     address_space().into_iter().chain(cgroups).chain(machine()).min_by_key(|l| l.bytes)
@@ -184,7 +184,7 @@ fn address_space() -> Option<Left> {
     })
 }
 
-/// Memory that the machine has available, with reclaimable memory and swap.
+/// Returns the memory that the machine has available, with reclaimable memory and swap.
 fn machine() -> Option<Left> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let field = |name: &str| -> Option<u64> {
@@ -195,7 +195,8 @@ fn machine() -> Option<Left> {
     Some(Left { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
 }
 
-/// Bytes that the cgroups of the process leave, innermost first. `read` returns the text of a file.
+/// Returns the bytes that the cgroups of the process leave, innermost first. `read` returns the
+/// text of a file.
 fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
     let Some(list) = read(Path::new("/proc/self/cgroup")) else { return Vec::new() };
     let mut found = Vec::new();

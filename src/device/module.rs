@@ -17,14 +17,14 @@ const MESSAGE_LINES: usize = 12;
 pub trait ModuleCompiler: Sync {
     /// Device and compiler, as `pico cache` shows them.
     fn label(&self) -> &str;
-    /// The renderer of its language.
+    /// Returns the renderer of its language.
     fn renderer(&self) -> &dyn Renderer;
     /// Divides kernels into modules.
     fn batching(&self, _kernels: usize) -> Batching {
         Batching { per_module: 1, at_once: 1 }
     }
-    /// The key of the object that this source compiles to: a hash of everything that determines it.
-    /// `None` if the compiler returns no objects.
+    /// Returns the key of the object that this source compiles to: a hash of everything that
+    /// determines it. `None` if the compiler returns no objects.
     fn cache_key(&self, _source: &str) -> Option<CacheKey> {
         None
     }
@@ -34,14 +34,14 @@ pub trait ModuleCompiler: Sync {
     fn load(&self, _object: &[u8], name: &str) -> Result<Arc<dyn LoadedModule>> {
         Err(Error::Device(format!("kernel {name}: the device loads no objects")))
     }
-    /// The module for a user's kernel text: with a wrapper that calls it, if one is needed. The
-    /// program has a name, arguments and launch sizes, and no nodes.
+    /// Returns the module for a user's kernel text: with a wrapper that calls it, if one is needed.
+    /// The program has a name, arguments and launch sizes, and no nodes.
     fn user_module(&self, program: &Program, _text: &str) -> Result<String> {
         Err(no_user_text(program))
     }
 }
 
-/// The error of a device that compiles no text of users.
+/// Returns the error of a device that compiles no text of users.
 pub(crate) fn no_user_text(program: &Program) -> Error {
     Error::Device(format!(
         "kernel {}: the device runs no source; write the kernel as nodes",
@@ -88,14 +88,14 @@ pub struct KernelInfo<'a> {
     pub unaligned: Option<CompileVariant>,
 }
 
-/// A kernel name that every driver accepts. PoCL makes a file path of the name, and aborts the
-/// process if that path is too long.
+/// Returns a kernel name that every driver accepts. PoCL makes a file path of the name, and aborts
+/// the process if that path is too long.
 pub(crate) fn entry_name(name: &str) -> &str {
     name.get(..64).unwrap_or(name)
 }
 
-/// The error of a source that a compiler rejects. The source is saved in the cache folder, so that
-/// the error can name a file.
+/// Returns the error of a source that a compiler rejects. The source is saved in the cache folder,
+/// so that the error can name a file.
 pub(crate) fn rejected(
     cache: &DiskCache,
     name: &str,
@@ -109,7 +109,7 @@ pub(crate) fn rejected(
     }
 }
 
-/// The first lines of a compiler's message.
+/// Returns the first lines of a compiler's message.
 pub(crate) fn first_lines(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().take(MESSAGE_LINES + 1).collect();
     if lines.len() > MESSAGE_LINES {

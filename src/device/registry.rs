@@ -83,9 +83,9 @@ impl Device {
         Device::named(&Device::default_name())
     }
 
-    /// The name of the default device of new tensors. If the CPU cannot run kernels, the reason is
-    /// printed once on stderr. A `DEV` that does not exist is kept as it is; the first computation
-    /// on it returns the error.
+    /// Returns the name of the default device of new tensors. If the CPU cannot run kernels, the
+    /// reason is printed once on stderr. A `DEV` that does not exist is kept as it is; the first
+    /// computation on it returns the error.
     pub fn default_name() -> DeviceName {
         static NAME: std::sync::OnceLock<DeviceName> = std::sync::OnceLock::new();
         let dev = env::config().ok().and_then(|c| c.device.clone());
@@ -102,7 +102,7 @@ impl Device {
         NAME.get_or_init(choose).clone()
     }
 
-    /// The devices that this process has opened, by name.
+    /// Returns the devices that this process has opened, by name.
     ///
     /// ```
     /// use picograd::Device;
@@ -116,7 +116,7 @@ impl Device {
         devices
     }
 
-    /// The memory of its buffers: live and peak bytes.
+    /// Returns the memory of its buffers: live and peak bytes.
     ///
     /// ```
     /// use picograd::{Device, Tensor};
@@ -137,11 +137,12 @@ impl Device {
     pub fn name(&self) -> &DeviceName {
         &self.name
     }
-    /// The device whose compiled code runs here too: all CPUs of a process are the same machine.
+    /// Returns the device whose compiled code runs here too: all CPUs of a process are the same
+    /// machine.
     pub(crate) fn code(&self) -> DeviceName {
         if sees_host(&self.name) { language(&self.name) } else { self.name.clone() }
     }
-    /// What its kernels may use.
+    /// Returns the target: what its kernels may use.
     pub fn target(&self) -> &Target {
         self.backend.target()
     }
@@ -154,17 +155,17 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.backend.synchronize()
     }
-    /// The bytes of its buffers.
+    /// Returns the bytes of its buffers.
     pub(in crate::device) fn usage(&self) -> &'static Usage {
         self.usage
     }
-    /// The backend: allocation, compilation and graph launches.
+    /// Returns the backend: allocation, compilation and graph launches.
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
-    /// Every kind of device with every renderer: its name, and its description or why it is not
-    /// available.
+    /// Returns every kind of device with every renderer: its name, and its description or why it is
+    /// not available.
     pub fn list() -> Vec<(String, Result<String>)> {
         let name = |kind: &str, renderer: &str| {
             if renderer.is_empty() { kind.to_string() } else { format!("{kind}:{renderer}") }

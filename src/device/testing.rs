@@ -73,7 +73,7 @@ impl Server {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}/{path}", self.address)
     }
-    /// How many requests there were.
+    /// Returns the number of requests so far.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }

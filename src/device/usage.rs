@@ -11,14 +11,14 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes of live buffers, as requested. Memory lent to picograd does not count.
+    /// Bytes of live buffers, as requested. Borrowed memory does not count.
     pub live: usize,
-    /// The most that `live` has been since the start, or since the counters were reset.
+    /// Maximum of `live` since the start, or since the counters were reset.
     pub peak: usize,
     /// Bytes taken from the system: buffers, rounded up to their size class, and free blocks. The
     /// devices of the host share theirs.
     pub held: usize,
-    /// Bytes that may be taken at most, if known.
+    /// Maximum bytes that may be taken from the system, if known.
     pub limit: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn reset_peaks() {
 }
 
 impl Usage {
-    /// The usage of a device. It lives as long as the process, because buffers refer to it.
+    /// Returns the usage of a device. It lives as long as the process, because buffers refer to it.
     pub fn of(device: &DeviceName) -> &'static Usage {
         let mut all = all();
         if let Some(usage) = all.get(device) {

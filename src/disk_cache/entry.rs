@@ -18,11 +18,12 @@ use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 9] = b"picograd\x02";
 const HEAD: usize = MAGIC.len() + MAC_LEN;
-/// Bytes of the longest entry that is written or read.
+/// Maximum bytes of an entry that is written or read.
 pub(super) const MOST_BYTES: u64 = 256 << 20;
 /// The suffix of corrupt entries.
 pub(super) const CORRUPT: &str = ".corrupt";
-/// The time of use is not updated within this time, which would only cost.
+/// Minimum age of the recorded time of use before it is updated: updating it at each use would only
+/// take time.
 const MARK_AFTER: Duration = Duration::from_secs(3600);
 
 /// The result of reading an entry.
@@ -33,7 +34,7 @@ pub(super) enum Found {
     Corrupt,
 }
 
-/// The bytes of the file of an entry.
+/// Returns the bytes of the file of an entry.
 pub(super) fn size_of_entry(entry: &CacheEntry) -> u64 {
     (HEAD + 2 + entry.device.len().min(255) + entry.value.len()) as u64
 }
@@ -77,7 +78,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     Found::Value(bytes)
 }
 
-/// The kind, the device and the value of a file with a correct MAC.
+/// Returns the kind, the device and the value of a file with a correct MAC.
 fn opened<'a>(
     folder: &Folder,
     key: CacheKey,
@@ -90,7 +91,7 @@ fn opened<'a>(
     (mac(&folder.secret, key, head, value) == *stored).then_some((kind, device, value))
 }
 
-/// The kind and the device, at the start of the authenticated part.
+/// Returns the kind and the device, at the start of the authenticated part.
 fn about(rest: &[u8]) -> Option<(EntryKind, &str)> {
     let [kind, len, rest @ ..] = rest else { return None };
     let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
@@ -105,7 +106,7 @@ fn set_aside(folder: &Folder, key: CacheKey) {
 }
 
 /// Writes an entry. A process that lists the folder between the creation of the new file and its
-/// lock takes the file for one that was left, and removes it; then the entry is written again.
+/// lock takes the file for an abandoned one and removes it; then the entry is written again.
 pub(super) fn write(folder: &Folder, entry: &CacheEntry, now: SystemTime) -> io::Result<()> {
     const TRIES: usize = 8;
     let is_lost =
@@ -151,7 +152,8 @@ pub(super) struct Listed {
     pub(super) bytes: u64,
 }
 
-/// The entries of a folder, and the corrupt ones. Unfinished files of killed processes are deleted.
+/// Returns the entries of a folder, and the corrupt ones. Unfinished files of killed processes are
+/// deleted.
 pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     let mut found = Vec::new();
     for file in fs::read_dir(&folder.path)?.flatten() {
@@ -185,7 +187,7 @@ fn remove_left(folder: &Folder, name: &str) {
     }
 }
 
-/// The kind and the device of an entry.
+/// Returns the kind and the device of an entry.
 pub(super) fn describe(folder: &Folder, name: &str) -> Option<(EntryKind, String)> {
     let mut file = folder.read(&c_name(name).ok()?).ok()?;
     file.seek(SeekFrom::Start(HEAD as u64)).ok()?;

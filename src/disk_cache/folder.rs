@@ -19,7 +19,7 @@ pub(super) const SECRET: &CStr = c"secret";
 /// The prefix of unfinished files.
 pub(super) const NEW: &str = ".new-";
 
-/// An open folder that is ours alone.
+/// An open folder that only this user can access.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
@@ -66,7 +66,7 @@ impl Folder {
         Ok(secret)
     }
 
-    /// Makes a secret. Where another process is first it is that one's.
+    /// Creates the secret. If another process creates it first, that one is used.
     fn new_secret(&self) -> io::Result<[u8; MAC_LEN]> {
         let mut secret = [0; MAC_LEN];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
@@ -113,13 +113,13 @@ impl Folder {
         let file = self.open_at(name, libc::O_RDONLY)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
-            return Err(wrong("it is not a plain file"));
+            return Err(wrong("it is not a regular file"));
         }
         private(&meta)?;
         Ok(file)
     }
 
-    /// A new file for us alone.
+    /// Creates a file that only this user can access.
     pub(super) fn create(&self, name: &CStr) -> io::Result<File> {
         self.open_at(name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)
     }
@@ -148,12 +148,12 @@ impl Folder {
     }
 }
 
-/// A name as the system takes it.
+/// Returns a name as the system takes it.
 pub(super) fn c_name(name: &str) -> io::Result<CString> {
     CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// A name that no other file has.
+/// Returns a name that no other file has.
 pub(super) fn new_name() -> String {
     format!("{NEW}{}", unique())
 }

@@ -5,8 +5,8 @@
 pub struct CacheKey(pub u128);
 
 impl CacheKey {
-    /// The key of some parts, in order, and of the version of picograd, so that versions do not
-    /// share entries. Lengths are hashed too, so that `["ab", "c"]` and `["a", "bc"]` differ.
+    /// Returns the key of some parts, in order, and of the version of picograd, so that versions do
+    /// not share entries. Lengths are hashed too, so that `["ab", "c"]` and `["a", "bc"]` differ.
     pub fn of(parts: &[&[u8]]) -> CacheKey {
         CacheKey::of_version(env!("CARGO_PKG_VERSION"), parts)
     }
@@ -27,7 +27,7 @@ impl std::fmt::Display for CacheKey {
     }
 }
 
-/// A 128-bit content hash.
+/// Returns a 128-bit content hash.
 pub fn hash128(data: &[u8]) -> u128 {
     first_128(&blake3::hash(data))
 }

@@ -6,16 +6,16 @@
 //! the folder without waiting for each other, one that is killed leaves nothing half written, and a
 //! damaged file is one entry that is absent.
 //!
-//! The cache never causes an error. If its folder is missing, read-only, full or not ours, kernels
-//! are compiled again.
+//! The cache never causes an error. If its folder is missing, read-only, full or owned by another
+//! user, kernels are compiled again.
 //!
 //! Values are code that will run, so that only entries of this user are read: a folder or a file of
 //! another user, or that others can write to, is rejected, links are not followed, and each entry
 //! has a MAC whose key only the user can read. Entries with a wrong MAC are renamed and counted as
 //! corrupt.
 //!
-//! Several kernels are compiled in one module, and looked up one by one: an entry contains its
-//! object if it is the only kernel in it, and names it otherwise.
+//! Several kernels are compiled in one module, and looked up one by one: the entry of a kernel
+//! contains the object if no other kernel is in it, and otherwise the key of the object's entry.
 
 mod entry;
 pub(crate) mod failed;
@@ -115,7 +115,7 @@ pub struct DiskCacheStats {
 pub struct DiskCacheContents {
     /// Bytes of all entries.
     pub bytes: u64,
-    /// Corrupt files: damaged, or not ours.
+    /// Corrupt files: damaged, or written by another user.
     pub corrupt: usize,
     /// Entries that could not be written since the folder was cleared, by all processes.
     pub lost_writes: u64,
@@ -124,14 +124,14 @@ pub struct DiskCacheContents {
 }
 
 impl DiskCacheContents {
-    /// The number of entries of these kinds, and their bytes.
+    /// Returns the number of entries of these kinds, and their bytes.
     pub fn of(&self, kinds: &[EntryKind]) -> (usize, u64) {
         let of_kinds = self.entries.iter().filter(|((kind, _), _)| kinds.contains(kind));
         of_kinds.fold((0, 0), |(n, bytes), (_, (m, more))| (n + m, bytes + more))
     }
 }
 
-/// The cache of the process, as configured by the environment; see [`DiskCache::from_env`].
+/// Returns the cache of the process, as configured by the environment; see [`DiskCache::from_env`].
 pub fn global() -> &'static DiskCache {
     static GLOBAL: OnceLock<DiskCache> = OnceLock::new();
     GLOBAL.get_or_init(|| DiskCache::from_env(&env::var))
@@ -203,7 +203,7 @@ impl DiskCache {
         }
     }
 
-    /// The folder, if there is one.
+    /// Returns the folder, if there is one.
     pub fn dir(&self) -> Option<&Path> {
         Some(&self.folder.as_ref()?.path)
     }
@@ -213,19 +213,19 @@ impl DiskCache {
         self.off.as_deref()
     }
 
-    /// The size limit in bytes. Beyond it, the least recently used entries are deleted.
+    /// Returns the size limit in bytes. Beyond it, the least recently used entries are deleted.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The values of keys, whole and checked, or nothing for those that it does not have.
+    /// Returns the verified value of each key; `None` where there is no entry.
     pub fn get(&self, keys: &[CacheKey]) -> Vec<Option<Vec<u8>>> {
         let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
         let now = self.now();
         keys.iter().map(|key| self.counted(self.read(folder, *key, now))).collect()
     }
 
-    /// The compiled kernels of keys, or nothing for those that it does not have.
+    /// Returns the compiled kernel of each key; `None` where there is no entry.
     pub fn programs(&self, keys: &[CacheKey]) -> Vec<Option<CachedProgram>> {
         let Some(folder) = &self.folder else { return keys.iter().map(|_| None).collect() };
         let now = self.now();
@@ -352,7 +352,7 @@ impl DiskCache {
         Ok(deleted)
     }
 
-    /// The entries of the cache, or why they cannot be read.
+    /// Returns the entries of the cache, or why they cannot be read.
     pub fn contents(&self) -> std::result::Result<DiskCacheContents, String> {
         let Some(folder) = &self.folder else { return Ok(DiskCacheContents::default()) };
         let mut found =
@@ -385,7 +385,7 @@ impl DiskCache {
     }
 }
 
-/// The bytes of all entries. Files of earlier versions are deleted.
+/// Returns the bytes of all entries. Files of earlier versions are deleted.
 fn total(folder: &Folder) -> u64 {
     for name in OLD {
         let _ = c_name(name).and_then(|n| folder.remove(&n));
@@ -416,7 +416,7 @@ fn make_room(folder: &Folder, limit: u64) -> u64 {
     bytes
 }
 
-/// The writes that were lost, of all processes.
+/// Returns the writes that were lost, of all processes.
 fn lost(folder: &Folder) -> u64 {
     let text = folder.read(LOST).and_then(|mut f| {
         let mut text = String::new();

@@ -30,8 +30,8 @@ pub enum Const {
 }
 
 impl Const {
-    /// The value as an integer: a bool is 0 or 1, an integer is itself (a `u64` its wrapped bits),
-    /// a float is not one.
+    /// Returns the value as an integer: a bool is 0 or 1, an integer is itself (a `u64` its wrapped
+    /// bits), a float is not one.
     #[inline]
     pub const fn as_i64(self) -> Option<i64> {
         match self {
@@ -41,8 +41,8 @@ impl Const {
         }
     }
 
-    /// The value as an `f64`, rounded where a 64-bit integer is too long. The dtype tells a large
-    /// `u64` from a negative number.
+    /// Returns the value as an `f64`, rounded where a 64-bit integer is too long. The dtype
+    /// distinguishes a large `u64` from a negative number.
     #[inline]
     pub const fn as_f64(self, dtype: DType) -> f64 {
         match self {
@@ -53,13 +53,13 @@ impl Const {
         }
     }
 
-    /// True for false, 0, 0.0 and -0.0.
+    /// Returns true for false, 0, 0.0 and -0.0.
     #[inline]
     pub const fn is_zero(self) -> bool {
         !self.is_true()
     }
 
-    /// True for true, 1 and 1.0.
+    /// Returns true for true, 1 and 1.0.
     #[cfg(test)]
     pub const fn is_one(self) -> bool {
         match self {
@@ -69,7 +69,7 @@ impl Const {
         }
     }
 
-    /// The value as a condition: whether it differs from zero. NaN does.
+    /// Returns the value as a condition: whether it differs from zero. NaN does.
     #[inline]
     pub const fn is_true(self) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl Const {
         }
     }
 
-    /// The value cast to another dtype. This is the definition of every cast in the crate:
+    /// Returns the value cast to another dtype. This is the definition of every cast in the crate:
     ///
     /// | from | to | |
     /// |---|---|---|
@@ -100,15 +100,15 @@ impl Const {
         }
     }
 
-    /// The value in normal form for a dtype: integers wrapped, floats rounded, and a constant of
-    /// another variant cast. An `Int` is taken as an `i64`.
+    /// Returns the value in normal form for a dtype: integers wrapped, floats rounded, and a
+    /// constant of another variant cast. An `Int` is taken as an `i64`.
     #[inline]
     pub fn normalize(self, dtype: DType) -> Const {
         self.cast(DType::I64, dtype)
     }
 
-    /// The value of another dtype of the same width with the same bits. A bool made from bits other
-    /// than 0 and 1 is true.
+    /// Returns the value of another dtype of the same width with the same bits. A bool made from
+    /// bits other than 0 and 1 is true.
     ///
     /// The bits of a NaN survive here, but equality does not see them: a NaN that is interned by
     /// value may come back with the bits of another.
@@ -118,8 +118,8 @@ impl Const {
         Const::from_bits(self.to_bits(from), to)
     }
 
-    /// The bits that one lane of the dtype is stored as, with zeros above. A value out of normal
-    /// form is wrapped or rounded first.
+    /// Returns the bits that one lane of the dtype is stored as, with zeros above. A value out of
+    /// normal form is wrapped or rounded first.
     #[inline]
     pub fn to_bits(self, dtype: DType) -> u64 {
         match (self, dtype.scalar) {
@@ -139,8 +139,8 @@ impl Const {
         }
     }
 
-    /// The value of these bits of storage, in normal form. Bits above the width are ignored.
-    /// Panics if the dtype is void.
+    /// Returns the value of these bits of storage, in normal form. Bits above the width are
+    /// ignored. Panics if the dtype is void.
     #[inline]
     pub fn from_bits(bits: u64, dtype: DType) -> Const {
         match dtype.scalar {
@@ -182,9 +182,10 @@ fn cast_int(i: i64, unsigned: bool, to: Scalar) -> Const {
     }
 }
 
-/// The integer as an `f64`, rounded so that rounding again to a float of up to 16 bits gives what
-/// rounding once would. An integer over 53 bits loses its low 11 bits, and the last bit kept is set
-/// if any of those was: enough to tell a tie from something just past one.
+/// Returns the integer as an `f64`, rounded so that rounding again to a float of up to 16 bits
+/// gives what rounding once would. An integer over 53 bits loses its low 11 bits, and the last
+/// remaining bit is set if any of those was (round to odd), which distinguishes a tie from a value
+/// just above it.
 #[inline]
 fn int_to_odd(i: i64, unsigned: bool) -> f64 {
     let magnitude = if unsigned { i as u64 } else { i.unsigned_abs() };
@@ -249,8 +250,8 @@ fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("an element needs as many bytes as its dtype")
 }
 
-/// The key of equality, hash and order: the rank of the variant and the bits of the value, with one
-/// NaN.
+/// Returns the key of equality, hash and order: the rank of the variant and the bits of the value,
+/// with one NaN.
 #[inline]
 fn key(c: Const) -> (u8, i64) {
     match c {
@@ -296,9 +297,9 @@ impl PartialOrd for Const {
 }
 
 impl fmt::Display for Const {
-    /// An integer has digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan", and is
-    /// the shortest text that parses back to the same `f64`. The dtype is not known here, so a
-    /// `u64` above `i64::MAX` prints as the negative number of the same bits.
+    /// Returns an integer has digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan",
+    /// and is the shortest text that parses back to the same `f64`. The dtype is not known here, so
+    /// a `u64` above `i64::MAX` prints as the negative number of the same bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Const::Bool(b) => write!(f, "{b}"),

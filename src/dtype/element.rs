@@ -23,11 +23,11 @@ pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     /// The dtype of this type; one lane, and as many bytes as the type.
     const DTYPE: DType;
 
-    /// The value as a constant of [`Element::DTYPE`].
+    /// Returns the value as a constant of [`Element::DTYPE`].
     fn to_const(self) -> Const;
 
-    /// The element of a constant. A constant that is not of [`Element::DTYPE`] is first put in its
-    /// normal form.
+    /// Returns the element of a constant. A constant that is not of [`Element::DTYPE`] is first put
+    /// in its normal form.
     fn from_const(c: Const) -> Self;
 }
 
@@ -74,7 +74,7 @@ elements! {
     f64,    F64,    f64::from_bits;
 }
 
-/// The bytes of a slice, as a buffer stores them.
+/// Returns the bytes of a slice, as a buffer stores them.
 #[inline]
 pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
     // SAFETY: `Element` is sealed, and each of its types is a plain number without padding, so
@@ -83,8 +83,8 @@ pub fn as_bytes<T: Element>(s: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(s.as_ptr().cast(), size_of_val(s)) }
 }
 
-/// The elements that these bytes store, wherever they are aligned. A bool is true where its byte is
-/// not zero. Panics unless the bytes are a whole number of elements.
+/// Returns the elements that these bytes store, wherever they are aligned. A bool is true where its
+/// byte is not zero. Panics unless the bytes are a whole number of elements.
 pub fn from_bytes<T: Element>(b: &[u8]) -> Vec<T> {
     try_from_bytes(b).expect("memory for the elements")
 }
@@ -131,13 +131,13 @@ macro_rules! small_float {
         );
 
         impl $name {
-            /// The nearest value, ties to even.
+            /// Returns the nearest value, ties to even.
             #[inline]
             pub fn from_f32(x: f32) -> $name {
                 $name($from_f32(x))
             }
 
-            /// The value, exactly.
+            /// Returns the value, exactly.
             #[inline]
             pub fn to_f32(self) -> f32 {
                 $to_f32(self.0)

@@ -41,14 +41,14 @@ impl Layout {
         1 << (self.exponent + self.mantissa)
     }
 
-    /// The code that overflow goes to: infinity, or the NaN of a layout without one. Codes of
-    /// numbers are in order and all lie below it.
+    /// Returns the code that overflow goes to: infinity, or the NaN of a layout without one. Codes
+    /// of numbers are in order and all lie below it.
     #[inline]
     const fn overflow(self) -> u64 {
         if self.has_inf { ((1 << self.exponent) - 1) << self.mantissa } else { self.sign() - 1 }
     }
 
-    /// The code of the nearest value, ties to even.
+    /// Returns the code of the nearest value, ties to even.
     #[inline(always)]
     pub(super) const fn encode(self, x: f64) -> u64 {
         let bits = x.to_bits();
@@ -68,7 +68,7 @@ impl Layout {
             // because codes are in order.
             round_shift(magnitude - (((1023 - self.bias()) as u64) << F64_MANTISSA), drop)
         } else if below as u64 + drop as u64 > 53 {
-            // Under half of the least subnormal.
+            // Under half of the smallest subnormal.
             0
         } else {
             let significand = (magnitude & F64_FRACTION) | (1 << F64_MANTISSA);
@@ -77,7 +77,7 @@ impl Layout {
         sign | if code < self.overflow() { code } else { self.overflow() }
     }
 
-    /// The value of a code, exactly. Bits above the sign are ignored.
+    /// Returns the value of a code, exactly. Bits above the sign are ignored.
     #[inline(always)]
     pub(super) const fn decode(self, code: u64) -> f64 {
         let magnitude = code & (self.sign() - 1);
@@ -92,7 +92,7 @@ impl Layout {
                 F64_INF | F64_QUIET
             }
         } else if magnitude >> self.mantissa == 0 {
-            // A subnormal is a multiple of the least one, and the product of the two is exact.
+            // A subnormal is a multiple of the smallest one, and the product of the two is exact.
             let least = f64::from_bits(
                 ((1024 - self.bias() - self.mantissa as i64) as u64) << F64_MANTISSA,
             );
@@ -104,13 +104,13 @@ impl Layout {
     }
 }
 
-/// `x / 2^shift` rounded to the nearest integer, ties to even.
+/// Returns `x / 2^shift` rounded to the nearest integer, ties to even.
 #[inline(always)]
 const fn round_shift(x: u64, shift: u32) -> u64 {
     (x + (1 << (shift - 1)) - 1 + ((x >> shift) & 1)) >> shift
 }
 
-/// The bits of the nearest `f32`. Not a plain `as`, because that may quiet a NaN.
+/// Returns the bits of the nearest `f32`. Not a plain `as`, because that may quiet a NaN.
 #[inline]
 pub(super) const fn encode_f32(x: f64) -> u32 {
     if x.is_nan() {
@@ -122,7 +122,7 @@ pub(super) const fn encode_f32(x: f64) -> u32 {
     }
 }
 
-/// The value of an `f32`'s bits. Not a plain `as`, because that may quiet a NaN.
+/// Returns the value of an `f32`'s bits. Not a plain `as`, because that may quiet a NaN.
 #[inline]
 pub(super) const fn decode_f32(bits: u32) -> f64 {
     let x = f32::from_bits(bits);
@@ -157,34 +157,34 @@ pub(super) fn decode_e5m2(code: u8) -> f64 {
     E5M2_VALUES[code as usize]
 }
 
-/// The value of an `f8e4m3` code. Codes 0x7f and 0xff are NaN; there is no infinity.
+/// Returns the value of an `f8e4m3` code. Codes 0x7f and 0xff are NaN; there is no infinity.
 #[inline]
 pub fn f8e4m3_to_f32(code: u8) -> f32 {
     f32::from_bits(encode_f32(decode_e4m3(code)))
 }
 
-/// The nearest `f8e4m3` code, ties to even. What rounds past 448, and infinity, becomes NaN, as in
-/// PyTorch's `float8_e4m3fn`.
+/// Returns the nearest `f8e4m3` code, ties to even. What rounds past 448, and infinity, becomes
+/// NaN, as in PyTorch's `float8_e4m3fn`.
 #[inline]
 pub fn f32_to_f8e4m3(x: f32) -> u8 {
     E4M3.encode(decode_f32(x.to_bits())) as u8
 }
 
-/// The value of an `f8e5m2` code, which is the upper byte of an IEEE half.
+/// Returns the value of an `f8e5m2` code, which is the upper byte of an IEEE half.
 #[inline]
 pub fn f8e5m2_to_f32(code: u8) -> f32 {
     f32::from_bits(encode_f32(decode_e5m2(code)))
 }
 
-/// The nearest `f8e5m2` code, ties to even. What rounds past 57344 becomes infinity.
+/// Returns the nearest `f8e5m2` code, ties to even. What rounds past 57344 becomes infinity.
 #[inline]
 pub fn f32_to_f8e5m2(x: f32) -> u8 {
     E5M2.encode(decode_f32(x.to_bits())) as u8
 }
 
-/// The value of the float type `to` that is nearest to `x`, ties to even, rounded once. Overflow
-/// goes to infinity, for `f8e4m3` to NaN; every NaN becomes the canonical one. Panics if `to` is
-/// not a float.
+/// Returns the value of the float type `to` that is nearest to `x`, ties to even, rounded once.
+/// Overflow goes to infinity, for `f8e4m3` to NaN; every NaN becomes the canonical one. Panics if
+/// `to` is not a float.
 #[inline]
 pub fn round_f64(x: f64, to: Scalar) -> f64 {
     let rounded = match to {

@@ -52,7 +52,7 @@ macro_rules! scalars {
         }
 
         impl Scalar {
-            /// The name in text IR and messages.
+            /// Returns the name in text IR and messages.
             #[inline]
             pub const fn name(self) -> &'static str {
                 match self { $(Scalar::$variant => $name,)* }
@@ -70,7 +70,7 @@ macro_rules! scalars {
                 match self { $(Scalar::$variant => Kind::$kind,)* }
             }
 
-            /// The scalar of a name or an alias.
+            /// Returns the scalar of a name or an alias.
             fn of_name(name: &str) -> Option<Scalar> {
                 match name {
                     $($name $(| $alias)* => Some(Scalar::$variant),)*
@@ -142,57 +142,58 @@ impl DType {
     /// The dtypes that a buffer can hold, in the order of the table: all but void and index.
     pub const ALL: &[DType] = DType::TABLE.split_at(DType::TABLE.len() - 1).0.split_at(1).1;
 
-    /// The same scalar with this many lanes.
+    /// Returns the same scalar with this many lanes.
     #[inline]
     pub const fn vec(self, lanes: u16) -> DType {
         assert!(lanes > 0, "a dtype has at least one lane");
         DType { scalar: self.scalar, lanes }
     }
 
-    /// The dtype of one lane.
+    /// Returns the dtype of one lane.
     #[inline]
     pub const fn scalar(self) -> DType {
         DType { scalar: self.scalar, lanes: 1 }
     }
 
-    /// True if a lane is a float of any width.
+    /// Returns true if a lane is a float of any width.
     #[inline]
     pub const fn is_float(self) -> bool {
         matches!(self.scalar.kind(), Kind::Float)
     }
 
-    /// True if a lane is a float below 32 bits.
+    /// Returns true if a lane is a float below 32 bits.
     #[inline]
     pub const fn is_narrow_float(self) -> bool {
         self.is_float() && self.bits() < 32
     }
 
-    /// The dtype that values of this one are computed and accumulated in: `f32` for floats below 32
-    /// bits, because adding small terms to a large `f16` would lose them; else this one.
+    /// Returns the dtype that values of this one are computed and accumulated in: `f32` for floats
+    /// below 32 bits, because adding small terms to a large `f16` would lose them; else this one.
     #[inline]
     pub const fn computed_in(self) -> DType {
         if self.is_narrow_float() { DType::F32.vec(self.lanes) } else { self }
     }
 
-    /// True if a lane is an integer, signed or unsigned, or an index. A bool is not an integer.
+    /// Returns true if a lane is an integer, signed or unsigned, or an index. A bool is not an
+    /// integer.
     #[inline]
     pub const fn is_int(self) -> bool {
         matches!(self.scalar.kind(), Kind::Signed | Kind::Unsigned | Kind::Index)
     }
 
-    /// True if a lane is an unsigned integer.
+    /// Returns true if a lane is an unsigned integer.
     #[inline]
     pub const fn is_unsigned(self) -> bool {
         matches!(self.scalar.kind(), Kind::Unsigned)
     }
 
-    /// True if a lane is a signed integer; an index is one.
+    /// Returns true if a lane is a signed integer; an index is one.
     #[inline]
     pub const fn is_signed_int(self) -> bool {
         matches!(self.scalar.kind(), Kind::Signed | Kind::Index)
     }
 
-    /// True if a lane is a bool.
+    /// Returns true if a lane is a bool.
     #[inline]
     pub const fn is_bool(self) -> bool {
         matches!(self.scalar.kind(), Kind::Bool)
@@ -204,14 +205,14 @@ impl DType {
         self.scalar.bits()
     }
 
-    /// Bytes of storage of all lanes.
+    /// Returns the bytes of storage of all lanes.
     #[inline]
     pub const fn itemsize(self) -> usize {
         (self.bits() / 8) as usize * self.lanes as usize
     }
 
-    /// The least value of a lane, the identity of a maximum. For floats it is minus infinity, for
-    /// `f8e4m3`, which has no infinity, -448.
+    /// Returns the smallest value of a lane, the identity of a maximum. For floats it is minus
+    /// infinity, for `f8e4m3`, which has no infinity, -448.
     pub const fn min_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -223,8 +224,8 @@ impl DType {
         }
     }
 
-    /// The greatest value of a lane, the identity of a minimum. For floats it is infinity, for
-    /// `f8e4m3`, which has no infinity, 448.
+    /// Returns the largest value of a lane, the identity of a minimum. For floats it is infinity,
+    /// for `f8e4m3`, which has no infinity, 448.
     pub const fn max_value(self) -> Const {
         match self.scalar {
             Scalar::Void => panic!("void has no values"),
@@ -237,7 +238,7 @@ impl DType {
         }
     }
 
-    /// The name of the scalar; lanes are not in it.
+    /// Returns the name of the scalar; lanes are not in it.
     #[inline]
     pub const fn name(self) -> &'static str {
         self.scalar.name()
@@ -298,7 +299,7 @@ impl FromStr for DType {
     }
 }
 
-/// The names of the storable dtypes, for messages.
+/// Returns the names of the storable dtypes, for messages.
 fn names() -> String {
     DType::ALL.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
 }

@@ -7,7 +7,7 @@
 
 use super::{DType, Kind, Scalar};
 
-/// The dtype that both operands are cast to before an operation on the two.
+/// Returns the dtype that both operands are cast to before an operation on the two.
 ///
 /// Follows JAX: bool, then integers, then floats. `u8 + i8` is `i16` and so on up to `u32 + i32`,
 /// which is `i64`; `u64` with any signed integer is `f32`. An integer with a float is that float.
@@ -100,9 +100,9 @@ pub enum Weak {
     Float,
 }
 
-/// The dtype of a tensor of `t` combined with a bare literal: that of the tensor, unless the
-/// literal is of a higher kind. A bool tensor with an integer gives `i32`; a bool or integer tensor
-/// with a float gives `f32`. Lanes stay.
+/// Returns the dtype of a tensor of `t` combined with a bare literal: that of the tensor, unless
+/// the literal is of a higher kind. A bool tensor with an integer gives `i32`; a bool or integer
+/// tensor with a float gives `f32`. Lanes stay.
 pub const fn promote_weak(t: DType, w: Weak) -> DType {
     let scalar = match (w, t.scalar.kind()) {
         (Weak::Bool, Kind::Void) => Scalar::Bool,
@@ -115,7 +115,7 @@ pub const fn promote_weak(t: DType, w: Weak) -> DType {
     DType { scalar, lanes: t.lanes }
 }
 
-/// The dtype that a sum over `t` accumulates in.
+/// Returns the dtype that a sum over `t` accumulates in.
 ///
 /// Narrow integers are widened: bool, `i8`, `i16` and `i32` sum in `i32`, narrow unsigned ones in
 /// `u32`, and that is the result's dtype too. PyTorch goes to `i64` here; 32 bits keep the sum fast

@@ -87,7 +87,7 @@ fn changed() -> Error {
 /// Requirements of a program on the memory of a slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Needs {
-    /// Least number of bytes.
+    /// Minimum number of bytes.
     pub(super) bytes: usize,
     /// True if kernels write it.
     pub(super) written: bool,
@@ -115,7 +115,7 @@ impl Needs {
         let name = buffer.device_name();
         // Devices of the host share memory.
         if name != device && !(sees_host(name) && sees_host(device)) {
-            return Err(Error::Device(format!("a kernel on {device} was given {buffer:?}")));
+            return Err(Error::Device(format!("a kernel on {device} cannot access {buffer:?}")));
         }
         // NULL has no memory, and only its own kernels do not access any.
         let runs_on_host = sees_host(device) && !is_null(device);
@@ -130,7 +130,7 @@ impl Needs {
         }
         if self.written && !buffer.is_writable() {
             return Err(Error::Device(format!(
-                "slot {slot} is written, and {buffer:?} was lent for reading"
+                "the kernel writes slot {slot}, but {buffer:?} is borrowed and read-only"
             )));
         }
         Ok(())
@@ -167,14 +167,14 @@ fn check_dtype(program: &Program, arg: usize, dtype: DType) -> Result<()> {
     match program.args[arg].dtype() {
         takes if takes == dtype => Ok(()),
         takes => Err(Error::Device(format!(
-            "the buffer in slot {arg} is {dtype}, and the kernel takes {takes}"
+            "the buffer in slot {arg} is {dtype}, but the kernel takes {takes}"
         ))),
     }
 }
 
 fn too_short(slot: usize, has: usize, needs: usize) -> Error {
     Error::Device(format!(
-        "the buffer in slot {slot} has {has} bytes, and the kernel needs {needs}"
+        "the buffer in slot {slot} has {has} bytes, but the kernel needs {needs}"
     ))
 }
 
@@ -191,15 +191,15 @@ pub(super) fn bind_copy(to: &Buffer, from: &Buffer) -> Result<()> {
         return wrong("the dtypes differ");
     }
     if !to.is_writable() {
-        return wrong("the target was lent for reading");
+        return wrong("the target is borrowed and read-only");
     }
     let ((block, t), (other, f)) = (to.span(), from.span());
     if bytes > 0 && block == other && t.start < f.end && f.start < t.end {
-        return wrong("the two overlap");
+        return wrong("source and target overlap");
     }
     match (to.place().memory, from.place().memory) {
         (Memory::Host(_) | Memory::Remote(_), Memory::Null) => {
-            Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
+            Err(Error::Device("NULL runs no kernels, so its buffers have no values to copy".into()))
         }
         _ => Ok(()),
     }

@@ -89,8 +89,8 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
             (x, y) if x == y => {}
             (Origin::Host(what, _), Origin::Host(same, _)) if what == same => {
                 let msg = format!(
-                    "the function creates {what} from host data that differs from the call \
-                     before; {PASS}"
+                    "the function creates {what} from host data that differs from the \
+                     previous call; {PASS}"
                 );
                 found = Difference::Values(msg);
             }
@@ -100,7 +100,7 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
     found
 }
 
-const PASS: &str = "pass what changes from call to call as an argument, or keep it in a tensor";
+const PASS: &str = "pass values that change between calls as arguments, or store them in a tensor";
 
 impl Fingerprint {
     /// Returns the fingerprint of a recorded call.
@@ -140,7 +140,7 @@ impl Fingerprint {
         let mut values = self.values.iter().zip(&now.values);
         if let Some(((name, a), (_, b))) = values.find(|(a, b)| a.1 != b.1) {
             return Difference::Values(format!(
-                "the variable {name} was {a} at the call before and is {b} now; pass it to the \
+                "the variable {name} was {a} in the previous call and is {b} now; pass it to the \
                  function as an argument"
             ));
         }
@@ -170,12 +170,12 @@ impl Fingerprint {
         let (a, b) = (self.given.len(), now.given.len());
         if a != b {
             return Some(format!(
-                "there were {a} arguments at the call before, and now there are {b}; have a Jit \
-                 for each number"
+                "the previous call had {a} arguments and this one has {b}; use a separate Jit \
+                 for each number of arguments"
             ));
         }
         let (a, b) = self.given.iter().zip(&now.given).find(|(a, b)| a != b)?;
-        Some(format!("an argument was {a} at the call before and is {b} now; have a Jit for each"))
+        Some(format!("an argument was {a} in the previous call and is {b} now; use a Jit for each"))
     }
 }
 
@@ -209,8 +209,8 @@ fn own_values(capture: &Capture, call: &RecordedCall) -> Result<Vec<(Arc<str>, i
     for values in of_runs.chain(call.ends.iter().map(|e| &e.values)) {
         if let Some((name, a, b)) = all.differing(values) {
             return Err(Error::Jit(format!(
-                "the variable {name} is {a} and {b} in one call; a captured function has one \
-                 value of each, so give the other a name of its own"
+                "the variable {name} is {a} and {b} in one call, and a captured function has one \
+                 value per variable; use two variables with different names"
             )));
         }
         all.complete(values);
@@ -234,7 +234,7 @@ fn compare_graphs(before: &UOp, now: &UOp) -> Difference {
         return Difference::Other;
     };
     Difference::Values(format!(
-        "the function is not the same at each call: {:?} of {:?} was {:?} at the call before; \
+        "the function differs from the previous call: an operation `{:?}` has {:?} and had {:?}; \
          {PASS}",
         x.op(),
         y.arg(),

@@ -73,7 +73,7 @@ pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
     run_copy(to, from, env::config()?.debug).map(drop)
 }
 
-/// Bytes per step of a copy through the host, between devices without a direct copy: a multiple of
+/// Bytes per chunk of a copy through the host, between devices without a direct copy: a multiple of
 /// every element size.
 const PIECE: usize = 16 << 20;
 
@@ -110,7 +110,7 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
             Ok(())
         }
         (Memory::Remote(r), Memory::Remote(from)) => {
-            // Through the host, a piece at a time.
+            // Through the host, one chunk at a time.
             let mut piece = zeroed(bytes.min(PIECE))?;
             for at in (0..bytes).step_by(PIECE) {
                 let piece = &mut piece[..PIECE.min(bytes - at)];
@@ -127,7 +127,7 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
         (Memory::Disk(_), _) => Err(Error::Device("a copy to DISK: files are read-only".into())),
         (Memory::Null, _) => Ok(()),
         (_, Memory::Null) => {
-            Err(Error::Device("NULL runs nothing, so there is nothing to copy from it".into()))
+            Err(Error::Device("NULL runs no kernels, so its buffers have no values to copy".into()))
         }
     }
 }
@@ -135,7 +135,7 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
 /// Returns the start of a range of host memory, which is checked to be inside it.
 fn host_range(memory: &HostBuffer, offset: usize, bytes: usize) -> *mut u8 {
     let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.len());
-    assert!(inside, "a copy of {bytes} bytes leaves its buffer");
+    assert!(inside, "a copy of {bytes} bytes exceeds its buffer");
     memory.ptr().wrapping_add(offset)
 }
 

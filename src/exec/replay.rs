@@ -123,8 +123,8 @@ impl ReplayPlan {
         Ok(graph.map(|graph| (start + nodes.len(), graph)))
     }
 
-    /// Returns true if two views may share memory. Memory of the plan is compared; the caller
-    /// guarantees that written slots of its own share none.
+    /// Returns true if two views may share memory. Memory that the plan owns is compared; the
+    /// caller guarantees that the memory it passes for written slots does not overlap.
     fn may_overlap(&self, a: &SlotRef, b: &SlotRef) -> bool {
         let own = |r: &SlotRef| match &self.slots[r.slot] {
             Slot::Own(buffer) => Some(buffer.span()),

@@ -102,7 +102,7 @@ fn print_plan(config: &Config, plan: &Plan, hit: bool, start: Instant) {
         let memory =
             if plan.memory.separate > 0 { format!(" | {}", plan.memory) } else { String::new() };
         eprintln!(
-            "scheduled {:4} kernels in {} | {}{memory}",
+            "scheduled {:4} commands in {} | {}{memory}",
             plan.commands.len(),
             micros(start.elapsed()),
             if hit { "cache hit" } else { "cache miss" }

@@ -41,7 +41,7 @@ pub fn actions(kernel: &Kernel, target: &Target) -> Vec<Kernel> {
     opts.push(Opt::of_kernel(OptOp::Reuse));
     let other = opts.iter().filter_map(|opt| kernel.apply(opt, target).ok());
     let mut next: Vec<Kernel> = other.map(|k| completed(&k, target)).collect();
-    // Lanes along one axis in place of those that there are, or along one more.
+    // Vector lanes along one axis in place of the present ones, or along one axis more.
     let without_lanes = complete.without_lanes();
     for axis in 0..axes.len() {
         let opt = Opt::of_axis(OptOp::Vectorize, axis);

@@ -7,14 +7,14 @@ use crate::ir::{Fold, Op, UOp};
 use crate::kernel::extent;
 use crate::opt::is_output;
 
-/// A sum of products of two loads, one of which does without the rows of the output and the other
-/// without its columns.
+/// A sum of products of two loads, of which one does not depend on the rows of the output and the
+/// other not on its columns.
 pub(super) struct MatmulPattern {
-    /// The output axis along memory.
+    /// The output axis with unit stride.
     pub column: UOp,
-    /// The longest output axis that the columns' load does without.
+    /// The longest output axis that the load of the columns does not depend on.
     pub row: UOp,
-    /// What is summed over.
+    /// The reduction axis.
     pub step: UOp,
     /// The load that depends on the row.
     pub left: UOp,

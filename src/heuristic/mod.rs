@@ -49,8 +49,8 @@ fn try_apply(k: &mut Kernel, opt: Opt, target: &Target) -> bool {
     }
 }
 
-/// Applies an Opt of the amount to what remains of an axis, which keeps its number; nothing if the
-/// amount is 1.
+/// Applies an Opt with this amount to the remaining part of an axis, whose range id is unchanged.
+/// Does nothing if the amount is 1.
 fn apply_to(k: &mut Kernel, op: OptOp, r: &UOp, amount: usize, target: &Target) -> Option<()> {
     if amount > 1 {
         let axis = k.axes().iter().position(|x| x.range_id() == r.range_id())?;

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a download at most, where its size is not known in advance.
+/// Maximum bytes of a download whose size is not known in advance.
 pub(crate) const MOST: u64 = 16 << 30;
 
 impl Tensor {
@@ -48,7 +48,7 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// The folder of downloads: `PICO_DATA`, or a folder in the user's cache folder.
+/// Returns the folder of downloads: `PICO_DATA`, or a folder in the user's cache folder.
 pub(crate) fn data_folder() -> Result<PathBuf> {
     folder_from(&|name| crate::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
 }
@@ -118,8 +118,8 @@ fn transfer(url: &str, most: u64, out: &mut dyn std::io::Write) -> std::result::
     }
 }
 
-/// The root certificates of the system, which include those that its administrator added; those of
-/// Mozilla on a system without any.
+/// Returns the root certificates of the system, which include those that its administrator added;
+/// those of Mozilla on a system without any.
 #[cfg(feature = "download")]
 fn trusted_roots() -> ureq::tls::RootCerts {
     use ureq::tls::{Certificate, RootCerts};
@@ -131,13 +131,14 @@ fn trusted_roots() -> ureq::tls::RootCerts {
     RootCerts::Specific(std::sync::Arc::new(roots.collect()))
 }
 
-/// The tests of this crate enable the feature; `.ci/run` checks this error in a project without it.
+/// Returns the tests of this crate enable the feature; `.ci/run` checks this error in a project
+/// without it.
 #[cfg(not(feature = "download"))]
 fn transfer(_: &str, _: u64, _: &mut dyn std::io::Write) -> std::result::Result<(), String> {
     Err("this build cannot download; enable the feature `download` of picograd".into())
 }
 
-/// The file of a URL, downloaded into the folder unless it is there.
+/// Returns the file of a URL, downloaded into the folder unless it is there.
 pub(crate) fn cached(url: &str, folder: &Path) -> Result<PathBuf> {
     let path = folder.join(sha256(url.as_bytes()));
     if !path.exists() {

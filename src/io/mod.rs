@@ -27,10 +27,10 @@ pub use npy::{
 pub use safetensors::{safe_load, safe_load_bytes, safe_load_metadata, safe_save, safe_to_bytes};
 pub use state_dict::StateDict;
 
-/// Axes of an array in a file at most: NumPy's limit.
+/// Maximum number of axes of an array in a file: NumPy's limit.
 const MOST_AXES: usize = 64;
 
-/// The number of elements of a shape. An error unless they take exactly `bytes` bytes.
+/// Returns the number of elements of a shape. An error unless they take exactly `bytes` bytes.
 pub(crate) fn elements(
     dtype: DType,
     shape: &[usize],

@@ -14,7 +14,7 @@ use std::path::Path;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// Bytes of a header at most. The header of the longest shape has about 1,400 bytes.
+/// Maximum bytes of a header. The header of the longest shape has about 1,400 bytes.
 const MOST_HEADER: u64 = 1 << 20;
 
 /// The format's name of each dtype, without the byte order.
@@ -100,7 +100,7 @@ pub fn npy_to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The header of a `.npy` file, up to the elements.
+/// Returns the header of a `.npy` file, up to the elements.
 fn head(tensor: &Tensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let Some((name, _)) = NAMES.iter().find(|(_, d)| *d == dtype) else {

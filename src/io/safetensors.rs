@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes of a header at most, by the format.
+/// Maximum bytes of a header, by the format.
 const MOST_HEADER: u64 = 100_000_000;
 
 /// The format's name of each dtype.

@@ -100,7 +100,7 @@ impl StateDict {
         self.entries.iter()
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -112,7 +112,7 @@ impl StateDict {
         self.entries.len()
     }
 
-    /// True if there are no tensors.
+    /// Returns true if there are no tensors.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The archive from an offset on.
+/// Returns the archive from an offset on.
 fn from(bytes: &[u8], at: u64) -> Option<Fields<'_>> {
     Some(Fields(bytes.get(usize::try_from(at).ok()?..)?))
 }
@@ -180,7 +180,7 @@ fn checked<'a>(
 }
 
 impl<'a> Entry<'a> {
-    /// The content as a stream. [`Content::finish`] checks its size and checksum.
+    /// Returns the content as a stream. [`Content::finish`] checks its size and checksum.
     pub(super) fn content(&self) -> Content<'_> {
         let from: Box<dyn Read + 'a> = if self.method == STORED {
             Box::new(self.data)
@@ -263,12 +263,12 @@ impl Writer<'_> {
         self.out.write_all(bytes)
     }
 
-    /// The 32-bit field of a number: the number, or the mark that a 64-bit field follows.
+    /// Returns the 32-bit field of a number: the number, or the mark that a 64-bit field follows.
     fn short(&self, n: u64) -> [u8; 4] {
         if n >= self.long { [0xff; 4] } else { (n as u32).to_le_bytes() }
     }
 
-    /// The 64-bit record of the numbers that do not fit.
+    /// Returns the 64-bit record of the numbers that do not fit.
     fn extra(&self, numbers: &[u64]) -> Vec<u8> {
         let long: Vec<u8> =
             numbers.iter().filter(|n| **n >= self.long).flat_map(|n| n.to_le_bytes()).collect();

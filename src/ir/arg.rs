@@ -21,8 +21,8 @@ struct NamedDevices {
 }
 
 impl DeviceName {
-    /// The device or list of devices of a canonical name. `device::canonical` makes one from the
-    /// name that a user gave.
+    /// Returns the device or list of devices of a canonical name. `device::canonical` makes one
+    /// from the name that a user gave.
     pub fn new(name: &str) -> DeviceName {
         let each = if name.contains('+') {
             name.split('+').map(DeviceName::new).collect()
@@ -31,7 +31,7 @@ impl DeviceName {
         };
         DeviceName(Arc::new(NamedDevices { name: name.into(), each }))
     }
-    /// The list of several devices; the device itself if there is one.
+    /// Returns the list of several devices; the device itself if there is one.
     pub fn joined(devices: &[DeviceName]) -> DeviceName {
         if let [one] = devices {
             return one.clone();
@@ -39,15 +39,15 @@ impl DeviceName {
         let name = devices.iter().map(DeviceName::as_str).collect::<Vec<_>>().join("+").into();
         DeviceName(Arc::new(NamedDevices { name, each: devices.to_vec() }))
     }
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0.name
     }
-    /// True for a list of several devices.
+    /// Returns true for a list of several devices.
     pub fn is_several(&self) -> bool {
         !self.0.each.is_empty()
     }
-    /// The devices of a list, in order, or the one device.
+    /// Returns the devices of a list, in order, or the one device.
     pub fn each(&self) -> &[DeviceName] {
         if self.is_several() { &self.0.each } else { std::slice::from_ref(self) }
     }
@@ -102,25 +102,25 @@ pub(crate) mod sealed {
 
 /// The storage of a buffer. Only `device` implements the trait. A node keeps its storage alive.
 pub trait Storage: sealed::Sealed + Send + Sync + 'static {
-    /// The number of the storage, unique for the life of the process.
+    /// Returns the id of the storage, unique for the life of the process.
     fn id(&self) -> u64;
-    /// The device that has the memory.
+    /// Returns the device that has the memory.
     fn device(&self) -> &DeviceName;
-    /// The number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
-    /// True if the storage has no element.
+    /// Returns true if the storage has no element.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The number of the allocation. Storages of one allocation may overlap.
+    /// Returns the id of the allocation. Storages of one allocation may overlap.
     fn memory_id(&self) -> u64 {
         self.id()
     }
-    /// The number of in-place writes. A node of an older version is stale.
+    /// Returns the number of in-place writes. A node of an older version is stale.
     fn version(&self) -> u64 {
         0
     }
-    /// The concrete type, for downcasts.
+    /// Returns the concrete type, for downcasts.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -134,12 +134,12 @@ pub struct StorageRef {
 }
 
 impl StorageRef {
-    /// The storage with its current version.
+    /// Returns the storage with its current version.
     pub fn new(storage: Arc<dyn Storage>) -> StorageRef {
         let version = storage.version();
         StorageRef { storage, version }
     }
-    /// True if the storage was written in place after this version.
+    /// Returns true if the storage was written in place after this version.
     pub fn is_stale(&self) -> bool {
         self.version != self.storage.version()
     }
@@ -171,20 +171,20 @@ pub struct Gradient {
 }
 
 impl Gradient {
-    /// The gradient with this function.
+    /// Returns the gradient with this function.
     pub fn new(function: Arc<GradientFn>) -> Gradient {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Gradient { id: NEXT.fetch_add(1, Ordering::Relaxed), function: Some(function) }
     }
-    /// The gradient with a number but no function, as in a graph that was parsed from text.
+    /// Returns a gradient with an id but no function, as in a graph that was parsed from text.
     pub fn unknown(id: u64) -> Gradient {
         Gradient { id, function: None }
     }
-    /// The number of the function, unique for the life of the process.
+    /// Returns the id of the function, unique for the life of the process.
     pub fn id(&self) -> u64 {
         self.id
     }
-    /// The gradients of the inputs.
+    /// Returns the gradients of the inputs.
     pub fn apply(&self, gradient: &UOp, inputs: &[UOp]) -> Result<Vec<UOp>> {
         match &self.function {
             Some(function) => function(gradient, inputs),
@@ -280,19 +280,19 @@ listed! {
         Unroll
     }
 
-    /// The grid that a `Special` reads a coordinate of.
+    /// The part of the launch that a `Special` returns an index of.
     SpecialKind {
         /// The position of the workgroup.
         Group,
         /// The position of the thread in its workgroup.
         Local,
-        /// The number of the CPU thread.
+        /// The index of the CPU thread.
         Thread
     }
 }
 
 impl Combine {
-    /// The fold of the same operation; none for `Set` and `SetDistinct`.
+    /// Returns the fold of the same operation; none for `Set` and `SetDistinct`.
     pub const fn fold(self) -> Option<Fold> {
         match self {
             Combine::Set | Combine::SetDistinct => None,
@@ -305,7 +305,7 @@ impl Combine {
 }
 
 impl AxisKind {
-    /// The letter of the kind in debug output.
+    /// Returns the letter of the kind in debug output.
     pub const fn letter(self) -> char {
         match self {
             AxisKind::Global => 'g',
@@ -319,22 +319,22 @@ impl AxisKind {
             AxisKind::Unroll => 'R',
         }
     }
-    /// True if the axis belongs to a reduction.
+    /// Returns true if the axis belongs to a reduction.
     pub const fn is_reduce(self) -> bool {
         matches!(self, AxisKind::Group | AxisKind::Reduce | AxisKind::Unroll)
     }
-    /// True if the iterations are copies in one thread, or vector lanes.
+    /// Returns true if the iterations are copies in one thread, or vector lanes.
     pub const fn is_copied(self) -> bool {
         matches!(self, AxisKind::Upcast | AxisKind::Unroll)
     }
-    /// True if the iterations are threads of a workgroup.
+    /// Returns true if the iterations are threads of a workgroup.
     pub const fn is_workgroup(self) -> bool {
         matches!(self, AxisKind::Local | AxisKind::Group)
     }
 }
 
 impl SpecialKind {
-    /// The prefix of the name in source text, as in `gidx0`.
+    /// Returns the prefix of the name in source text, as in `gidx0`.
     pub const fn prefix(self) -> &'static str {
         match self {
             SpecialKind::Group => "gidx",
@@ -362,7 +362,7 @@ impl Slice {
         let Slice { axis, start, len } = self;
         let wrong = |msg: String| Err(Error::Shape { op: "slice", msg });
         let Some(&size) = shape.get(*axis) else {
-            return wrong(format!("axis {axis} of {shape:?}"));
+            return wrong(format!("axis {axis} is out of range for shape {shape:?}"));
         };
         if let Some(Some(extent)) = extents.get(*axis) {
             return wrong(format!(
@@ -373,7 +373,7 @@ impl Slice {
         if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
             let within = |b: &SymInt| format!("{b}, which is within {}..={}", b.min(), b.max());
             return wrong(format!(
-                "axis {axis} of {shape:?} from {} on, and of length {}; a slice has at least one \
+                "start {} and length {} on axis {axis} of {shape:?}; a slice has at least one \
                  element and stays within 0..{size} for all values",
                 within(start),
                 within(len)
@@ -383,7 +383,7 @@ impl Slice {
     }
 }
 
-/// The optimizer's decisions for a `Load`; ranges are given by their numbers.
+/// The optimizer's decisions for a `Load`; ranges are given by their ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct LoadHint {
     /// The loop in which the tile of the load is staged.

@@ -11,7 +11,7 @@ pub type Bounds = (i128, i128);
 /// The bounds of a value about which nothing is known.
 pub(super) const EVERYTHING: Bounds = (i128::MIN, i128::MAX);
 
-/// All values of a dtype.
+/// Returns all values of a dtype.
 pub fn dtype_bounds(dtype: DType) -> Bounds {
     match dtype.scalar {
         Scalar::Bool => (0, 1),
@@ -24,28 +24,28 @@ pub fn dtype_bounds(dtype: DType) -> Bounds {
     }
 }
 
-/// True if the interval is within the values of a dtype.
+/// Returns true if the interval is within the values of a dtype.
 pub(crate) fn fits(b: Bounds, dtype: DType) -> bool {
     let all = dtype_bounds(dtype);
     all.0 <= b.0 && b.1 <= all.1
 }
 
-/// The sums of two values.
+/// Returns the sums of two values.
 pub(crate) fn plus(a: Bounds, b: Bounds) -> Bounds {
     (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
 }
 
-/// The products of two values.
+/// Returns the products of two values.
 pub(crate) fn product((a, b): Bounds, (c, d): Bounds) -> Bounds {
     extremes([a.saturating_mul(c), a.saturating_mul(d), b.saturating_mul(c), b.saturating_mul(d)])
 }
 
-/// The intersection of two intervals.
+/// Returns the intersection of two intervals.
 pub(crate) fn meet(a: Bounds, b: Bounds) -> Bounds {
     (a.0.max(b.0), a.1.min(b.1))
 }
 
-/// The smallest interval that contains both.
+/// Returns the smallest interval that contains both.
 fn hull(a: Bounds, b: Bounds) -> Bounds {
     (a.0.min(b.0), a.1.max(b.1))
 }
@@ -54,7 +54,7 @@ fn extremes(of: [i128; 4]) -> Bounds {
     (of.into_iter().fold(i128::MAX, i128::min), of.into_iter().fold(i128::MIN, i128::max))
 }
 
-/// The bounds of a bool that is known to be true, known to be false, or neither.
+/// Returns the bounds of a bool that is known to be true, known to be false, or neither.
 fn decided(always: bool, never: bool) -> Bounds {
     (always as i128, !never as i128)
 }
@@ -161,7 +161,7 @@ fn arithmetic(u: &UOp) -> Option<Bounds> {
     }
 }
 
-/// The quotients of floor or truncating division; none if the divisor can be zero.
+/// Returns the quotients of floor or truncating division; none if the divisor can be zero.
 fn quotient(trunc: bool, (a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
     if c <= 0 && d >= 0 {
         return None;
@@ -172,7 +172,7 @@ fn quotient(trunc: bool, (a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
     Some(extremes([div(a, c), div(a, d), div(b, c), div(b, d)]))
 }
 
-/// The remainders of floor division; none if the divisor can be zero.
+/// Returns the remainders of floor division; none if the divisor can be zero.
 fn remainder((a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
     if c > 0 {
         if c == d && a.div_euclid(c) == b.div_euclid(c) {
@@ -183,7 +183,7 @@ fn remainder((a, b): Bounds, (c, d): Bounds) -> Option<Bounds> {
     (d < 0).then_some((c + 1, 0))
 }
 
-/// The bounds of a reduction or a scan, from the number of values that it combines.
+/// Returns the bounds of a reduction or a scan, from the number of values that it combines.
 fn reduction(u: &UOp) -> Option<Bounds> {
     let Arg::Reduce { fold, .. } = u.arg() else { return None };
     let (lo, hi) = u.operand().bounds();
@@ -198,8 +198,8 @@ fn reduction(u: &UOp) -> Option<Bounds> {
     }
 }
 
-/// The least and the largest number of values that an element of a reduction or a scan combines.
-/// The extent of a range, and of an axis, may depend on variables.
+/// Returns the smallest and the largest number of values that an element of a reduction or a scan
+/// combines. The extent of a range, and of an axis, may depend on variables.
 fn combined_values(u: &UOp) -> Option<Bounds> {
     let Arg::Reduce { axes, .. } = u.arg() else { return None };
     let x = u.operand();
@@ -221,7 +221,7 @@ fn combined_values(u: &UOp) -> Option<Bounds> {
     Some(if u.op() == Op::Scan { (1, n.1.max(1)) } else { n })
 }
 
-/// The bounds of an op whose values are those of operands.
+/// Returns the bounds of an op whose values are those of operands.
 fn selection(u: &UOp) -> Option<Bounds> {
     let all = |list: &[UOp]| list.iter().map(UOp::bounds).reduce(hull);
     match u.op() {

@@ -37,7 +37,7 @@ impl Facts {
     fn tensor(&self) -> &TensorFacts {
         self.tensor.get_or_init(Box::default)
     }
-    /// The base of the node's view, if the view was computed.
+    /// Returns the base of the node's view, if the view was computed.
     pub(super) fn view_of(&self) -> Option<&UOp> {
         self.tensor.get()?.view.get().map(|v| &v.0)
     }
@@ -47,7 +47,7 @@ impl Facts {
     }
 }
 
-/// The fact of a node, which is computed after those of the operands if it is missing.
+/// Returns the fact of a node, which is computed after those of the operands if it is missing.
 #[inline]
 fn fill<T>(u: &UOp, slot: impl Fn(&Node) -> &OnceLock<T>, make: impl Fn(&UOp) -> T) -> &T {
     match slot(u.node()).get() {
@@ -82,21 +82,21 @@ fn fill_under<'a, T>(
 }
 
 impl UOp {
-    /// The shape in the tensor graph; `[]` for nodes without one.
+    /// Returns the shape in the tensor graph; `[]` for nodes without one.
     pub fn shape(&self) -> &Dims {
         fill(self, |n| &n.facts.tensor().shape, make_shape)
     }
-    /// The symbolic size of each axis, or `None` for an axis of constant size; empty if no axis is
-    /// symbolic. The shape has the upper bound of each.
+    /// Returns the symbolic size of each axis, or `None` for an axis of constant size; empty if no
+    /// axis is symbolic. The shape has the upper bound of each.
     pub fn extents(&self) -> &[Option<SymInt>] {
         fill(self, |n| &n.facts.tensor().extents, make_extents)
     }
-    /// The symbolic size of an axis, if it has one.
+    /// Returns the symbolic size of an axis, if it has one.
     pub fn extent(&self, axis: usize) -> Option<&SymInt> {
         self.extents().get(axis)?.as_ref()
     }
-    /// The base of a view, which is the node under all movement ops, and the map to its elements;
-    /// none for other nodes.
+    /// Returns the base of a view, which is the node under all movement ops, and the map to its
+    /// elements; none for other nodes.
     pub fn view(&self) -> Option<&(UOp, ShapeTracker)> {
         let mut chain = Vec::new();
         let mut u = self;
@@ -118,7 +118,7 @@ impl UOp {
         }
         self.node().facts.tensor().view.get()
     }
-    /// The number of elements in the tensor graph.
+    /// Returns the number of elements in the tensor graph.
     pub fn numel(&self) -> usize {
         self.shape().iter().product()
     }
@@ -140,19 +140,19 @@ impl UOp {
             ((lo as i64).into(), (hi as i64).into())
         }
     }
-    /// The lower bound of an integer.
+    /// Returns the lower bound of an integer.
     pub fn vmin(&self) -> i128 {
         self.bounds().0
     }
-    /// The upper bound of an integer.
+    /// Returns the upper bound of an integer.
     pub fn vmax(&self) -> i128 {
         self.bounds().1
     }
-    /// The open ranges: those that the value depends on and that no node under it closes.
+    /// Returns the open ranges: those that the value depends on and that no node under it closes.
     pub fn ranges(&self) -> &RangeSet {
         fill(self, |n| &n.facts.ranges, make_ranges)
     }
-    /// True if a gradient of the node reaches a parameter.
+    /// Returns true if a gradient of the node reaches a parameter.
     pub fn requires_grad(&self) -> bool {
         *fill(
             self,
@@ -169,11 +169,11 @@ impl UOp {
             },
         )
     }
-    /// The reproducibility of the value's bits between kernels and between plans.
+    /// Returns the reproducibility of the value's bits between kernels and between plans.
     pub fn rounding(&self) -> super::Rounding {
         *fill(self, |n| &n.facts.tensor().rounding, super::materialize::make_rounding)
     }
-    /// True if the graph is known to be a fixpoint of the rule set with this bit.
+    /// Returns true if the graph is known to be a fixpoint of the rule set with this bit.
     #[inline]
     pub(crate) fn is_fixpoint(&self, bit: u32) -> bool {
         self.node().facts.fixpoints.load(Ordering::Relaxed) & bit != 0
@@ -182,7 +182,7 @@ impl UOp {
     pub(crate) fn mark_fixpoint(&self, bit: u32) {
         self.node().facts.fixpoints.fetch_or(bit, Ordering::Relaxed);
     }
-    /// True if the value depends on the range of this number.
+    /// Returns true if the value depends on the range of this id.
     pub fn uses_range(&self, id: u32) -> bool {
         self.ranges().has(id)
     }

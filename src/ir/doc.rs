@@ -4,7 +4,7 @@
 use super::DTypes;
 use super::Op;
 
-/// The Markdown table of ops with operands, payload, groups and meaning. A test compares
+/// Returns the Markdown table of ops with operands, payload, groups and meaning. A test compares
 /// `docs/ir.md` with it.
 #[cfg(feature = "testing")]
 pub fn doc_table() -> String {
@@ -26,7 +26,7 @@ pub fn doc_table() -> String {
     out
 }
 
-/// A sample payload of an op, for messages and the document; empty for ops without payload.
+/// Returns a sample payload of an op, for messages and the document; empty for ops without payload.
 pub(super) fn sample(op: Op) -> &'static str {
     match op {
         Op::Const => "1.0",

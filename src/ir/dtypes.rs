@@ -18,7 +18,7 @@ pub enum DTypes {
 }
 
 impl DTypes {
-    /// True if the dtype is a member.
+    /// Returns true if the dtype is a member.
     pub const fn has(self, dtype: DType) -> bool {
         match self {
             DTypes::Any => true,
@@ -28,7 +28,7 @@ impl DTypes {
             DTypes::Bits => dtype.is_int() || dtype.is_bool(),
         }
     }
-    /// The class in words, for messages and documents.
+    /// Returns the class in words, for messages and documents.
     pub const fn name(self) -> &'static str {
         match self {
             DTypes::Any => "any",

@@ -14,9 +14,9 @@ unsafe extern "C" {
     safe fn erf(x: f64) -> f64;
 }
 
-/// The result of an elementwise op of result dtype `dtype` on values `x`, which have the dtypes
-/// `from`. Floats narrower than 64 bits are computed in f32 (transcendental ops in f64) and rounded
-/// once.
+/// Returns the result of an elementwise op of result dtype `dtype` on values `x`, which have the
+/// dtypes `from`. Floats narrower than 64 bits are computed in f32 (transcendental ops in f64) and
+/// rounded once.
 pub fn alu(op: Op, dtype: DType, from: DType, x: &[Const]) -> Const {
     let dtype = dtype.scalar();
     let from = from.scalar();
@@ -47,7 +47,7 @@ pub fn fold(fold: Fold, dtype: DType, a: Const, b: Const) -> Const {
 }
 
 impl Fold {
-    /// The elementwise op that combines two values.
+    /// Returns the elementwise op that combines two values.
     pub const fn op(self) -> Op {
         match self {
             Fold::Add => Op::Add,
@@ -56,8 +56,8 @@ impl Fold {
             Fold::Min => Op::Min,
         }
     }
-    /// The reduction of a single value. It is the value, except that a float -0 becomes +0 in a
-    /// sum, which starts from +0, and in both extremes.
+    /// Returns the reduction of a single value. It is the value, except that a float -0 becomes +0
+    /// in a sum, which starts from +0, and in both extremes.
     pub fn of_one(self, x: &UOp) -> UOp {
         if x.dtype().is_float() && self != Fold::Mul {
             x.binary(Op::Add, x.const_like(0.0))
@@ -65,7 +65,7 @@ impl Fold {
             x.clone()
         }
     }
-    /// The identity of the operation, which is the result over no element.
+    /// Returns the identity of the operation, which is the result over no element.
     pub fn identity(self, dtype: DType) -> Const {
         let dtype = dtype.scalar();
         match self {
@@ -162,8 +162,8 @@ fn integer(op: Op, dtype: DType, a: i64, b: i64) -> i64 {
     }
 }
 
-/// `a` to the power `b`. A negative exponent gives 1/a^-b rounded toward zero, which is 0 for all
-/// bases but 1 and -1.
+/// Returns `a` to the power `b`. A negative exponent gives 1/a^-b rounded toward zero, which is 0
+/// for all bases but 1 and -1.
 fn integer_power(a: i64, b: i64, unsigned: bool) -> i64 {
     if b < 0 && !unsigned {
         return match a {
@@ -228,8 +228,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
     crate::dtype::round_f64(exact, scalar)
 }
 
-/// The remainder of floor division. It is exact, except for one rounding if the divisor is added to
-/// a remainder of the other sign. A zero has the divisor's sign.
+/// Returns the remainder of floor division. It is exact, except for one rounding if the divisor is
+/// added to a remainder of the other sign. A zero has the divisor's sign.
 fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     let rest = a % b;
     if rest == 0.0 {
@@ -242,8 +242,8 @@ fn remainder(a: f64, b: f64, scalar: Scalar) -> f64 {
     if scalar == Scalar::F64 { rest + b } else { (rest as f32 + b as f32) as f64 }
 }
 
-/// The value of an expression without memory, given values for its leaves (ranges, variables,
-/// specials). Scalars only.
+/// Returns the value of an expression without memory, given values for its leaves (ranges,
+/// variables, specials). Scalars only.
 #[cfg(feature = "testing")]
 pub fn eval(u: &UOp, leaves: &FxHashMap<UOp, Const>) -> Const {
     let mut values: FxHashMap<u64, Const> = FxHashMap::default();

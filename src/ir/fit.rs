@@ -1,22 +1,22 @@
-//! Agreement of a node's payload with its op and operands, which parser and verifiers check.
+//! Checks that a node's payload agrees with its op and operands, for the parser and the verifiers.
 
 use super::doc::sample;
 use super::{Arg, LoadHint, Op, UOp};
 use crate::shape::{Movement, checked_numel, moved_extents};
 
-/// The result of a check; the error says what does not agree.
+/// The result of a check; the error describes the mismatch.
 type Fit = Result<(), String>;
 
-/// The greatest number of a range: more than any kernel has. A set of ranges takes a bit for each
-/// number up to the greatest.
+/// Maximum id of a range: more than any kernel has. A `RangeSet` takes a bit for each id up to the
+/// largest member.
 const MAX_RANGE: u32 = 65_535;
 
 impl Arg {
-    /// True if nodes of the op may lack the payload that others of the op have.
+    /// Returns true if nodes of the op may lack the payload that others of the op have.
     pub(super) fn is_optional(op: Op) -> bool {
         matches!(op, Op::Contiguous | Op::Load | Op::Sink)
     }
-    /// True if nodes of the op have payloads of this variant.
+    /// Returns true if nodes of the op have payloads of this variant.
     pub(crate) fn suits(&self, op: Op) -> bool {
         match self {
             Arg::None => Arg::is_optional(op) || sample(op).is_empty(),
@@ -26,7 +26,7 @@ impl Arg {
 }
 
 impl Op {
-    /// The op of a movement.
+    /// Returns the op of a movement.
     pub(super) fn of_movement(m: &Movement) -> Op {
         match m {
             Movement::Reshape(_) => Op::Reshape,
@@ -39,7 +39,8 @@ impl Op {
     }
 }
 
-/// Checks that a payload is one of the op, and that it fits the operands, whose number is right.
+/// Checks that a payload is one of the op and agrees with the operands, whose number is already
+/// checked.
 pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
     let rank = || src[0].shape().len();
     match arg {
@@ -63,7 +64,7 @@ pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
             .map_or_else(|e| Err(e.to_string()), |_| Ok(())),
         Arg::Reduce { axes, .. } if axes.is_empty() => Ok(()),
         Arg::Reduce { axes, .. } if op == Op::Scan && axes.len() > 1 => {
-            Err(format!("a scan is along one axis, not along {axes:?}"))
+            Err(format!("expected one axis of a scan, got {axes:?}"))
         }
         Arg::Reduce { axes, .. }
             if axes.iter().any(|a| *a >= rank()) || axes.windows(2).any(|w| w[0] >= w[1]) =>
@@ -73,13 +74,15 @@ pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
         Arg::Cat { axis } => fit_cat(*axis, src),
         Arg::Gather { axis } | Arg::Scatter { axis, .. } => fit_along(*axis, src),
         Arg::Shards { axis: Some(axis), .. } if *axis >= rank() => {
-            Err(format!("axis {axis} of a tensor of rank {}", rank()))
+            Err(format!("axis {axis} is out of range for rank {}", rank()))
         }
         Arg::Range { id, .. } if *id > MAX_RANGE => {
-            Err(format!("range number {id} is above {MAX_RANGE}"))
+            Err(format!("range id {id} is above {MAX_RANGE}"))
         }
         Arg::Lanes(lanes) => match lanes.iter().find(|l| **l >= src[0].dtype().lanes) {
-            Some(lane) => Err(format!("lane {lane} of {}", src[0].dtype().lanes)),
+            Some(lane) => {
+                Err(format!("lane {lane} is out of range for {} lanes", src[0].dtype().lanes))
+            }
             None => Ok(()),
         },
         Arg::LoadHint(LoadHint { stage_at: None, prefetch_in: None }) => {
@@ -93,16 +96,16 @@ pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
 fn fit_cat(axis: usize, src: &[UOp]) -> Fit {
     let first = src[0].shape();
     if axis >= first.len() {
-        return Err(format!("axis {axis} of a tensor of rank {}", first.len()));
+        return Err(format!("axis {axis} is out of range for rank {}", first.len()));
     }
     match src.iter().find(|s| !s.is_part_like(first, Some(axis)) || !s.extents().is_empty()) {
-        Some(s) => Err(format!("{:?} beside {first:?} along axis {axis}", s.shape())),
+        Some(s) => Err(format!("shapes {:?} and {first:?} differ outside axis {axis}", s.shape())),
         None => Ok(()),
     }
 }
 
 impl UOp {
-    /// True if the shape is `shape` in all axes but `axis`.
+    /// Returns true if the shape is `shape` in all axes but `axis`.
     pub(crate) fn is_part_like(&self, shape: &[usize], axis: Option<usize>) -> bool {
         let own = self.shape();
         own.len() == shape.len() && (0..own.len()).all(|a| Some(a) == axis || own[a] == shape[a])
@@ -115,14 +118,14 @@ pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> Fit {
     let (table, index) = (&src[0], &src[1]);
     let rank = table.shape().len();
     if axis >= rank {
-        return Err(format!("axis {axis} of a tensor of rank {rank}"));
+        return Err(format!("axis {axis} is out of range for rank {rank}"));
     }
     let alike = |a: usize| {
         a == axis || (table.shape()[a] == index.shape()[a] && table.extent(a) == index.extent(a))
     };
     if index.shape().len() != rank || !(0..rank).all(alike) {
         let (index, table) = (index.shape(), table.shape());
-        return Err(format!("an index of {index:?} for {table:?} along axis {axis}"));
+        return Err(format!("index {index:?} and table {table:?} differ outside axis {axis}"));
     }
     // The scheduler rewrites a gather, also that of a scatter's gradient, as a sum over the axis
     // for each index.
@@ -130,14 +133,14 @@ pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> Fit {
     if checked_numel("gather", &pairs).is_err() {
         let (n, count) = (table.shape()[axis], index.shape());
         return Err(format!(
-            "an index of {count:?} into {n} elements has more pairs of both than an index can \
+            "the product of the index shape {count:?} and the axis size {n} exceeds what isize can \
              count"
         ));
     }
     match src.get(2) {
-        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => {
-            Err(format!("values of {:?} for an index of {:?}", value.shape(), index.shape()))
-        }
+        Some(value) if value.shape() != index.shape() || value.extents() != index.extents() => Err(
+            format!("value shape {:?} differs from index shape {:?}", value.shape(), index.shape()),
+        ),
         _ => Ok(()),
     }
 }

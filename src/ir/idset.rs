@@ -4,14 +4,14 @@
 /// A set of node ids.
 #[derive(Default)]
 pub(crate) struct IdSet {
-    /// The number of a block of 64 ids plus one, and a bit for each of its ids; zeros in a free
+    /// The index of a block of 64 ids plus one, and a bit for each of its ids; zeros in a free
     /// slot. The number of slots is a power of two.
     slots: Vec<(u64, u64)>,
     blocks: usize,
 }
 
 impl IdSet {
-    /// The slot of a block, or the free slot for it. At least half of the slots are free.
+    /// Returns the slot of a block, or the free slot for it. At least half of the slots are free.
     #[inline]
     fn slot(&self, block: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -22,7 +22,7 @@ impl IdSet {
         at
     }
 
-    /// True if the id is a member.
+    /// Returns true if the id is a member.
     #[inline]
     pub(crate) fn has(&self, id: u64) -> bool {
         self.blocks > 0 && self.slots[self.slot(id / 64)].1 >> (id % 64) & 1 == 1

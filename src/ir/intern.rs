@@ -29,7 +29,7 @@ pub(super) struct Node {
     handles: AtomicU64,
     pub(super) op: Op,
     pub(super) dtype: DType,
-    /// The number of the node, in order of creation; unique for the life of the process.
+    /// The id of the node, in order of creation; unique for the life of the process.
     pub(super) id: u64,
     pub(super) src: Src,
     /// The structural key: a hash of op, dtype, payload and the keys of the operands. It is the
@@ -111,7 +111,7 @@ fn structural_key(op: Op, dtype: DType, src: &[UOp], arg: &Arg) -> u64 {
 }
 
 impl UOp {
-    /// The node with these parts, which is created if it does not exist.
+    /// Returns the node with these parts, which is created if it does not exist.
     pub fn new(op: Op, dtype: DType, src: impl Into<Src>, arg: Arg) -> UOp {
         let src = src.into();
         debug_assert!(op.takes(src.len()), "{op:?} does not take {} operands", src.len());
@@ -152,8 +152,8 @@ impl UOp {
         unsafe { self.0.as_ref() }
     }
 
-    /// True if the graph has no users besides the caller, who has `handles` handles of the root.
-    /// Handles in cached views do not count.
+    /// Returns true if the graph has no users besides the caller, who has `handles` handles of the
+    /// root. Handles in cached views do not count.
     pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
         // Nodes, and the number of their users that have been visited.
         let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
@@ -169,17 +169,18 @@ impl UOp {
         true
     }
 
-    /// The number of handles of the node in all threads, including those of its users.
+    /// Returns the number of handles of the node in all threads, including those of its users.
     pub(crate) fn handles(&self) -> u64 {
         self.node().handles.load(Ordering::Acquire)
     }
 
-    /// The nodes of which this node has handles: its operands, and the base of its cached view.
+    /// Returns the nodes of which this node has handles: its operands, and the base of its cached
+    /// view.
     pub(crate) fn held(&self) -> impl Iterator<Item = &UOp> {
         self.src().iter().chain(self.node().facts.view_of())
     }
 
-    /// The number of nodes that are alive in the process.
+    /// Returns the number of nodes that are alive in the process.
     pub fn live() -> usize {
         TABLE.iter().map(|t| t.lock().unwrap_or_else(|e| e.into_inner()).len()).sum()
     }
@@ -286,7 +287,7 @@ fn free(last: NonNull<Node>) {
     }
 }
 
-/// The largest number of freed nodes whose memory a thread keeps for new ones.
+/// Maximum number of freed nodes whose memory a thread reuses.
 const KEPT: usize = 1 << 14;
 
 /// The memory of freed nodes.

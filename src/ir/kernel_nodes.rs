@@ -6,7 +6,7 @@ use crate::shape;
 use smallvec::SmallVec;
 
 impl UOp {
-    /// A kernel argument of `len` elements.
+    /// Returns a kernel argument of `len` elements.
     pub fn define_global(slot: usize, len: usize, dtype: DType) -> UOp {
         UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
     }
@@ -14,27 +14,28 @@ impl UOp {
     pub fn define_shared(id: u32, len: usize, dtype: DType) -> UOp {
         UOp::new(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
     }
-    /// A loop axis of `extent` iterations.
+    /// Returns a loop axis of `extent` iterations.
     pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
         let extent = extent.like(&UOp::int(0));
         let arg = Arg::Range { id, kind, lanes: false };
         UOp::new(Op::Range, extent.dtype(), [extent].to_src(), arg)
     }
-    /// A coordinate of the launch grid.
+    /// Returns a coordinate of the launch grid.
     pub fn special(kind: SpecialKind, dim: u8, extent: usize, dtype: DType) -> UOp {
         UOp::new(Op::Special, dtype, Src::new(), Arg::Special { kind, dim, extent })
     }
-    /// An element of a buffer of a kernel, to be [loaded](Self::load) or [stored](Self::store) to.
+    /// Returns an element of a buffer of a kernel, to be [loaded](Self::load) or
+    /// [stored](Self::store) to.
     pub fn at(&self, index: impl Like) -> UOp {
         UOp::masked_index(self, index, None)
     }
-    /// The element `buffer[index]`, accessed only where the mask is true, if there is one.
+    /// Returns the element `buffer[index]`, accessed only where the mask is true, if there is one.
     pub fn masked_index(buffer: &UOp, index: impl Like, mask: Option<UOp>) -> UOp {
         let mut src = [buffer.clone(), index.like(&UOp::int(0))].to_src();
         src.extend(mask);
         UOp::new(Op::Index, buffer.dtype(), src, Arg::None)
     }
-    /// The element at an index, without a mask.
+    /// Returns the element at an index, without a mask.
     pub fn unmasked(&self) -> UOp {
         let index = self.expect_index();
         self.with_src([index.buffer.clone(), index.index.clone()].to_src())
@@ -57,16 +58,16 @@ impl UOp {
             [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     }
-    /// A reduction of a kernel's value over ranges of a reduction kind.
+    /// Returns a reduction of a kernel's value over ranges of a reduction kind.
     pub fn fold(&self, fold: Fold, ranges: &[UOp]) -> UOp {
         let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
         UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
     }
-    /// An accumulator with this initial value.
+    /// Returns an accumulator with this initial value.
     pub(crate) fn define_acc(&self, number: u32) -> UOp {
         UOp::new(Op::DefineAcc, self.dtype(), [self.clone()].to_src(), Arg::Acc(number))
     }
-    /// The value of the thread whose number differs in these bits.
+    /// Returns the value of the thread whose number differs in these bits.
     pub(crate) fn shuffle(&self, bits: usize) -> UOp {
         UOp::new(Op::Shuffle, self.dtype(), [self.clone()].to_src(), Arg::Shuffle(bits))
     }
@@ -92,20 +93,20 @@ impl UOp {
     pub fn end_range(&self) -> UOp {
         UOp::new(Op::EndRange, DType::VOID, [self.clone()].to_src(), Arg::None)
     }
-    /// A barrier of the workgroup, after these nodes.
+    /// Returns a barrier of the workgroup, after these nodes.
     pub fn barrier(before: impl Into<Src>) -> UOp {
         UOp::new(Op::Barrier, DType::VOID, before, Arg::None)
     }
-    /// The stores of a kernel, or the outputs of a tensor graph.
+    /// Returns the stores of a kernel, or the outputs of a tensor graph.
     pub fn sink(effects: impl Into<Src>) -> UOp {
         UOp::new(Op::Sink, DType::VOID, effects, Arg::None)
     }
-    /// A vector of scalars of one dtype.
+    /// Returns a vector of scalars of one dtype.
     pub fn vectorize(lanes: impl Into<Src>) -> UOp {
         let lanes = lanes.into();
         UOp::new(Op::Vectorize, lanes[0].dtype().vec(lanes.len() as u16), lanes, Arg::None)
     }
-    /// A vector with this value in every lane.
+    /// Returns a vector with this value in every lane.
     pub fn splat(&self, lanes: u16) -> UOp {
         if lanes == 1 {
             return self.clone();
@@ -115,7 +116,7 @@ impl UOp {
             None => UOp::vectorize(smallvec::smallvec![self.clone(); lanes as usize] as Src),
         }
     }
-    /// A lane of a vector; a scalar is its own lane.
+    /// Returns a lane of a vector; a scalar is its own lane.
     pub fn lane(&self, i: u16) -> UOp {
         if self.dtype().lanes == 1 {
             return self.clone();
@@ -126,20 +127,20 @@ impl UOp {
             _ => self.gep([i]),
         }
     }
-    /// The number of a range.
+    /// Returns the id of a range.
     #[track_caller]
     pub fn range_id(&self) -> u32 {
         self.expect_range().id
     }
-    /// True for a range that becomes vector lanes.
+    /// Returns true for a range that becomes vector lanes.
     pub fn is_lanes(&self) -> bool {
         matches!(self.arg(), Arg::Range { lanes: true, .. })
     }
-    /// The range with or without the mark of vector lanes.
+    /// Returns the range with or without the mark of vector lanes.
     pub fn with_lanes(&self, lanes: bool) -> UOp {
         self.with_arg(Arg::Range { id: self.range_id(), kind: self.range_kind(), lanes })
     }
-    /// The kind of a range.
+    /// Returns the kind of a range.
     #[track_caller]
     pub fn range_kind(&self) -> AxisKind {
         self.expect_range().kind
@@ -166,7 +167,7 @@ pub struct Access<'a> {
 
 /// Typed views of groups of ops.
 impl UOp {
-    /// The operands of a [`Binary`](Group::Binary) op.
+    /// Returns the operands of a [`Binary`](Group::Binary) op.
     #[inline]
     pub fn as_binary(&self) -> Option<(&UOp, &UOp)> {
         match self.src() {
@@ -174,7 +175,7 @@ impl UOp {
             _ => None,
         }
     }
-    /// The operands of a binary op.
+    /// Returns the operands of a binary op.
     ///
     /// # Panics
     /// The node is not a binary op.
@@ -186,13 +187,13 @@ impl UOp {
             None => panic!("expected a binary op, found {self:?}"),
         }
     }
-    /// The dtype that an elementwise op computes on: that of its operands, and of a `Where` that of
-    /// its values.
+    /// Returns the dtype that an elementwise op computes on: that of its operands, and of a `Where`
+    /// that of its values.
     #[inline]
     pub fn operand_dtype(&self) -> DType {
         if self.op() == Op::Where { self.dtype() } else { self.operand().dtype() }
     }
-    /// The operand and the payload of a movement op.
+    /// Returns the operand and the payload of a movement op.
     #[inline]
     pub fn as_movement(&self) -> Option<Moved<'_>> {
         match (self.src(), self.arg()) {
@@ -200,7 +201,7 @@ impl UOp {
             _ => None,
         }
     }
-    /// The access of a load or a store.
+    /// Returns the access of a load or a store.
     #[inline]
     pub fn as_access(&self) -> Option<Access<'_>> {
         match self.op() {
@@ -213,7 +214,7 @@ impl UOp {
             _ => None,
         }
     }
-    /// The access of a load or a store.
+    /// Returns the access of a load or a store.
     ///
     /// # Panics
     /// The node is neither.
@@ -225,8 +226,8 @@ impl UOp {
             None => panic!("expected a load or a store, found {self:?}"),
         }
     }
-    /// The operands of a store or a reduction of a kernel: values, and the ranges that it closes.
-    /// Other nodes close no range.
+    /// Returns the operands of a store or a reduction of a kernel: values, and the ranges that it
+    /// closes. Other nodes close no range.
     #[inline]
     pub fn values_and_ranges(&self) -> (&[UOp], &[UOp]) {
         let values = match self.op() {
@@ -236,13 +237,13 @@ impl UOp {
         };
         self.src().split_at(values)
     }
-    /// The ranges that a store or a reduction of a kernel closes; none of another node.
+    /// Returns the ranges that a store or a reduction of a kernel closes; none of another node.
     #[inline]
     pub fn closed_ranges(&self) -> &[UOp] {
         self.values_and_ranges().1
     }
-    /// The single operand, or the first of several: of a movement op, a mark, a cast, a reduction,
-    /// a copy.
+    /// Returns the single operand, or the first of several: of a movement op, a mark, a cast, a
+    /// reduction, a copy.
     ///
     /// # Panics
     /// The node has no operand.
@@ -254,7 +255,7 @@ impl UOp {
             [] => panic!("{self:?} has no operand"),
         }
     }
-    /// The number of elements of the memory that this node defines, global or shared.
+    /// Returns the number of elements of the memory that this node defines, global or shared.
     #[inline]
     pub fn memory_len(&self) -> Option<usize> {
         match self.arg() {
@@ -265,8 +266,8 @@ impl UOp {
 }
 
 impl<'a> super::typed::Reduce<'a> {
-    /// The values that are combined in each iteration: the body, and in an unrolled reduction the
-    /// bodies of further iterations.
+    /// Returns the values that are combined in each iteration: the body, and in an unrolled
+    /// reduction the bodies of further iterations.
     pub fn values(&self) -> impl Iterator<Item = &'a UOp> {
         std::iter::once(self.body).chain(self.ranges.iter().filter(|r| r.op() != Op::Range))
     }

@@ -47,21 +47,21 @@ impl Hash for Loop {
 }
 
 impl Loop {
-    /// The dtype and the shape of each output: the last carries, then the stacks.
+    /// Returns the dtype and the shape of each output: the last carries, then the stacks.
     pub fn outputs(&self) -> Vec<(DType, Dims)> {
         (0..self.body.src().len()).filter_map(|i| self.output(i)).collect()
     }
-    /// The dtype and the shape of an output.
+    /// Returns the dtype and the shape of an output.
     pub fn output(&self, i: usize) -> Option<(DType, Dims)> {
         let node = self.body.src().get(i)?;
         let stacked = (i >= self.carries).then_some(self.count);
         Some((node.dtype(), stacked.into_iter().chain(node.shape().iter().copied()).collect()))
     }
-    /// True if an operand has an element per iteration.
+    /// Returns true if an operand has an element per iteration.
     pub fn is_element(&self, operand: usize) -> bool {
         (self.carries..self.carries + self.elements).contains(&operand)
     }
-    /// The loop without marks in its body.
+    /// Returns the loop without marks in its body.
     pub(crate) fn unmarked(&self) -> Loop {
         Loop { body: UOp::sink(unmarked(self.body.src(), |_| None)), ..self.clone() }
     }
@@ -81,7 +81,7 @@ pub(crate) struct Body<'a> {
     pub device: &'a DeviceName,
 }
 
-/// A loop that was built, with the numbers of its outputs.
+/// A loop that was built, with the indices of its outputs.
 pub(crate) struct BuiltLoop {
     pub node: UOp,
     /// The output of each of `Body::stacked`.
@@ -89,30 +89,30 @@ pub(crate) struct BuiltLoop {
 }
 
 impl BuiltLoop {
-    /// An output.
+    /// Returns an output.
     pub fn output(&self, i: usize) -> UOp {
         output(&self.node, i)
     }
 }
 
-/// An output of a loop.
+/// Returns an output of a loop.
 pub(crate) fn output(node: &UOp, i: usize) -> UOp {
     let dtype = node.expect_loop().body.body.src()[i].dtype();
     UOp::new(Op::Output, dtype, [node.clone()].to_src(), Arg::Output(i))
 }
 
-/// The node under reshapes: of an argument its `Param`.
+/// Returns the node under reshapes: of an argument its `Param`.
 pub(crate) fn unshaped(u: &UOp) -> &UOp {
     u.under(|op| op == Op::Reshape)
 }
 
-/// An input of a graph as a node of a shape.
+/// Returns an input of a graph as a node of a shape.
 pub(crate) fn param(slot: usize, dtype: DType, shape: &Dims, device: &DeviceName) -> UOp {
     let whole = UOp::param(slot, shape.iter().product(), dtype, device);
     whole.moved(Movement::Reshape(shape.clone()))
 }
 
-/// A value that a loop reads, stored on the device of the loop if it depends on no data.
+/// Returns a value that a loop reads, stored on the device of the loop if it depends on no data.
 fn placed(u: &UOp, device: &DeviceName) -> UOp {
     if u.has_data() {
         return u.clone();
@@ -179,14 +179,14 @@ impl Body<'_> {
     }
 }
 
-/// The node under movement ops.
+/// Returns the node under movement ops.
 pub(crate) fn unmoved(u: &UOp) -> &UOp {
     u.under(|op| op.is(Group::Movement))
 }
 
-/// The nodes outside a body that it uses, in the order of the graph. Expressions of literals and
-/// views remain in the body, and so do nodes with more elements than their operands: reading them
-/// costs more than computing them.
+/// Returns the nodes outside a body that it uses, in the order of the graph. Expressions of
+/// literals and views remain in the body, and so do nodes with more elements than their operands:
+/// reading them costs more than computing them.
 fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp> {
     let outer = dependents(order.iter().filter(|u| !inside.contains(&u.id())), |u| {
         u.own_device().is_some() || matches!(u.op(), Op::Var | Op::Leaf)
@@ -213,13 +213,13 @@ fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp>
     order.iter().filter(|u| found.contains(&u.id())).cloned().collect()
 }
 
-/// A list with one more item in front.
+/// Returns a list with one more item in front.
 fn prepended<T: Copy, L: FromIterator<T>>(first: T, rest: &[T]) -> L {
     std::iter::once(first).chain(rest.iter().copied()).collect()
 }
 
-/// The stack of a carry's values before each iteration: its initial value, and its values after all
-/// iterations but the last.
+/// Returns the stack of a carry's values before each iteration: its initial value, and its values
+/// after all iterations but the last.
 pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
     let l = node.expect_loop().body;
     let after = &l.body.src()[carry];
@@ -246,8 +246,8 @@ pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
     is_first.select(spread, &shifted).unary(Op::Contiguous)
 }
 
-/// The conversion of a graph for one iteration to one for all iterations: values get a leading axis
-/// with an element per iteration.
+/// The vectorization (JAX: `vmap`) of a graph of one iteration over all iterations: values get a
+/// leading axis with an element per iteration.
 pub(crate) struct Batch {
     count: usize,
     /// The converted nodes, and whether they have the axis: loop-invariant nodes do not.
@@ -255,7 +255,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The conversion with the stacks of some nodes, and with loop-invariant values of others.
+    /// Returns the conversion with the stacks of some nodes, and with loop-invariant values of
+    /// others.
     pub(crate) fn new(count: usize, stacks: &[(UOp, UOp)], fixed: &[(UOp, UOp)]) -> Batch {
         let stacks = stacks.iter().map(|(u, s)| (u.id(), (s.clone(), true)));
         Batch {
@@ -264,7 +265,7 @@ impl Batch {
         }
     }
 
-    /// True if a node can be converted when its operands can.
+    /// Returns true if a node can be converted when its operands can.
     pub(crate) fn takes(u: &UOp) -> bool {
         let leaf = matches!(u.op(), Op::Const | Op::Iota);
         leaf || u.op().is(Group::Movement)
@@ -272,7 +273,7 @@ impl Batch {
             || matches!(u.op(), Op::Reduce | Op::Contiguous | Op::ContiguousBackward)
     }
 
-    /// The stack of a node.
+    /// Returns the stack of a node.
     pub(crate) fn stack(&mut self, root: &UOp) -> UOp {
         for u in super::toposort_until([root], |u| self.done.contains_key(&u.id())) {
             if !self.done.contains_key(&u.id()) {
@@ -284,7 +285,7 @@ impl Batch {
         if stacked { node } else { self.spread(&node, root.shape()) }
     }
 
-    /// A loop-invariant value, repeated along the axis.
+    /// Returns a loop-invariant value, repeated along the axis.
     fn spread(&self, u: &UOp, shape: &Dims) -> UOp {
         let all = prepended(self.count, shape);
         u.moved(Movement::Reshape(prepended(1, shape))).moved(Movement::Expand(all))
@@ -331,7 +332,7 @@ impl Batch {
         (new, true)
     }
 
-    /// The sum of a node over all iterations.
+    /// Returns the sum of a node over all iterations.
     pub(crate) fn sum(&mut self, root: &UOp) -> UOp {
         // In the shape in which it is computed, whose axes are loops of the kernel.
         let base = unshaped(root);

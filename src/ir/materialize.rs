@@ -18,7 +18,7 @@ pub enum Rounding {
     Differs,
 }
 
-/// The rounding of a node, from that of its operands.
+/// Returns the rounding of a node, from that of its operands.
 pub(super) fn make_rounding(u: &UOp) -> Rounding {
     let under = |list: &[UOp]| list.iter().map(|s| s.rounding()).max().unwrap_or(Rounding::Same);
     match (u.op(), u.arg()) {
@@ -34,14 +34,14 @@ pub(super) fn make_rounding(u: &UOp) -> Rounding {
 }
 
 impl UOp {
-    /// The node to store so that all kernels of a plan read the same bits of this one; none if they
-    /// do anyway. It is under movement and simple elementwise ops, so that of windows their base is
-    /// stored.
+    /// Returns the node to store so that all kernels of a plan read the same bits of this one;
+    /// `None` if they do anyway. It is below movement and simple elementwise ops: of windows the
+    /// base is stored and not the windows.
     pub fn to_materialize(&self) -> Option<UOp> {
         self.path_to_materialize().map(|path| path[path.len() - 1].0.clone())
     }
 
-    /// The value, computed from a stored node if two kernels could round it differently.
+    /// Returns the value, computed from a stored node if two kernels could round it differently.
     ///
     /// `max(windows(sum(x)))` becomes `max(windows(contiguous(sum(x))))`.
     pub fn materialized(&self) -> UOp {
@@ -56,7 +56,7 @@ impl UOp {
         value
     }
 
-    /// The path to the node to store: nodes, and the positions of the next ones among their
+    /// Returns the path to the node to store: nodes, and the positions of the next ones among their
     /// operands.
     fn path_to_materialize(&self) -> Option<Vec<(UOp, usize)>> {
         if self.rounding() != Rounding::Differs {
@@ -88,7 +88,7 @@ impl UOp {
     }
 }
 
-/// The only operand of a cheap elementwise op that kernels can round differently.
+/// Returns the only operand of a cheap elementwise op that kernels can round differently.
 fn only_rounded(u: &UOp) -> Option<usize> {
     let cheap =
         matches!(u.op(), Op::Add | Op::Mul | Op::Max | Op::Min | Op::Where | Op::Cast | Op::Detach)

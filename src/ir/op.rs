@@ -11,19 +11,19 @@ pub struct OpSet(pub u128);
 impl OpSet {
     /// The empty set.
     pub const NONE: OpSet = OpSet(0);
-    /// The set of one op.
+    /// Returns the set of one op.
     pub const fn of(op: Op) -> OpSet {
         OpSet(1 << op as u32)
     }
-    /// The union of two sets.
+    /// Returns the union of two sets.
     pub const fn or(self, other: OpSet) -> OpSet {
         OpSet(self.0 | other.0)
     }
-    /// True if the op is a member.
+    /// Returns true if the op is a member.
     pub const fn has(self, op: Op) -> bool {
         self.0 >> (op as u32) & 1 == 1
     }
-    /// True if every member of `other` is a member.
+    /// Returns true if every member of `other` is a member.
     pub const fn superset(self, other: OpSet) -> bool {
         self.0 & other.0 == other.0
     }
@@ -64,22 +64,22 @@ macro_rules! ops {
         impl Op {
             /// Every op, in table order.
             pub const ALL: &'static [Op] = &[$(Op::$name),*];
-            /// The name in text IR.
+            /// Returns the name in text IR.
             pub const fn name(self) -> &'static str {
                 match self { $(Op::$name => stringify!($name)),* }
             }
-            /// The number of operands; for variadic ops the least number.
+            /// Returns the number of operands; for variadic ops the smallest number.
             pub const fn arity(self) -> usize {
                 match self { $(Op::$name => 0 $(+ { let _ = stringify!($arg); 1 })*),* }
             }
-            /// True if the op takes operands beyond its arity.
+            /// Returns true if the op takes operands beyond its arity.
             pub const fn variadic(self) -> bool {
                 match self {
                     $(Op::$name => false $(|| { let _ = stringify!($opt); true })?
                         $(|| { let _ = stringify!($rest); true })?),*
                 }
             }
-            /// The names of the operands, for documents and messages.
+            /// Returns the names of the operands, for documents and messages.
             pub const fn operands(self) -> &'static [&'static str] {
                 match self {
                     $(Op::$name => &[
@@ -88,42 +88,43 @@ macro_rules! ops {
                     ]),*
                 }
             }
-            /// True if `n` operands are valid in a pattern; `usize::MAX` means any number.
+            /// Returns true if `n` operands are valid in a pattern; `usize::MAX` means any number.
             pub const fn takes(self, n: usize) -> bool {
                 n == usize::MAX || n == self.arity() || (self.variadic() && n >= self.arity())
             }
-            /// The groups that the op is a member of.
+            /// Returns the groups that the op is a member of.
             pub const fn groups(self) -> &'static [Group] {
                 match self { $(Op::$name => &[$($(Group::$group),*)?]),* }
             }
-            /// The dtypes of the operands that the op computes on. Those of a `Where` are its two
-            /// values; those of an op without operands are the dtypes of its value.
+            /// Returns the dtypes of the operands that the op computes on. Those of a `Where` are
+            /// its two values; those of an op without operands are the dtypes of its value.
             #[allow(unreachable_code)]
             pub const fn on(self) -> DTypes {
                 match self { $(Op::$name => { $(return DTypes::$on;)? DTypes::Any }),* }
             }
-            /// The cost of one evaluation in the scheduler's cost model, in simple instructions.
+            /// Returns the cost of one evaluation in the scheduler's cost model, in simple
+            /// instructions.
             #[allow(unreachable_code)]
             pub const fn cost(self) -> u32 {
                 match self { $(Op::$name => { $(return $cost;)? 1 }),* }
             }
-            /// The cost of one evaluation where the opt REUSE decides what to compute once, in
-            /// simple instructions.
+            /// Returns the cost of one evaluation where the opt REUSE decides what to compute once,
+            /// in simple instructions.
             #[allow(unreachable_code)]
             pub const fn reuse_cost(self) -> u32 {
                 match self { $(Op::$name => { $(return $reuse;)? Op::$name.is_alu() as u32 }),* }
             }
-            /// The largest error in `f32` that `docs/semantics.md` allows, in ulp; 0 if the op is
-            /// exact or correctly rounded.
+            /// Returns the largest error in `f32` that `docs/semantics.md` allows, in ulp; 0 if the
+            /// op is exact or correctly rounded.
             #[allow(unreachable_code)]
             pub const fn ulp(self) -> u32 {
                 match self { $(Op::$name => { $(return $ulp;)? 0 }),* }
             }
-            /// The op's documentation.
+            /// Returns the op's documentation.
             pub const fn doc(self) -> &'static str {
                 match self { $(Op::$name => concat!($($doc, "\n"),*)),* }
             }
-            /// The op of this name.
+            /// Returns the op of this name.
             pub fn from_name(name: &str) -> Option<Op> {
                 match name { $(stringify!($name) => Some(Op::$name),)* _ => None }
             }
@@ -177,8 +178,8 @@ macro_rules! ops {
                 }
 
                 impl<'a> $name<'a> {
-                    /// The view of a node of this op; none of a node of another op, or of one whose
-                    /// operands or payload are not those of the op.
+                    /// Returns the view of a node of this op; none of a node of another op, or of
+                    /// one whose operands or payload are not those of the op.
                     #[inline]
                     #[allow(clippy::redundant_at_rest_pattern, reason = "ops without operands")]
                     pub fn of(node: &'a UOp) -> Option<$name<'a>> {
@@ -223,7 +224,7 @@ macro_rules! ops {
             )*
         }
 
-        /// The op and the operands that its view shows, for the test of the views.
+        /// Returns the op and the operands that its view shows, for the test of the views.
         #[cfg(test)]
         pub(super) fn viewed(op: Op, u: &super::UOp) -> Option<Vec<super::UOp>> {
             match op {
@@ -289,7 +290,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The members of the group.
+    /// Returns the members of the group.
     #[inline]
     pub const fn set(self) -> OpSet {
         const SETS: [OpSet; 10] = [
@@ -368,8 +369,8 @@ ops! {
         with Arg::Slice(part) => { part: &'a ir::Slice = part } cost=0;
 
     /// A reduction by the payload's operation. In the tensor graph it is over axes, which remain
-    /// with size one; in a kernel over the operands `ranges`, among which an unrolled reduction has
-    /// further values to combine.
+    /// with size one; in a kernel it is over the operands `ranges`, which in an unrolled reduction
+    /// are followed by further values to combine.
     Reduce(body; ranges)                as_reduce expect_reduce
         with Arg::Reduce { fold, axes } => { fold: Fold = *fold, axes: &'a [usize] = axes };
     /// An inclusive scan by the payload's operation: each element combines all elements up to it.
@@ -407,12 +408,13 @@ ops! {
     /// elements and the captures. Its value is read by `Output`.
     Loop(; inputs)                      as_loop expect_loop
         with Arg::Loop(body) => { body: &'a Arc<ir::Loop> = body };
-    /// An output of a `Kernel` or a `Loop`; the payload is its number.
+    /// An output of a `Kernel` or a `Loop`; the payload is its index.
     Output(of)                          as_output expect_output
         with Arg::Output(number) => { number: usize = *number };
     /// The value, without a gradient.
     Detach(x)  as_detach  expect_detach  [Unary Mark];
-    /// A parameter, at which gradients are accumulated and end. The payload is its number.
+    /// A parameter: gradients are accumulated here and not propagated further. The payload is its
+    /// id.
     Leaf(x)                             as_leaf expect_leaf
         with Arg::Leaf(number) => { number: u64 = *number } [Mark] on=Floats;
     /// The value; its gradient is stored in row-major order.
@@ -505,7 +507,7 @@ ops! {
     /// Shared memory of a workgroup.
     DefineShared()                      as_define_shared expect_define_shared
         with Arg::Shared { id, len } => { id: u32 = *id, len: usize = *len };
-    /// An accumulator with its initial value, which it takes again where it is defined. As an
+    /// An accumulator. It is set to its initial value each time its definition is executed. As an
     /// operand: its current value.
     DefineAcc(init; ranges)             as_define_acc expect_define_acc
         with Arg::Acc(number) => { number: u32 = *number };
@@ -520,8 +522,8 @@ ops! {
             { kind: SpecialKind = *kind, dim: u8 = *dim, extent: usize = *extent } on=Ints;
     /// An element of a buffer: `buffer[index]`, accessed only where `mask` is true.
     Index(buffer, index; ?mask)         as_index expect_index;
-    /// Reads an element, or one per lane of the node. Where the mask is false, `alt`. The operands
-    /// `after` are executed first.
+    /// Reads an element, or one per lane of the node; where the mask is false, the value is `alt`.
+    /// The operands `after` are executed first.
     Load(place: Index; ?alt; after)     as_load expect_load;
     /// Writes an element, or one per lane, in each iteration of the ranges, which it closes.
     Store(place: Index, value; ranges)  as_store expect_store [Effect];
@@ -539,13 +541,13 @@ ops! {
     Gep(x)                              as_gep expect_gep
         with Arg::Lanes(lanes) => { lanes: &'a [u16] = lanes };
     /// A·B + C by the tensor core in the payload. The threads of a warp hold the fragments of the
-    /// three matrices in their lanes. Before fragments are expanded, `a` and `b` are single
-    /// elements, and `ranges` those of the registers along the rows of A and along the sum.
+    /// three matrices in their lanes. Before the pass `write_fragments`, `a` and `b` are single
+    /// elements, and `ranges` are the ranges of the registers along the rows of A and along k.
     Wmma(a, b, c; ranges)               as_wmma expect_wmma
         with Arg::Wmma { core, lanes } =>
             { core: &'static TensorCore = core, lanes: [u32; 2] = *lanes } [Convergent];
-    /// A warp shuffle: the value of the thread whose number differs in the bits of the payload. All
-    /// threads of the warp execute it.
+    /// A warp shuffle: the value of the thread whose lane index differs in the bits of the payload.
+    /// All threads of the warp execute it.
     Shuffle(x)                          as_shuffle expect_shuffle
         with Arg::Shuffle(bits) => { bits: usize = *bits } [Convergent];
     /// A kernel as source text for one device, the payload, with its arguments.
@@ -556,7 +558,7 @@ ops! {
 }
 
 impl Op {
-    /// True if the op is a member of the group.
+    /// Returns true if the op is a member of the group.
     #[inline]
     pub const fn is(self, group: Group) -> bool {
         group.set().has(self)
@@ -568,7 +570,7 @@ impl Op {
         .or(Group::Ternary.set())
         .or(OpSet::of(Op::Cast))
         .or(OpSet::of(Op::Bitcast));
-    /// True if the op is elementwise.
+    /// Returns true if the op is elementwise.
     #[inline]
     pub const fn is_alu(self) -> bool {
         Op::ALU.has(self)

@@ -72,7 +72,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A definition of a node, or in a program its number alone; none for a blank line.
+    /// Returns a definition of a node, or in a program its number alone; none for a blank line.
     fn entry(
         &mut self,
         defined: &mut FxHashMap<u64, UOp>,
@@ -143,7 +143,7 @@ impl<'a> Line<'a> {
         Ok(UOp::literal(literal(value, dtype)?, dtype))
     }
 
-    /// The payload of an op, which fits the operands.
+    /// Returns the payload of an op, which fits the operands.
     fn payload(&mut self, op: Op, src: &[UOp]) -> Parsed<Arg> {
         match op {
             Op::Buffer => {
@@ -195,7 +195,7 @@ impl<'a> Line<'a> {
         !self.at_end() && self.rest.starts_with(c)
     }
 
-    /// True if the next word begins with the text.
+    /// Returns true if the next word begins with the text.
     pub(super) fn starts(&mut self, word: &str) -> bool {
         !self.at_end() && self.rest.starts_with(word)
     }
@@ -286,7 +286,7 @@ impl<'a> Line<'a> {
         Ok(items.into_iter().collect())
     }
 
-    /// A list with an item per axis.
+    /// Returns a list with an item per axis.
     pub(super) fn axes<T, L: FromIterator<T>>(
         &mut self,
         item: impl FnMut(&mut Self) -> Parsed<T>,
@@ -313,7 +313,7 @@ impl<'a> Line<'a> {
         found.copied().ok_or_else(|| format!("expected one of {all:?}, not {}", show(word)))
     }
 
-    /// A word, or a text in quotes.
+    /// Returns a word, or a text in quotes.
     pub(super) fn name(&mut self) -> Parsed<String> {
         if !self.eat('"') {
             return self.word("a name").map(String::from);

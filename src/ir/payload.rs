@@ -39,7 +39,7 @@ macro_rules! payloads {
         }
 
         impl Arg {
-            /// The ops that carry a payload of this variant; none for [`Arg::None`].
+            /// Returns the ops that carry a payload of this variant; none for [`Arg::None`].
             pub(crate) fn ops(&self) -> &'static [Op] {
                 match self {
                     Arg::None => &[],
@@ -47,7 +47,7 @@ macro_rules! payloads {
                 }
             }
 
-            /// The fields as text; absent ones have none.
+            /// Returns the fields as text; absent ones have none.
             fn fields(&self) -> Vec<Option<String>> {
                 match self {
                     Arg::None => vec![],
@@ -67,7 +67,7 @@ macro_rules! payloads {
                 Ok(Arg::None)
             }
 
-            /// A random payload of an op, which may not fit its operands.
+            /// Returns a random payload of an op, which may not fit its operands.
             #[cfg(test)]
             pub(super) fn random(op: Op, rng: &mut super::tests::random::Rng) -> Arg {
                 use super::tests::random::Random;
@@ -99,9 +99,9 @@ payloads! {
     Var {
         /// The name.
         name: Arc<str>,
-        /// The least value.
+        /// The smallest value.
         min: i64,
-        /// The greatest value.
+        /// The largest value.
         max: i64
     } [Var];
     /// A [`Var`](Arg::Var) with the value of this run. Graphs that are planned for all values do
@@ -109,9 +109,9 @@ payloads! {
     BoundVar {
         /// The name.
         name: Arc<str>,
-        /// The least value.
+        /// The smallest value.
         min: i64,
-        /// The greatest value.
+        /// The largest value.
         max: i64,
         /// The value.
         value: i64
@@ -151,7 +151,7 @@ payloads! {
         /// The axis that is indexed.
         axis: usize
     } [Scatter];
-    /// The number of a `Leaf`, unique for the life of the process.
+    /// The id of a `Leaf`, unique for the life of the process.
     Leaf(leaf: u64) [Leaf];
     /// The gradient of a `Call`.
     Gradient(gradient: Gradient) [Call];
@@ -168,7 +168,7 @@ payloads! {
     Kernel(kernel: Arc<Custom>) [Kernel];
     /// The body of a `Loop`, and how often it runs.
     Loop(body: Arc<Loop>) [Loop];
-    /// The number of an `Output` among those of its kernel or loop.
+    /// The index of an `Output` among those of its kernel or loop.
     Output(output: usize) [Output];
     /// The text of a `Source`.
     Source(source: Arc<Source>) [Source];
@@ -181,18 +181,18 @@ payloads! {
     } [DefineGlobal];
     /// Shared memory.
     Shared {
-        /// The number, unique in the kernel.
+        /// The id, unique in the kernel.
         id: u32,
         /// The number of elements.
         len: usize
     } [DefineShared];
-    /// The number of an accumulator.
+    /// The id of an accumulator.
     Acc(acc: u32) [DefineAcc];
     /// The optimizer's decisions for a `Load`. A linear program has none.
     LoadHint(hint: LoadHint) [Load];
     /// A loop axis.
     Range {
-        /// The number, unique in the kernel.
+        /// The id, unique in the kernel.
         id: u32,
         /// The kind.
         kind: AxisKind,
@@ -214,25 +214,25 @@ payloads! {
     Wmma {
         /// The tensor core.
         core: &'static TensorCore,
-        /// The numbers of the ranges of the two parts of a thread's number in its warp.
+        /// The ids of the two ranges that make up the index of a thread in its warp.
         lanes: [u32; 2]
     } [Wmma];
-    /// The bits in which the number of the thread that a `Shuffle` reads from differs.
+    /// The XOR mask of a `Shuffle`: the thread reads from the one whose lane index differs in it.
     Shuffle(xor: usize) [Shuffle];
-    /// The ranges of the threads of a workgroup by number, in the order of the launch. Threads
-    /// along the last one are adjacent.
+    /// The ids of the ranges of workgroup threads, in the order of the launch. Threads along the
+    /// last one are adjacent.
     ThreadOrder(threads: SmallVec<[u32; 4]>) [Sink];
 }
 
 impl Arg {
-    /// The movement, for movement ops.
+    /// Returns the movement, for movement ops.
     pub fn movement(&self) -> Option<&Movement> {
         match self {
             Arg::Movement(m) => Some(m),
             _ => None,
         }
     }
-    /// The storage, for buffers.
+    /// Returns the storage, for buffers.
     pub fn storage(&self) -> Option<&StorageRef> {
         match self {
             Arg::Storage(s) => Some(s),
@@ -251,7 +251,7 @@ impl fmt::Debug for Arg {
 
 /// The type of a field of a payload.
 pub(super) trait Field: Sized {
-    /// The field as text; none if it is absent.
+    /// Returns the field as text; none if it is absent.
     fn text(&self, name: &str) -> Option<String>;
     /// Parses the field. Fields of a running process cannot be parsed.
     fn read(_: &mut Line<'_>, name: &str) -> Parsed<Self> {
@@ -341,7 +341,7 @@ impl Field for SmallVec<[usize; 2]> {
     }
 }
 
-/// Numbers of lanes or ranges: the name, then the list.
+/// Lane indices or range ids: the name, then the list.
 macro_rules! numbers {
     ($($number:ty)*) => { $(
         impl Field for SmallVec<[$number; 4]> {

@@ -114,7 +114,7 @@ fn closes(u: &UOp) -> bool {
     matches!(u.op(), super::Op::EndRange | super::Op::EndIf)
 }
 
-/// True if the node is written inside the lines of its users.
+/// Returns true if the node is written inside the lines of its users.
 fn inline(u: &UOp) -> bool {
     u.as_const().is_some()
 }
@@ -157,7 +157,7 @@ impl Display for Literal {
     }
 }
 
-/// True if the character may be part of a word of text IR.
+/// Returns true if the character may be part of a word of text IR.
 pub(super) fn word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_.+-:/".contains(c)
 }

@@ -1,13 +1,13 @@
-//! Sets of ranges: a bit for the number of each.
+//! Sets of ranges: a bit for the id of each.
 
 use smallvec::SmallVec;
 
-/// The numbers of the ranges that a value depends on.
+/// The ids of the ranges that a value depends on.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct RangeSet(SmallVec<[u64; 2]>);
 
 impl RangeSet {
-    /// True if the range of this number is a member.
+    /// Returns true if the range of this id is a member.
     pub fn has(&self, id: u32) -> bool {
         self.0.get(id as usize / 64).is_some_and(|w| w >> (id % 64) & 1 == 1)
     }
@@ -37,15 +37,15 @@ impl RangeSet {
             *a |= b;
         }
     }
-    /// True if the sets have a range in common.
+    /// Returns true if the sets have a range in common.
     pub fn meets(&self, other: &RangeSet) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
-    /// True if the set has no member.
+    /// Returns true if the set has no member.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|w| *w == 0)
     }
-    /// The numbers, ascending.
+    /// Returns the ids, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let bits = |w: u64| {
             std::iter::successors((w != 0).then_some(w), |w| Some(w & (w - 1)).filter(|w| *w != 0))

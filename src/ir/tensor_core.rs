@@ -1,20 +1,20 @@
-//! Tensor cores as data: the matrix product that the threads of a warp compute together, and the
-//! thread and register of each element.
+//! Tensor cores as data: the matrix product that the threads of a warp compute together, and for
+//! each matrix element the thread and the register that hold it.
 
 use crate::dtype::Scalar;
 
-/// A coordinate of the element in a register of a thread, as a linear function of the parts of the
-/// thread's number and of the bits of the register's number.
+/// A coordinate of the element that a register of a thread holds, as a linear function of the two
+/// coordinates of the thread in its warp and of the bits of the register index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinate {
-    /// The increment per part of the thread's number; the parts are [`TensorCore::lanes`].
+    /// The increment per coordinate of the thread; `TensorCore::lanes` has their extents.
     pub lanes: [i64; 2],
-    /// The increment per bit of the register's number, lowest first.
+    /// The increment per bit of the register index, lowest first.
     pub registers: &'static [i64],
 }
 
 impl Coordinate {
-    /// The contribution of the register.
+    /// Returns the contribution of the register.
     pub fn of_register(&self, register: usize) -> i64 {
         self.registers
             .iter()
@@ -22,12 +22,12 @@ impl Coordinate {
             .map(|(bit, step)| (register >> bit & 1) as i64 * step)
             .sum()
     }
-    /// The stride and the number of registers along the coordinate.
+    /// Returns the stride and the number of registers along the coordinate.
     pub fn run(&self) -> (i64, usize) {
         let steps = || self.registers.iter().copied().filter(|s| *s != 0);
         (steps().min().unwrap_or(1), 1 << steps().count())
     }
-    /// The coordinate for a thread of the warp and a register.
+    /// Returns the coordinate for a thread of the warp and a register.
     pub fn at(&self, core: &TensorCore, thread: usize, register: usize) -> usize {
         let (x, y) = (thread % core.lanes[0], thread / core.lanes[0]);
         (self.lanes[0] * x as i64 + self.lanes[1] * y as i64 + self.of_register(register)) as usize
@@ -44,7 +44,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// The number of elements per thread.
+    /// Returns the number of elements per thread.
     pub const fn registers(&self) -> usize {
         1 << self.row.registers.len()
     }
@@ -64,8 +64,8 @@ pub struct TensorCore {
     pub input: Scalar,
     /// The dtype of C.
     pub output: Scalar,
-    /// The two parts of a thread's number in its warp, the faster one first; their product is the
-    /// number of threads.
+    /// The extents of the two coordinates of a thread in its warp, the faster one first; their
+    /// product is the number of threads.
     pub lanes: [usize; 2],
     /// The fragment of A.
     pub a: Fragment,
@@ -73,7 +73,7 @@ pub struct TensorCore {
     pub b: Fragment,
     /// The fragment of C.
     pub c: Fragment,
-    /// The instruction of CUDA's assembler, without its operands.
+    /// The PTX instruction, without its operands.
     pub instruction: &'static str,
     /// The number of instructions along k, which read equal parts of the registers of A and B.
     pub steps: usize,
@@ -146,11 +146,11 @@ impl TensorCore {
         TensorCore::TF32,
     ];
 
-    /// The tensor core of a name.
+    /// Returns the tensor core of a name.
     pub fn from_name(name: &str) -> Option<&'static TensorCore> {
         TensorCore::ALL.iter().find(|c| c.name == name)
     }
-    /// The number of threads of a warp.
+    /// Returns the number of threads of a warp.
     pub const fn threads(&self) -> usize {
         self.lanes[0] * self.lanes[1]
     }

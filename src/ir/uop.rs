@@ -8,37 +8,37 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl UOp {
-    /// The operation.
+    /// Returns the operation.
     #[inline]
     pub fn op(&self) -> Op {
         self.node().op
     }
-    /// The dtype of the value.
+    /// Returns the dtype of the value.
     #[inline]
     pub fn dtype(&self) -> DType {
         self.node().dtype
     }
-    /// The operands.
+    /// Returns the operands.
     #[inline]
     pub fn src(&self) -> &[UOp] {
         &self.node().src
     }
-    /// The payload.
+    /// Returns the payload.
     #[inline]
     pub fn arg(&self) -> &Arg {
         &self.node().arg
     }
-    /// The number of the node, unique in the process; older nodes have smaller ones.
+    /// Returns the id of the node, unique in the process; older nodes have smaller ones.
     #[inline]
     pub fn id(&self) -> u64 {
         self.node().id
     }
-    /// A hash of the structure, the same in every process.
+    /// Returns a hash of the structure, the same in every process.
     #[inline]
     pub fn key(&self) -> u64 {
         self.node().key
     }
-    /// The node with other operands; itself if they are the same.
+    /// Returns the node with other operands; itself if they are the same.
     pub fn with_src(&self, src: impl Into<Src>) -> UOp {
         let src = src.into();
         if src == self.node().src {
@@ -47,11 +47,11 @@ impl UOp {
             UOp::new(self.op(), self.dtype(), src, self.arg().clone())
         }
     }
-    /// A node of the same op and payload, of another dtype and on other operands.
+    /// Returns a node of the same op and payload, of another dtype and on other operands.
     pub(crate) fn retyped(&self, dtype: DType, src: impl Into<Src>) -> UOp {
         UOp::new(self.op(), dtype, src, self.arg().clone())
     }
-    /// The node with another payload.
+    /// Returns the node with another payload.
     pub fn with_arg(&self, arg: Arg) -> UOp {
         UOp::new(self.op(), self.dtype(), self.node().src.clone(), arg)
     }
@@ -66,7 +66,7 @@ pub(super) fn unexpected(u: &UOp, op: Op) -> ! {
 
 /// An operand of a binary op: a node, or a number that takes the dtype of the other operand.
 pub trait Like {
-    /// The operand as a node of the dtype of `u`.
+    /// Returns the operand as a node of the dtype of `u`.
     fn like(self, u: &UOp) -> UOp;
 }
 impl Like for UOp {
@@ -87,7 +87,7 @@ macro_rules! like {
 like!(i32, i64, usize, f32, f64, bool, Const);
 
 impl UOp {
-    /// A literal. A vector dtype repeats the value in every lane.
+    /// Returns a literal. A vector dtype repeats the value in every lane.
     pub fn constant(value: impl Into<Const>, dtype: DType) -> UOp {
         let value = value.into();
         let from = match value {
@@ -103,35 +103,35 @@ impl UOp {
         };
         UOp::literal(value, dtype)
     }
-    /// A literal of a value that is in the normal form of the dtype.
+    /// Returns a literal of a value that is in the normal form of the dtype.
     pub(crate) fn literal(value: Const, dtype: DType) -> UOp {
         UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
     }
-    /// The numbers `0, 1, … len-1` as a one-dimensional tensor.
+    /// Returns the numbers `0, 1, … len-1` as a one-dimensional tensor.
     pub(crate) fn iota(len: usize, dtype: DType) -> UOp {
         UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
     }
-    /// The input of this number of an abstracted tensor graph, of `len` elements.
+    /// Returns the input of this number of an abstracted tensor graph, of `len` elements.
     pub(crate) fn param(slot: usize, len: usize, dtype: DType, device: &DeviceName) -> UOp {
         UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() })
     }
-    /// A variable without a value.
+    /// Returns a variable without a value.
     pub(crate) fn variable(name: Arc<str>, min: i64, max: i64, dtype: DType) -> UOp {
         UOp::new(Op::Var, dtype, Src::new(), Arg::Var { name, min, max })
     }
-    /// An integer of index arithmetic.
+    /// Returns an integer of index arithmetic.
     pub fn int(value: i64) -> UOp {
         UOp::constant(value, DType::INDEX)
     }
-    /// A bool literal.
+    /// Returns a bool literal.
     pub fn truth(value: bool) -> UOp {
         UOp::constant(value, DType::BOOL)
     }
-    /// A literal of this node's dtype.
+    /// Returns a literal of this node's dtype.
     pub fn const_like(&self, value: impl Into<Const>) -> UOp {
         UOp::constant(value, self.dtype())
     }
-    /// The literal's value.
+    /// Returns the literal's value.
     #[inline]
     pub fn as_const(&self) -> Option<Const> {
         match self.arg() {
@@ -139,7 +139,7 @@ impl UOp {
             _ => None,
         }
     }
-    /// The value of an integer or bool literal.
+    /// Returns the value of an integer or bool literal.
     #[inline]
     pub fn as_int(&self) -> Option<i64> {
         match self.arg() {
@@ -148,21 +148,21 @@ impl UOp {
             _ => None,
         }
     }
-    /// True if the node is this integer or bool literal.
+    /// Returns true if the node is this integer or bool literal.
     #[inline]
     pub fn is_int(&self, v: i64) -> bool {
         self.as_int() == Some(v)
     }
 
-    /// An elementwise node of one operand.
+    /// Returns an elementwise node of one operand.
     pub fn unary(&self, op: Op) -> UOp {
         self.with_op(op, Arg::None)
     }
-    /// A node of this operand and its dtype.
+    /// Returns a node of this operand and its dtype.
     fn with_op(&self, op: Op, arg: Arg) -> UOp {
         UOp::new(op, self.dtype(), [self.clone()].to_src(), arg)
     }
-    /// An elementwise node of two operands; comparisons give bools.
+    /// Returns an elementwise node of two operands; comparisons give bools.
     pub fn binary(&self, op: Op, other: impl Like) -> UOp {
         let other = other.like(self);
         let dtype = if op.is(super::Group::Comparison) {
@@ -172,7 +172,7 @@ impl UOp {
         };
         UOp::new(op, dtype, [self.clone(), other].to_src(), Arg::None)
     }
-    /// `self ? x : y`.
+    /// Returns `self ? x : y`.
     pub fn select(&self, x: impl Like, y: &UOp) -> UOp {
         let x = x.like(y);
         UOp::new(Op::Where, y.dtype(), [self.clone(), x, y.clone()].to_src(), Arg::None)
@@ -181,11 +181,12 @@ impl UOp {
     pub fn fma(&self, y: &UOp, z: &UOp) -> UOp {
         UOp::new(Op::Fma, self.dtype(), [self.clone(), y.clone(), z.clone()].to_src(), Arg::None)
     }
-    /// The value converted to a dtype; the node itself if it has it. The number of lanes stays.
+    /// Returns the value converted to a dtype; the node itself if it has it. The number of lanes
+    /// stays.
     pub fn cast(&self, dtype: DType) -> UOp {
         self.converted(Op::Cast, dtype)
     }
-    /// The bits reinterpreted as another dtype; the node itself if it has it.
+    /// Returns the bits reinterpreted as another dtype; the node itself if it has it.
     pub fn bitcast(&self, dtype: DType) -> UOp {
         self.converted(Op::Bitcast, dtype)
     }
@@ -196,19 +197,20 @@ impl UOp {
         }
         UOp::new(op, dtype, [self.clone()].to_src(), Arg::None)
     }
-    /// `self < other`.
+    /// Returns `self < other`.
     pub fn lt(&self, other: impl Like) -> UOp {
         self.binary(Op::Lt, other)
     }
-    /// `self >= other` for integers: `other < self + 1` cannot overflow when written as a negation.
+    /// Returns `self >= other` for integers: `other < self + 1` cannot overflow when written as a
+    /// negation.
     pub fn ge(&self, other: impl Like) -> UOp {
         self.lt(other).not()
     }
-    /// `self == other`.
+    /// Returns `self == other`.
     pub fn equals(&self, other: impl Like) -> UOp {
         self.binary(Op::Eq, other)
     }
-    /// `self != other`.
+    /// Returns `self != other`.
     pub fn differs(&self, other: impl Like) -> UOp {
         self.binary(Op::Ne, other)
     }
@@ -225,27 +227,27 @@ impl UOp {
     pub fn or(&self, other: impl Like) -> UOp {
         self.binary(Op::Or, other)
     }
-    /// A movement op. The movement fits the shape.
+    /// Returns a movement op. The movement fits the shape.
     pub fn moved(&self, m: Movement) -> UOp {
         self.with_op(Op::of_movement(&m), Arg::Movement(Box::new(m)))
     }
-    /// The value stored in row-major order.
+    /// Returns the value stored in row-major order.
     pub(crate) fn contiguous(&self) -> UOp {
         self.with_op(Op::Contiguous, Arg::None)
     }
-    /// The value stored in row-major order on a device, on which it is computed.
+    /// Returns the value stored in row-major order on a device, on which it is computed.
     pub(crate) fn contiguous_on(&self, device: &DeviceName) -> UOp {
         self.with_op(Op::Contiguous, Arg::Device(device.clone()))
     }
-    /// The value as the parameter of this number.
+    /// Returns the value as the parameter of this number.
     pub(crate) fn leaf(&self, number: u64) -> UOp {
         self.with_op(Op::Leaf, Arg::Leaf(number))
     }
-    /// The value on a device.
+    /// Returns the value on a device.
     pub fn copied(&self, device: &DeviceName) -> UOp {
         self.with_op(Op::Copy, Arg::Device(device.clone()))
     }
-    /// A copy of the value on a device, made after another value is computed.
+    /// Returns a copy of the value on a device, made after another value is computed.
     pub fn copied_after(&self, device: &DeviceName, after: &UOp) -> UOp {
         let src = [self.clone(), after.clone()].to_src();
         UOp::new(Op::Copy, self.dtype(), src, Arg::Device(device.clone()))
@@ -256,7 +258,7 @@ impl UOp {
         let arg = Arg::Shards { devices: devices.clone(), axis };
         UOp::new(Op::Shards, parts[0].dtype(), parts, arg)
     }
-    /// The elements `start..end` of an axis; the node itself if those are all.
+    /// Returns the elements `start..end` of an axis; the node itself if those are all.
     pub fn narrowed(&self, axis: usize, range: std::ops::Range<usize>) -> UOp {
         let shape = self.shape();
         if range == (0..shape[axis]) {
@@ -266,11 +268,11 @@ impl UOp {
             |(a, &n): (usize, &usize)| if a == axis { (range.start, range.end) } else { (0, n) };
         self.moved(Movement::shrink(shape.iter().enumerate().map(keep)))
     }
-    /// An interval of an axis with symbolic start and length. It is within the axis.
+    /// Returns an interval of an axis with symbolic start and length. It is within the axis.
     pub fn sliced(&self, axis: usize, start: SymInt, len: SymInt) -> UOp {
         self.with_op(Op::Slice, Arg::Slice(Box::new(Slice { axis, start, len })))
     }
-    /// A symbolic integer as a node of an integer dtype.
+    /// Returns a symbolic integer as a node of an integer dtype.
     pub fn from_symint(bound: &SymInt, dtype: DType) -> UOp {
         let mut sum = UOp::constant(bound.plus(), dtype);
         for t in bound.terms() {
@@ -285,7 +287,7 @@ impl UOp {
         }
         sum
     }
-    /// A reduction over axes of the tensor graph, ascending, which remain with size one.
+    /// Returns a reduction over axes of the tensor graph, ascending, which remain with size one.
     pub fn reduced(&self, fold: super::Fold, axes: impl IntoIterator<Item = usize>) -> UOp {
         let axes: SmallVec<[usize; 2]> = axes.into_iter().collect();
         if axes.is_empty() {
@@ -293,7 +295,7 @@ impl UOp {
         }
         self.with_op(Op::Reduce, Arg::Reduce { fold, axes })
     }
-    /// An inclusive scan along an axis of the tensor graph.
+    /// Returns an inclusive scan along an axis of the tensor graph.
     pub fn scanned(&self, fold: super::Fold, axis: usize) -> UOp {
         self.with_op(Op::Scan, Arg::Reduce { fold, axes: smallvec::smallvec![axis] })
     }
@@ -319,7 +321,7 @@ impl UOp {
 
 /// Conversion of arrays to operand lists.
 pub trait ToSrc {
-    /// The nodes as operands.
+    /// Returns the nodes as operands.
     fn to_src(self) -> Src;
 }
 impl<const N: usize> ToSrc for [UOp; N] {

@@ -9,8 +9,8 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of nodes that walks, rewrites and the scheduler have visited on this thread: a
-/// measure of cost that does not depend on the machine.
+/// Returns the number of nodes that walks, rewrites and the scheduler have visited on this thread:
+/// a measure of cost that does not depend on the machine.
 #[cfg(feature = "testing")]
 pub fn visits() -> u64 {
     VISITS.get()
@@ -22,8 +22,8 @@ pub(crate) fn visit(nodes: usize) {
     VISITS.set(VISITS.get() + nodes as u64);
 }
 
-/// Every node under the roots, operands before users, each once. The order depends on structure
-/// alone.
+/// Returns every node under the roots, operands before users, each once. The order depends on
+/// structure alone.
 pub fn toposort<'a>(roots: impl IntoIterator<Item = &'a UOp>) -> Vec<UOp> {
     toposort_until(roots, |_| false)
 }
@@ -78,7 +78,8 @@ pub(crate) fn walk_along<'a>(
     visit(visits);
 }
 
-/// The ids of the nodes that `is` selects, and of those that depend on one. Operands come first.
+/// Returns the ids of the nodes that `is` selects, and of those that depend on one. Operands come
+/// first.
 pub(crate) fn dependents<'a>(
     order: impl IntoIterator<Item = &'a UOp>,
     is: impl Fn(&UOp) -> bool,
@@ -92,18 +93,18 @@ pub(crate) fn dependents<'a>(
     set
 }
 
-/// A number that no range among these nodes has.
+/// Returns a range id that none of these nodes uses.
 pub(crate) fn next_range(nodes: &[UOp]) -> u32 {
     nodes.iter().filter(|u| u.op() == Op::Range).map(|u| u.range_id() + 1).max().unwrap_or(0)
 }
 
 impl UOp {
-    /// Every node under this one, operands first, itself last.
+    /// Returns every node under this one, operands first, itself last.
     pub fn toposort(&self) -> Vec<UOp> {
         toposort([self])
     }
 
-    /// The device that the payload names: that of memory, of a copy, of shards.
+    /// Returns the device that the payload names: that of memory, of a copy, of shards.
     pub(crate) fn own_device(&self) -> Option<&DeviceName> {
         match self.arg() {
             Arg::Storage(s) => Some(s.storage.device()),
@@ -114,17 +115,19 @@ impl UOp {
         }
     }
 
-    /// True if the graph reads memory or is stored on a device, and is therefore bound to one.
+    /// Returns true if the graph reads memory or is stored on a device, and is therefore bound to
+    /// one.
     pub(crate) fn has_data(&self) -> bool {
         self.toposort().iter().any(|u| u.own_device().is_some())
     }
 
-    /// The node under marks, which has the same value.
+    /// Returns the node under marks, which has the same value.
     pub fn unmarked(&self) -> &UOp {
         self.under(|op| op.is(Group::Mark))
     }
 
-    /// The node that the first operands lead to through ops of a kind.
+    /// Returns the node that is reached by following first operands while `through` is true for the
+    /// op.
     pub(crate) fn under(&self, through: impl Fn(Op) -> bool) -> &UOp {
         let mut u = self;
         while through(u.op()) {
@@ -147,7 +150,7 @@ impl UOp {
         rebuild_all(std::slice::from_ref(self), f).pop().expect("one root in, one root out")
     }
 
-    /// The graph with nodes replaced. Operands of a replacement are not visited.
+    /// Returns the graph with nodes replaced. Operands of a replacement are not visited.
     pub fn substitute(&self, map: &FxHashMap<UOp, UOp>) -> UOp {
         substitute_all(std::slice::from_ref(self), map).pop().expect("one root in, one root out")
     }
@@ -208,7 +211,7 @@ pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) ->
     })
 }
 
-/// The operands that the value of a node depends on: of a mark the first.
+/// Returns the operands that the value of a node depends on: of a mark the first.
 fn value_operands(u: &UOp) -> &[UOp] {
     if u.op().is(Group::Mark) { &u.src()[..1] } else { u.src() }
 }

@@ -77,7 +77,7 @@ pub fn is_symbolic(r: &UOp) -> bool {
     r.expect_range().extent.as_int().is_none()
 }
 
-/// Returns the smallest number that no shared memory of the graph has.
+/// Returns the smallest unused id of shared memory.
 pub fn next_shared(order: &[UOp]) -> u32 {
     let number = |u: &UOp| if let Arg::Shared { id, .. } = u.arg() { Some(id + 1) } else { None };
     order.iter().filter_map(number).max().unwrap_or(0)

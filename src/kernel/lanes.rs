@@ -5,12 +5,12 @@ use super::{extent, replace_range};
 use crate::ir::{Op, UOp, next_range};
 use crate::target::Target;
 
-/// Returns the most lanes of a vector of 32-bit elements.
+/// Returns the maximum number of lanes of a vector of 32-bit elements.
 pub fn most_lanes(target: &Target) -> usize {
     (target.vector_bytes / 4).min(target.max_lanes as usize)
 }
 
-/// Returns the ranges of kind Upcast or Unroll, by number.
+/// Returns the ranges of kind Upcast or Unroll, by id.
 pub fn copied_ranges(ast: &UOp) -> Vec<UOp> {
     let mut list = ast.toposort();
     list.retain(|u| u.op() == Op::Range && u.range_kind().is_copied());
@@ -27,8 +27,8 @@ pub fn lanes_of(size: usize, target: &Target) -> Option<usize> {
 }
 
 /// Splits each range of kind Upcast or Unroll that is longer than a vector, so that its inner part
-/// can be lanes. Returns the graph, and for each such range of the old graph, by number, the range
-/// of its lanes.
+/// can be lanes. Returns the graph, and for each such range of the old graph, by id, the range of
+/// its lanes.
 pub fn split_to_lanes(ast: &UOp, target: &Target) -> (UOp, Vec<(u32, UOp)>) {
     let most = most_lanes(target);
     let mut ast = ast.clone();

@@ -1,10 +1,10 @@
 //! Geometry of staged tiles: which part of an input a staged load uses below its loop, and how the
 //! tile is laid out in shared memory.
 //!
-//! A staged load carries the number of the loop at which its tile is copied. Ranges that are open
-//! there are constant during one copy. All other ranges that the load uses are axes of the tile:
-//! inner loops, threads of the workgroup and register copies. Later Opts split ranges further, so
-//! the tile is derived again after each of them; the pass `stage` of lowering builds it.
+//! A staged load carries the id of the loop at which its tile is copied. Ranges that are open there
+//! are constant during one copy. All other ranges that the load uses are axes of the tile: inner
+//! loops, threads of the workgroup and register copies. Later Opts split ranges further, so the
+//! tile is derived again after each of them; the pass `stage` of lowering builds it.
 
 use super::{axes, extent, step};
 use crate::ir::{Arg, AxisKind, Op, UOp};
@@ -50,7 +50,7 @@ pub fn tiles(ast: &UOp, target: &Target) -> Result<Vec<Tile>, String> {
     staged.filter_map(|u| Some(tile_of(u, staged_at(u)?, &axes, target))).collect()
 }
 
-/// Returns the number of the loop at which the tile of a staged load is copied.
+/// Returns the id of the loop at which the tile of a staged load is copied.
 pub fn staged_at(load: &UOp) -> Option<u32> {
     match load.arg() {
         Arg::LoadHint(hint) => hint.stage_at,
@@ -58,7 +58,7 @@ pub fn staged_at(load: &UOp) -> Option<u32> {
     }
 }
 
-/// Derives the tile of a load that is staged at the loop numbered `at`.
+/// Derives the tile of a load that is staged at the loop with the id `at`.
 pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Tile, String> {
     let is_loop = |r: &UOp| r.range_id() == at && !r.range_kind().is_copied();
     let Some(at) = axes.iter().position(is_loop) else {

@@ -15,7 +15,8 @@ pub(super) fn combine(fold: Fold, value: &UOp, next: &UOp, target: &Target) -> U
     }
 }
 
-/// Returns true if all terms are products that the fold adds, unmasked or under one common mask.
+/// Returns true if all terms are products that the reduction adds, unmasked or under one common
+/// mask.
 pub(super) fn are_products(fold: Fold, terms: &[UOp], target: &Target) -> bool {
     let masked = masked_term(fold, &terms[0]);
     terms.iter().all(|v| match (&masked, masked_term(fold, v)) {
@@ -27,7 +28,8 @@ pub(super) fn are_products(fold: Fold, terms: &[UOp], target: &Target) -> bool {
     })
 }
 
-/// Returns true if the fold adds a product of a dtype in which that is one instruction.
+/// Returns true if the reduction adds products of a dtype in which a multiply-add is one
+/// instruction.
 pub(super) fn is_product(fold: Fold, u: &UOp, target: &Target) -> bool {
     let float = || {
         target.fma
@@ -54,8 +56,8 @@ pub(super) fn add_product(product: &UOp, sum: &UOp) -> UOp {
     }
 }
 
-/// Returns the value of a completely unrolled fold as if it had started from the identity: a sum
-/// whose terms are all -0 is +0. Max and Min of two values need no identity.
+/// Returns the value of a completely unrolled reduction as if it had started from the identity: a
+/// sum whose terms are all -0 is +0. Max and Min of two values need no identity.
 pub(super) fn from_identity(fold: Fold, value: UOp) -> UOp {
     if fold == Fold::Add { fold.of_one(&value) } else { value }
 }

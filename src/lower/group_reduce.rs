@@ -47,7 +47,7 @@ fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
 }
 
 /// Reduces the values of `lanes` threads by warp shuffles; `distance` is that of their lane
-/// numbers. All of them get the same bits, since every fold is commutative.
+/// indices. All of them get the same bits, because every reduction is commutative.
 fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     let mut bits = lanes * distance / 2;
     while bits >= distance {
@@ -153,7 +153,7 @@ impl<'a> GroupReducer<'a> {
         UOp::range(size as i64, self.next_range - 1, AxisKind::Reduce)
     }
 
-    /// Returns the number of a thread in its workgroup, with some of its positions replaced.
+    /// Returns the flat index of a thread in its workgroup, with some of its coordinates replaced.
     fn thread(&self, replaced: &[(&UOp, UOp)]) -> UOp {
         self.threads.iter().fold(UOp::int(0), |sum, r| {
             let position = replaced.iter().find(|(old, _)| *old == r).map_or(r, |(_, new)| new);

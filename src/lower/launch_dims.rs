@@ -1,5 +1,5 @@
 //! Replaces the ranges of workgroups and of their threads by launch dimensions (`Special`). After
-//! this pass the remaining ranges are loops, and the parts of the CPU's threads.
+//! this pass the remaining ranges are loops, and the ranges of CPU threads.
 
 use crate::dtype::DType;
 use crate::ir::{AxisKind, Op, SpecialKind, Src, UOp};
@@ -15,7 +15,7 @@ pub struct Launch {
     pub grid: [usize; 3],
     /// Threads of a workgroup in each dimension.
     pub local: [usize; 3],
-    /// Parts for the threads of the CPU pool.
+    /// Tasks of the CPU thread pool.
     pub threads: usize,
 }
 

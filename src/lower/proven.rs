@@ -59,7 +59,7 @@ fn node(u: &UOp) -> Result<(), String> {
     }
     if u.as_load().is_some_and(|load| load.place.mask.is_some() && load.alt.is_none()) {
         return Err(format!(
-            "a load with a mask has an alternative value, for where the mask is false: {u:?}"
+            "a masked load needs an alternative value for where the mask is false: {u:?}"
         ));
     }
     Ok(())
@@ -80,7 +80,7 @@ fn range(u: &UOp) -> Result<(), String> {
     let computed = |x: &UOp| matches!(x.op(), Op::Load | Op::Reduce | Op::Scan | Op::Range);
     if u.expect_range().extent.toposort().iter().any(computed) {
         return Err(format!(
-            "the extent of a range is a literal or computed from variables: {u:?}"
+            "expected a range whose extent is a literal or computed from variables: {u:?}"
         ));
     }
     Ok(())

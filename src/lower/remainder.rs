@@ -38,7 +38,7 @@ impl Layout {
         let fraction = bits.and(self.constant(size, (1 << stored) - 1));
         let significand =
             fraction.or(self.constant(size, self.bias << stored)).bitcast(size.dtype().scalar());
-        // One more than the least that a subnormal can have, so that no exponent is negative.
+        // One more than the smallest that a subnormal can have, so that no exponent is negative.
         let exponent = tiny.select(&exponent, &(&exponent + &self.constant(size, stored)));
         (significand, exponent)
     }

@@ -50,7 +50,8 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
             // Places are rewritten with the access that uses them.
             Op::Index if wide => u.clone(),
             Op::Load if wide => {
-                // Barriers are in their new form; place and alternative value in their old one.
+                // Barriers are already rewritten; place and alternative value are the original
+                // nodes.
                 let both = u.src().iter().zip(src);
                 let src = both.map(|(old, new)| if old.dtype() == DType::VOID { new } else { old });
                 load(&u.with_src(src.cloned().collect::<Src>()), r, n)
@@ -145,8 +146,8 @@ fn store(old: Store, r: &UOp, n: u16, value: &UOp) -> UOp {
     UOp::sink(lanes.collect::<Src>())
 }
 
-/// Reduces the lanes of a vector to one value as a balanced tree, halves onto halves. On a CPU the
-/// halves are combined as vectors.
+/// Reduces the lanes of a vector to a scalar (horizontal reduction) as a balanced tree of halves.
+/// On a CPU the halves are combined as vectors.
 fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
     let mut v = v.clone();
     while !target.grid && v.dtype().lanes >= 4 {

@@ -25,7 +25,7 @@ const RATE: [f32; 9] = [
 /// (1 - 2^-w) / w: the coefficients of [`EXP2`] with alternating signs.
 const EXP2_DOWN: [f32; 6] = [EXP2[0], -EXP2[1], EXP2[2], -EXP2[3], EXP2[4], -EXP2[5]];
 
-/// The error function.
+/// Returns the error function.
 pub fn erf<V: Val>(x: &V) -> V {
     let a = at_most(&abs(x), 4.0); // From 3.92 on the result is 1.
     let h = a.mul(&horner(&a, &RATE));

@@ -28,7 +28,7 @@ pub(super) const EXP: [f32; 6] =
 pub(super) const EXP2: [f32; 6] =
     [std::f32::consts::LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326469];
 
-/// The natural exponential.
+/// Returns the natural exponential.
 pub fn exp<V: Val>(x: &V) -> V {
     // Outside, the result is infinity or zero, and the exponent would overflow its field.
     let x = at_least(&at_most(x, 110.0), -110.0);
@@ -52,8 +52,8 @@ pub(super) fn exp2_sum<V: Val>(x: &V, lo: Option<&V>) -> V {
     scale(&horner(&r, &EXP2).fma(&r, &x.f32(1.0)), &t)
 }
 
-/// `p * 2^n`, where the low 9 bits of `t` hold n + 254. Both halves of that are exponents with
-/// their bias.
+/// Returns `p * 2^n`, where the low 9 bits of `t` hold n + 254. Both halves of that are exponents
+/// with their bias.
 fn scale<V: Val>(p: &V, t: &V) -> V {
     let both = t.bitcast_u32();
     let half = both.shr(&t.u32(1));

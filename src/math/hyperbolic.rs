@@ -19,7 +19,7 @@ const EXP_TWICE: [f32; 6] =
 /// (tanh(a) - a) / a^3 in powers of a^2 for a <= 0.55: `minimax.py tanh`, 0.6 * 2^-24 of tanh.
 const TANH: [f32; 4] = [-0.33332947, 0.13320729, -0.05267201, 0.016437879];
 
-/// `1 / (1 + e^-x)`.
+/// Returns `1 / (1 + e^-x)`.
 pub fn sigmoid<V: Val>(x: &V) -> V {
     let (one, unit) = (x.f32(1.0), x.f32(SCALE));
     let a = at_most(&abs(x), 105.0); // From about 104 on the result is 0 or 1.
@@ -32,8 +32,8 @@ pub fn sigmoid<V: Val>(x: &V) -> V {
     x.lt(&x.f32(0.0)).select(&y, &one.sub(&y))
 }
 
-/// The hyperbolic tangent: a polynomial where it is below 1/2, and `1 - 2 / (1 + e^2a)` above,
-/// where the spacing is wider.
+/// Returns the hyperbolic tangent: a polynomial where it is below 1/2, and `1 - 2 / (1 + e^2a)`
+/// above, where the spacing is wider.
 pub fn tanh<V: Val>(x: &V) -> V {
     let one = x.f32(1.0);
     let a = at_most(&abs(x), 10.0); // From 9.02 on the result is 1.

@@ -33,7 +33,7 @@ const LOG2: [f32; 10] = [
     -0.11641441,
 ];
 
-/// The natural logarithm.
+/// Returns the natural logarithm.
 pub fn log<V: Val>(x: &V) -> V {
     let (e, m) = split(x);
     let f = m.sub(&x.f32(1.0));
@@ -43,15 +43,15 @@ pub fn log<V: Val>(x: &V) -> V {
     limits(x, &e.fma(&x.f32(std::f32::consts::LN_2), &near))
 }
 
-/// The logarithm to base two.
+/// Returns the logarithm to base two.
 pub fn log2<V: Val>(x: &V) -> V {
     let (e, m) = split(x);
     let f = m.sub(&x.f32(1.0));
     limits(x, &e.add(&f.fma(&horner(&f, &LOG2), &f)))
 }
 
-/// The floats `e` and `m` with `x = 2^e m` and `m` between sqrt(1/2) and sqrt(2), for a finite x >
-/// 0.
+/// Returns the floats `e` and `m` with `x = 2^e m` and `m` between sqrt(1/2) and sqrt(2), for a
+/// finite x > 0.
 pub(super) fn split<V: Val>(x: &V) -> (V, V) {
     // A subnormal is scaled into the normals; the subtraction that finds e takes the scale out
     // again.
@@ -63,7 +63,7 @@ pub(super) fn split<V: Val>(x: &V) -> (V, V) {
     (e, m)
 }
 
-/// `y`, or what the logarithm is where x is not a positive finite number.
+/// Returns `y`, or what the logarithm is where x is not a positive finite number.
 fn limits<V: Val>(x: &V, y: &V) -> V {
     let zero = x.f32(0.0);
     let y = x.lt(&x.f32(f32::INFINITY)).select(y, x);

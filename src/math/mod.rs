@@ -48,35 +48,35 @@ pub use trig::{cos, sin, tan};
 /// Both sides of a select are evaluated. Integers wrap, and both operands of a binary operation
 /// have one dtype.
 pub trait Val: Clone {
-    /// A float32 constant.
+    /// Returns a float32 constant.
     fn f32(&self, v: f32) -> Self;
-    /// An int32 constant.
+    /// Returns an int32 constant.
     fn i32(&self, v: i32) -> Self;
-    /// A uint32 constant.
+    /// Returns a uint32 constant.
     fn u32(&self, v: u32) -> Self;
 
-    /// The sum.
+    /// Returns the sum.
     fn add(&self, o: &Self) -> Self;
-    /// The difference.
+    /// Returns the difference.
     fn sub(&self, o: &Self) -> Self;
-    /// The product.
+    /// Returns the product.
     fn mul(&self, o: &Self) -> Self;
-    /// The float32 quotient, rounded once.
+    /// Returns the float32 quotient, rounded once.
     fn div(&self, o: &Self) -> Self;
-    /// The float32 `self * b + c`, rounded once.
+    /// Returns the float32 `self * b + c`, rounded once.
     fn fma(&self, b: &Self, c: &Self) -> Self;
-    /// The float32 square root, rounded once.
+    /// Returns the float32 square root, rounded once.
     fn sqrt(&self) -> Self;
-    /// The float32 with the other sign.
+    /// Returns the float32 with the other sign.
     fn neg(&self) -> Self;
-    /// The float32 rounded towards zero to an integer.
+    /// Returns the float32 rounded towards zero to an integer.
     fn trunc(&self) -> Self;
 
-    /// `self < o`, a bool; false where either is NaN.
+    /// Returns `self < o`, a bool; false where either is NaN.
     fn lt(&self, o: &Self) -> Self;
-    /// `self == o`, a bool; false where either is NaN.
+    /// Returns `self == o`, a bool; false where either is NaN.
     fn eq(&self, o: &Self) -> Self;
-    /// `self != o`, a bool; true where either is NaN.
+    /// Returns `self != o`, a bool; true where either is NaN.
     fn ne(&self, o: &Self) -> Self;
     /// Logical and; bitwise for integers.
     fn and(&self, o: &Self) -> Self;
@@ -88,44 +88,44 @@ pub trait Val: Clone {
     fn shl(&self, o: &Self) -> Self;
     /// Right shift by `o`, which is less than 32; arithmetic for int32.
     fn shr(&self, o: &Self) -> Self;
-    /// `a` where the bool `self` is true, else `b`.
+    /// Returns `a` where the bool `self` is true, else `b`.
     fn select(&self, a: &Self, b: &Self) -> Self;
 
-    /// The same bits as a float32.
+    /// Returns the same bits as a float32.
     fn bitcast_f32(&self) -> Self;
-    /// The same bits as an int32.
+    /// Returns the same bits as an int32.
     fn bitcast_i32(&self) -> Self;
-    /// The same bits as a uint32.
+    /// Returns the same bits as a uint32.
     fn bitcast_u32(&self) -> Self;
-    /// The nearest float32 to an integer.
+    /// Returns the nearest float32 to an integer.
     fn to_f32(&self) -> Self;
-    /// The float32 rounded towards zero to an int32, which holds it.
+    /// Returns the float32 rounded towards zero to an int32, which holds it.
     fn to_i32(&self) -> Self;
 }
 
-/// `coeffs[0] + x (coeffs[1] + x (...))`, one fma per step.
+/// Returns `coeffs[0] + x (coeffs[1] + x (...))`, one fma per step.
 fn horner<V: Val>(x: &V, coeffs: &[f32]) -> V {
     let (last, rest) = coeffs.split_last().expect("a polynomial has a coefficient");
     rest.iter().rev().fold(x.f32(*last), |acc, c| acc.fma(x, &x.f32(*c)))
 }
 
-/// The magnitude of a float32; NaN stays NaN.
+/// Returns the magnitude of a float32; NaN stays NaN.
 fn abs<V: Val>(x: &V) -> V {
     x.bitcast_u32().and(&x.u32(0x7fff_ffff)).bitcast_f32()
 }
 
-/// The non-negative float32 `mag` with the sign of `x`.
+/// Returns the non-negative float32 `mag` with the sign of `x`.
 fn copy_sign<V: Val>(mag: &V, x: &V) -> V {
     mag.bitcast_u32().or(&x.bitcast_u32().and(&x.u32(0x8000_0000))).bitcast_f32()
 }
 
-/// `x`, or `bound` where x is above it. NaN stays NaN, which a float max would not promise.
+/// Returns `x`, or `bound` where x is above it. NaN stays NaN, which a float max would not promise.
 fn at_most<V: Val>(x: &V, bound: f32) -> V {
     let bound = x.f32(bound);
     bound.lt(x).select(&bound, x)
 }
 
-/// `x`, or `bound` where x is below it; NaN stays NaN.
+/// Returns `x`, or `bound` where x is below it; NaN stays NaN.
 fn at_least<V: Val>(x: &V, bound: f32) -> V {
     let bound = x.f32(bound);
     x.lt(&bound).select(&bound, x)

@@ -21,7 +21,8 @@ const LOG2_3_4_HI: f32 = -0.415_039_06;
 /// log2(3/4) - `LOG2_3_4_HI`.
 const LOG2_3_4_LO: f32 = 1.563_221_2e-6;
 
-/// The inverse of the square root: two operations that round once each, at most 1.5 ulp together.
+/// Returns the inverse of the square root: two operations that round once each, at most 1.5 ulp
+/// together.
 pub fn rsqrt<V: Val>(x: &V) -> V {
     x.f32(1.0).div(&x.sqrt())
 }

@@ -19,7 +19,7 @@ pub enum Scalar {
 use Scalar::{Bool, F32, I32, U32};
 
 impl Scalar {
-    /// The value of a float32.
+    /// Returns the value of a float32.
     #[inline(always)]
     pub fn as_f32(&self) -> f32 {
         match self {

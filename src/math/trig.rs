@@ -37,7 +37,7 @@ struct Reduced<V> {
     lo: V,
 }
 
-/// The sine.
+/// Returns the sine.
 pub fn sin<V: Val>(x: &V) -> V {
     let r = reduce(x);
     let (sin, cos) = sin_cos(&r);
@@ -45,7 +45,7 @@ pub fn sin<V: Val>(x: &V) -> V {
     finish(x, &odd(&r).select(&cos, &sin), &sign)
 }
 
-/// The cosine.
+/// Returns the cosine.
 pub fn cos<V: Val>(x: &V) -> V {
     let r = reduce(x);
     let (sin, cos) = sin_cos(&r);
@@ -53,7 +53,7 @@ pub fn cos<V: Val>(x: &V) -> V {
     finish(x, &odd(&r).select(&sin, &cos), &sign)
 }
 
-/// The tangent.
+/// Returns the tangent.
 pub fn tan<V: Val>(x: &V) -> V {
     let r = reduce(x);
     let (sin, cos) = sin_cos(&r);
@@ -62,19 +62,19 @@ pub fn tan<V: Val>(x: &V) -> V {
     finish(x, &odd.select(&cos, &sin).div(&odd.select(&sin, &cos)), &sign)
 }
 
-/// True if |x| is closest to an odd multiple of pi/2, where sine and cosine are exchanged.
+/// Returns true if |x| is closest to an odd multiple of pi/2, where sine and cosine are exchanged.
 fn odd<V: Val>(r: &Reduced<V>) -> V {
     let q = &r.quadrant;
     q.and(&q.u32(1)).ne(&q.u32(0))
 }
 
-/// `y` with its sign flipped by the top bit of `sign`, or NaN where x is not finite.
+/// Returns `y` with its sign flipped by the top bit of `sign`, or NaN where x is not finite.
 fn finish<V: Val>(x: &V, y: &V, sign: &V) -> V {
     let y = sign.and(&x.u32(0x8000_0000)).xor(&y.bitcast_u32()).bitcast_f32();
     abs(x).lt(&x.f32(f32::INFINITY)).select(&y, &x.f32(f32::NAN))
 }
 
-/// The sine and the cosine of the rest.
+/// Returns the sine and the cosine of the rest.
 fn sin_cos<V: Val>(r: &Reduced<V>) -> (V, V) {
     let z = r.hi.fma(&r.hi, &r.hi.mul(&r.lo.add(&r.lo)));
     let sin = r.hi.add(&r.hi.mul(&z).fma(&horner(&z, &SIN), &r.lo));

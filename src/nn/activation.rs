@@ -153,10 +153,10 @@ impl Dropout {
     /// ```
     #[track_caller]
     pub fn new(p: f64) -> Dropout {
-        assert!((0.0..=1.0).contains(&p), "Dropout: {p} is no probability");
+        assert!((0.0..=1.0).contains(&p), "Dropout: expected a probability, got {p}");
         Dropout { p, mode: Mode::default() }
     }
-    /// The effective probability: 0 in evaluation.
+    /// Returns the effective probability: 0 in evaluation.
     pub(super) fn rate(&self) -> f64 {
         if self.mode.is_training() { self.p } else { 0.0 }
     }

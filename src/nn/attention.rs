@@ -40,7 +40,7 @@ impl MultiHeadAttention {
     pub fn new(size: usize, heads: usize) -> MultiHeadAttention {
         assert!(
             heads > 0 && size.is_multiple_of(heads),
-            "MultiHeadAttention: a size of {size} does not divide into {heads} heads"
+            "MultiHeadAttention: size {size} is not divisible by {heads} heads"
         );
         let out_proj = Linear::new(size, size);
         MultiHeadAttention {
@@ -82,7 +82,7 @@ impl MultiHeadAttention {
     pub fn kv_heads(self, heads: usize) -> MultiHeadAttention {
         assert!(
             heads > 0 && self.heads.is_multiple_of(heads),
-            "MultiHeadAttention: {} heads do not divide over {heads} heads of keys",
+            "MultiHeadAttention: {} heads are not divisible by {heads} heads of keys",
             self.heads
         );
         let bias = self.in_proj_bias.is_some();
@@ -159,7 +159,7 @@ impl MultiHeadAttention {
         let sizes = |x: &Tensor| (x.max_shape()[0], x.max_shape()[1]);
         if sizes(key) != sizes(value) || sizes(query).0 != sizes(key).0 {
             let msg = format!(
-                "queries {:?}, keys {:?} and values {:?} do not go together",
+                "shapes of queries {:?}, keys {:?} and values {:?} do not match",
                 query.shape(),
                 key.shape(),
                 value.shape()

@@ -4,7 +4,7 @@ use super::{Layer, Module, Weighted, init, unfit};
 use crate::error::Result;
 use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};
 
-/// The expected input shape for a number of spatial axes.
+/// Returns the expected input shape for a number of spatial axes.
 fn shape_of(channels: usize, axes: usize) -> String {
     format!(
         "[batch, {channels}, {}]",
@@ -31,7 +31,7 @@ fn weights(
 #[track_caller]
 fn assert_divides(layer: &str, [inputs, outputs]: [usize; 2], groups: usize) {
     let divides = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
-    assert!(divides, "{layer}: {inputs} to {outputs} channels do not divide into {groups} groups");
+    assert!(divides, "{layer}: {inputs} and {outputs} channels are not divisible by {groups}");
 }
 
 /// The axis of a weight with the output channels, from the meaning of its first axis.

@@ -38,7 +38,7 @@ impl Ema {
     /// ```
     pub fn new(module: &impl Module, decay: f64) -> Result<Ema> {
         if !(0.0..=1.0).contains(&decay) {
-            return Err(Error::State(format!("Ema: a decay of {decay}; it lies between 0 and 1")));
+            return Err(Error::State(format!("Ema: expected a decay from 0 to 1, got {decay}")));
         }
         let mut all = module.named_parameters();
         all.extend(module.named_buffers());
@@ -135,8 +135,8 @@ impl Ema {
             .map(|(name, _, average)| (format!("module.{name}"), average.clone()));
         std::iter::once(("n_averaged".to_string(), self.updates.clone())).chain(all).collect()
     }
-    /// The averages under `module.` and their names, and the number of updates, as in the state
-    /// dict of PyTorch's `AveragedModel`.
+    /// Returns the averages under `module.` and their names, and the number of updates, as in the
+    /// state dict of PyTorch's `AveragedModel`.
     ///
     /// ```
     /// use picograd::nn::{Ema, Linear};

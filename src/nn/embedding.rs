@@ -36,7 +36,7 @@ impl Embedding {
     #[track_caller]
     pub fn padding_idx(self, row: usize) -> Embedding {
         let rows = self.weight.size(0);
-        assert!(row < rows, "Embedding: row {row} of a table of {rows} cannot be the padding");
+        assert!(row < rows, "Embedding: padding row {row} is outside a table of {rows} rows");
         let is_padding = Tensor::arange(0, rows as i64, 1).eq(row).unsqueeze(-1);
         Embedding { weight: is_padding.where_(0.0, &self.weight).as_param(), padding: Some(row) }
     }

@@ -121,8 +121,8 @@ fn kaiming_std(op: &'static str, shape: &Sizes, fan: Fan, gain: f64) -> f64 {
     gain / if fan == Fan::In { inputs } else { outputs }.sqrt()
 }
 
-/// A matrix with orthonormal rows, or columns if there are fewer columns, times a gain (Saxe et
-/// al., 2013). Axes after the first are flattened.
+/// Returns a matrix with orthonormal rows, or columns if there are fewer columns, times a gain
+/// (Saxe et al., 2013). Axes after the first are flattened.
 ///
 /// ```
 /// use picograd::{Tensor, nn::init};
@@ -145,7 +145,7 @@ pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
     q.reshape(&shape) * gain.into()
 }
 
-/// A normal distribution truncated to `low..high`.
+/// Returns a normal distribution truncated to `low..high`.
 ///
 /// ```
 /// use picograd::nn::init;
@@ -157,7 +157,7 @@ pub fn orthogonal(shape: impl Into<Sizes>, gain: impl Into<f64>) -> Tensor {
 pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high: f64) -> Tensor {
     assert!(
         std > 0.0 && low < high,
-        "trunc_normal: nothing lies between {low} and {high}, or {std} is no deviation"
+        "trunc_normal: expected low < high and std > 0, got {low}, {high} and {std}"
     );
     // Uniform between the error function of the bounds, then its inverse.
     let scale = std * std::f64::consts::SQRT_2;
@@ -166,8 +166,8 @@ pub fn trunc_normal(shape: impl Into<Sizes>, mean: f64, std: f64, low: f64, high
     (inverse_erf(&even) * scale + mean).clamp(low, high)
 }
 
-/// The inverse of the error function, to about 1e-6, by the polynomials of Giles, "Approximating
-/// the erfinv function" (2011).
+/// Returns the inverse of the error function, to about 1e-6, by the polynomials of Giles,
+/// "Approximating the erfinv function" (2011).
 fn inverse_erf(x: &Tensor) -> Tensor {
     const NEAR: [f64; 9] = [
         2.81022636e-8,

@@ -99,7 +99,7 @@ pub use upsample::{PerAxis, Upsample};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The error of an input that a layer does not accept.
+/// Returns the error of an input that a layer does not accept.
 fn unfit<T>(layer: &'static str, takes: impl std::fmt::Display, got: &Tensor) -> Result<T> {
     Err(Error::Shape { op: layer, msg: format!("expected {takes}, got {:?}", got.shape()) })
 }

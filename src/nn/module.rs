@@ -69,7 +69,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Module`",
-    label = "this has no parts to show",
+    label = "not a module: its fields cannot be visited",
     note = "if it holds tensors, put `#[derive(Module)]` on `{Self}`; if it is a setting, put \
             `#[module(skip)]` on the field"
 )]
@@ -77,7 +77,7 @@ pub trait Module {
     /// Passes every tensor, submodule and [`Mode`] to a visitor. The derive generates this method.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// All parameters in field order, each once even if it is shared.
+    /// Returns all parameters in field order, each once even if it is shared.
     fn parameters(&self) -> Vec<Tensor> {
         let mut seen = FxHashSet::default();
         self.named_parameters()
@@ -87,24 +87,24 @@ pub trait Module {
             .collect()
     }
 
-    /// All parameters with their dotted names. A shared parameter has several names.
+    /// Returns all parameters with their dotted names. A shared parameter has several names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         named(self, Tensor::is_param)
     }
 
-    /// All buffers with their dotted names: tensors of the state that are not trained, such as
-    /// running means.
+    /// Returns all buffers with their dotted names: tensors of the state that are not trained, such
+    /// as running means.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         named(self, |t| !t.is_param())
     }
 
-    /// The number of elements of all parameters.
+    /// Returns the number of elements of all parameters.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::numel).sum()
     }
 
-    /// A snapshot of all parameters and buffers under dotted names. Later training does not change
-    /// it.
+    /// Returns a snapshot of all parameters and buffers under dotted names. Later training does not
+    /// change it.
     fn state_dict(&self) -> StateDict {
         named(self, |_| true).into_iter().map(|(name, t)| (name, t.detach())).collect()
     }
@@ -141,7 +141,7 @@ pub trait Module {
     /// ```
     fn cast(&self, dtype: DType) -> Result<()> {
         if !dtype.is_float() {
-            let msg = format!("parameters are of floats, and {dtype} is no float");
+            let msg = format!("expected a float dtype, got {dtype}");
             return Err(Error::DType { op: "Module::cast", msg });
         }
         let mut seen = FxHashSet::default();
@@ -183,7 +183,7 @@ pub trait Module {
         self.named_parameters().iter().for_each(|(_, t)| t.set_frozen(false));
     }
 
-    /// The tree of submodules with shapes and parameter counts, for printing.
+    /// Returns the tree of submodules with shapes and parameter counts, for printing.
     ///
     /// ```
     /// use picograd::nn::{Linear, Module};
@@ -194,7 +194,8 @@ pub trait Module {
         Summary::of(self)
     }
 
-    /// The type name in a [`summary`](Self::summary); empty if the type is not a node of the tree.
+    /// Returns the type name in a [`summary`](Self::summary); empty if the type is not a node of
+    /// the tree.
     fn module_name(&self) -> String {
         short(std::any::type_name::<Self>())
     }
@@ -312,7 +313,7 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// True in training mode.
+    /// Returns true in training mode.
     ///
     /// ```
     /// use picograd::nn::Mode;
@@ -352,7 +353,7 @@ impl Module for Tensor {
     }
 }
 
-/// The type name of a list; empty if it contains only tensors or settings.
+/// Returns the type name of a list; empty if it contains only tensors or settings.
 fn list_name<M: Module>(mut parts: impl Iterator<Item = M>) -> String {
     if parts.any(|p| !p.module_name().is_empty()) { "ModuleList".into() } else { String::new() }
 }

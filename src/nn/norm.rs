@@ -156,7 +156,7 @@ impl LayerNorm {
     }
 }
 
-/// The last axes of an input, if they have these sizes.
+/// Returns the last axes of an input, if they have these sizes.
 fn last_axes(layer: &'static str, x: &Tensor, shape: &[usize]) -> Result<Vec<isize>> {
     if !x.max_shape().ends_with(shape) {
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
@@ -252,7 +252,7 @@ impl GroupNorm {
     pub fn new(groups: usize, channels: usize) -> GroupNorm {
         assert!(
             groups > 0 && channels.is_multiple_of(groups),
-            "GroupNorm: {channels} channels do not divide into {groups} groups"
+            "GroupNorm: {channels} channels are not divisible by {groups} groups"
         );
         GroupNorm { weight: ones(channels), bias: zeros(channels), groups, channels, eps: 1e-5 }
     }
@@ -331,7 +331,7 @@ impl Layer for InstanceNorm {
         if x.max_shape()[2..].iter().product::<usize>() == 1 {
             return Err(Error::Shape {
                 op: "InstanceNorm",
-                msg: format!("{:?} has one place per channel, which is its own mean", x.shape()),
+                msg: format!("expected several positions per channel, got {:?}", x.shape()),
             });
         }
         rounded_once(x, [&self.weight, &self.bias], Autocast::Kept, |x| {

@@ -10,7 +10,7 @@ use crate::tensor::{Tensor, keepdim, no_grad, or_panic, realize_with_step};
 pub trait Weighted: Layer {
     /// The axis of the weight with the outputs.
     const OUTPUT_AXIS: usize = 0;
-    /// The weight, which is visited under the name `weight`.
+    /// Returns the weight, which is visited under the name `weight`.
     fn weight(&self) -> &Tensor;
     /// [`Layer::try_forward`] with another weight of the same shape.
     fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor>;
@@ -38,8 +38,8 @@ fn axis_of(op: &'static str, weight: &Tensor, axis: isize) -> Result<usize> {
     })
 }
 
-/// The L2 norm over all axes but one, kept with size 1. Without an axis it is the norm of the whole
-/// tensor, of rank 0.
+/// Returns the L2 norm over all axes but one, kept with size 1. Without an axis it is the norm of
+/// the whole tensor, of rank 0.
 fn lengths(weight: &Tensor, axis: Option<usize>) -> Result<Tensor> {
     match axis {
         Some(axis) => {
@@ -105,7 +105,7 @@ impl<L: Weighted> WeightNorm<L> {
         let length = or_panic(lengths(&direction.detach(), axis)).as_param();
         WeightNorm { inner, axis, length, direction }
     }
-    /// The normalized weight.
+    /// Returns the normalized weight.
     ///
     /// ```
     /// use picograd::nn::{Linear, WeightNorm};
@@ -262,7 +262,7 @@ impl<L: Weighted> SpectralNorm<L> {
         }
         Ok(norm)
     }
-    /// The weight as a matrix with the rows on one axis.
+    /// Returns the weight as a matrix with the rows on one axis.
     fn matrix(&self, weight: &Tensor) -> Result<Tensor> {
         let order: Vec<usize> = std::iter::once(self.axis)
             .chain((0..weight.ndim()).filter(|a| *a != self.axis))
@@ -288,7 +288,7 @@ impl<L: Weighted> SpectralNorm<L> {
             Ok(())
         })
     }
-    /// The normalized weight, without a power iteration.
+    /// Returns the normalized weight, without a power iteration.
     ///
     /// ```
     /// use picograd::nn::{Linear, SpectralNorm};

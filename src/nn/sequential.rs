@@ -46,7 +46,7 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
 pub struct Func<F>(pub F);
 
 impl<F> Module for Func<F> {
-    /// The last part of the function's path.
+    /// Returns the last part of the function's path.
     fn module_name(&self) -> String {
         let name = std::any::type_name::<F>();
         name.rsplit("::").next().unwrap_or(name).trim_matches(['{', '}']).into()
@@ -114,7 +114,7 @@ impl Sequential {
         self.layers.push(layer.to_layer());
         self
     }
-    /// The number of layers.
+    /// Returns the number of layers.
     ///
     /// ```
     /// use picograd::{Tensor, nn::Linear, seq};
@@ -123,7 +123,7 @@ impl Sequential {
     pub fn len(&self) -> usize {
         self.layers.len()
     }
-    /// True if there are no layers.
+    /// Returns true if there are no layers.
     ///
     /// ```
     /// use picograd::nn::Sequential;

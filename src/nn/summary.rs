@@ -41,7 +41,8 @@ impl Node {
         self.tensors.iter().for_each(|(_, t)| f(t));
         self.parts.iter().for_each(|p| p.each(f));
     }
-    /// Number of elements of all parameters and of the frozen ones, each parameter once.
+    /// Returns the number of elements of all parameters and of the frozen ones, each parameter
+    /// once.
     fn counts(&self) -> (usize, usize) {
         let (mut seen, mut all, mut frozen) = (FxHashSet::default(), 0, 0);
         self.each(&mut |t| {
@@ -150,7 +151,7 @@ impl fmt::Display for super::Sequential {
     }
 }
 
-/// The type name without module paths: `a::B<c::D>` is `B<D>`.
+/// Returns the type name without module paths: `a::B<c::D>` is `B<D>`.
 pub(super) fn short(name: &str) -> String {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut out = String::new();

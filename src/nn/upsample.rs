@@ -34,7 +34,7 @@ enum To {
 
 /// Sizes or factors: one for all spatial axes, or one per axis.
 pub trait PerAxis<T> {
-    /// The values as a list.
+    /// Returns the values as a list.
     fn list(self) -> Vec<T>;
 }
 impl<T: Copy> PerAxis<T> for T {
@@ -137,12 +137,12 @@ impl Upsample {
         let wrong = |msg: String| Err(Error::Shape { op: "Upsample", msg });
         if !(scaled.is_finite() && scaled >= 1.0 && scaled < u32::MAX as f64) {
             return wrong(format!(
-                "a factor of {factor} makes {scaled} of {size} elements; sizes are from 1 to 2³²"
+                "a factor of {factor} scales size {size} to {scaled}; expected 1 to 2³²"
             ));
         }
         if scaled.fract() != 0.0 && !self.recompute {
             return wrong(format!(
-                "a factor of {factor} makes no whole size of {size}; use recompute_scale_factor() \
+                "factor {factor} gives no integer size of {size}; use recompute_scale_factor() \
                  or size(…)"
             ));
         }

@@ -38,7 +38,7 @@ impl Request<'_> {
         if is_symbolic(r) { Err(self.symbolic(r)) } else { Ok(r) }
     }
 
-    /// Returns the axis of the Opt, where the extents of all axes must be constant.
+    /// Returns the axis of the Opt in a kernel all of whose axes have constant extents.
     pub fn axis_of_constants(&self) -> std::result::Result<&UOp, String> {
         let r = self.axis()?;
         match self.axes.iter().find(|a| is_symbolic(a)) {

@@ -5,8 +5,8 @@ use super::is_output;
 use crate::ir::{AxisKind, Src, UOp};
 use crate::kernel::{extent, is_symbolic, pad_range};
 
-/// Factor by which padding may extend an axis, at most. Structural: it bounds the wasted work of
-/// any list; what pays off is in `Tuning`.
+/// Maximum factor by which padding extends an axis. Structural: it bounds the wasted work of any
+/// list; what pays off is in `Tuning`.
 const MAX_PADDING: usize = 4;
 
 /// Applies `SWAP`.

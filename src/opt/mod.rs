@@ -73,7 +73,7 @@ impl Kernel {
         kernel::axes(&self.ast)
     }
 
-    /// Returns the position of what remains of an axis.
+    /// Returns the position of the remaining part of an axis.
     pub(crate) fn axis_of(&self, r: &UOp) -> Option<usize> {
         let same = |x: &UOp| x.range_id() == r.range_id() && x.range_kind() == r.range_kind();
         self.axes().iter().position(same)

@@ -6,9 +6,9 @@
 //! memory is written anyway, and its latency is hidden where there is much to compute. Otherwise it
 //! is stored on the stack of the thread.
 //!
-//! It is the last Opt but `VECTORIZE`. However other Opts split the ranges, two values are equal if
-//! they are the same expression after the position in one loop is substituted by that in the other,
-//! so that the result has the same bits.
+//! Only `VECTORIZE` and `ORDER` may follow it. However other Opts split the ranges, two values are
+//! equal if they are the same expression after the position in one loop is substituted by that in
+//! the other, so that the result has the same bits.
 
 use super::apply::{Applied, Request};
 use crate::dtype::DType;
@@ -273,8 +273,8 @@ impl Reused {
         runs.then(|| (from.buffer.at(index), vec![from.node.clone()]))
     }
 
-    /// Returns the same in memory on the stack. Each copy of the row has its own part; copies along
-    /// which inputs have unit stride are adjacent.
+    /// Returns the same elements in memory on the stack. Each copy of the row has its own part;
+    /// copies along which inputs have unit stride are adjacent.
     fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));

@@ -10,8 +10,8 @@ use super::is_output;
 use crate::ir::{AxisKind, UOp, next_range};
 use crate::kernel::{copied_ranges, extent, replace_range};
 
-/// Copies that upcasts and unrolls together may make of one value, at most. Structural: it bounds
-/// the size of a program, beyond anything that a search has seen win.
+/// Maximum number of copies of one value that upcasts and unrolls make together. Structural: it
+/// bounds the size of a program, beyond anything that a search has seen win.
 const MAX_COPIES: usize = 2048;
 
 /// Applies `UPCAST`.
@@ -41,7 +41,7 @@ pub(super) fn thread(q: &Request) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     if q.axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
-        return Err("an axis is divided between threads already".into());
+        return Err("another axis is already split over threads".into());
     }
     let (amount, threads) = (q.divisor()?, q.target.threads);
     if threads < 2 || amount > threads {
@@ -58,7 +58,9 @@ pub(super) fn split_loop(q: &Request) -> Applied {
     q.check_kind(is_loop, "a loop")?;
     let amount = q.divisor()?;
     if amount == extent(r) {
-        return Err(format!("an amount of {amount} leaves nothing of the axis of {amount}"));
+        return Err(format!(
+            "an amount of {amount} is the whole axis, so there is nothing to split"
+        ));
     }
     Ok(split(&q.kernel.ast, r, amount, r.range_kind(), false))
 }

@@ -72,7 +72,7 @@ opts! {
     /// memory, or on a CPU to the stack of the thread.
     Stage "STAGE" AxisAmount stage::stage;
     /// Computes sums of products along a reduction axis on tensor cores; `amount` selects one of
-    /// the applicable ways.
+    /// the possible mappings to a core.
     Tc "TC" AxisAmount tensor_core::tensor_core;
     /// Prefetches the next iteration's loads of a reduction loop into registers.
     Prefetch "PREFETCH" Axis prefetch::prefetch;
@@ -83,7 +83,7 @@ opts! {
     /// Moves an axis of workgroup threads to the position `amount` of their order. The threads
     /// along the last axis of the order are adjacent.
     Order "ORDER" AxisAmount workgroup::order;
-    /// Allows no workgroup threads from here on.
+    /// Forbids workgroup threads in later Opts.
     NoLocals "NOLOCALS" None workgroup::no_locals;
 }
 
@@ -95,7 +95,8 @@ pub struct Opt {
     pub op: OptOp,
     /// The position in the kernel's axes at that moment; 0 if the Opt takes no axis.
     pub axis: usize,
-    /// The amount; 0 stands for the whole axis where that makes sense, and for none.
+    /// The amount; 0 is the whole axis for Opts that divide an axis, and unused for Opts without
+    /// one.
     pub amount: usize,
 }
 

@@ -31,7 +31,7 @@ pub(super) fn tensor_core(q: &Request) -> Applied {
                  target computes",
                 q.opt.axis
             ),
-            n => format!("there are {n} ways, numbered from 0"),
+            n => format!("the amount selects one of {n} mappings, from 0 on"),
         });
     };
     let threads = q.threads() * way.core.threads();
@@ -44,7 +44,7 @@ pub(super) fn tensor_core(q: &Request) -> Applied {
     Ok(build(&q.kernel.ast, way))
 }
 
-/// A way to use a tensor core: the core, the sums and the axes.
+/// A mapping of a kernel to a tensor core: the core, the sums and the axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub core: &'static TensorCore,
@@ -55,8 +55,8 @@ pub(crate) struct Way {
     pub k: UOp,
 }
 
-/// Returns the ways in which a reduction axis can be that of a tensor core, in a fixed order: by
-/// core, then by the axis of its rows, then by that of its columns.
+/// Returns the mappings of a reduction axis to tensor cores, in a fixed order: by core, then by the
+/// axis of its rows, then by that of its columns.
 pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let fits = |w: &Way| {
         [&w.m, &w.n, &w.k].iter().zip(w.core.dims).all(|(r, size)| extent(r).is_multiple_of(size))
@@ -64,7 +64,8 @@ pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     pairs(kernel, k, target).into_iter().filter(fits).collect()
 }
 
-/// Returns the same, also where the extents of the axes are no multiples of the core's.
+/// Returns all mappings, including those whose axes have extents that are not multiples of the
+/// core's sizes.
 pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
         return Vec::new();
@@ -177,7 +178,7 @@ impl Cut {
             .filter(|(_, step)| *step != 0)
             .fold(outer, |place, (r, step)| place + r * step)
     }
-    /// Returns the same for any register.
+    /// Returns the position of the element in any register.
     fn at(&self, threads: &[UOp; 2], c: &Coordinate, register: usize) -> UOp {
         self.place(threads, c) + c.of_register(register)
     }

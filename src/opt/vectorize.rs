@@ -18,14 +18,14 @@ pub(super) fn vectorize(q: &Request) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(r.range_kind().is_copied(), "an axis of UPCAST or UNROLL")?;
     if r.is_lanes() {
-        return Err(format!("axis {} is vector lanes already", q.opt.axis));
+        return Err(format!("axis {} already becomes vector lanes", q.opt.axis));
     }
     let (size, most) = (extent(r), most_lanes(q.target));
     if lanes_of(size, q.target).is_none() {
         return Err(format!("an axis of {size} does not fill vectors of up to {most} lanes"));
     }
     let marked = q.kernel.ast.substitute(&FxHashMap::from_iter([(r.clone(), r.with_lanes(true))]));
-    // A long axis meets others only through the part that becomes lanes.
+    // Of a long axis, only the part that becomes lanes can conflict with other lanes.
     let (split, inner) = split_to_lanes(&marked, q.target);
     let order = split.toposort();
     let lanes: Vec<&UOp> = inner.iter().map(|(_, r)| r).filter(|r| r.is_lanes()).collect();

@@ -70,7 +70,7 @@ pub(super) fn order(q: &Request) -> Applied {
     let wanted = threads.clone();
     warp_last(&q.kernel.ast, &mut threads);
     if threads != wanted {
-        return Err("the threads of a tensor core are last".into());
+        return Err("the threads of a tensor core must come last".into());
     }
     Ok(with_thread_order(&q.kernel.ast, &threads))
 }

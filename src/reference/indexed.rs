@@ -6,14 +6,14 @@ use crate::dtype::{Const, DType};
 use crate::ir::{Combine, eval};
 use crate::shape::Dims;
 
-/// The value of an element of an index, if it is within an axis of `size`.
+/// Returns the value of an element of an index, if it is within an axis of `size`.
 fn place(index: &Value, i: usize, size: usize) -> Option<usize> {
     let Const::Int(at) = index.data[i] else { panic!("an index of {}", index.dtype) };
     // A `u64` is stored as its bits; one that is negative as `i64` is out of range.
     usize::try_from(at).ok().filter(|at| *at < size)
 }
 
-/// The elements at indices below `size` along an axis; 0 for an index out of range.
+/// Returns the elements at indices below `size` along an axis; 0 for an index out of range.
 pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Value {
     let mut at: Dims = index.shape.iter().map(|_| 0).collect();
     let zero = Const::Int(0).cast(DType::I64, x.dtype);
@@ -29,8 +29,8 @@ pub(super) fn gather(x: &Value, index: &Value, axis: usize, size: usize) -> Valu
     Value { dtype: x.dtype, shape: index.shape.clone(), data }
 }
 
-/// The base with values combined into it at indices along an axis. The runtime size of the axis is
-/// `count` in the index and `size` in the base. Each result is rounded once.
+/// Returns the base with values combined into it at indices along an axis. The runtime size of the
+/// axis is `count` in the index and `size` in the base. Each result is rounded once.
 pub(super) fn scatter(
     src: &[&Value],
     combine: Combine,

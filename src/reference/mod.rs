@@ -32,13 +32,13 @@ pub struct Value {
 }
 
 impl Value {
-    /// The one-dimensional value of these bytes of a buffer.
+    /// Returns the one-dimensional value of these bytes of a buffer.
     pub fn from_bytes(bytes: &[u8], dtype: DType) -> Value {
         let data: Vec<Const> =
             bytes.chunks_exact(dtype.itemsize()).map(|b| read(b, dtype)).collect();
         Value { dtype, shape: Dims::from_slice(&[data.len()]), data }
     }
-    /// The bytes of the elements in a buffer.
+    /// Returns the bytes of the elements in a buffer.
     pub fn to_bytes(&self) -> Vec<u8> {
         let size = self.dtype.itemsize();
         let mut bytes = vec![0; size * self.data.len()];
@@ -47,14 +47,14 @@ impl Value {
         }
         bytes
     }
-    /// The elements as Rust numbers. Panics if `T` is of another dtype.
+    /// Returns the elements as Rust numbers. Panics if `T` is of another dtype.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         assert!(T::DTYPE == self.dtype, "a value of {} was read as {}", self.dtype, T::DTYPE);
         self.data.iter().map(|c| T::from_const(*c)).collect()
     }
 }
 
-/// The values of the roots. `read` returns the bytes of a storage.
+/// Returns the values of the roots. `read` returns the bytes of a storage.
 pub fn evaluate(roots: &[UOp], read: &dyn Fn(&StorageRef) -> Vec<u8>) -> Vec<Value> {
     evaluate_with_params(roots, read, &|slot| {
         panic!("input {slot} of an abstracted graph has no value here")
@@ -105,7 +105,7 @@ pub fn evaluate_with_params(
     roots.iter().map(|r| values[&r.id()].clone()).collect()
 }
 
-/// The outputs of a loop, iteration by iteration.
+/// Returns the outputs of a loop, iteration by iteration.
 fn looped(l: &Loop, src: &[&Value]) -> Vec<Value> {
     let mut carries: Vec<Value> = src[..l.carries].iter().map(|v| (*v).clone()).collect();
     let mut outputs: Vec<Value> = l
@@ -192,7 +192,7 @@ pub fn node(u: &UOp, src: &[&Value]) -> Value {
     }
 }
 
-/// The runtime size of an axis.
+/// Returns the runtime size of an axis.
 fn runtime_size(u: &UOp, axis: usize) -> usize {
     u.extent(axis).map_or(u.shape()[axis], |e| e.bound_value() as usize)
 }

@@ -4,8 +4,8 @@ use super::Value;
 use crate::dtype::{Const, DType};
 use crate::shape::{Dims, Movement};
 
-/// The tensor of `shape` whose element at each index is the element of `x` at the index that `from`
-/// returns, or zero if it returns none.
+/// Returns the tensor of `shape` whose element at each index is the element of `x` at the index
+/// that `from` returns, or zero if it returns none.
 fn gather(x: &Value, shape: Dims, from: impl Fn(&[usize]) -> Option<Dims>) -> Value {
     let zero = Const::Int(0).cast(DType::I64, x.dtype);
     let numel: usize = shape.iter().product();
@@ -29,12 +29,12 @@ pub(super) fn step(at: &mut [usize], shape: &[usize]) {
     }
 }
 
-/// The row-major position of coordinates.
+/// Returns the row-major position of coordinates.
 pub(super) fn flat(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |position, (i, size)| position * size + i)
 }
 
-/// The value after a movement op.
+/// Returns the value after a movement op.
 pub(super) fn moved(x: &Value, m: &Movement) -> Value {
     match m {
         Movement::Reshape(shape) => {
@@ -48,7 +48,7 @@ pub(super) fn moved(x: &Value, m: &Movement) -> Value {
     }
 }
 
-/// The value with some axes cut to an interval.
+/// Returns the value with some axes cut to an interval.
 pub(super) fn narrow(x: &Value, range: impl Fn(usize) -> Option<(usize, usize)>) -> Value {
     let ranges: Vec<(usize, usize)> =
         x.shape.iter().enumerate().map(|(a, &n)| range(a).unwrap_or((0, n))).collect();

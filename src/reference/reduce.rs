@@ -5,8 +5,8 @@ use super::movement::{flat, step};
 use crate::ir::{Fold, eval};
 use crate::shape::Dims;
 
-/// The reduction over the axes, which remain with size one. Over no element it is the identity.
-/// Each result is rounded once.
+/// Returns the reduction over the axes, which remain with size one. Over no element it is the
+/// identity. Each result is rounded once.
 pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     let wide = x.dtype.computed_in();
     let shape: Dims = x
@@ -32,7 +32,7 @@ pub(super) fn reduce(x: &Value, fold: Fold, axes: &[usize]) -> Value {
     Value { dtype: x.dtype, shape, data }
 }
 
-/// The inclusive scan along an axis. Each result is rounded once.
+/// Returns the inclusive scan along an axis. Each result is rounded once.
 pub(super) fn scan(x: &Value, fold: Fold, axis: usize) -> Value {
     let wide = x.dtype.computed_in();
     let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());

@@ -138,12 +138,12 @@ pub(super) fn render(
 
 /// Returns the error for an operand that has no text.
 pub(super) fn unknown_operand(u: &UOp) -> String {
-    format!("its operand {u:?} does not stand before it, or stands in a block that is closed")
+    format!("its operand {u:?} is not defined before it, or only in a closed block")
 }
 
 /// Checks that the end of a block closes the innermost one.
 pub(super) fn closes(open: bool, block: &UOp) -> std::result::Result<(), String> {
-    if open { Ok(()) } else { Err(format!("{block:?} is not what was opened last")) }
+    if open { Ok(()) } else { Err(format!("{block:?} is not the innermost open block")) }
 }
 
 /// Checks the parts of an item that are alike in all languages.
@@ -156,7 +156,9 @@ fn check(u: &UOp, target: &Target) -> std::result::Result<(), String> {
         (Op::Gep, Arg::Lanes(picked)) => {
             let of = u.operand();
             match picked.iter().find(|l| **l >= of.dtype().lanes) {
-                _ if picked.len() != lanes => Err(format!("{} lanes are picked", picked.len())),
+                _ if picked.len() != lanes => {
+                    Err(format!("{} lanes are selected, expected {lanes}", picked.len()))
+                }
                 Some(past) => Err(format!("there is no lane {past} in {of:?}")),
                 None => Ok(()),
             }

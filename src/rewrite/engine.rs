@@ -1,5 +1,5 @@
 //! Application of rules to a graph, to a fixpoint or in a single walk. Both are iterative and
-//! memoised.
+//! memoized.
 
 use super::Rule;
 use crate::ir::{IdSet, Op, OpSet, Src, UOp, toposort, visit, walk};
@@ -21,7 +21,7 @@ struct Entry<C: 'static> {
 }
 
 impl<C> Rules<C> {
-    /// The rules of the tables.
+    /// Returns the rules of the tables.
     pub fn new(tables: &[&'static [Rule<C>]]) -> Rules<C> {
         let mut by_op: Vec<Vec<Entry<C>>> = Op::ALL.iter().map(|_| Vec::new()).collect();
         for rule in tables.iter().flat_map(|t| t.iter()) {
@@ -209,7 +209,7 @@ impl Memo {
     fn result(&self, u: &UOp) -> UOp {
         self.changed(u).unwrap_or(u).clone()
     }
-    /// The node over the results of its operands, if one of them changed.
+    /// Returns the node over the results of its operands, if one of them changed.
     fn rebuilt(&self, u: &UOp) -> Option<UOp> {
         let operands = u.src();
         let first = operands.iter().position(|s| self.changed(s).is_some())?;

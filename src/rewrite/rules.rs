@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The types that a right-hand side may have.
 pub trait IntoRewrite {
-    /// The node that takes the place of `root`, if any.
+    /// Returns the node that takes the place of `root`, if any.
     fn rewrite(self, root: &UOp) -> Option<UOp>;
 }
 impl IntoRewrite for UOp {
@@ -65,11 +65,12 @@ pub struct RuleInfo {
 }
 
 impl RuleInfo {
-    /// The information of a rule; for the macro [`rules!`](crate::compiler::rewrite::rules).
+    /// Returns the information of a rule; for the macro
+    /// [`rules!`](crate::compiler::rewrite::rules).
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> RuleInfo {
         RuleInfo { name, file, line, fired: AtomicU64::new(0) }
     }
-    /// The number of times the rule has changed a node in this process.
+    /// Returns the number of times the rule has changed a node in this process.
     pub fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }

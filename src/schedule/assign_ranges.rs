@@ -30,12 +30,12 @@ pub(super) struct Use {
     /// The loops around the evaluation, outermost first, without those inside which it does not
     /// change.
     pub(super) loops: SmallVec<[UOp; 6]>,
-    /// Evaluations of the consumer: more than the product of `loops` if the value serves many
-    /// iterations of an inner loop.
+    /// Number of evaluations of the consumer: more than the product of `loops` if the value serves
+    /// many iterations of an inner loop.
     uses: f64,
     /// Ranges that a reduce opens for this use.
     pub(super) opened: SmallVec<[UOp; 4]>,
-    /// For each operand, the number of the use that this one became.
+    /// For each operand, the index of the use that this one became.
     pub(super) operands: SmallVec<[usize; 3]>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Use {
 pub struct PendingStore {
     /// The tensor-graph node.
     pub node: UOp,
-    /// Number of its buffer: inputs first, then stored values, producers before consumers.
+    /// Id of its buffer: inputs first, then stored values, producers before consumers.
     pub number: usize,
     /// The output's ranges, outermost first.
     pub ranges: Vec<UOp>,
@@ -98,8 +98,8 @@ impl RangeAssignment {
     }
 }
 
-/// Returns the memory that has the elements of a node contiguously: the buffer of a node, or a part
-/// of an existing buffer.
+/// Returns the memory in which the elements of a node are contiguous: the buffer of a node, or a
+/// range of an existing buffer.
 pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
     loop {
@@ -193,7 +193,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns an evaluation over these ranges by a kernel of its own.
+    /// Returns an evaluation over these ranges by a new kernel.
     pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Use {
         self.kernels += 1;
         self.sizes.push(0);

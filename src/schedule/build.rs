@@ -12,7 +12,7 @@ use crate::ir::{Arg, Group, Op, Src, UOp};
 use crate::symbolic::{simplify, simplify_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Returns the numbers of the nearest buffers under nodes, ascending.
+/// Returns the ids of the nearest buffers under nodes, ascending.
 fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let mut seen: FxHashSet<u64> = FxHashSet::default();
@@ -42,7 +42,7 @@ pub(super) fn build(
     for u in order {
         let uses = builder.decided.demands.get(&u.id()).map_or(0, |d| d.len());
         if u.numel() == 0 {
-            // Nothing reads it, but its users need a value of the dtype.
+            // No element is ever read, but users need a value of the dtype.
             builder.define_alike(u, uses, UOp::constant(0i64, u.dtype()));
             continue;
         }
@@ -72,7 +72,7 @@ impl Builder {
         self.out.count - 1
     }
 
-    /// Records that the node is the buffer of a number.
+    /// Records that the node is stored in the buffer of this id.
     fn set_buffer(&mut self, u: &UOp, number: usize) -> UOp {
         let buffer = placeholder(u, number);
         self.buffers.insert(u.id(), buffer.clone());
@@ -80,12 +80,12 @@ impl Builder {
         buffer
     }
 
-    /// Gives the node the same value at all its uses.
+    /// Defines the same value at all uses of the node.
     fn define_alike(&mut self, u: &UOp, uses: usize, value: UOp) {
         self.values.extend((0..uses).map(|k| ((u.id(), k), value.clone())));
     }
 
-    /// Gives the node a load of its buffer, if it has one, at each use.
+    /// Defines the value at each use of the node as a load of its buffer, if it has one.
     fn define_loads(&mut self, u: &UOp) {
         let Some(buffer) = self.buffers.get(&u.id()) else { return };
         for (k, d) in self.decided.demands.get(&u.id()).into_iter().flatten().enumerate() {
@@ -94,7 +94,7 @@ impl Builder {
         }
     }
 
-    /// Numbers the buffers of inputs, copies and custom kernels.
+    /// Assigns buffer ids to inputs, outputs of copies, and outputs of custom kernels and loops.
     fn place(&mut self, u: &UOp) {
         match u.op() {
             Op::Param => {
@@ -186,7 +186,7 @@ fn expression(
         let (x, _, valid) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
         let valid = simplify_mask(&simplify(valid));
-        // A masked load is zero by itself where there is no element.
+        // A masked load already yields zero outside the buffer.
         let zero_there = value.as_load().is_some_and(|load| load.alt.is_some());
         return if valid.is_int(1) || zero_there {
             value

@@ -14,12 +14,12 @@ pub struct Key {
     /// Device of each output. Limits and costs are those of devices, whose names are here and in
     /// the inputs.
     pub devices: Vec<DeviceName>,
-    /// The input that may be donated to each shard of each output.
+    /// The input whose buffer may be donated to each shard of each output.
     pub reuse: Vec<Option<usize>>,
 }
 
-/// The number of plans at which the cache is cleared: a program that never repeats a graph must not
-/// fill memory.
+/// Maximum number of cached plans; then the cache is cleared: a program that never repeats a graph
+/// must not fill memory.
 const MOST: usize = 4096;
 
 static CACHE: LazyLock<Mutex<FxHashMap<Key, Arc<Plan>>>> = LazyLock::new(Mutex::default);

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 /// kernels. Devices may have lower limits.
 pub const MOST_MERGED_BUFFERS: usize = 31;
 
-/// Groups that are tried per store, the latest first: an unbounded number would make planning
-/// quadratic.
+/// Maximum number of groups that are tried per store, the latest first: an unbounded number would
+/// make planning quadratic.
 const TRIED: usize = 64;
 
 /// Largest number of nodes of a fused kernel, so that fusion does not undo the splits of `ranges`.
@@ -155,7 +155,7 @@ pub fn loads_under(value: &UOp) -> BTreeSet<usize> {
 type Fits<'a> = &'a dyn Fn(&KernelGroup, &KernelGroup) -> bool;
 
 /// Makes one group per store and merges groups if that saves a launch or memory traffic, makes no
-/// cycle, and fits the device. `keep` are the buffers that are read after the plan.
+/// cycle, and fits the device. `live_out` are the buffers that are read after the plan.
 pub fn fuse(
     ranged: &RangeAssignment,
     device_of: &dyn Fn(&UOp) -> DeviceName,
@@ -366,8 +366,8 @@ fn is_profitable(a: &KernelGroup, b: &KernelGroup, dependent: bool, row_bytes: u
     }
 }
 
-/// Replaces loads from buffers that a group writes by the stored values. `None` if one of them is
-/// not computed in the same iteration.
+/// Forwards stored values to loads: replaces loads from buffers that a group writes. `None` if one
+/// of them is not computed in the same iteration.
 fn with_values_of(a: &KernelGroup, values: &[UOp]) -> Option<Vec<UOp>> {
     let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
     let is_written = |u: &&UOp| u.op() == Op::Load && a.writes().any(|n| n == loaded(u));

@@ -63,8 +63,9 @@ fn has_equal_form(output: &Option<BufferInfo>, input: &Option<BufferInfo>) -> bo
         if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output)
 }
 
-/// Returns true if an input keeps its content: it is itself an output, or a copy or a custom kernel
-/// reads it. The same holds for an output that these read, or that is requested twice.
+/// Returns true if the content of an input must survive the run: the input is itself an output, or
+/// a copy or a custom kernel reads it. The same holds for an output that these read, or that is
+/// requested twice.
 fn is_live(
     ranged: &RangeAssignment,
     numbers: &[Option<usize>],

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 /// Limits of one kernel of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelLimits {
-    /// Most buffers.
+    /// Maximum number of buffers.
     pub buffers: usize,
     /// Largest buffer in bytes; a larger one counts as several.
     pub bytes: usize,

@@ -1,5 +1,5 @@
 //! Concatenation. Input: a `Cat` of n tensors. Output: n stores into slices of one buffer,
-//! O(output) in all, or a choice for each element, which fuses into its user and is O(n · output).
+//! O(output) in all, or a select for each element, which fuses into its user and is O(n · output).
 //!
 //! Before: `Cat(a[2, m], b[3, m]) {axis=0}`. After, as stores:
 //!
@@ -31,7 +31,8 @@ fn axis(u: &UOp) -> usize {
     u.expect_cat().axis
 }
 
-/// Replaces each `Cat` that is cheaper to choose by element. The remaining ones are stored.
+/// Replaces each `Cat` that is cheaper to compute with a select per element. The remaining ones are
+/// stored.
 pub fn lower_cats(outputs: &[UOp], tuning: &ScheduleTuning) -> Vec<UOp> {
     let order = toposort(outputs);
     let mut users: FxHashMap<u64, usize> = FxHashMap::default();
@@ -65,7 +66,7 @@ pub fn lower_cats(outputs: &[UOp], tuning: &ScheduleTuning) -> Vec<UOp> {
     })
 }
 
-/// Chooses each element from the operands by its position along the axis. A sum with zeros would
+/// Selects each element from the operands by its position along the axis. A sum with zeros would
 /// turn -0 into 0.
 fn choice(parts: &[UOp], axis: usize) -> UOp {
     let total: usize = parts.iter().map(|p| p.shape()[axis]).sum();

@@ -44,7 +44,7 @@ pub fn passes<'a>() -> [Pass<State<'a>>; 16] {
             |s| s.outputs = insert_copies::insert_copies(&s.outputs, &s.devices, &s.tuning()),
             "Inserts copies between devices.";
         assign_ranges: Ranged, |_| true, assign_ranges,
-            "Gives every node ranges, decides what is stored, and numbers the buffers.";
+            "Gives every node ranges, decides what is stored, and assigns buffer ids.";
         reduce_simplify: Ranged, |s| !s.ranged.stored.is_empty(), reduce_simplify,
             "Replaces reductions by loads or by shorter reductions.";
         limit_buffers: Ranged, |s| s.traits.iter().any(|t| !t.1.limits.is_unlimited()),

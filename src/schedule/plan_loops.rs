@@ -94,14 +94,13 @@ impl fmt::Display for Bind {
 }
 
 impl<P> Repeat<P> {
-    /// Returns the view of the surrounding plan's memory that a view of a body slot is in an
-    /// iteration.
+    /// Maps a view of a body slot in an iteration to a view of the surrounding plan's memory.
     pub(crate) fn resolve(&self, iteration: usize, r: SlotRef) -> SlotRef {
         let (slot, offset) = self.memory(iteration, r.slot);
         SlotRef { slot, offset: offset + r.offset, ..r }
     }
 
-    /// Returns the slot of the surrounding plan, and the offset, of a body slot in an iteration.
+    /// Maps a body slot in an iteration to a slot of the surrounding plan and an offset.
     fn memory(&self, iteration: usize, slot: usize) -> (usize, usize) {
         let part = |stack: &Stack, i: usize| {
             (stack.slot, stack.bytes * if self.reverse { self.count - 1 - i } else { i })
@@ -120,8 +119,8 @@ impl<P> Repeat<P> {
         }
     }
 
-    /// Returns every slot of the surrounding plan that a body slot is in some iteration, with the
-    /// largest offset.
+    /// Returns every slot of the surrounding plan that a body slot maps to, with the largest offset
+    /// in each.
     pub(crate) fn reach(&self, slot: usize) -> Vec<(usize, usize)> {
         // Iterations 0, 1 and 2 see each kind of memory before and after an iteration, and both
         // buffers of a carry; the last one sees what it alone writes. A part of a stack is furthest
@@ -154,8 +153,8 @@ impl<P> Repeat<P> {
     }
 }
 
-/// Plans a loop: its command, and the copies that follow it. `asked` are its outputs that are read.
-/// Slots for its intermediates are added to `buffers`.
+/// Plans a loop: its command, and the copies that follow it. `used_outputs` are the indices of its
+/// outputs that are read. Slots for its intermediates are added to `buffers`.
 pub fn repeat(
     k: &CustomNode,
     l: &Loop,

@@ -129,10 +129,11 @@ pub struct Placement {
 /// Alignment of intermediates: more than any vector or buffer binding needs.
 const ALIGN: usize = 256;
 
-/// Comparisons of two lifetimes per plan, some ten milliseconds, unless a single try takes more.
+/// Maximum number of comparisons of two lifetimes per plan, about ten milliseconds; a single try
+/// may exceed it.
 const EFFORT: usize = 4_000_000;
 
-/// Orders that are tried at most.
+/// Maximum number of orders that are tried.
 const TRIES: usize = 24;
 
 /// Places each lifetime in an arena. `most` is the largest size of an arena of a device; a larger

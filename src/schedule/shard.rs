@@ -195,7 +195,7 @@ fn placed(u: &UOp, src: &[&Value]) -> Value {
         (_, Arg::Movement(m), [Value::Many(x)]) => Value::Many(x.moved(m, u.shape())),
         _ => {
             let split = common_split(u, src, &devices);
-            // Each device has the whole table of an indexed op along the sharded axis.
+            // The table of an op that is indexed along the sharded axis is replicated.
             let is_table = |i: usize| {
                 i == 0 && split.as_ref().is_some_and(|s| Some(s.axis) == indexed_axis(u))
             };
@@ -288,7 +288,7 @@ impl Many {
         let parts = Value::Many(self.clone()).parts(&self.devices, None);
         Many { devices: self.devices.clone(), parts, split: None }
     }
-    /// Returns the whole value on one device.
+    /// Gathers the value on one device.
     fn on(&self, device: &DeviceName) -> UOp {
         let bring = |i: usize| self.brought(&self.parts[i], i, device);
         let Some(split) = &self.split else {

@@ -39,7 +39,7 @@ fn split_product(u: &UOp, x: &UOp, threads: usize, tuning: &ScheduleTuning) -> O
     Some(in_pieces(u, x, axis, pieces))
 }
 
-/// Returns the least number of products that an element of a factor is used in.
+/// Returns the smallest number of products that an element of a factor is used in.
 fn uses(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();

@@ -18,15 +18,15 @@ impl Values {
         }
         let msg = if known != bounds {
             format!(
-                "{name} is within {}..={} and within {}..={}",
+                "variable {name} has the bounds {}..={} and {}..={}",
                 known.0, known.1, bounds.0, bounds.1
             )
         } else {
-            format!("{name} is {before} and {value}")
+            format!("variable {name} has the values {before} and {value}")
         };
         Err(Error::Shape {
             op: "realize",
-            msg: format!("{msg} in what is computed together; two variables need two names"),
+            msg: format!("{msg} in one computation; two variables need two names"),
         })
     }
     /// Adds the values of the variables of a symbolic integer.

@@ -45,7 +45,8 @@ pub(super) enum Join {
 /// The axes of a view in row-major order, without those of size 1.
 pub(super) type Axes = SmallVec<[Axis; 4]>;
 
-/// The axes of a view, merged by a rule, and the offset for their strides. The view maps an index.
+/// Returns the axes of a view, merged by a rule, and the offset for their strides. The view maps an
+/// index.
 pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
     let mut axes = Axes::new();
     let mut offset = view.offset() as i128;
@@ -75,7 +76,7 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
     (axes, offset)
 }
 
-/// The view that maps as `upper` and then `lower`, if one is found.
+/// Returns the view that maps as `upper` and then `lower`, if one is found.
 pub(super) fn compose(lower: &View, upper: &View) -> Option<View> {
     if lower.is_nothing() || upper.is_nothing() {
         return Some(View::nothing(upper.shape().into()));
@@ -97,7 +98,7 @@ pub(super) fn compose(lower: &View, upper: &View) -> Option<View> {
     None
 }
 
-/// The coordinates of a flat position.
+/// Returns the coordinates of a flat position.
 fn unravel(axes: &[Axis], mut position: i128) -> SmallVec<[i128; 4]> {
     let mut coords = SmallVec::from_elem(0, axes.len());
     for (coord, axis) in coords.iter_mut().zip(axes).rev() {

@@ -16,23 +16,23 @@ use smallvec::SmallVec;
 /// An integer or boolean expression of indices. `i64` is one for known indices, with booleans 0 and
 /// 1.
 pub trait IndexExpr: Clone {
-    /// A constant.
+    /// Returns a constant.
     fn int(value: i64) -> Self;
-    /// The sum of two integers.
+    /// Returns the sum of two integers.
     fn add(&self, other: &Self) -> Self;
-    /// An integer times a constant.
+    /// Returns an integer times a constant.
     fn mul(&self, factor: i64) -> Self;
-    /// An integer divided by a positive constant, rounded down.
+    /// Returns an integer divided by a positive constant, rounded down.
     fn div(&self, divisor: i64) -> Self;
-    /// The remainder of [`IndexExpr::div`], from 0 up to the divisor.
+    /// Returns the remainder of [`IndexExpr::div`], from 0 up to the divisor.
     fn modulo(&self, divisor: i64) -> Self;
-    /// True if an integer is at least a constant.
+    /// Returns true if an integer is at least a constant.
     fn ge(&self, bound: i64) -> Self;
-    /// True if an integer is below a constant.
+    /// Returns true if an integer is below a constant.
     fn lt(&self, bound: i64) -> Self;
-    /// The conjunction of two booleans.
+    /// Returns the conjunction of two booleans.
     fn and(&self, other: &Self) -> Self;
-    /// The boolean true.
+    /// Returns the boolean true.
     fn truth() -> Self;
 }
 
@@ -129,8 +129,8 @@ impl<E: IndexExpr> Sum<E> {
         })
     }
 
-    /// The expression of the sum. A constant outside `i64` is only possible under a false mask, so
-    /// it may wrap.
+    /// Returns the expression of the sum. A constant outside `i64` is only possible under a false
+    /// mask, so it may wrap.
     fn build(&self) -> E {
         let mut sum: Option<E> = None;
         for t in self.terms.iter().filter(|t| t.stride != 0) {
@@ -163,8 +163,8 @@ impl<E: IndexExpr> Sum<E> {
         (quotient, rest)
     }
 
-    /// A divisor of `divisor`, its multiples in the sum and the rest, such that the rest is below
-    /// it and does not carry into the multiples.
+    /// Returns a divisor of `divisor`, its multiples in the sum and the rest, such that the rest is
+    /// below it and does not carry into the multiples.
     fn split_part(&self, divisor: i128) -> Option<(i128, Sum<E>, Sum<E>)> {
         let parts = self.terms.iter().map(|t| gcd(divisor, t.stride).abs());
         parts.filter(|&part| part > 1).find_map(|part| {
@@ -204,8 +204,8 @@ impl<E: IndexExpr> Sum<E> {
         result
     }
 
-    /// The coordinates of this position in a row-major array of these nonzero sizes. The first one
-    /// needs no remainder, because the position is in the array where the mask is true.
+    /// Returns the coordinates of this position in a row-major array of these nonzero sizes. The
+    /// first one needs no remainder, because the position is in the array where the mask is true.
     fn digits(&self, sizes: &[i128], names: &mut Names) -> SmallVec<[Sum<E>; 4]> {
         let mut digits: SmallVec<[Sum<E>; 4]> = SmallVec::new();
         let mut step: i128 = sizes.iter().product();
@@ -236,8 +236,8 @@ impl<E: IndexExpr> Mask<E> {
 }
 
 impl ShapeTracker {
-    /// The flat index in the base of the element at `index`, and the mask. Where the mask is false
-    /// the flat index may be out of range.
+    /// Returns the flat index in the base of the element at `index`, and the mask. Where the mask
+    /// is false the flat index may be out of range.
     ///
     /// ```
     /// use picograd::compiler::shape::{Movement, ShapeTracker};
@@ -301,8 +301,8 @@ impl ShapeTracker {
     }
 }
 
-/// The index before `movement` of the element at `out_index` after it, and the mask. Where the mask
-/// is false the index may be out of range. `movement` must apply to `in_shape`.
+/// Returns the index before `movement` of the element at `out_index` after it, and the mask. Where
+/// the mask is false the index may be out of range. `movement` must apply to `in_shape`.
 ///
 /// ```
 /// use picograd::shape::{Movement, movement_index};
@@ -373,8 +373,8 @@ fn shifted<E: IndexExpr>(index: &E, by: i64) -> E {
     if by == 0 { index.clone() } else { index.add(&E::int(by)) }
 }
 
-/// The index of a reshape: axes are matched in the shortest groups of equal size, and only groups
-/// of several axes are flattened and split.
+/// Returns the index of a reshape: axes are matched in the shortest groups of equal size, and only
+/// groups of several axes are flattened and split.
 fn reshape_index<E: IndexExpr>(
     in_shape: &[usize],
     out_shape: &[usize],

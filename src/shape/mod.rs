@@ -59,8 +59,8 @@ pub type Ranges = SmallVec<[(usize, usize); 4]>;
 /// Flags of axes.
 pub type Flags = SmallVec<[bool; 8]>;
 
-/// The number of elements of `shape`, or an error of `op` if an index cannot count them. Axes of
-/// size zero are ignored in this check, because strides are products of the others.
+/// Returns the number of elements of `shape`, or an error of `op` if an index cannot count them.
+/// Axes of size zero are ignored in this check, because strides are products of the others.
 pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
     let nonzero = shape.iter().filter(|&&s| s != 0).try_fold(1usize, |n, &s| n.checked_mul(s));
     match nonzero {
@@ -72,7 +72,7 @@ pub fn checked_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
     }
 }
 
-/// The greatest common divisor of two numbers that are not both zero, up to sign.
+/// Returns the greatest common divisor of two numbers that are not both zero, up to sign.
 pub(crate) fn gcd(mut a: i128, mut b: i128) -> i128 {
     while b != 0 {
         (a, b) = (b, a % b);

@@ -23,37 +23,37 @@ pub enum Movement {
 }
 
 impl Movement {
-    /// A [`Movement::Reshape`] to these sizes.
+    /// Returns a [`Movement::Reshape`] to these sizes.
     pub fn reshape(shape: impl IntoIterator<Item = usize>) -> Self {
         Movement::Reshape(shape.into_iter().collect())
     }
 
-    /// A [`Movement::Expand`] to these sizes.
+    /// Returns a [`Movement::Expand`] to these sizes.
     pub fn expand(shape: impl IntoIterator<Item = usize>) -> Self {
         Movement::Expand(shape.into_iter().collect())
     }
 
-    /// A [`Movement::Permute`] by these axes.
+    /// Returns a [`Movement::Permute`] by these axes.
     pub fn permute(axes: impl IntoIterator<Item = usize>) -> Self {
         Movement::Permute(axes.into_iter().collect())
     }
 
-    /// A [`Movement::Pad`] by `(before, after)` per axis.
+    /// Returns a [`Movement::Pad`] by `(before, after)` per axis.
     pub fn pad(padding: impl IntoIterator<Item = (usize, usize)>) -> Self {
         Movement::Pad(padding.into_iter().collect())
     }
 
-    /// A [`Movement::Shrink`] to `(start, end)` per axis.
+    /// Returns a [`Movement::Shrink`] to `(start, end)` per axis.
     pub fn shrink(ranges: impl IntoIterator<Item = (usize, usize)>) -> Self {
         Movement::Shrink(ranges.into_iter().collect())
     }
 
-    /// A [`Movement::Flip`] of the axes marked `true`.
+    /// Returns a [`Movement::Flip`] of the axes marked `true`.
     pub fn flip(flags: impl IntoIterator<Item = bool>) -> Self {
         Movement::Flip(flags.into_iter().collect())
     }
 
-    /// The name of the op in messages and text IR.
+    /// Returns the name of the op in messages and text IR.
     pub fn name(&self) -> &'static str {
         match self {
             Movement::Reshape(_) => "reshape",
@@ -65,7 +65,7 @@ impl Movement {
         }
     }
 
-    /// The shape after the op, or an error if the op does not apply to `shape`.
+    /// Returns the shape after the op, or an error if the op does not apply to `shape`.
     ///
     /// ```
     /// use picograd::compiler::shape::Movement;

@@ -23,7 +23,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// The elements that `view` accesses; it must map some.
+    /// Returns the elements that `view` accesses; it must map some.
     fn of(view: &View) -> Touched {
         let offset = view.offset() as i128;
         let (mut low, mut high, mut terms) = (offset, offset, SmallVec::new());
@@ -38,7 +38,7 @@ impl Touched {
         Touched { low, high, terms }
     }
 
-    /// True if both access a common element; none if the search is cut off.
+    /// Returns true if both access a common element; none if the search is cut off.
     fn meets(&self, other: &Touched) -> Option<bool> {
         // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one
         // sign.
@@ -51,7 +51,7 @@ impl Touched {
 struct Term {
     step: i128,
     count: i128,
-    /// The greatest sum of this and the finer steps.
+    /// The largest sum of this and the finer steps.
     reach: i128,
     /// The common divisor of these sums.
     divisor: i128,
@@ -95,7 +95,7 @@ impl Sums {
     }
 }
 
-/// True if `target` is a sum of the terms; none if the budget of search nodes is used up.
+/// Returns true if `target` is a sum of the terms; none if the budget of search nodes is used up.
 fn search(terms: &[Term], target: i128, budget: &mut usize) -> Option<bool> {
     let Some((term, finer)) = terms.split_first() else {
         return Some(target == 0);
@@ -123,8 +123,8 @@ fn search(terms: &[Term], target: i128, budget: &mut usize) -> Option<bool> {
 }
 
 impl View {
-    /// Bounds of the elements of the array below that positions `first..=last` of this view access.
-    /// They are exact for all positions of the view.
+    /// Returns the bounds of the elements of the array below that positions `first..=last` of this
+    /// view access. They are exact for all positions of the view.
     fn extent_of(&self, first: usize, last: usize) -> Option<(usize, usize)> {
         if self.is_nothing() {
             return None;
@@ -151,8 +151,8 @@ impl View {
 }
 
 impl ShapeTracker {
-    /// The lowest and highest element of the base that is accessed; none if there is none. Exact
-    /// for one view and for small stacks of several; else bounds of the accessed elements.
+    /// Returns the lowest and highest element of the base that is accessed; none if there is none.
+    /// Exact for one view and for small stacks of several; else bounds of the accessed elements.
     pub fn extent(&self) -> Option<(usize, usize)> {
         if self.views().len() > 1 && self.numel() <= ENUMERATE {
             return self.touched().fold(None, |found, at| match found {
@@ -163,7 +163,7 @@ impl ShapeTracker {
         self.bounds()
     }
 
-    /// Bounds of the accessed elements, computed from view to view.
+    /// Returns the bounds of the accessed elements, computed from view to view.
     pub(super) fn bounds(&self) -> Option<(usize, usize)> {
         let last = self.numel().checked_sub(1)?;
         self.views()
@@ -172,12 +172,12 @@ impl ShapeTracker {
             .try_fold((0, last), |(first, last), view| view.extent_of(first, last))
     }
 
-    /// The accessed elements in order of the index, with repetitions.
+    /// Returns the accessed elements in order of the index, with repetitions.
     fn touched(&self) -> impl Iterator<Item = usize> {
         (0..self.numel()).filter_map(|i| self.index_of(&unravel(self.shape(), i)))
     }
 
-    /// True if this tracker and `other`, over the same base, may access a common element.
+    /// Returns true if this tracker and `other`, over the same base, may access a common element.
     ///
     /// `false` is exact. `true` is exact for two single views, unless the search is cut off, and
     /// for small stacks of several views.
@@ -211,7 +211,7 @@ impl ShapeTracker {
         }
     }
 
-    /// True if a stack of several views may access an element of one view.
+    /// Returns true if a stack of several views may access an element of one view.
     fn meets_view(&self, view: &View) -> bool {
         let Touched { low, terms, .. } = Touched::of(view);
         let sums = Sums::new(terms);

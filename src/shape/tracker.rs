@@ -29,7 +29,7 @@ pub struct ShapeTracker {
 }
 
 impl ShapeTracker {
-    /// The whole of a base of this shape.
+    /// Creates the identity view of a base of this shape.
     ///
     /// # Panics
     /// An index cannot count the elements: see [`ShapeTracker::try_new`].
@@ -38,7 +38,8 @@ impl ShapeTracker {
         Self::try_new(shape).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The whole of a base of this shape, or an error if an index cannot count the elements.
+    /// Creates the identity view of a base of this shape, or returns an error if an index cannot
+    /// count the elements.
     pub fn try_new(shape: &[usize]) -> Result<ShapeTracker> {
         Ok(ShapeTracker {
             base: checked_numel("shape", shape)?,
@@ -50,7 +51,7 @@ impl ShapeTracker {
         &self.views[self.views.len() - 1]
     }
 
-    /// The only view, if the stack has one.
+    /// Returns the only view, if the stack has one.
     pub(super) fn single(&self) -> Option<&View> {
         match self.views.as_slice() {
             [view] => Some(view),
@@ -58,28 +59,28 @@ impl ShapeTracker {
         }
     }
 
-    /// The size of each axis.
+    /// Returns the size of each axis.
     pub fn shape(&self) -> &[usize] {
         self.top().shape()
     }
 
-    /// The number of elements, including masked ones.
+    /// Returns the number of elements, including masked ones.
     pub fn numel(&self) -> usize {
         self.top().numel()
     }
 
-    /// The number of elements of the base.
+    /// Returns the number of elements of the base.
     #[cfg(test)]
     pub fn base_numel(&self) -> usize {
         self.base
     }
 
-    /// The views, from the base up.
+    /// Returns the views, from the base up.
     pub fn views(&self) -> &[View] {
         &self.views
     }
 
-    /// The tracker after a movement op, or an error if the op does not apply to the shape.
+    /// Returns the tracker after a movement op, or an error if the op does not apply to the shape.
     pub fn apply(&self, movement: &Movement) -> Result<ShapeTracker> {
         let shape = movement.apply_shape(self.shape())?;
         let mut views = self.views.clone();
@@ -94,7 +95,7 @@ impl ShapeTracker {
         Ok(ShapeTracker { base: self.base, views }.simplify())
     }
 
-    /// The composition with `upper`, a tracker over the elements of this one.
+    /// Returns the composition with `upper`, a tracker over the elements of this one.
     ///
     /// # Panics
     /// The number of elements of the base of `upper` is not that of this tracker.
@@ -122,20 +123,20 @@ impl ShapeTracker {
         self
     }
 
-    /// True if this is the whole base in order. False for a stack of several views.
+    /// Returns true if this is the whole base in order. False for a stack of several views.
     pub fn is_contiguous(&self) -> bool {
         self.numel() == self.base && self.single().is_some_and(View::is_contiguous)
     }
 
-    /// The range of the base that has the elements in order, without gaps or masks, so that a
-    /// buffer can be shared; `0..0` without elements. None for a stack of several views.
+    /// Returns the range of the base that has the elements in order, without gaps or masks, so that
+    /// a buffer can be shared; `0..0` without elements. None for a stack of several views.
     pub fn contiguous_slice(&self) -> Option<Range<usize>> {
         let view = self.single().filter(|v| v.is_dense())?;
         let start = view.offset() as usize;
         Some(start..start + view.numel())
     }
 
-    /// The position of `index` in the base; none if it is masked.
+    /// Returns the position of `index` in the base; none if it is masked.
     ///
     /// # Panics
     /// `index` is not an index of the shape.
@@ -148,7 +149,7 @@ impl ShapeTracker {
     }
 }
 
-/// The index of the element at a row-major position.
+/// Returns the index of the element at a row-major position.
 pub(super) fn unravel(shape: &[usize], mut position: usize) -> Dims {
     let mut index = Dims::from_elem(0, shape.len());
     for (i, &size) in index.iter_mut().zip(shape).rev() {

@@ -39,8 +39,8 @@ fn wrong<T>(op: &'static str, msg: String) -> Result<T> {
 }
 
 impl Variable {
-    /// A variable between `min` and `max`, both included. Its name has letters, digits and `_`, and
-    /// does not begin with a digit; sizes and indices are not negative.
+    /// Returns a variable between `min` and `max`, both included. Its name has letters, digits and
+    /// `_`, and does not begin with a digit; sizes and indices are not negative.
     pub fn new(name: &str, min: i64, max: i64) -> Result<Variable> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty()
@@ -49,21 +49,21 @@ impl Variable {
         {
             return wrong(
                 "variable",
-                format!("{name:?} is no name of letters, digits and `_` that begins with no digit"),
+                format!("{name:?} is not a name: expected letters, digits and `_`, no digit first"),
             );
         }
         if min > max || min < 0 || max > MOST {
             return wrong(
                 "variable",
                 format!(
-                    "{name} cannot be within {min}..={max}: the bounds ascend, from 0 to {MOST} \
+                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MOST} \
                      at most"
                 ),
             );
         }
         Ok(Variable { name: name.into(), min, max })
     }
-    /// The variable with a value, or an error if the value is outside its bounds.
+    /// Returns the variable with a value, or an error if the value is outside its bounds.
     pub fn bind(&self, value: i64) -> Result<SymInt> {
         if !(self.min..=self.max).contains(&value) {
             return wrong(
@@ -81,19 +81,19 @@ impl Variable {
             wrapped: false,
         })
     }
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// The least value.
+    /// Returns the smallest value.
     pub fn min(&self) -> i64 {
         self.min
     }
-    /// The greatest value.
+    /// Returns the largest value.
     pub fn max(&self) -> i64 {
         self.max
     }
-    /// The name as payload of nodes.
+    /// Returns the name as payload of nodes.
     pub(crate) fn shared_name(&self) -> Arc<str> {
         self.name.clone()
     }
@@ -136,11 +136,11 @@ pub struct SymInt {
 }
 
 impl SymInt {
-    /// The constant of a number.
+    /// Returns the constant of a number.
     pub(crate) fn number(plus: i64) -> SymInt {
         SymInt { terms: SmallVec::new(), plus, wrapped: false }
     }
-    /// The sum of terms in any order.
+    /// Returns the sum of terms in any order.
     fn sum(terms: impl IntoIterator<Item = Term>, plus: i64, mut wrapped: bool) -> SymInt {
         let mut all: SmallVec<[Term; 1]> = SmallVec::new();
         for t in terms {
@@ -166,11 +166,11 @@ impl SymInt {
     pub(crate) fn plus(&self) -> i64 {
         self.plus
     }
-    /// The value, if no variable is in the sum.
+    /// Returns the value, if no variable is in the sum.
     pub(crate) fn as_number(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.plus)
     }
-    /// The sum with the values that a function returns for names.
+    /// Returns the sum with the values that a function returns for names.
     pub(crate) fn rebound(&self, value: &dyn Fn(&str) -> Option<i64>) -> SymInt {
         SymInt::sum(
             self.terms
@@ -180,7 +180,7 @@ impl SymInt {
             self.wrapped,
         )
     }
-    /// The sum without values, for plans of all values.
+    /// Returns the sum without values, for plans of all values.
     pub(crate) fn unbound(&self) -> SymInt {
         SymInt::sum(
             self.terms.iter().map(|t| Term { value: None, ..t.clone() }),
@@ -188,14 +188,14 @@ impl SymInt {
             self.wrapped,
         )
     }
-    /// The sum of the terms for values of the variables. It does not overflow: a term is less than
-    /// 2^95, and there are less than 2^32.
+    /// Returns the sum of the terms for values of the variables. It does not overflow: a term is
+    /// less than 2^95, and there are less than 2^32.
     fn total(&self, of: impl Fn(&Term) -> i64) -> i128 {
         self.terms
             .iter()
             .fold(self.plus.into(), |sum, t| sum + i128::from(t.times) * i128::from(of(t)))
     }
-    /// The bounds; those of `i64` if the sum can overflow.
+    /// Returns the bounds; those of `i64` if the sum can overflow.
     fn range(&self) -> (i64, i64) {
         let least = self.total(|t| if t.times > 0 { t.variable.min } else { t.variable.max });
         let greatest = self.total(|t| if t.times > 0 { t.variable.max } else { t.variable.min });
@@ -211,28 +211,29 @@ impl SymInt {
         let reach = self.terms.iter().fold(i128::from(self.plus).abs(), |sum, t| sum + reach(t));
         if self.wrapped || reach > MOST_SUM {
             let msg = format!(
-                "{self} is no size or index: a partial sum can be greater than 2^47; use \
+                "{self} cannot be a size or an index: a partial sum can exceed 2^47; use \
                  smaller factors and bounds"
             );
             return wrong(op, msg);
         }
         Ok(())
     }
-    /// The value in this run; the upper bound in a graph that is planned for all values. The public
-    /// method, `value`, is in `src/tensor/variable.rs`: it reports the read to a JIT capture.
+    /// Returns the value in this run; the upper bound in a graph that is planned for all values.
+    /// The public method, `value`, is in `src/tensor/variable.rs`: it reports the read to a JIT
+    /// capture.
     pub(crate) fn bound_value(&self) -> i64 {
         self.total(|t| t.value.unwrap_or(if t.times > 0 { t.variable.max } else { t.variable.min }))
             as i64
     }
-    /// The lower bound; `i64::MIN` for a sum that can overflow.
+    /// Returns the lower bound; `i64::MIN` for a sum that can overflow.
     pub fn min(&self) -> i64 {
         self.range().0
     }
-    /// The upper bound; `i64::MAX` for a sum that can overflow.
+    /// Returns the upper bound; `i64::MAX` for a sum that can overflow.
     pub fn max(&self) -> i64 {
         self.range().1
     }
-    /// The sum in text IR: `2*n[1..1024]=37 + 1`.
+    /// Returns the sum in text IR: `2*n[1..1024]=37 + 1`.
     pub(crate) fn text(&self) -> String {
         let term = |t: &Term| {
             let times = if t.times == 1 { String::new() } else { format!("{}*", t.times) };
@@ -303,7 +304,7 @@ impl fmt::Debug for SymInt {
     }
 }
 
-/// The result of an operation; sets `wrapped` if it overflowed.
+/// Returns the result of an operation; sets `wrapped` if it overflowed.
 fn noted((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
     *wrapped |= left;
     result
@@ -364,7 +365,7 @@ operators!(SymInt, &SymInt);
 /// constant.
 pub type Extents = Box<[Option<SymInt>]>;
 
-/// The symbolic sizes after a movement op, or an error if the op depends on their values.
+/// Returns the symbolic sizes after a movement op, or an error if the op depends on their values.
 pub fn moved_extents(
     m: &super::Movement,
     shape: &[usize],

@@ -23,7 +23,7 @@ pub struct View {
     mask: Option<Ranges>,
 }
 
-/// The row-major strides of `shape`: 0 for axes of size 1, and for all axes if there are no
+/// Returns the row-major strides of `shape`: 0 for axes of size 1, and for all axes if there are no
 /// elements.
 fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
@@ -41,7 +41,7 @@ fn row_major(shape: &[usize]) -> Strides {
 }
 
 impl View {
-    /// The view of a whole array in row-major order.
+    /// Returns the view of a whole array in row-major order.
     ///
     /// # Panics
     /// An index cannot count the elements; [`checked_numel`] checks it.
@@ -50,14 +50,14 @@ impl View {
         View { shape: Dims::from_slice(shape), strides: row_major(shape), offset: 0, mask: None }
     }
 
-    /// The view of `shape` that maps no index.
+    /// Returns the view of `shape` that maps no index.
     pub(super) fn nothing(shape: Dims) -> View {
         let mask = (!shape.contains(&0)).then(|| Ranges::from_elem((0, 0), shape.len()));
         View { strides: Strides::from_elem(0, shape.len()), shape, offset: 0, mask }
     }
 
-    /// The canonical view with these parts; none if its offset overflows. `mask` has a range for
-    /// each axis.
+    /// Returns the canonical view with these parts; none if its offset overflows. `mask` has a
+    /// range for each axis.
     pub(super) fn canonical(
         shape: Dims,
         mut strides: Strides,
@@ -77,33 +77,34 @@ impl View {
         Some(View { shape, strides, offset, mask: hides.then_some(mask) })
     }
 
-    /// The size of each axis.
+    /// Returns the size of each axis.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The stride of each axis, in elements of the array below.
+    /// Returns the stride of each axis, in elements of the array below.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// The position of index zero. It may be outside the array below if index zero is masked.
+    /// Returns the position of index zero. It may be outside the array below if index zero is
+    /// masked.
     pub fn offset(&self) -> isize {
         self.offset
     }
 
-    /// The range `(start, end)` of each axis outside of which elements are zero; none without a
-    /// mask.
+    /// Returns the range `(start, end)` of each axis outside of which elements are zero; none
+    /// without a mask.
     pub fn mask(&self) -> Option<&[(usize, usize)]> {
         self.mask.as_deref()
     }
 
-    /// The number of elements, including masked ones.
+    /// Returns the number of elements, including masked ones.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// True if no index maps to an element: the view is empty, or masks all its elements.
+    /// Returns true if no index maps to an element: the view is empty, or masks all its elements.
     pub fn is_nothing(&self) -> bool {
         // A mask of rank 0 has no ranges and hides everything, because it would be absent
         // otherwise.
@@ -111,17 +112,18 @@ impl View {
         self.shape.contains(&0) || self.mask.as_ref().is_some_and(hidden)
     }
 
-    /// True if the elements are contiguous in row-major order from the start of the array below.
+    /// Returns true if the elements are contiguous in row-major order from the start of the array
+    /// below.
     pub fn is_contiguous(&self) -> bool {
         self.offset == 0 && self.is_dense()
     }
 
-    /// True if the elements are contiguous in row-major order from the offset.
+    /// Returns true if the elements are contiguous in row-major order from the offset.
     pub(super) fn is_dense(&self) -> bool {
         self.mask.is_none() && self.strides == row_major(&self.shape)
     }
 
-    /// The unmasked range of each axis.
+    /// Returns the unmasked range of each axis.
     pub(super) fn open(&self) -> Ranges {
         match &self.mask {
             Some(mask) => mask.clone(),
@@ -129,7 +131,7 @@ impl View {
         }
     }
 
-    /// The position of `index` in the array below; none if it is masked.
+    /// Returns the position of `index` in the array below; none if it is masked.
     ///
     /// # Panics
     /// `index` is not an index of the shape.
@@ -152,8 +154,8 @@ impl View {
         Some(index.iter().zip(&self.strides).fold(self.offset, step))
     }
 
-    /// The view after `movement`; none if the result is not one view; or an error if the op does
-    /// not apply.
+    /// Returns the view after `movement`; none if the result is not one view; or an error if the op
+    /// does not apply.
     ///
     /// The result is not one view for a reshape that merges axes that are not adjacent in memory or
     /// splits a mask into other than a box, and for an offset that overflows `isize`.
@@ -170,7 +172,8 @@ impl View {
         Ok(self.moved(movement, shape))
     }
 
-    /// The view after a valid movement with its resulting shape; none if it is not one view.
+    /// Returns the view after a valid movement with its resulting shape; none if it is not one
+    /// view.
     pub(super) fn moved(&self, movement: &Movement, shape: Dims) -> Option<View> {
         if self.is_nothing() || shape.contains(&0) {
             return Some(View::nothing(shape));

@@ -70,7 +70,7 @@ rules! {
     }
 }
 
-/// `x == c` for a bool `x`.
+/// Returns `x == c` for a bool `x`.
 fn eq_literal(x: &UOp, c: i64) -> UOp {
     if c != 0 { x.clone() } else { x.not() }
 }
@@ -83,7 +83,7 @@ fn is_float(c: Const, v: f64) -> bool {
     matches!(c, Const::Float(f) if f.to_bits() == v.to_bits())
 }
 
-/// The value of this dtype with all bits set.
+/// Returns the value of this dtype with all bits set.
 fn ones(u: &UOp) -> i64 {
     let d = u.dtype();
     if d.is_bool() {
@@ -127,10 +127,10 @@ fn same_const(u: &UOp) -> Option<UOp> {
     u.src().iter().all(|s| s == first).then(|| UOp::literal(c, u.dtype()))
 }
 
-/// True if casting `x` to the dtype of `y` and then to that of `u` equals one cast. Integers wrap
-/// where floats saturate, so that an integer cast to a float must fit the final integer too. Floats
-/// below 32 bits are converted through f32 on every device: lowering writes both casts, which are
-/// merged only if they cancel.
+/// Returns true if casting `x` to the dtype of `y` and then to that of `u` equals one cast.
+/// Integers wrap where floats saturate, so that an integer cast to a float must fit the final
+/// integer too. Floats below 32 bits are converted through f32 on every device: lowering writes
+/// both casts, which are merged only if they cancel.
 fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
     let (from, through, to) = (x.dtype(), y.dtype(), u.dtype());
     let is_narrow = from.is_narrow_float() || to.is_narrow_float();
@@ -141,7 +141,7 @@ fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
     lossless(from, through) && (!saturates || lossless(from, to))
 }
 
-/// True if `to` can represent every value of `from`.
+/// Returns true if `to` can represent every value of `from`.
 pub fn lossless(from: DType, to: DType) -> bool {
     use crate::dtype::Scalar::*;
     let (f, t) = (from.scalar, to.scalar);

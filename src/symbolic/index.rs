@@ -30,7 +30,7 @@ rules! {
     }
 }
 
-/// True if the operands are scalars of index dtype.
+/// Returns true if the operands are scalars of index dtype.
 fn takes_indices(u: &UOp) -> bool {
     u.src().first().is_some_and(|x| x.dtype() == DType::INDEX)
 }
@@ -39,7 +39,8 @@ fn is_literal(u: &UOp) -> bool {
     u.op() == Op::Const
 }
 
-/// True if the operands of a product, comparison or bit operation are not in canonical order.
+/// Returns true if the operands of a product, comparison or bit operation are not in canonical
+/// order.
 fn is_misplaced(u: &UOp, x: &UOp, y: &UOp) -> bool {
     u.op() != Op::Add && rank(y) < rank(x)
 }
@@ -52,22 +53,22 @@ fn distribute(u: &UOp) -> Option<UOp> {
     Linear::of(u).map(|l| l.build())
 }
 
-/// `x // d < c` as `x < c * d`, unless the product overflows.
+/// Returns `x // d < c` as `x < c * d`, unless the product overflows.
 fn less_quotient(x: &UOp, d: i64, c: i64) -> Option<UOp> {
     c.checked_mul(d).map(|b| x.lt(b))
 }
 
-/// `x // a // b` as one division, unless the divisor overflows.
+/// Returns `x // a // b` as one division, unless the divisor overflows.
 fn divide_twice(x: &UOp, a: i64, b: i64) -> Option<UOp> {
     a.checked_mul(b).map(|c| x / c)
 }
 
-/// True if the literal is negative and both have a negation.
+/// Returns true if the literal is negative and both have a negation.
 fn negates(x: &UOp, c: i64) -> bool {
     c < 0 && c != i64::MIN && x.vmin() > i64::MIN as i128
 }
 
-/// True if the sum is in the form of [`collect`]. Most are, and the test creates no node.
+/// Returns true if the sum is in the form of [`collect`]. Most are, and the test creates no node.
 fn collected(u: &UOp) -> bool {
     let (mut sum, mut after) = (u, None);
     loop {
@@ -99,7 +100,7 @@ fn collected(u: &UOp) -> bool {
     }
 }
 
-/// A sum in canonical form, with `(x//c)*c + x%c` replaced by `x`.
+/// Returns a sum in canonical form, with `(x//c)*c + x%c` replaced by `x`.
 fn collect(u: &UOp) -> Option<UOp> {
     let mut l = Linear::of(u)?;
     let mut again = true;
@@ -137,7 +138,7 @@ struct Quotient {
     left: Option<(Linear, i64)>,
 }
 
-/// `x // c` with the multiples of `c` taken out.
+/// Returns `x // c` with the multiples of `c` taken out.
 fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
     // Multiples of `c` leave the division, also those in the literal.
     let (mut whole, mut rest) = x.split(c);
@@ -162,7 +163,7 @@ fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
     Some(Quotient { whole, left: Some(left) })
 }
 
-/// `x // c` with the multiples of `c` taken out; none if that changes nothing.
+/// Returns `x // c` with the multiples of `c` taken out; none if that changes nothing.
 fn divide(x: &UOp, c: i64) -> Option<UOp> {
     let Quotient { whole, left } = take_out(&Linear::of(x)?, c)?;
     let nothing = whole.terms.is_empty() && whole.constant == 0;
@@ -174,8 +175,8 @@ fn divide(x: &UOp, c: i64) -> Option<UOp> {
     }
 }
 
-/// The sum to which `x // c` simplifies, for a simplified `x`. Operands are not simplified, so that
-/// the work does not depend on the depth of nested divisions.
+/// Returns the sum to which `x // c` simplifies, for a simplified `x`. Operands are not simplified,
+/// so that the work does not depend on the depth of nested divisions.
 fn quotient(x: &UOp, c: i64) -> Option<Linear> {
     let (mut sum, mut x, mut c) = (Linear::from(0), Linear::of(x)?, c);
     loop {
@@ -203,7 +204,7 @@ fn quotient(x: &UOp, c: i64) -> Option<Linear> {
     Some(sum)
 }
 
-/// `x % c` without the multiples of `c`.
+/// Returns `x % c` without the multiples of `c`.
 fn remainder(x: &UOp, c: i64) -> Option<UOp> {
     let l = Linear::of(x).filter(Linear::fits)?;
     let (whole, mut rest) = l.split(c);
@@ -228,8 +229,8 @@ fn remainder(x: &UOp, c: i64) -> Option<UOp> {
     changed.then(|| &rest.build() % c)
 }
 
-/// `x` as `whole·c + rest` with coefficients of the rest reduced modulo `c`, and `rest // c`, if it
-/// is constant.
+/// Returns `x` as `whole·c + rest` with coefficients of the rest reduced modulo `c`, and `rest //
+/// c`, if it is constant.
 fn residues(x: &Linear, c: i64) -> Option<(Linear, Linear, i64)> {
     let (whole, rest) = near_zero(x, c, false)?;
     if let Some(q) = constant_quotient(&rest, c) {
@@ -239,7 +240,8 @@ fn residues(x: &Linear, c: i64) -> Option<(Linear, Linear, i64)> {
     constant_quotient(&rest, c).map(|q| (whole, rest, q))
 }
 
-/// `x` as `whole·c + rest` with coefficients of the rest from 0 to c-1, or on both sides of zero.
+/// Returns `x` as `whole·c + rest` with coefficients of the rest from 0 to c-1, or on both sides of
+/// zero.
 fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
     let cut = |k: i64| {
         let r = k.rem_euclid(c);
@@ -258,7 +260,8 @@ fn near_zero(x: &Linear, c: i64, both: bool) -> Option<(Linear, Linear)> {
     (x.fits() && rest.fits() && whole.fits()).then_some((whole, rest))
 }
 
-/// `x % c < b` as the clauses `x >= 0` and `x < b`, where `x` without multiples of `c` is between
+/// Returns `x % c < b` as the clauses `x >= 0` and `x < b`, where `x` without multiples of `c` is
+/// between
 /// -c and c, and negative values give remainders of at least `b`. Only for conjunctions: the
 /// negation would be larger than the comparison.
 pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
@@ -274,7 +277,7 @@ pub(super) fn wrapped(clause: &UOp) -> Option<[UOp; 2]> {
     Some([super::simplify(&t.lt(0i64).not()), super::simplify(&t.lt(b))])
 }
 
-/// `l // c`, if it is constant within the bounds.
+/// Returns `l // c`, if it is constant within the bounds.
 fn constant_quotient(l: &Linear, c: i64) -> Option<i64> {
     let (lo, hi) = l.bounds();
     let q = lo.div_euclid(c as i128);
@@ -299,7 +302,7 @@ fn factor(rest: &Linear, c: i64) -> Option<(Linear, i64, Linear)> {
     None
 }
 
-/// `x < y` as a comparison with zero.
+/// Returns `x < y` as a comparison with zero.
 fn difference(x: &UOp, y: &UOp) -> Option<UOp> {
     let mut l = Linear::of(x).filter(Linear::fits)?;
     l.add_scaled(&Linear::of(y).filter(Linear::fits)?, -1)?;
@@ -307,7 +310,7 @@ fn difference(x: &UOp, y: &UOp) -> Option<UOp> {
     l.fits().then(|| l.build().lt(0i64))
 }
 
-/// `x < c` with the literals on the right and a common factor divided out.
+/// Returns `x < c` with the literals on the right and a common factor divided out.
 fn less(x: &UOp, c: i64) -> Option<UOp> {
     let mut l = Linear::of(x).filter(Linear::fits)?;
     let c = c.checked_sub(l.constant)?;
@@ -350,7 +353,7 @@ fn less(x: &UOp, c: i64) -> Option<UOp> {
     Some(l.build().lt(c))
 }
 
-/// `x == c` with the literals on the right and a common factor divided out.
+/// Returns `x == c` with the literals on the right and a common factor divided out.
 fn equal(x: &UOp, c: i64) -> Option<UOp> {
     let mut l = Linear::of(x)?;
     let c = c.checked_sub(l.constant)?;

@@ -16,14 +16,14 @@ pub struct Linear {
     pub constant: i64,
 }
 
-/// The canonical order of operands: by the ranges that they depend on, outermost first, then by
-/// structure; literals last.
+/// Returns the canonical order of operands: by the ranges that they depend on, outermost first,
+/// then by structure; literals last.
 pub fn rank(u: &UOp) -> (bool, u32, Op, u64) {
     (u.op() == Op::Const, u.ranges().iter().next().unwrap_or(u32::MAX), u.op(), u.key())
 }
 
 impl Linear {
-    /// The form of an expression of index dtype.
+    /// Returns the form of an expression of index dtype.
     pub fn of(u: &UOp) -> Option<Linear> {
         let mut out = Linear::from(0);
         let mut stack: SmallVec<[(&UOp, i64); 8]> = smallvec::smallvec![(u, 1i64)];
@@ -75,12 +75,12 @@ impl Linear {
         }
     }
 
-    /// The coefficient of a term.
+    /// Returns the coefficient of a term.
     pub fn coefficient(&self, term: &UOp) -> i64 {
         self.terms.iter().find(|(t, _)| t == term).map_or(0, |(_, c)| *c)
     }
 
-    /// The form as an expression.
+    /// Returns the form as an expression.
     pub fn build(&self) -> UOp {
         let mut sum: Option<UOp> = None;
         for (t, c) in &self.terms {
@@ -97,20 +97,21 @@ impl Linear {
         }
     }
 
-    /// Bounds of the sum.
+    /// Returns the bounds of the sum.
     pub fn bounds(&self) -> (i128, i128) {
         let constant = (self.constant as i128, self.constant as i128);
         let term = |(t, c): &(UOp, i64)| product(t.bounds(), (*c as i128, *c as i128));
         self.terms.iter().map(term).fold(constant, plus)
     }
 
-    /// True if the sum fits 64 bits for all values of the terms. Otherwise the expression may wrap.
+    /// Returns true if the sum fits 64 bits for all values of the terms. Otherwise the expression
+    /// may wrap.
     pub fn fits(&self) -> bool {
         fits(self.bounds(), DType::INDEX)
     }
 
-    /// The terms with coefficients that are multiples of `g`, divided by it, and the rest with the
-    /// constant.
+    /// Returns the terms with coefficients that are multiples of `g`, divided by it, and the rest
+    /// with the constant.
     pub fn split(&self, g: i64) -> (Linear, Linear) {
         let (mut quotient, mut rest) = (Linear::from(0), Linear::from(self.constant));
         for (t, c) in &self.terms {
@@ -130,7 +131,7 @@ impl From<i64> for Linear {
     }
 }
 
-/// The greatest common divisor of magnitudes.
+/// Returns the greatest common divisor of magnitudes.
 pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

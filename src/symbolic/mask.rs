@@ -20,27 +20,27 @@ rules! {
     }
 }
 
-/// The mask of an index if it is a literal.
+/// Returns the mask of an index if it is a literal.
 fn literal_mask(index: &UOp) -> Option<bool> {
     index.as_index()?.mask.and_then(UOp::as_int).map(|v| v != 0)
 }
 
-/// True if a load has an alternative value, but no mask.
+/// Returns true if a load has an alternative value, but no mask.
 fn needs_no_alt(index: &UOp, alt: &UOp) -> bool {
     index.as_index().is_some_and(|i| i.mask.is_none()) && alt.dtype() != DType::VOID
 }
 
-/// A sink without the stores whose mask is false.
+/// Returns a sink without the stores whose mask is false.
 fn without_never(sink: &UOp) -> UOp {
     sink.with_src(sink.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>())
 }
 
-/// True if the mask of a store is false.
+/// Returns true if the mask of a store is false.
 fn is_never(u: &UOp) -> bool {
     u.as_store().is_some_and(|s| literal_mask(s.place.node) == Some(false))
 }
 
-/// The clauses of a conjunction, from left to right.
+/// Returns the clauses of a conjunction, from left to right.
 pub fn clauses(u: &UOp) -> Vec<UOp> {
     let (mut out, mut stack) = (Vec::new(), vec![u]);
     while let Some(u) = stack.pop() {
@@ -52,7 +52,7 @@ pub fn clauses(u: &UOp) -> Vec<UOp> {
     out
 }
 
-/// A clause as a bound of an expression: `(expr, is_upper, literal)` of `expr < literal` or
+/// Returns a clause as a bound of an expression: `(expr, is_upper, literal)` of `expr < literal` or
 /// `expr >= literal`.
 pub fn as_bound(u: &UOp) -> Option<(UOp, bool, i64)> {
     match (u.op(), u.src()) {
@@ -96,7 +96,7 @@ fn conjunction(u: &UOp) -> Option<UOp> {
     kept.into_iter().reduce(|a, b| a.and(&b))
 }
 
-/// The clauses of a mask; clauses on remainders become bounds where possible.
+/// Returns the clauses of a mask; clauses on remainders become bounds where possible.
 fn bounds(mask: &UOp) -> Vec<UOp> {
     let mut list = Vec::new();
     for c in clauses(mask) {
@@ -145,7 +145,7 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
         }
         let (Ok(min), Ok(max)) = (i64::try_from(lo), i64::try_from(hi)) else { continue };
         // The space avoids a clash with names of variables.
-        let name: Arc<str> = format!("valid {i}").into();
+        let name: Arc<str> = format!("mask {i}").into();
         // A sum has been flattened into the index, so one of its terms is replaced by the sum minus
         // the other terms. The variable counts from the sum's minimum, which keeps remainders of
         // divisions nonnegative.
@@ -175,7 +175,7 @@ pub fn simplify_under(index: &UOp, mask: &UOp) -> UOp {
     index
 }
 
-/// The cost of an expression: the number of divisions, then of nodes.
+/// Returns the cost of an expression: the number of divisions, then of nodes.
 fn weight(order: &[UOp]) -> (usize, usize) {
     (order.iter().filter(|u| matches!(u.op(), Op::IDiv | Op::Mod)).count(), order.len())
 }

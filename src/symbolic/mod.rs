@@ -14,14 +14,14 @@ use crate::ir::UOp;
 use crate::rewrite::{Rule, Rules};
 use std::sync::LazyLock;
 
-/// The tables of exact rules.
+/// Returns the tables of exact rules.
 pub fn tables() -> [&'static [Rule<()>]; 3] {
     [&IDENTITIES, &INDEX, &MASKS]
 }
 
 static RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::pure(&tables()));
 
-/// The exact rules as one set.
+/// Returns the exact rules as one set.
 #[cfg(feature = "testing")]
 pub fn rules() -> &'static Rules<()> {
     &RULES

@@ -31,15 +31,15 @@ pub struct Machine {
     pub bandwidth: usize,
     /// Cost of storing a 32-bit element and reading it back, in simple instructions on an element.
     /// Measured on a core with 175 GFLOP/s and 13 GB/s (`copy`): about 40 in memory, and half of
-    /// that in a cache. No device tells it, and plans of all devices use this value.
+    /// that in a cache. Devices do not report it, and plans of all devices use this value.
     pub store_cost: f64,
     /// Cost of launching a kernel, in the same unit.
     pub launch_cost: f64,
 }
 
 impl Machine {
-    /// A CPU with vectors of this size: AVX-512 has 32 registers, AVX2 has 16. The fixed values are
-    /// those of a Xeon of 8 cores.
+    /// Returns a CPU with vectors of this size: AVX-512 has 32 registers, AVX2 has 16. The fixed
+    /// values are those of a Xeon of 8 cores.
     pub const fn cpu(vector_bytes: usize) -> Machine {
         Machine {
             detected: false,
@@ -58,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// A GPU. The fixed values are those of an H200.
+    /// Returns a GPU. The fixed values are those of an H200.
     pub const fn gpu() -> Machine {
         Machine {
             detected: false,
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// A GPU of which nothing is known but what its device tells.
+    /// Returns a GPU of which nothing is known but what its device tells.
     pub const fn unknown_gpu() -> Machine {
         Machine {
             detected: true,

@@ -17,7 +17,7 @@ pub struct Target {
     pub name: &'static str,
     /// True if there are launch grids, and workgroups with shared memory and barriers.
     pub grid: bool,
-    /// Most CPU threads that a kernel is split over; 1 if it is not split.
+    /// Maximum number of CPU threads that a kernel is split over; 1 if it is not split.
     pub threads: usize,
     /// The machine that estimates are made for: detected by a device, or fixed values.
     pub machine: Machine,
@@ -25,19 +25,19 @@ pub struct Target {
     pub tuning: Tuning,
     /// Bytes of the widest vector register; 0 where vectors are no use.
     pub vector_bytes: usize,
-    /// Most lanes of a vector value.
+    /// Maximum number of lanes of a vector value.
     pub max_lanes: u16,
-    /// Most positions in each dimension of the grid of workgroups.
+    /// Maximum number of workgroups in each dimension of the grid.
     pub grid_max: [usize; 3],
-    /// Most threads of a workgroup.
+    /// Maximum number of threads of a workgroup.
     pub local_max: usize,
-    /// Most threads of a workgroup in each dimension.
+    /// Maximum number of threads of a workgroup in each dimension.
     pub local_dims: [usize; 3],
     /// Threads of a warp that can read each other's registers; 0 where they cannot.
     pub warp: usize,
     /// Bytes of shared memory; without workgroups, of memory on the stack of a thread.
     pub shared_bytes: usize,
-    /// Most buffers of a kernel.
+    /// Maximum number of buffers of a kernel.
     pub max_buffers: usize,
     /// Bytes of one binding: a longer buffer counts as several. Also the limit of an arena of
     /// intermediates.
@@ -124,8 +124,8 @@ impl Target {
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
     }
-    /// The interpreter: it supports every Opt, so that each can be checked on it, and as few
-    /// buffers in a kernel as Metal.
+    /// Returns the interpreter: it supports every Opt, so that each can be checked on it, and as
+    /// few buffers in a kernel as Metal.
     pub const fn interp() -> Target {
         Target {
             name: "INTERP",

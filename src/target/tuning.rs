@@ -8,11 +8,11 @@
 /// Measured thresholds of the heuristic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
-    /// Those of plans.
+    /// Thresholds of the scheduler.
     pub schedule: ScheduleTuning,
-    /// Those of targets without workgroups.
+    /// Thresholds of targets without workgroups.
     pub cpu: CpuTuning,
-    /// Those of targets with workgroups.
+    /// Thresholds of targets with workgroups.
     pub gpu: GpuTuning,
     /// Amounts that the beam search tries.
     pub search: SearchTuning,
@@ -22,9 +22,9 @@ pub struct Tuning {
     /// Iterations of a copy to shared memory or to a panel that are unrolled, so that their loads
     /// overlap.
     pub copy_unroll: usize,
-    /// Accumulators from which on each is updated once per unrolled iteration: the others keep the
-    /// arithmetic units busy during the latency of one. Fewer get the combined value of all
-    /// unrolled iterations, which shortens the dependency chain.
+    /// Minimum number of accumulators that are each updated once per unrolled iteration: the others
+    /// keep the arithmetic units busy during the latency of one. Fewer accumulators get the
+    /// combined value of all unrolled iterations, which shortens the dependency chain.
     pub many_accumulators: usize,
     /// Weight of a store in the choice of lanes, where a load has 1: it decides ties.
     pub store_weight: f64,
@@ -39,23 +39,24 @@ pub struct ScheduleTuning {
     /// Work up to which a value is always rematerialized: a load with a conversion, a relu, a
     /// negation.
     pub free_work: f64,
-    /// Outputs of a tile, at least. Inside a reduction a value is computed once for each tile.
+    /// Minimum number of outputs of a tile. Inside a reduction a value is computed once for each
+    /// tile.
     pub tile_outputs: f64,
     /// Outputs of a kernel below which threads are idle.
     pub few_outputs: f64,
-    /// Work of a value inside a loop that runs in order, on one thread, at most.
+    /// Maximum work of a value inside a loop that runs in order, on one thread.
     pub ordered_work: f64,
     /// Work that is worth distributing over threads.
     pub distributed_work: f64,
     /// Work on one row that is worth a kernel of its own, when there are few rows.
     pub row_work: f64,
-    /// Elements of a row from which on its reduction is split in two, if there are few rows.
+    /// Minimum number of elements of a row whose reduction is split in two, if there are few rows.
     pub split_row: usize,
     /// Rows that keep all threads busy without a split.
     pub split_rows: usize,
-    /// Pieces of a row that is split, about.
+    /// Approximate number of pieces of a row that is split.
     pub row_pieces: usize,
-    /// Pieces of a row whose length has no good divisor, at most.
+    /// Maximum number of pieces of a row whose length has no good divisor.
     pub max_pieces: usize,
     /// Of each five of these, the fewest that are considered: the number that leaves the shortest
     /// remainder is taken.
@@ -68,35 +69,35 @@ pub struct ScheduleTuning {
     pub piece_vectors: usize,
     /// A divisor of the elements of a piece along unit stride: those of a vector of 64 bytes.
     pub piece_lanes: usize,
-    /// Uses of each factor from which on a sum of products is computed in tiles.
+    /// Minimum number of uses of each factor of a sum of products that is computed in tiles.
     pub product_uses: usize,
     /// Outputs of a tile of a sum of products.
     pub product_tile: usize,
-    /// Iterations of a part of a sum of products, at least.
+    /// Minimum number of iterations of a piece of a sum of products.
     pub product_row: usize,
     /// Parts of a sum of products that are worth storing partial results.
     pub min_product_parts: usize,
-    /// Elements of a block of a scan, about.
+    /// Approximate number of elements of a block of a scan.
     pub scan_block: usize,
-    /// Blocks from which on a scan is blocked, if there are few rows: a shorter one takes less time
-    /// than two more kernels.
+    /// Minimum number of blocks of a blocked scan, if there are few rows: a shorter one takes less
+    /// time than two more kernels.
     pub scan_blocks: usize,
     /// Rows of a scan that keep all threads busy without blocks.
     pub scan_rows: usize,
-    /// Blocks from which on a scan of any number of rows is blocked, for the accuracy of sums.
+    /// Minimum number of blocks of a blocked scan of any number of rows, for the accuracy of sums.
     pub long_scan: usize,
-    /// Work per element that is fused into the loop of a scan, at most: it runs in order, without
+    /// Maximum work per element that is fused into the loop of a scan: it runs in order, without
     /// lanes.
     pub scan_epilogue: f64,
-    /// Operands of a concatenation up to which a choice is cheaper than a store and a load, if one
-    /// user reads the result.
+    /// Maximum number of operands of a concatenation for which a select is cheaper than a store and
+    /// a load, if one user reads the result.
     pub fused_operands: usize,
-    /// Operands of a concatenation up to which every user chooses.
+    /// Maximum number of operands of a concatenation that every user computes with a select.
     pub choice_operands: usize,
-    /// Elements below which a launch takes longer than the choices between a few operands.
+    /// Number of elements below which a launch takes longer than selects between a few operands.
     pub choice_elements: usize,
-    /// Bytes from which on a second copy of a concatenation costs more than compiling kernels that
-    /// differ in where they write.
+    /// Number of bytes from which on a second copy of a concatenation costs more than compiling
+    /// kernels that differ in where they write.
     pub copied_bytes: usize,
 }
 
@@ -113,13 +114,13 @@ pub struct SearchTuning {
     pub gpu_steps: &'static [usize],
     /// Iterations of a reduction whose inputs are staged together in the cache of a CPU.
     pub cpu_steps: &'static [usize],
-    /// Ways to use tensor cores: there are as many as pairs of output axes.
+    /// Tensor-core mappings: there are as many as pairs of output axes.
     pub tensor_core_ways: &'static [usize],
     /// Multiples to which axes are padded.
     pub padding: &'static [usize],
     /// Fraction by which padding may extend an axis of constant extent: more is wasted work.
     pub padding_fraction: f64,
-    /// Extent up to which an axis is upcast or unrolled as a whole.
+    /// Maximum extent of an axis that is upcast or unrolled completely.
     pub whole_axis: usize,
 }
 
@@ -158,37 +159,37 @@ pub struct CpuTuning {
     /// Accumulators of a register tile with 32 vector registers, and with 16. The other registers
     /// hold what is loaded.
     pub tile_accumulators: [usize; 2],
-    /// Copies along one axis of a register tile, at most.
+    /// Maximum number of copies along one axis of a register tile.
     pub tile_side: usize,
-    /// Axes of a register tile besides that of its lanes, at most.
+    /// Maximum number of axes of a register tile besides that of its lanes.
     pub tile_axes: usize,
     /// Factor by which the main reduction of a register tile exceeds all others in work.
     pub main_reduce: f64,
-    /// Work of a value from which on `REUSE` stores it, in simple operations: a store and a load of
-    /// it, and what they evict from the L1 cache, cost less.
+    /// Minimum work of a value that `REUSE` stores, in simple operations: a store and a load of it,
+    /// and what they evict from the L1 cache, cost less.
     pub reuse_work: usize,
-    /// Accumulators of the register tile of a convolution's gradient, at most.
+    /// Maximum number of accumulators of the register tile of a convolution's gradient.
     pub conv_accumulators: usize,
     /// Registers for them, of each four vector registers: the others hold what is loaded.
     pub conv_registers_of_4: usize,
-    /// Taps of a convolution's gradient that are unrolled, at most.
+    /// Maximum number of unrolled taps of a convolution's gradient.
     pub conv_taps: usize,
-    /// Uses of each element that are worth packing an input.
+    /// Minimum number of uses of each element of a packed input.
     pub pack_uses: usize,
-    /// Vectors and rows of the register tile of a panel, at most.
+    /// Maximum number of vectors and of rows of the register tile of a panel.
     pub panel_tile: [usize; 2],
-    /// Accumulators of the register tile of a panel, at least.
+    /// Minimum number of accumulators of the register tile of a panel.
     pub min_panel_tile: usize,
     /// Lanes of a vector from which on panels are made.
     pub min_panel_lanes: usize,
     /// Registers that a panel's tile leaves to the compiler.
     pub spare_registers: usize,
-    /// Uses of a panel that are worth its copy, in register tiles.
+    /// Minimum number of uses of a panel that is copied, in register tiles.
     pub panel_uses: usize,
     /// The same where the input has no unit stride along vectors, so that elements are copied one
     /// by one.
     pub strided_panel_uses: usize,
-    /// Fraction by which an axis of a product is padded, at most.
+    /// Maximum fraction by which an axis of a product is padded.
     pub padding_fraction: f64,
     /// Factor on the work of a product whose columns are padded: elements are copied and stored one
     /// by one. An estimate.
@@ -212,7 +213,7 @@ pub struct GpuTuning {
     pub long_axis: usize,
     /// Workgroups that are resident together, at least, where a workgroup shares a reduction.
     pub core_workgroups: usize,
-    /// Threads that share a row, at most: with more, too few workgroups are resident.
+    /// Maximum number of threads that share a row: with more, too few workgroups are resident.
     pub row_threads: usize,
     /// Vectors of a row for each of its threads, at least.
     pub thread_vectors: usize,
@@ -221,13 +222,13 @@ pub struct GpuTuning {
     pub row_shortfall: usize,
     /// Threads of a workgroup that several short rows share.
     pub short_rows_threads: usize,
-    /// Vectors of a row that a thread holds in registers, at most.
+    /// Maximum number of vectors of a row that a thread holds in registers.
     pub row_vectors: usize,
     /// Vectors of a row below which its reduction is not shared, unless the row is written too.
     pub min_row_vectors: usize,
     /// Vectors of a long row whose loads are in flight together.
     pub row_unroll: usize,
-    /// Iterations of a reduction that may run beside the reductions of a row, at most.
+    /// Maximum number of iterations of another reduction in a kernel of row reductions.
     pub short_reduce: usize,
     /// Iterations of a reduction whose loads are in flight together.
     pub unroll: usize,
@@ -246,7 +247,7 @@ pub struct GpuTuning {
     /// Side of the tile whose iterations are unrolled: the loads of one are then in flight during
     /// the one before, which saves a tenth of the time.
     pub matmul_unrolled_tile: usize,
-    /// Copies along one axis of a register tile, at most.
+    /// Maximum number of copies along one axis of a register tile.
     pub tile_side: usize,
     /// Iterations of a sum that a register tile unrolls, at most, unless it is the whole sum.
     pub tile_steps: usize,
@@ -257,11 +258,11 @@ pub struct GpuTuning {
     /// Bytes of padding between rows of a staged tile that is written across its rows, which avoids
     /// bank conflicts between adjacent threads.
     pub row_padding: usize,
-    /// Accumulators of a register tile, at most, so that they stay in registers.
+    /// Maximum number of accumulators of a register tile, so that they stay in registers.
     pub tile_accumulators: usize,
-    /// Multiplications of a register tile that are unrolled, at most: compile time grows with them.
+    /// Maximum number of unrolled multiplications of a register tile: compile time grows with them.
     pub tile_multiplies: usize,
-    /// Values that a thread holds, at most: accumulators and what is loaded for one iteration.
+    /// Maximum number of values that a thread holds: accumulators and loads of one iteration.
     pub tile_values: usize,
     /// Cost of a masked load, in multiplications.
     pub mask_cost: f64,
@@ -269,21 +270,22 @@ pub struct GpuTuning {
     pub masked_product_cost: f64,
     /// Threads below which even a CPU that runs workgroups is not saturated.
     pub min_threads: usize,
-    /// Outputs of one factor alone that are worth a register tile, at least.
+    /// Minimum number of outputs that one factor alone serves in a register tile.
     pub factor_outputs: usize,
     /// Outputs below which threads share a long sum instead of computing tiles.
     pub tile_outputs: usize,
-    /// Register tiles that are compared, at most.
+    /// Maximum number of register tiles that are compared.
     pub compared_tiles: usize,
     /// Register tiles whose workgroups are compared, the most promising first.
     pub tried_tiles: usize,
-    /// Factor by which padding may increase the work of tensor cores, at most.
+    /// Maximum factor by which padding increases the work of tensor cores.
     pub padded_work: f64,
-    /// Iterations of a tensor-core loop from which on its loads are prefetched.
+    /// Minimum number of iterations of a tensor-core loop whose loads are prefetched.
     pub prefetch_iterations: usize,
-    /// Outputs of a warp along both sides with tensor cores, at most: more exceed its registers.
+    /// Maximum number of outputs of a warp along both sides with tensor cores: more exceed its
+    /// registers.
     pub warp_tile: [usize; 2],
-    /// Warps of a workgroup along both sides with tensor cores, at most.
+    /// Maximum number of warps of a workgroup along both sides with tensor cores.
     pub warps: [usize; 2],
     /// Warps below which smaller tiles are better, because most of the device would be idle.
     pub few_warps: usize,
@@ -422,7 +424,7 @@ impl Tuning {
         ..Tuning::MEASURED
     };
 
-    /// The measured thresholds of a GPU that this number of threads saturates.
+    /// Returns the measured thresholds of a GPU that this number of threads saturates.
     pub const fn gpu(saturating_threads: usize) -> Tuning {
         Tuning { saturating_threads, ..Tuning::MEASURED }
     }

@@ -223,13 +223,13 @@ pub fn keepdim(axes: impl Into<Axes>) -> Axes {
 }
 
 impl Axes {
-    /// Axes in ascending order, and whether they are kept.
+    /// Returns the axes in ascending order, and whether they are kept.
     pub(super) fn resolve(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
         let (mut axes, keep) = self.in_given_order(op, shape)?;
         axes.sort_unstable();
         Ok((axes, keep))
     }
-    /// Axes in the given order, and whether they are kept.
+    /// Returns the axes in the given order, and whether they are kept.
     pub(super) fn in_given_order(&self, op: &'static str, shape: &[usize]) -> Result<(Dims, bool)> {
         let axes = match &self.list {
             // A scalar has one implicit axis, as in PyTorch.
@@ -256,7 +256,7 @@ from_lists! {
 }
 
 impl Spatial {
-    /// Length of the list; `None` for a bare number.
+    /// Returns the length of the list; `None` for a bare number.
     pub(crate) fn rank(&self) -> Option<usize> {
         (!self.bare).then_some(self.list.0.len())
     }

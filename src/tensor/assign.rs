@@ -28,12 +28,17 @@ impl Tensor {
         {
             let shown =
                 |t: &Tensor| format!("{} {}", t.dtype(), super::variable::format_shape(&t.uop()));
-            return wrong_shape!("replace", "{} by {}; assign converts", shown(self), shown(other));
+            return wrong_shape!(
+                "replace",
+                "cannot replace {} by {}; assign() converts",
+                shown(self),
+                shown(other)
+            );
         }
         if self.device() != other.device() {
             return refuse!(
                 Device,
-                "replace: a tensor on {} by one on {}",
+                "replace: the tensor is on {} and the other on {}; use .to()",
                 self.device(),
                 other.device()
             );
@@ -62,7 +67,7 @@ impl Tensor {
         if unified.device != self.device() {
             return refuse!(
                 Device,
-                "assign: a value on {} to a tensor on {}",
+                "assign: the value is on {} and the tensor on {}; use .to()",
                 unified.device,
                 self.device()
             );
@@ -93,8 +98,8 @@ impl Tensor {
     }
 
     fallible! {
-        /// The tensor on another device. A value without storage is not copied: it is computed
-        /// there. A sharded tensor is gathered.
+        /// Returns the tensor on another device. A value without storage is not copied: it is
+        /// computed there. A sharded tensor is gathered.
         ///
         /// ```
         /// use picograd::Tensor;

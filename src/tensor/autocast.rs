@@ -113,7 +113,7 @@ pub(crate) fn narrow_layer(x: &Tensor) -> Tensor {
     }
 }
 
-/// True if autocast is on for a layer.
+/// Returns true if autocast is on for a layer.
 pub(crate) fn is_on() -> bool {
     active(0).is_some()
 }
@@ -164,7 +164,7 @@ pub(super) fn narrow_all(inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
     Some(inputs.iter().map(|x| narrow([x]).map_or_else(|| (*x).clone(), |[x]| x)).collect())
 }
 
-/// Error under autocast for an operation that is unsafe in narrow floats.
+/// Returns the error under autocast for an operation that is unsafe in narrow floats.
 pub(super) fn reject(op: &str, instead: &str) -> Result<()> {
     match active(1) {
         Some(dtype) => {

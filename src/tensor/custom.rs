@@ -238,7 +238,7 @@ fn buffer_node(slot: usize, dtype: DType, len: usize) -> UOp {
     UOp::define_global(slot, len, dtype)
 }
 
-/// Outputs of a kernel on inputs, without gradients.
+/// Returns the outputs of a kernel on inputs, without gradients.
 fn apply(kernel: &Arc<Custom>, inputs: &[Tensor], device: &DeviceName) -> Result<Vec<Tensor>> {
     let src: Src = inputs.iter().map(|t| input_node(t, device)).collect::<Result<_>>()?;
     let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
@@ -266,7 +266,7 @@ pub(super) fn library_kernel(
     Arc::new(Custom { ast, outputs })
 }
 
-/// Outputs of a library kernel on inputs of one device, without gradients.
+/// Returns the outputs of a library kernel on inputs of one device, without gradients.
 pub(super) fn apply_library_kernel(
     kernel: &Arc<Custom>,
     inputs: &[&Tensor],
@@ -275,7 +275,7 @@ pub(super) fn apply_library_kernel(
     apply(kernel, &detached, inputs[0].device())
 }
 
-/// Node of an input, stored on the device if it reads no storage.
+/// Returns the node of an input, stored on the device if it reads no storage.
 fn input_node(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     let uop = t.uop();
     t.require_static(OP, 0..t.ndim())?;
@@ -393,8 +393,8 @@ fn check_stores(nodes: &[UOp], stores: &[Store<'_>], written: &[UOp], read: &[UO
     Ok(())
 }
 
-/// True if each iteration of the ranges stores to another element: the index is a sum of ranges
-/// with constant strides, each larger than the reach of the smaller ones.
+/// Returns true if each iteration of the ranges stores to another element: the index is a sum of
+/// ranges with constant strides, each larger than the reach of the smaller ones.
 fn stores_are_distinct(place: &UOp, ranges: &[UOp]) -> bool {
     let long = |r: &&UOp| r.op() == Op::Range && extent(r) > 1;
     let Some(linear) = Linear::of(place) else { return ranges.iter().find(long).is_none() };
@@ -413,8 +413,8 @@ fn stores_are_distinct(place: &UOp, ranges: &[UOp]) -> bool {
         })
 }
 
-/// True if two stores may write one element. They do not if the difference of their indices is
-/// never zero: for a stride `g`, terms that are multiples of `g` add a multiple of it, and the
+/// Returns true if two stores may write one element. They do not if the difference of their indices
+/// is never zero: for a stride `g`, terms that are multiples of `g` add a multiple of it, and the
 /// others and the constants stay between two multiples.
 fn may_overlap(a: Index<'_>, b: Index<'_>) -> bool {
     if a.buffer != b.buffer {
@@ -448,8 +448,8 @@ fn may_overlap(a: Index<'_>, b: Index<'_>) -> bool {
     !(apart(0) || terms().any(|(_, c)| apart(c.abs())))
 }
 
-/// True if disjoint stores write every element of an output: there are as many iterations as
-/// elements.
+/// Returns true if disjoint stores write every element of an output: there are as many iterations
+/// as elements.
 fn covered(output: &UOp, stores: &[Store<'_>], ranges: &[UOp]) -> bool {
     let Arg::Global { len, .. } = output.arg() else { return false };
     let steps = ranges.iter().try_fold(1usize, |n, r| n.checked_mul(extent(r)));

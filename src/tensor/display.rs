@@ -75,7 +75,7 @@ fn render(elements: &[Const], dtype: DType, shape: &[usize]) -> String {
     out
 }
 
-/// Indices of an axis that are shown; `None` is the gap.
+/// Returns the indices of an axis that are shown; `None` is the gap.
 fn visible(size: usize, summary: bool) -> Vec<Option<usize>> {
     if !summary || size <= 2 * EDGE {
         return (0..size).map(Some).collect();

@@ -34,7 +34,7 @@ pub(super) fn note_thread() {
     let _ = LIST.try_with(|_| ());
 }
 
-/// True if more than one thread has held nodes of tensors.
+/// Returns true if more than one thread has held nodes of tensors.
 pub(super) fn is_threaded() -> bool {
     THREADS.load(Ordering::SeqCst) > 1
 }
@@ -163,7 +163,7 @@ fn with_index<T>(f: impl FnOnce(&Index) -> T) -> T {
     found
 }
 
-/// All live tensors, in the order of creation.
+/// Returns all live tensors, in the order of creation.
 pub(super) fn live() -> Vec<Tensor> {
     with_index(|index| index.all.iter().filter_map(Weak::upgrade).map(Tensor).collect())
 }

@@ -58,7 +58,8 @@ impl<'a> Locked<'a> {
         locked
     }
 
-    /// True if this run has all handles on the memory that it writes and on the nodes that read it.
+    /// Returns true if this run has all handles on the memory that it writes and on the nodes that
+    /// read it.
     fn has_all_handles(
         &self,
         nodes: &[UOp],

@@ -289,7 +289,7 @@ impl Tensor {
         holders::note(&tensor, true);
         tensor
     }
-    /// Node that computes the tensor, detached inside [`no_grad`].
+    /// Returns the node that computes the tensor, detached inside [`no_grad`].
     ///
     /// ```
     /// use picograd::{Tensor, compiler::ir::Op};
@@ -316,7 +316,7 @@ impl Tensor {
             std::mem::replace(&mut *self.0.uop.write().unwrap_or_else(|e| e.into_inner()), uop);
         holders::note(self, false);
     }
-    /// Device that computes and stores the tensor.
+    /// Returns the device that computes and stores the tensor.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -325,11 +325,11 @@ impl Tensor {
     pub fn device(&self) -> &'static DeviceName {
         *self.0.device.read().unwrap_or_else(|e| e.into_inner())
     }
-    /// Identity of the tensor among live ones, shared by its handles.
+    /// Returns the identity of the tensor among live ones, shared by its handles.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
-    /// Sizes per axis; symbolic ones as their runtime size.
+    /// Returns the sizes per axis; symbolic ones as their runtime size.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -347,7 +347,7 @@ impl Tensor {
     pub fn dtype(&self) -> DType {
         self.uop().dtype()
     }
-    /// Number of axes.
+    /// Returns the number of axes.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -356,7 +356,7 @@ impl Tensor {
     pub fn ndim(&self) -> usize {
         self.uop().shape().len()
     }
-    /// Number of elements.
+    /// Returns the number of elements.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -365,7 +365,8 @@ impl Tensor {
     pub fn numel(&self) -> usize {
         variable::runtime_sizes(&self.uop()).iter().product()
     }
-    /// Size of an axis; negative axes count from the end. Panics if there is no such axis.
+    /// Returns the size of an axis; negative axes count from the end. Panics if there is no such
+    /// axis.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -376,7 +377,7 @@ impl Tensor {
     pub fn size(&self, axis: isize) -> usize {
         or_panic(self.dim("size", axis))
     }
-    /// Bytes per element.
+    /// Returns the bytes per element.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -385,7 +386,7 @@ impl Tensor {
     pub fn element_size(&self) -> usize {
         self.dtype().itemsize()
     }
-    /// Bytes of all elements.
+    /// Returns the bytes of all elements.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -394,7 +395,7 @@ impl Tensor {
     pub fn nbytes(&self) -> usize {
         self.numel() * self.element_size()
     }
-    /// True if the elements are floats.
+    /// Returns true if the elements are floats.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -515,7 +516,7 @@ pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     }
 }
 
-/// True for the axes 0 and -1 of a scalar, which are accepted as in PyTorch.
+/// Returns true for the axes 0 and -1 of a scalar, which are accepted as in PyTorch.
 fn is_scalar_axis(axis: isize, shape: &[usize]) -> bool {
     shape.is_empty() && matches!(axis, 0 | -1)
 }
@@ -528,7 +529,7 @@ fn resolve_axis(op: &'static str, axis: isize, shape: &[usize]) -> Result<usize>
         return Ok(resolved as usize);
     }
     if rank == 0 {
-        return wrong_index!(op, "axis {axis} of a tensor of shape [], which has none");
+        return wrong_index!(op, "axis {axis} is out of range: a tensor of shape [] has no axes");
     }
     wrong_index!(op, "axis {axis} is outside {shape:?}, whose axes are {}..={}", -rank, rank - 1)
 }

@@ -12,7 +12,7 @@ use crate::exec::{Capture, Event};
 use crate::ir::{Arg, Op};
 
 impl Tensor {
-    /// Elements in row-major order. `T` is the Rust type of the dtype.
+    /// Returns the elements in row-major order. `T` is the Rust type of the dtype.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -41,8 +41,8 @@ impl Tensor {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let what = || {
             format!(
-                "the value of a tensor {} {:?} is read inside a captured function: it would be \
-                 that of one call for all; return the tensor and read it after the call",
+                "the value of a tensor {} {:?} is read inside a captured function, where it is \
+                 the same for all calls; return the tensor and read it after the call",
                 self.dtype(),
                 self.dims()
             )
@@ -139,7 +139,7 @@ impl Tensor {
         Ok(out)
     }
 
-    /// The only element of a tensor of one element.
+    /// Returns the only element of a tensor of one element.
     ///
     /// ```
     /// use picograd::Tensor;

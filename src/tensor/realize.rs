@@ -33,7 +33,7 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Name of the default device.
+/// Returns the name of the default device.
 pub(super) fn default_device() -> DeviceName {
     Device::default_name()
 }
@@ -47,7 +47,7 @@ pub(super) fn buffer(bytes: &[u8], dtype: DType, device: &DeviceName) -> Result<
     }
 }
 
-/// Node under reshapes and marks, which has the same elements.
+/// Returns the node under reshapes and marks, which has the same elements.
 pub(super) fn base(u: &UOp) -> &UOp {
     let mut base = u;
     while base.op() == Op::Reshape || base.op().is(Group::Mark) || is_all(base) {
@@ -56,13 +56,13 @@ pub(super) fn base(u: &UOp) -> &UOp {
     base
 }
 
-/// True for a slice of the whole runtime size of an axis, with the layout of its operand.
+/// Returns true for a slice of the whole runtime size of an axis, with the layout of its operand.
 pub(super) fn is_all(u: &UOp) -> bool {
     u.as_slice().is_some_and(|s| s.part.start.as_number() == Some(0) && u.shape() == s.x.shape())
 }
 
-/// Storage of a node that is a whole buffer of any shape; on several devices the storage of each
-/// shard.
+/// Returns the storage of a node that is a whole buffer of any shape; on several devices the
+/// storage of each shard.
 pub(super) fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
     let u = base(u);
     match u.op() {
@@ -71,7 +71,7 @@ pub(super) fn storages(u: &UOp) -> Option<SmallVec<[&StorageRef; 1]>> {
     }
 }
 
-/// True if the elements are stored.
+/// Returns true if the elements are stored.
 pub(super) fn is_stored(u: &UOp) -> bool {
     storages(u).is_some()
 }
@@ -124,7 +124,7 @@ pub(super) fn read_by(nodes: &[UOp], mut f: impl FnMut(&StorageRef)) -> Result<(
     wrong.map_or(Ok(()), |msg| refuse!(Device, "{msg}"))
 }
 
-/// Identity of a content: memory and version.
+/// Returns the identity of a content: memory and version.
 fn content(s: &StorageRef) -> (u64, u64) {
     (s.storage.memory_id(), s.version)
 }
@@ -137,8 +137,8 @@ fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
         .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
 }
 
-/// Values that this run computes and that a later plan may compare with its results or decide by
-/// again, and which would be rounded differently in a second computation:
+/// Returns the values that this run computes and that a later plan may compare with its results or
+/// decide by again, and which would be rounded differently in a second computation:
 ///
 /// - stored values to decide by (`Contiguous`), if a live tensor reads them after this run, so that
 ///   gradients that are realized one after the other take the same branch;
@@ -198,7 +198,7 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
     found
 }
 
-/// Devices of the nodes below these.
+/// Returns the devices of the nodes below these.
 fn devices(nodes: &[UOp]) -> FxHashMap<u64, DeviceName> {
     let mut on: FxHashMap<u64, DeviceName> = FxHashMap::default();
     walk_values(nodes, |u| {
@@ -209,8 +209,8 @@ fn devices(nodes: &[UOp]) -> FxHashMap<u64, DeviceName> {
     on
 }
 
-/// Requests for tensors, with donated buffers that no other tensor reads, and the readers of that
-/// memory.
+/// Returns the requests for tensors, with donated buffers that no other tensor reads, and the
+/// readers of that memory.
 fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<Region>)> {
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let homes: Vec<(u64, u64)> = tensors
@@ -356,12 +356,12 @@ fn update_holders(
     }
 }
 
-/// Request for a node without donated buffers.
+/// Returns the request for a node without donated buffers.
 fn request(node: UOp, device: &DeviceName) -> Request {
     Request { node, device: device.clone(), reuse: vec![] }
 }
 
-/// Node of each request over its buffers.
+/// Returns the node of each request over its buffers.
 fn outputs(requests: &[Request], buffers: Vec<Option<Buffer>>, plan: &Plan) -> Result<Vec<UOp>> {
     let mut buffers = buffers.into_iter();
     let value = |(r, layout): (&Request, &Option<Layout>)| {

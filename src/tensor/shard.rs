@@ -98,7 +98,7 @@ impl Tensor {
         self.move_(|t| t.try_shard(devices, axis))
     }
 
-    /// Devices of the tensor: one, unless it is [sharded](Self::shard).
+    /// Returns the devices of the tensor: one, unless it is [sharded](Self::shard).
     ///
     /// ```
     /// use picograd::Tensor;
@@ -108,7 +108,8 @@ impl Tensor {
         self.device().each().to_vec()
     }
 
-    /// Axis that the tensor is sharded along; `None` if it is replicated or on one device.
+    /// Returns the axis that the tensor is sharded along; `None` if it is replicated or on one
+    /// device.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -16,10 +16,10 @@ use crate::ir::{Slice, UOp};
 use crate::shape::{Dims, SymInt};
 
 impl SymInt {
-    /// The value in this run. A sum that overflows 64 bits wraps, as sums of `i64` tensors do, and
-    /// is not accepted as a size or an index. In a graph that is planned for all values it is the
-    /// upper bound. Inside a captured function reading it is an error of the [`Jit`](crate::Jit),
-    /// because the value would be the same in every replay.
+    /// Returns the value in this run. A sum that overflows 64 bits wraps, as sums of `i64` tensors
+    /// do, and is not accepted as a size or an index. In a graph that is planned for all values it
+    /// is the upper bound. Inside a captured function reading it is an error of the
+    /// [`Jit`](crate::Jit), because the value would be the same in every replay.
     ///
     /// ```
     /// use picograd::Variable;
@@ -123,7 +123,7 @@ impl Tensor {
         }
     }
 
-    /// `0, 1, …` along an axis of this tensor, with size 1 along the others.
+    /// Returns `0, 1, …` along an axis of this tensor, with size 1 along the others.
     pub(super) fn iota_along(&self, axis: usize) -> Result<Tensor> {
         let (uop, dims) = (self.uop(), self.dims());
         let line = iota(dims[axis]).line_along(axis, dims.len())?;
@@ -175,7 +175,7 @@ pub(super) fn apply_symbolic(
     if named > rank {
         return wrong_index!(
             op,
-            "{named} axes indexed of {}, which has {rank}",
+            "{named} indices for {}, which has {rank} axes",
             format_shape(&x.uop())
         );
     }

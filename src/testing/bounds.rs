@@ -50,12 +50,12 @@ pub enum Narrow {
 }
 
 impl Traced {
-    /// An input, whose content is known.
+    /// Returns an input, whose content is known.
     pub fn exact(value: Value) -> Traced {
         let bounds = vec![Bound::Exact; value.data.len()];
         Traced { value, bounds, rounded_product: false, narrow: Narrow::No }
     }
-    /// The interval of an element of a float tensor.
+    /// Returns the interval of an element of a float tensor.
     pub fn interval(&self, i: usize) -> Option<(f64, f64)> {
         match (self.bounds[i], self.value.data[i]) {
             (Bound::Exact, Const::Float(v)) => Some((v, v)),
@@ -63,7 +63,7 @@ impl Traced {
             _ => None,
         }
     }
-    /// True if `answer` is a correct result of element `i`.
+    /// Returns true if `answer` is a correct result of element `i`.
     pub fn admits(&self, i: usize, answer: Const) -> bool {
         match (self.bounds[i], answer) {
             (Bound::Exact, a) => a == self.value.data[i],
@@ -118,12 +118,12 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
     Traced { value, bounds, rounded_product, narrow }
 }
 
-/// True if the elements of the first operand are those of the result.
+/// Returns true if the elements of the first operand are those of the result.
 fn passes(op: Op) -> bool {
     op.is(Group::Mark) || op.is(Group::Movement) || matches!(op, Op::Contiguous | Op::Copy)
 }
 
-/// True if one of the products of floats is rounded, or may be.
+/// Returns true if one of the products of floats is rounded, or may be.
 fn is_rounded(src: &[&Traced], product: &Value) -> bool {
     let at = |t: &Traced, i: usize| if t.value.shape.is_empty() { 0 } else { i };
     let float = |c: Const| if let Const::Float(v) = c { v } else { f64::NAN };
@@ -141,7 +141,7 @@ fn is_rounded(src: &[&Traced], product: &Value) -> bool {
         })
 }
 
-/// The bounds after a movement op, found by moving the positions of the elements.
+/// Returns the bounds after a movement op, found by moving the positions of the elements.
 fn moved(u: &UOp, x: &Traced) -> Vec<Bound> {
     let positions = (1..=x.value.data.len()).map(|i| Const::Int(i as i64)).collect();
     let positions = Value { dtype: DType::I64, shape: x.value.shape.clone(), data: positions };
@@ -154,7 +154,8 @@ fn moved(u: &UOp, x: &Traced) -> Vec<Bound> {
     from.data.iter().map(bound).collect()
 }
 
-/// The bounds of concatenated parts, found by concatenating the positions of their elements.
+/// Returns the bounds of concatenated parts, found by concatenating the positions of their
+/// elements.
 fn joined(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     let all: Vec<Bound> = src.iter().flat_map(|t| t.bounds.iter().copied()).collect();
     let mut next = 0;
@@ -224,7 +225,7 @@ fn elementwise(u: &UOp, src: &[&Traced], value: &Value) -> Vec<Bound> {
         .collect()
 }
 
-/// The interval between two values; unknown if one is NaN or both are infinite.
+/// Returns the interval between two values; unknown if one is NaN or both are infinite.
 pub(super) fn within(lo: f64, hi: f64) -> Bound {
     if lo.is_nan() || hi.is_nan() || (lo.is_infinite() && hi.is_infinite()) {
         Bound::Unknown
@@ -233,8 +234,8 @@ pub(super) fn within(lo: f64, hi: f64) -> Bound {
     }
 }
 
-/// The interval of a correctly rounded op. It is monotone in each operand (division away from
-/// zero), so that the extremes are at the corners.
+/// Returns the interval of a correctly rounded op. It is monotone in each operand (division away
+/// from zero), so that the extremes are at the corners.
 pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     if op == Op::Div && of[1].0 <= 0.0 && of[1].1 >= 0.0 {
         return Bound::Unknown;
@@ -258,7 +259,8 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     within(lo, hi)
 }
 
-/// True if a remainder has the same quotient on the whole interval, so that it is monotone.
+/// Returns true if a remainder has the same quotient on the complete interval, so that it is
+/// monotone.
 fn is_one_turn(dtype: DType, of: &[(f64, f64)]) -> bool {
     let ((lo, hi), y) = (of[0], of[1].0);
     let rest = |x: f64| match eval::alu(Op::Mod, dtype, dtype, &[Const::Float(x), Const::Float(y)])
@@ -315,7 +317,7 @@ fn transcendental(op: Op, dtype: DType, of: &[(f64, f64)], value: Const) -> Boun
     outward(lo, hi, i64::from(op.ulp()) + 1, wide, dtype)
 }
 
-/// The extremes of a transcendental function `f` on intervals, before rounding.
+/// Returns the extremes of a transcendental function `f` on intervals, before rounding.
 fn extremes(op: Op, of: &[(f64, f64)], f: &dyn Fn(f64, f64) -> f64) -> Option<(f64, f64)> {
     let (lo, hi) = of[0];
     Some(match op {
@@ -343,13 +345,14 @@ fn extremes(op: Op, of: &[(f64, f64)], f: &dyn Fn(f64, f64) -> f64) -> Option<(f
     })
 }
 
-/// The least and the greatest of four values.
+/// The smallest and the largest of four values.
 pub(super) fn hull(of: [f64; 4]) -> (f64, f64) {
     let least = of.into_iter().fold(f64::INFINITY, f64::min);
     (least, of.into_iter().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// The interval widened by `k` steps of a dtype on both sides, then rounded to another dtype.
+/// Returns the interval widened by `k` steps of a dtype on both sides, then rounded to another
+/// dtype.
 pub(super) fn outward(lo: f64, hi: f64, k: i64, wide: DType, dtype: DType) -> Bound {
     let round = |v: f64, k: i64| -> f64 {
         let Const::Float(v) = Const::Float(v).cast(DType::F64, wide) else { return f64::NAN };
@@ -361,7 +364,7 @@ pub(super) fn outward(lo: f64, hi: f64, k: i64, wide: DType, dtype: DType) -> Bo
     within(round(lo, -k), round(hi, k))
 }
 
-/// The float of a dtype that is `k` steps above this one.
+/// Returns the float of a dtype that is `k` steps above this one.
 fn step(v: f64, k: i64, dtype: DType) -> f64 {
     let sign = 1u64 << (dtype.bits() - 1);
     let bits = Const::Float(v).to_bits(dtype);
@@ -373,7 +376,7 @@ fn step(v: f64, k: i64, dtype: DType) -> f64 {
     }
 }
 
-/// The spacing of the floats of a dtype above one.
+/// Returns the spacing of the floats of a dtype above one.
 pub fn epsilon(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F8E4M3 => 0.125,

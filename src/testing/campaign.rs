@@ -48,7 +48,7 @@ pub struct Found {
 }
 
 impl Campaign {
-    /// A run of these seeds on all cores.
+    /// Returns a run of these seeds on all cores.
     pub fn new(first: u64, count: u64) -> Campaign {
         let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
         Campaign {

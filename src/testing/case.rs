@@ -32,7 +32,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The outputs with the bounds of correct results.
+    /// Returns the outputs with the bounds of correct results.
     pub fn expected(&self) -> Vec<Traced> {
         let order = toposort(&self.outputs);
         let mut values: FxHashMap<u64, Traced> = FxHashMap::default();
@@ -48,7 +48,7 @@ impl Case {
         self.outputs.iter().map(|o| values[&o.id()].clone()).collect()
     }
 
-    /// The outputs over new buffers on a device; `there` replaces [`THERE`].
+    /// Returns the outputs over new buffers on a device; `there` replaces [`THERE`].
     pub fn place(&self, device: &DeviceName, there: &DeviceName) -> Result<Vec<UOp>> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for u in toposort(&self.outputs) {
@@ -69,12 +69,12 @@ impl Case {
         }))
     }
 
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn size(&self) -> usize {
         toposort(&self.outputs).len()
     }
 
-    /// The text of the case, which [`Case::parse`] parses.
+    /// Returns the text of the case, which [`Case::parse`] parses.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for u in toposort(&self.outputs) {
@@ -134,7 +134,7 @@ impl Case {
     }
 }
 
-/// An input of a case.
+/// Returns an input of a case.
 pub fn param(slot: usize, len: usize, dtype: DType) -> UOp {
     UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: DeviceName::new(HERE) })
 }

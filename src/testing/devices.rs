@@ -8,7 +8,7 @@ use crate::env;
 use crate::ir::DeviceName;
 use std::sync::{Mutex, OnceLock};
 
-/// The available devices under test.
+/// Returns the available devices under test.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -19,7 +19,7 @@ pub fn devices() -> &'static [&'static str] {
     })
 }
 
-/// True if the device is available. If not, prints the reason once.
+/// Returns true if the device is available. If not, prints the reason once.
 ///
 /// # Panics
 /// The device is not available, and `PICO_REQUIRE` names it.
@@ -35,7 +35,7 @@ pub fn there(device: &str) -> bool {
     false
 }
 
-/// True if `PICO_REQUIRE` names the device or its kind.
+/// Returns true if `PICO_REQUIRE` names the device or its kind.
 pub fn is_required(device: &str) -> bool {
     let required = env::var("PICO_REQUIRE").unwrap_or_default();
     required
@@ -44,12 +44,12 @@ pub fn is_required(device: &str) -> bool {
         .any(|r| r.eq_ignore_ascii_case(device) || r.eq_ignore_ascii_case(kind(device)))
 }
 
-/// True if the device compiles so slowly that it runs a part of the cases.
+/// Returns true if the device compiles so slowly that it runs a part of the cases.
 pub fn is_slow(device: &str) -> bool {
     kind_of(device).is_some_and(|k| k.compiles_slowly)
 }
 
-/// True if the device lacks one of the dtypes. Tests skip such cases and print how many.
+/// Returns true if the device lacks one of the dtypes. Tests skip such cases and print how many.
 pub fn lacks(device: &str, dtypes: impl IntoIterator<Item = DType>) -> bool {
     let Ok(device) = Device::get(device) else { return false };
     dtypes.into_iter().any(|d| device.target().lacks(d))
@@ -59,32 +59,32 @@ fn kind(device: &str) -> &'static str {
     kind_of(device).map_or("", |k| k.name)
 }
 
-/// True if the device interprets kernels.
+/// Returns true if the device interprets kernels.
 pub(super) fn is_interpreter(device: &str) -> bool {
     kind_of(device).is_some_and(|k| k.is_interpreter)
 }
 
-/// True if the device runs machine code in memory of the host.
+/// Returns true if the device runs machine code in memory of the host.
 pub(super) fn is_cpu(device: &str) -> bool {
     kind_of(device).is_some_and(|k| k.memory == MemorySpace::Host && !k.is_interpreter)
 }
 
-/// True if the device compiles kernels and runs nothing.
+/// Returns true if the device compiles kernels and runs nothing.
 pub fn runs_nothing(device: &DeviceName) -> bool {
     is_null(device)
 }
 
-/// The cargo feature that the code of the device is a part of.
+/// Returns the cargo feature that the code of the device is a part of.
 pub fn feature_of(device: &str) -> Option<&'static str> {
     kind_of(device)?.feature
 }
 
-/// True if the device has memory of its own.
+/// Returns true if the device has memory of its own.
 pub fn has_own_memory(device: &DeviceName) -> bool {
     memory_space(device) == Some(MemorySpace::Device)
 }
 
-/// True if the default device lacks one of the dtypes. Prints that the test is skipped.
+/// Returns true if the default device lacks one of the dtypes. Prints that the test is skipped.
 pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
     let device = Device::default_name();
     let spared = lacks(device.as_str(), dtypes.iter().copied());
@@ -102,7 +102,7 @@ pub(super) fn beside(device: &DeviceName) -> DeviceName {
     }
 }
 
-/// The number of random graphs of a test: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
+/// Returns the number of random graphs of a test: `PICO_GRAPHS`, or 2,000, or 200 on slow devices.
 pub fn graphs() -> u64 {
     let asked = env::var("PICO_GRAPHS").filter(|v| !v.is_empty());
     let asked =

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::ir::Fold;
 use crate::reference::Value;
 
-/// The bounds of a reduction.
+/// Returns the bounds of a reduction.
 pub(super) fn reduce(x: &Traced, fold: Fold, axes: &[usize], value: &Value) -> Vec<Bound> {
     // The positions of the elements that each result combines.
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); value.data.len()];
@@ -24,7 +24,7 @@ pub(super) fn reduce(x: &Traced, fold: Fold, axes: &[usize], value: &Value) -> V
     rows.iter().map(|row| reduced(x, fold, row, value.dtype)).collect()
 }
 
-/// The bounds of a scan: each result combines all elements up to it.
+/// Returns the bounds of a scan: each result combines all elements up to it.
 pub(super) fn scan(x: &Traced, fold: Fold, axis: usize, dtype: DType) -> Vec<Bound> {
     let (n, inner) = (x.value.shape[axis], x.value.shape[axis + 1..].iter().product::<usize>());
     let row = |i: usize| {
@@ -34,7 +34,7 @@ pub(super) fn scan(x: &Traced, fold: Fold, axis: usize, dtype: DType) -> Vec<Bou
     (0..x.value.data.len()).map(|i| reduced(x, fold, &row(i), dtype)).collect()
 }
 
-/// The bounds of one result of a reduction.
+/// Returns the bounds of one result of a reduction.
 fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
     let exact = row.iter().all(|&i| x.bounds[i] == Bound::Exact);
     if !dtype.is_float() || row.is_empty() {
@@ -80,12 +80,12 @@ fn is_minus_zero(v: f64) -> bool {
     v == 0.0 && v.is_sign_negative()
 }
 
-/// The number of binary digits of a float dtype of 32 or 64 bits.
+/// Returns the number of binary digits of a float dtype of 32 or 64 bits.
 fn digits(wide: DType) -> i32 {
     if wide == DType::F64 { 53 } else { 24 }
 }
 
-/// The bounds of a sum. `exact`: the values are known and no rounded products.
+/// Returns the bounds of a sum. `exact`: the values are known and no rounded products.
 fn sum(x: &Traced, exact: bool, of: &[(f64, f64)], wide: DType, dtype: DType) -> Bound {
     if exact && sums_exactly(of, digits(wide)) {
         // The sum of minus zeros depends on the identity.
@@ -129,7 +129,7 @@ fn product(exact: bool, of: &[(f64, f64)], wide: DType, dtype: DType) -> Bound {
     outward(lo - slack, hi + slack, 1, wide, dtype)
 }
 
-/// The odd part of a float and the exponent of its lowest digit.
+/// Returns the odd part of a float and the exponent of its lowest digit.
 fn odd_part(v: f64) -> (u64, i32) {
     let bits = v.abs().to_bits();
     let (mut m, mut e) = (bits & ((1 << 52) - 1), (bits >> 52) as i32);
@@ -142,7 +142,7 @@ fn odd_part(v: f64) -> (u64, i32) {
     (m >> zeros, e - 1075 + zeros as i32)
 }
 
-/// True if every partial sum, in every order, has at most this number of digits.
+/// Returns true if every partial sum, in every order, has at most this number of digits.
 fn sums_exactly(of: &[(f64, f64)], digits: i32) -> bool {
     let Some(lowest) = of.iter().filter(|x| x.0 != 0.0).map(|x| odd_part(x.0).1).min() else {
         return true;
@@ -151,7 +151,7 @@ fn sums_exactly(of: &[(f64, f64)], digits: i32) -> bool {
     total <= (2.0f64).powi(lowest.saturating_add(digits)) && lowest > -140
 }
 
-/// True if every partial product, in every order, has at most this number of digits.
+/// Returns true if every partial product, in every order, has at most this number of digits.
 fn multiplies_exactly(of: &[(f64, f64)], digits: i32) -> bool {
     let size: f64 = of.iter().map(|x| x.0.abs().max(1.0)).product();
     let small: f64 = of.iter().filter(|x| x.0 != 0.0).map(|x| x.0.abs().min(1.0)).product();

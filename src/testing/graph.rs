@@ -72,7 +72,7 @@ struct Builder {
     dtypes: Vec<DType>,
 }
 
-/// The random case of a seed, of 3 to 40 ops.
+/// Returns the random case of a seed, of 3 to 40 ops.
 pub fn random_case(seed: u64) -> Case {
     let mut rng = Rng::new(seed ^ 0x7069_636f_6772_6164);
     let special = rng.once_in(25);
@@ -120,7 +120,7 @@ fn size(rng: &mut Rng) -> usize {
     }
 }
 
-/// A shape with axis `i` and the next one merged.
+/// Returns a shape with axis `i` and the next one merged.
 fn merged(shape: &Dims, i: usize) -> Dims {
     let mut s = shape.clone();
     let n = s.remove(i + 1);
@@ -132,7 +132,7 @@ fn numel(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// The largest magnitude of values on which more ops are built.
+/// Returns the largest magnitude of values on which more ops are built.
 fn limit(dtype: DType) -> f64 {
     match dtype.scalar {
         Scalar::F8E4M3 => 64.0,
@@ -210,7 +210,7 @@ impl Builder {
         if list.is_empty() { None } else { Some(self.pool[self.rng.pick(&list)].clone()) }
     }
 
-    /// An input of a shape with random content.
+    /// Returns an input of a shape with random content.
     fn leaf(&mut self, dtype: DType, shape: &Dims) -> Made {
         let rng = &mut self.rng;
         let style = rng.below(4);
@@ -245,7 +245,7 @@ impl Builder {
         self.constant(Const::Float(v).cast(DType::F64, dtype), dtype)
     }
 
-    /// The value after a movement op, if the movement fits.
+    /// Returns the value after a movement op, if the movement fits.
     fn moved(&self, x: &Made, m: Movement) -> Option<Made> {
         let shape = m.apply_shape(x.shape()).ok()?;
         if numel(&shape) > self.most {
@@ -273,8 +273,8 @@ impl Builder {
         self.evaluate(x.uop.reduced(fold, axes.iter().copied()), &[x])
     }
 
-    /// A tensor of a shape from another one by random movements. The shape may be larger or smaller
-    /// in every axis.
+    /// Returns a tensor of a shape from another one by random movements. The shape may be larger or
+    /// smaller in every axis.
     fn conform(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
         if x.shape() == shape {
             return Some(x.clone());
@@ -314,7 +314,8 @@ impl Builder {
         if is_padded { self.moved(&x, Movement::Pad(around)) } else { Some(x) }
     }
 
-    /// A tensor with the number of axes of a shape, which is not zero: axes are merged or inserted.
+    /// Returns a tensor with the number of axes of a shape, which is not zero: axes are merged or
+    /// inserted.
     fn with_rank(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
         let mut x = x.clone();
         while x.shape().len() > shape.len() {
@@ -335,7 +336,7 @@ impl Builder {
         self.moved(&x, Movement::Reshape(s))
     }
 
-    /// A second operand for `x`: of its dtype, and of its shape or a literal.
+    /// Returns a second operand for `x`: of its dtype, and of its shape or a literal.
     fn partner(&mut self, x: &Made) -> Option<Made> {
         let (dtype, shape) = (x.dtype(), x.shape().clone());
         match self.rng.below(8) {
@@ -350,7 +351,7 @@ impl Builder {
         }
     }
 
-    /// The value limited to ±`most` by one of several ops.
+    /// Returns the value limited to ±`most` by one of several ops.
     fn tame(&mut self, x: &Made, most: f64) -> Option<Made> {
         let largest = x
             .traced
@@ -376,7 +377,7 @@ impl Builder {
         }
     }
 
-    /// A float of at least 1/4, which is safe as a divisor and for logarithms.
+    /// Returns a float of at least 1/4, which is safe as a divisor and for logarithms.
     fn positive(&mut self, x: &Made) -> Option<Made> {
         let quarter = self.number(0.25, x.dtype());
         match self.rng.below(3) {
@@ -394,7 +395,7 @@ impl Builder {
         }
     }
 
-    /// The outputs: nodes without users, and sometimes others.
+    /// Returns the outputs: nodes without users, and sometimes others.
     fn outputs(&mut self) -> Vec<UOp> {
         let used: Vec<UOp> = crate::ir::toposort(self.pool.iter().map(|m| &m.uop))
             .iter()
@@ -423,7 +424,7 @@ impl Builder {
     }
 }
 
-/// A random value of an input: a small number on a grid, a small number, or random bits.
+/// Returns a random value of an input: a small number on a grid, a small number, or random bits.
 fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
     if dtype.is_bool() {
         return Const::Bool(rng.once_in(2));
@@ -471,7 +472,7 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
     Const::Int(v).normalize(dtype)
 }
 
-/// True if the generator makes the op, for the test of its coverage.
+/// Returns true if the generator makes the op, for the test of its coverage.
 pub fn makes(op: Op) -> bool {
     op.is_alu() && !matches!(op, Op::CDiv | Op::CMod)
         || op.is(Group::Movement)

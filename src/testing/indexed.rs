@@ -7,7 +7,7 @@ use crate::ir::typed::Scatter;
 use crate::ir::{UOp, eval};
 use crate::reference::Value;
 
-/// The flat position in the table of each element of an index; none if it is out of range.
+/// Returns the flat position in the table of each element of an index; none if it is out of range.
 fn places(index: &Value, table: &[usize], axis: usize) -> Vec<Option<usize>> {
     let inner: usize = table[axis + 1..].iter().product();
     let (size, count) = (table[axis], index.shape[axis]);
@@ -18,7 +18,7 @@ fn places(index: &Value, table: &[usize], axis: usize) -> Vec<Option<usize>> {
     index.data.iter().enumerate().map(at).collect()
 }
 
-/// The bounds of a gather: those of the elements that it reads.
+/// Returns the bounds of a gather: those of the elements that it reads.
 pub(super) fn gather(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     let axis = u.expect_gather().axis;
     let bound = |(i, p): (usize, &Option<usize>)| match (src[1].bounds[i], p) {
@@ -29,7 +29,7 @@ pub(super) fn gather(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     places(&src[1].value, &src[0].value.shape, axis).iter().enumerate().map(bound).collect()
 }
 
-/// The bounds of a scatter.
+/// Returns the bounds of a scatter.
 pub(super) fn scatter(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     let Scatter { combine, axis, .. } = u.expect_scatter();
     if src[1].bounds.iter().any(|b| *b != Bound::Exact) {

@@ -67,7 +67,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// The kind of the failure. Failures of one kind likely have the same cause.
+    /// Returns the kind of the failure. Failures of one kind likely have the same cause.
     pub fn kind(&self) -> String {
         match self {
             // Without digits, because numbers and nodes differ between cases.
@@ -146,7 +146,7 @@ fn verified(case: &Case) -> Outcome<()> {
     case.outputs.iter().try_for_each(|o| verify::tensor(o).or_else(broke))
 }
 
-/// The requests of a case on new buffers.
+/// Returns the requests of a case on new buffers.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
     verified(case)?;
     let placed = case.place(device.name(), &beside(device.name()))?;
@@ -174,7 +174,7 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
     read_outputs(case, &buffers)
 }
 
-/// The device for which an item is compiled: devices of one kind share programs.
+/// Returns the device for which an item is compiled: devices of one kind share programs.
 fn runs_on<'a>(item: &'a ScheduleItem, setup: &Setup) -> &'a str {
     match item {
         ScheduleItem::Kernel { device, .. } if is_interpreter(device.as_str()) => device.as_str(),
@@ -206,7 +206,7 @@ fn prepare_for(
     Ok(Prepared { scheduled, programs })
 }
 
-/// The Opts of each kernel of a case in a setup.
+/// Returns the Opts of each kernel of a case in a setup.
 pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
     guarded(|| {
         let device = Device::get(setup.device)?;

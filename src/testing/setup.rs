@@ -94,7 +94,7 @@ impl FromStr for Setup {
     }
 }
 
-/// The setups of the case of a seed; on a slow device one of them, in turns.
+/// Returns the setups of the case of a seed; on a slow device one of them, in turns.
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
     for &device in devices() {

@@ -34,7 +34,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The failure of a case, if it is of a kind.
+/// Returns the failure of a case, if it is of a kind.
 fn fails(case: &Case, setup: &Setup, kind: &str) -> Option<Failure> {
     // The reference evaluator panics on some invalid cases, such as reductions over missing axes.
     let expected =
@@ -98,7 +98,7 @@ fn fewer_opts(best: &mut Report, kind: &str) {
     }
 }
 
-/// The case without unused inputs, the others renumbered.
+/// Returns the case without unused inputs, the others renumbered.
 fn renumbered(case: &Case) -> Case {
     let mut inputs = Vec::new();
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -170,7 +170,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     list
 }
 
-/// The size of a case: elements, nodes and operands.
+/// Returns the size of a case: elements, nodes and operands.
 fn weight(case: &Case) -> usize {
     toposort(&case.outputs).iter().map(|u| u.numel() + 1 + u.src().len()).sum()
 }
@@ -201,13 +201,13 @@ fn simpler(u: &UOp) -> Vec<UOp> {
     list
 }
 
-/// True if the node is a literal expanded to a shape.
+/// Returns true if the node is a literal expanded to a shape.
 fn is_spread_literal(u: &UOp) -> bool {
     let under = u.as_expand().and_then(|e| e.x.as_reshape());
     under.is_some_and(|r| r.x.op() == Op::Const)
 }
 
-/// The case with every axis of one size resized, if the graph is still valid.
+/// Returns the case with every axis of one size resized, if the graph is still valid.
 fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
     let mut inputs = case.inputs.clone();
     let order = toposort(&case.outputs);
@@ -221,7 +221,7 @@ fn resized(case: &Case, from: usize, to: usize) -> Option<Case> {
     fits.then_some(Case { outputs, inputs })
 }
 
-/// A node with resized operands; none if it is not valid.
+/// Returns a node with resized operands; none if it is not valid.
 fn resized_node(
     u: &UOp,
     src: &[UOp],

@@ -68,7 +68,7 @@ impl Tally {
             }
         }
     }
-    /// The share of cases whose outputs are finite and vary.
+    /// Returns the share of cases whose outputs are finite and vary.
     pub fn share(&self) -> f64 {
         self.useful as f64 / self.cases.max(1) as f64
     }

@@ -59,7 +59,7 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
                 .filter(|n| n.dtype().scalar == Scalar::I32 && !data.contains(&n.id()) && wraps(n))
             {
                 if seen.insert(n.id()) {
-                    wrong.push(broken("32-bit index arithmetic can overflow", n));
+                    wrong.push(broken("32-bit index arithmetic does not overflow", n));
                 }
             }
         }
@@ -109,7 +109,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
         None => Ok(()),
         Some((lo, hi)) => {
             let rule = format!(
-                "an access is inside its buffer (proven are only elements {lo} to {} of {len})",
+                "an access is inside its buffer of {len} (proven: elements {lo} to {})",
                 hi + lanes - 1
             );
             Err(broken(&rule, u))
@@ -117,7 +117,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     }
 }
 
-/// True if `lanes` elements from `index` on are proven to lie in a buffer of `len` elements
+/// Returns true if `lanes` elements from `index` on are proven to lie in a buffer of `len` elements
 /// wherever the mask is true.
 pub fn shown_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
@@ -151,7 +151,7 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
     None
 }
 
-/// The bounds of an operation on unlimited integers; none for ops that cannot overflow.
+/// Returns the bounds of an operation on unlimited integers; none for ops that cannot overflow.
 fn exact(u: &UOp) -> Option<Bounds> {
     let (x, y) = u.as_binary()?;
     match u.op() {
@@ -165,7 +165,7 @@ fn exact(u: &UOp) -> Option<Bounds> {
     }
 }
 
-/// True if the node's result may differ from that of exact arithmetic.
+/// Returns true if the node's result may differ from that of exact arithmetic.
 fn wraps(u: &UOp) -> bool {
     u.dtype().is_int() && exact(u).is_some_and(|b| !fits(b, u.dtype()))
 }
@@ -214,7 +214,7 @@ impl Sum {
             None => self.terms.push((t.clone(), k)),
         }
     }
-    /// True if another sum has the same terms, in any order.
+    /// Returns true if another sum has the same terms, in any order.
     fn is_same(&self, other: &Sum) -> bool {
         self.terms.len() == other.terms.len() && self.terms.iter().all(|t| other.terms.contains(t))
     }
@@ -314,7 +314,7 @@ impl Facts {
         }
     }
 
-    /// Bounds of a sum from those of its terms.
+    /// Returns the bounds of a sum from those of its terms.
     fn sum(&self, s: &Sum) -> Bounds {
         let term = |(t, k): &(UOp, i128)| product(self.of(t), (*k, *k));
         s.terms.iter().map(term).fold((s.constant, s.constant), plus)
@@ -355,8 +355,8 @@ impl Facts {
         }
     }
 
-    /// A sum minus a multiple of a fact's sum, and the bounds of that multiple; none if they have
-    /// no term in common.
+    /// Returns a sum minus a multiple of a fact's sum, and the bounds of that multiple; none if
+    /// they have no term in common.
     fn without(&self, sum: &Sum, fact: usize) -> Option<(Sum, Bounds)> {
         let (fact, bounds) = &self.sums[fact];
         let (term, of_fact) = &fact.terms[0];
@@ -367,7 +367,7 @@ impl Facts {
         })
     }
 
-    /// Bounds of an expression under the facts.
+    /// Returns the bounds of an expression under the facts.
     fn bounds(&mut self, u: &UOp) -> Bounds {
         self.propagate();
         // Inside a term that is no sum, such as a quotient, bounded nodes become variables with
@@ -427,7 +427,7 @@ fn width(b: Bounds) -> i128 {
     b.1.saturating_sub(b.0)
 }
 
-/// A variable with the bounds of a node.
+/// Returns a variable with the bounds of a node.
 fn stand_in(u: &UOp, (lo, hi): Bounds) -> Option<UOp> {
     let (min, max) = (i64::try_from(lo).ok()?, i64::try_from(hi).ok()?);
     let name = format!("node{}", u.id()).into();

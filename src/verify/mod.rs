@@ -22,7 +22,7 @@ use crate::dtype::{DType, Scalar};
 use crate::ir::typed::{Assign, Store, Where, Wmma};
 use crate::ir::{Arg, AxisKind, Fragment, Group, Op, UOp};
 
-/// The number of threads of the widest warp.
+/// Maximum number of threads of a warp.
 const MOST_LANES: usize = 64;
 
 /// The dtypes of indices and loop counters.
@@ -31,9 +31,9 @@ const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
 /// The result of a verifier; the error names the broken rule and the node.
 type Verdict = Result<(), String>;
 
-/// The error of a broken rule.
+/// Returns the error of a broken rule.
 fn broken(rule: &str, u: &UOp) -> String {
-    format!("{rule}: {u:?}")
+    format!("violated rule: {rule}: {u:?}")
 }
 
 /// Fails with the rule and the node unless the rule holds.
@@ -52,7 +52,7 @@ fn declared(u: &UOp) -> Verdict {
     rule(u.arg().suits(u.op()), "an op has the payload that the table of ops declares", u)
 }
 
-/// True if memory can hold elements of the dtype.
+/// Returns true if memory can hold elements of the dtype.
 fn storable(dtype: DType) -> bool {
     dtype.lanes == 1 && !matches!(dtype.scalar, Scalar::Void | Scalar::Index)
 }
@@ -119,7 +119,8 @@ fn variable(u: &UOp) -> Verdict {
     rule(scalar && bounds_of_variable(*min, *max), "a variable is an integer with bounds", u)
 }
 
-/// True for the bounds that [`Variable`](crate::Variable) accepts: kernels read it as `i32`.
+/// Returns true for the bounds that [`Variable`](crate::Variable) accepts: kernels read it as
+/// `i32`.
 fn bounds_of_variable(min: i64, max: i64) -> bool {
     0 <= min && min <= max && max <= i64::from(i32::MAX)
 }

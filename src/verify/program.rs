@@ -85,7 +85,7 @@ struct Scope {
 }
 
 impl Scope {
-    /// True if the region in which the node was defined is still open.
+    /// Returns true if the region in which the node was defined is still open.
     fn sees(&self, u: &UOp) -> bool {
         match self.home.get(&u.id()) {
             Some(Some(region)) => self.open.iter().any(|o| o.id() == *region),
@@ -174,7 +174,7 @@ fn check(uops: &[UOp]) -> Verdict {
     Ok(())
 }
 
-/// The number of a node that no other node of its op may have.
+/// Returns the number of a node that no other node of its op may have.
 fn number(u: &UOp) -> Option<(Op, usize, usize)> {
     match u.arg() {
         Arg::Acc(id) if u.op() == Op::DefineAcc => Some((u.op(), 0, *id as usize)),
@@ -184,7 +184,7 @@ fn number(u: &UOp) -> Option<(Op, usize, usize)> {
     }
 }
 
-/// The operands that a node reads. The others only order.
+/// Returns the operands that a node reads. The others only order.
 fn values(u: &UOp) -> &[UOp] {
     let masked = |u: &UOp| u.as_load().is_some_and(|l| l.place.mask.is_some() && l.alt.is_some());
     let read = match u.op() {
@@ -197,8 +197,8 @@ fn values(u: &UOp) -> &[UOp] {
     u.src().split_at(read).0
 }
 
-/// True if a node takes operands of this kind at that position: memory, an element of memory, a
-/// region or a value.
+/// Returns true if a node takes operands of this kind at that position: memory, an element of
+/// memory, a region or a value.
 fn takes(user: &UOp, position: usize, s: &UOp) -> bool {
     match (user.op(), position) {
         (Op::Index, 0) => matches!(s.op(), Op::DefineGlobal | Op::DefineShared),

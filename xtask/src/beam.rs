@@ -90,7 +90,8 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A whole training step: `bench gpu mnist_step` in two processes, one of which tunes every kernel.
+/// Returns a whole training step: `bench gpu mnist_step` in two processes, one of which tunes every
+/// kernel.
 fn step() -> Result<()> {
     let failed = |what: String| Error::Device(format!("bench gpu mnist_step: {what}"));
     let figure = |beam: usize| -> Result<(f64, Duration)> {

@@ -138,7 +138,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure of the compile suite, with the limit that is set for it.
+    /// Returns a figure of the compile suite, with the limit that is set for it.
     pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
         let figure = Figure::in_suite("compile", name, value, unit);
         match LIMITS.iter().find(|l| l.0 == figure.name) {
@@ -146,7 +146,7 @@ impl Figure {
             None => figure,
         }
     }
-    /// A figure of another suite.
+    /// Returns a figure of another suite.
     pub fn in_suite(
         suite: &'static str,
         name: impl Into<String>,

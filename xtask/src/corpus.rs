@@ -131,7 +131,7 @@ fn models_and_steps(dump: &mut Dump) {
     }
 }
 
-/// A tensor that is a buffer.
+/// Returns a tensor that is a buffer.
 fn input(shape: &[usize], dtype: DType) -> Result<Tensor> {
     Tensor::zeros(shape).cast(dtype).contiguous().realize()
 }

@@ -88,7 +88,7 @@ fn streams(b: &Bench) -> Result<()> {
     })
 }
 
-/// A training step of the conv net that `benches/peers` measures.
+/// Returns a training step of the conv net that `benches/peers` measures.
 fn mnist(b: &Bench) -> Result<()> {
     // Each layer once forward and twice backward, the first only once.
     const FLOPS: f64 = 2.0
@@ -112,7 +112,7 @@ pub fn mnist_step() -> Result<impl FnMut() -> Result<Tensor>> {
     Ok(mnist_training()?.0)
 }
 
-/// The same, with the number of parameters.
+/// Returns the same, with the number of parameters.
 pub fn mnist_training() -> Result<(impl FnMut() -> Result<Tensor>, usize)> {
     let net = kernels::mnist();
     let parameters = net.num_parameters();

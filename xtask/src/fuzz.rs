@@ -12,7 +12,7 @@ const USAGE: &str = "cargo xtask fuzz [--seconds N] [--seed S] | --realizations 
                      between
   --replay FILE  runs a failure again, as it was printed, in its own setup and in all others";
 
-/// The command.
+/// Returns the command.
 pub fn main(args: &[String]) -> Result<(), String> {
     let (mut seconds, mut seed, mut replayed, mut realizations) = (60, None, None, None);
     let mut args = args.iter();

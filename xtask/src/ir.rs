@@ -31,7 +31,7 @@ pub fn figures() {
     Figure::new("simplify_conv_index", best(conv).as_nanos() as f64 / 1000.0, "us").print();
 }
 
-/// The time of a function, without the drop of its result.
+/// Returns the time of a function, without the drop of its result.
 fn time<T>(f: impl FnOnce() -> T) -> Duration {
     let start = clock();
     let value = black_box(f());

@@ -44,7 +44,7 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
 /// Capacity of the cache, in tokens.
 const LONGEST: usize = 1024;
 
-/// A token of GPT-2 small with a growing cache: one captured function for all positions.
+/// Returns a token of GPT-2 small with a growing cache: one captured function for all positions.
 fn cached(device: &Device) -> Result<()> {
     let (weights, cache) = (models::Weights::default(), models::Cache::new(LONGEST)?);
     let token = weights.next(&[1, 1, 768]);
@@ -70,7 +70,7 @@ fn cached(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A chain of 100 kernels of one element, each using the result of the previous one.
+/// Returns a chain of 100 kernels of one element, each using the result of the previous one.
 fn chain(device: &Device) -> Result<()> {
     let mut f = Jit::new(|x: Tensor| {
         let mut x = x;

@@ -36,7 +36,7 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
     compile::compiled(&asts[0], device)?;
     let renderer = name.split(':').nth(1).unwrap_or(name).to_lowercase();
     // The second time, the disk cache has the kernels.
-    for (which, kept) in [("", false), ("_kept", true)] {
+    for (which, kept) in [("", false), ("_cached", true)] {
         compile::clear_programs();
         let compiled =
             asts.iter().map(|ast| compile::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
@@ -46,7 +46,7 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
         let [.., worst] = times[..] else {
             eprintln!(
                 "{model} on {name}: no kernel was {}",
-                if kept { "in the store" } else { "compiled: the store has them all" }
+                if kept { "in the disk cache" } else { "compiled: all are in the disk cache" }
             );
             continue;
         };

@@ -62,7 +62,7 @@ pub fn figures() -> Result<()> {
     step("mnist_step", 45, 123, &mnist(), &|net| net.forward(&x).cross_entropy(&y, Reduction::Mean))
 }
 
-/// The conv net that `benches/peers` measures.
+/// Returns the conv net that `benches/peers` measures.
 pub fn mnist() -> Sequential {
     seq![
         Conv2d::new(1, 32, 5),
@@ -82,7 +82,7 @@ pub fn mnist() -> Sequential {
     ]
 }
 
-/// The loss of the conv net over a batch, and its gradients.
+/// Returns the loss of the conv net over a batch, and its gradients.
 pub fn mnist_gradients() -> Result<Vec<Tensor>> {
     let net = mnist();
     let (x, y) = (

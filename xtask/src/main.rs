@@ -29,7 +29,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   test [FILTER…]        run all tests; with filters only those whose names contain one of them;
-                        with DEV=<device> only the tests of results, on that device
+                        with DEV=<device> only the device tests, on that device
   lint                  check the format and run clippy on all code
   bench SUITE [OPTION…] run a benchmark in release mode and print one line of JSON per figure;
                         --save writes the figures to benches/results

@@ -7,7 +7,7 @@ use picograd::tensor::{Attention, Conv, Pool};
 use picograd::{DType, Device, Result, SymInt, Tensor, Variable};
 use std::cell::{Cell, RefCell};
 
-/// A new f32 buffer.
+/// Returns a new f32 buffer.
 fn input(shape: &[usize]) -> Tensor {
     let device = Device::default_name();
     let buffer =
@@ -21,13 +21,14 @@ pub const GPT2_WEIGHTS: f64 = 12.0 * 12.0 * 768.0 * 768.0 + GPT2_TABLE;
 /// Elements of the embedding table.
 pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
 
-/// The forward pass of GPT-2 small over 64 tokens on NULL, with the logits of all positions.
+/// Returns the forward pass of GPT-2 small over 64 tokens on NULL, with the logits of all
+/// positions.
 pub fn gpt2() -> Tensor {
     gpt2_of(&input, 64, false, &beside(&input, 0))
 }
 
-/// The logits of the next token on the default device, for some tokens after others in a cache. All
-/// weights have the same value.
+/// Returns the logits of the next token on the default device, for some tokens after others in a
+/// cache. All weights have the same value.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
     let input = |shape: &[usize]| {
         Tensor::full(shape, 0.01f32).contiguous().realize().expect("the weights fit in memory")
@@ -59,13 +60,13 @@ impl Weights {
         assert_eq!(made[i].shape(), shape, "every pass requests the same shapes");
         made[i].clone()
     }
-    /// Number of elements of all weights.
+    /// Returns the number of elements of all weights.
     pub fn elements(&self) -> usize {
         self.made.borrow().iter().map(Tensor::numel).sum()
     }
 }
 
-/// The logits of the next token after one given token and others in a cache.
+/// Returns the logits of the next token after one given token and others in a cache.
 pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
     // The first weight is the token.
     weights.turn.set(1);
@@ -83,19 +84,19 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Returns an empty cache.
     pub fn new(longest: usize) -> Result<Cache> {
         let empty = || Tensor::zeros([longest, HEADS, WIDTH / HEADS]).contiguous().realize();
         let layers = (0..LAYERS).map(|_| Ok([empty()?, empty()?])).collect::<Result<_>>()?;
         Ok(Cache { layers, place: Variable::new("place", 0, longest as i64 - 1)? })
     }
-    /// The position of a token, as a bound variable.
+    /// Returns the position of a token, as a bound variable.
     pub fn at(&self, place: usize) -> Result<SymInt> {
         self.place.bind(place as i64)
     }
 }
 
-/// The logits of the next token after one given token, which is stored in the cache at its
+/// Returns the logits of the next token after one given token, which is stored in the cache at its
 /// position.
 pub fn gpt2_cached(
     weights: &Weights,
@@ -204,8 +205,8 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
     x
 }
 
-/// The forward pass of ResNet-50 on one image of 3×224×224, with batch norms in inference mode:
-/// running means and variances are inputs.
+/// Returns the forward pass of ResNet-50 on one image of 3×224×224, with batch norms in inference
+/// mode: running means and variances are inputs.
 pub fn resnet50() -> Tensor {
     let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
     let mut x = x.max_pool2d(3, Pool::new().stride(2).padding(1));
@@ -219,8 +220,8 @@ pub fn resnet50() -> Tensor {
     x.mean([2, 3]).linear(&input(&[1000, 2048]), Some(&input(&[1000])))
 }
 
-/// A bottleneck block: 1×1, 3×3, 1×1 and a shortcut; the first of a stage projects the input to the
-/// new shape.
+/// Returns a bottleneck block: 1×1, 3×3, 1×1 and a shortcut; the first of a stage projects the
+/// input to the new shape.
 fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
     let y = convolved(x, width, 1, 1).relu();
     let y = convolved(&y, width, 3, stride).relu();
@@ -229,7 +230,7 @@ fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
     (y + short).relu()
 }
 
-/// A convolution without bias, followed by batch norm.
+/// Returns a convolution without bias, followed by batch norm.
 fn convolved(x: &Tensor, outputs: usize, kernel: usize, stride: usize) -> Tensor {
     let weight = input(&[outputs, x.size(1), kernel, kernel]);
     let y = x.conv2d(&weight, Conv::new().stride(stride).padding(kernel / 2));

@@ -18,7 +18,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// The description that the peer reads.
+    /// Returns the description that the peer reads.
     pub fn as_json(&self) -> String {
         match self {
             Input::Float(shape) => format!("[\"float\",{shape:?}]"),
@@ -27,7 +27,7 @@ impl Input {
             Input::Bool(shape) => format!("[\"bool\",{shape:?}]"),
         }
     }
-    /// The tensor, in memory.
+    /// Returns the tensor, in memory.
     pub fn tensor(&self) -> Result<Tensor> {
         match self {
             Input::Float(shape) => Tensor::randn(&shape[..]),
@@ -81,7 +81,7 @@ fn two_ints(n: usize) -> Vec<Input> {
     vec![Input::Int(vec![n], 1000), Input::Int(vec![n], 1000)]
 }
 
-/// A matrix of `n` elements; a small one is ten times as wide as high.
+/// Returns a matrix of `n` elements; a small one is ten times as wide as high.
 fn matrix(n: usize) -> [usize; 2] {
     match n {
         0..=9_999 => [n / 100, 100],
@@ -140,7 +140,7 @@ macro_rules! cases {
     };
 }
 
-/// Every case.
+/// Returns every case.
 pub fn all() -> Vec<Case> {
     [elementwise(), binary(), reductions(), movement(), products(), indexed(), training()]
         .into_iter()

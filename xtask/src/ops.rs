@@ -63,7 +63,7 @@ impl Job<'_> {
         let gradient = if self.gradient { ".grad" } else { "" };
         format!("{}{gradient}@{}", self.case.name, self.size)
     }
-    /// The request to the peer.
+    /// Returns the request to the peer.
     fn request(&self, seconds: f64) -> String {
         let inputs: Vec<String> =
             (self.case.inputs)(self.size).iter().map(Input::as_json).collect();

@@ -49,14 +49,14 @@ struct Binary {
     folder: String,
 }
 
-/// The first string field of a name in a JSON message of cargo.
+/// Returns the first string field of a name in a JSON message of cargo.
 pub fn field(line: &str, name: &str) -> Option<String> {
     let rest = line.split_once(&format!("\"{name}\":\""))?.1;
     Some(rest.split_once('"')?.0.to_string())
 }
 
 impl Binary {
-    /// The test binary that a message of cargo describes, if any.
+    /// Returns the test binary that a message of cargo describes, if any.
     fn of(line: &str) -> Option<Binary> {
         let field = |name: &str| field(line, name);
         let profile = line.split_once("\"profile\":{")?.1.split_once('}')?.0;

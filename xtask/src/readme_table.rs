@@ -74,7 +74,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The README with the tables of the saved results between its markers.
+/// Returns the README with the tables of the saved results between its markers.
 fn with_tables(readme: &str) -> Result<String, String> {
     let (head, rest) = readme.split_once(BEGIN).ok_or("README.md has no marker for its tables")?;
     let (_, tail) = rest.split_once(END).ok_or("README.md has no marker after its tables")?;
@@ -125,7 +125,7 @@ fn table(ours: &Results, peers: &Results, rows: &[(&str, &str)]) -> Result<Strin
     Ok(format!("{about}\n\n{head}\n|{rule}\n{body}"))
 }
 
-/// A value with three significant digits, and its note.
+/// Returns a value with three significant digits, and its note.
 fn cell(saved: &Saved) -> String {
     let digits = (2 - saved.value.abs().log10().floor() as i32).max(0) as usize;
     let value = format!("{:.digits$}", saved.value);

@@ -30,7 +30,7 @@ const TARGETS: [(&str, &str); 6] = [
     ("METAL", "NULL:METAL"),
 ];
 
-/// The command.
+/// Returns the command.
 pub fn run(words: &[String]) -> Result<(), String> {
     let (mut rev, mut show, mut with_opts, mut targets) = (None, 3, true, Vec::new());
     let mut words = words.iter();
@@ -74,7 +74,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// The dumps of a commit, compiled now if an earlier replay did not.
+/// Returns the dumps of a commit, compiled now if an earlier replay did not.
 fn dumps_of_commit(
     root: &Path,
     folder: &Path,
@@ -184,7 +184,7 @@ fn parse(dump: &str, with_opts: bool) -> Workloads {
     workloads
 }
 
-/// A kernel's text without the Opts, which end its first line.
+/// Returns a kernel's text without the Opts, which end its first line.
 fn without_opts(body: &str) -> String {
     let (launch, source) = body.split_once('\n').unwrap_or((body, ""));
     let sizes = launch.split_once(" opts ").map_or(launch, |(sizes, _)| sizes);
@@ -211,7 +211,7 @@ fn compare(before: &str, now: &str, with_opts: bool) -> Report {
     report
 }
 
-/// The elements of each sorted list that the other lacks.
+/// Returns the elements of each sorted list that the other lacks.
 fn unmatched(old: Vec<String>, new: Vec<String>) -> (Vec<String>, Vec<String>) {
     let mut counts: BTreeMap<String, isize> = BTreeMap::new();
     old.into_iter().for_each(|k| *counts.entry(k).or_default() -= 1);
@@ -254,8 +254,9 @@ static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// A kernel's text with the names of the kernel, of buffers and of variables numbered in order of
-/// appearance. A name is an identifier that ends with digits, or that LLVM marks with `%` or `@`.
+/// Returns a kernel's text with the names of the kernel, of buffers and of variables numbered in
+/// order of appearance. A name is an identifier that ends with digits, or that LLVM marks with `%`
+/// or `@`.
 fn numbered(kernel: &str, text: &str) -> String {
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     let mut out = String::with_capacity(text.len());

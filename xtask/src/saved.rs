@@ -91,16 +91,16 @@ pub fn finish() -> Result<(), String> {
     Ok(())
 }
 
-/// The speed of a value relative to a saved one: of times and sizes the smaller is better, of rates
-/// the larger.
+/// Returns the speed of a value relative to a saved one: of times and sizes the smaller is better,
+/// of rates the larger.
 fn ratio(value: f64, saved: f64, unit: &str) -> Option<f64> {
     let is_rate = unit.ends_with("/s") || unit.contains("FLOPS");
     let ratio = if is_rate { value / saved } else { saved / value };
     ratio.is_finite().then_some(ratio)
 }
 
-/// The machine: the description of the default device if that is a GPU, otherwise the processor's
-/// model and the number of threads.
+/// Returns the machine: the description of the default device if that is a GPU, otherwise the
+/// processor's model and the number of threads.
 fn machine() -> String {
     let device = Device::default().ok();
     let gpu = device.filter(|d| testing::has_own_memory(d.name())).map(|d| d.describe());
@@ -122,7 +122,7 @@ fn machine() -> String {
     gpu.unwrap_or_else(processor)
 }
 
-/// The first words of a machine's description, joined by `-`.
+/// Returns the first words of a machine's description, joined by `-`.
 fn file_name(machine: &str) -> String {
     let name = machine.to_lowercase();
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());

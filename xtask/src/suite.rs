@@ -1,5 +1,5 @@
 //! `cargo xtask test`: runs all tests in one command. Input: filters. Output: the steps, what was
-//! skipped and why, and the result. With `DEV` set, only the tests of results run, on that device.
+//! skipped and why, and the result. With `DEV` set, only the device tests run, on that device.
 //! `cargo xtask lint` checks the format and runs clippy.
 //!
 //! All steps use the dev profile, so that they share one build.
@@ -61,9 +61,9 @@ pub fn lint() -> ExitCode {
     ])
 }
 
-/// Runs the tests of results on a device.
+/// Runs the device tests on a device.
 fn on_device(device: &str) -> Step {
-    const WHAT: &str = "tests of results on the device of DEV";
+    const WHAT: &str = "device tests on the device of DEV";
     let mut args = vec!["test", "--package", "picograd"];
     args.extend(
         ["ops", "autograd", "semantics", "random_graphs"]
@@ -103,7 +103,7 @@ fn step(what: &'static str, args: &[&str]) -> Step {
     Step { what, outcome, time: start.elapsed() }
 }
 
-/// A step of several test binaries, with the doctests if `documents` is set.
+/// Returns a step of several test binaries, with the doctests if `documents` is set.
 fn parallel_step(what: &'static str, args: &[&str], documents: bool) -> Step {
     let start = Instant::now();
     println!("\n== {what}: cargo {}", args.join(" "));
@@ -111,7 +111,7 @@ fn parallel_step(what: &'static str, args: &[&str], documents: bool) -> Step {
     Step { what, outcome, time: start.elapsed() }
 }
 
-/// A step that needs a component of the toolchain, which a minimal one lacks.
+/// Returns a step that needs a component of the toolchain, which a minimal one lacks.
 fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> Step {
     let there = cargo(&[command, "--version"]).output().is_ok_and(|o| o.status.success());
     if there {
@@ -122,7 +122,7 @@ fn tool(what: &'static str, command: &str, component: &str, args: &[&str]) -> St
     Step { what, outcome: Outcome::Skipped(why), time: Duration::ZERO }
 }
 
-/// The cargo that runs this program, so that the toolchain is the same.
+/// Returns the cargo that runs this program, so that the toolchain is the same.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));

@@ -33,31 +33,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The fraction of the time below which a round is a gain, and a result replaces the heuristic's
-/// choice.
+/// Ratio of times below which a round counts as an improvement, and a result replaces the
+/// heuristic's choice.
 const GAIN: f64 = 0.985;
-/// Steps per second of the time limit above which the unoptimized kernel is not run: it would take
-/// much of the limit, or exceed it.
+/// Maximum number of steps of the unoptimized kernel, per second of the time limit. A longer kernel
+/// is not run: it would use most of the time limit, or exceed it.
 const MOST_PLAIN: f64 = 4e8;
-/// A candidate with this multiple of the heuristic's steps, such as one that recomputes each row
-/// for every element, is not tried: a run on a GPU cannot be stopped.
+/// Maximum ratio of a candidate's steps to those of the heuristic's choice. A candidate with more,
+/// such as one that recomputes each row for every element, is not run: a run on a GPU cannot be
+/// stopped.
 const MOST_STEPS: f64 = 32.0;
-/// The longest program that is tried. Longer ones take long to compile and never won in
-/// measurements, unless the heuristic's own is as long.
+/// Maximum length of a program, unless the heuristic's own is longer. Longer programs take long to
+/// compile and never won in measurements.
 const MOST_UOPS: usize = 3000;
 /// A candidate with this multiple of the best time is not timed again.
 const FAR_SLOWER: u32 = 2;
-/// The least and the largest number of runs of a candidate, and the time after which the least
-/// number suffices.
+/// Minimum and maximum number of runs of a candidate, and the total time after which the minimum
+/// suffices.
 const RUNS: (usize, usize) = (3, 40);
 const MEASURED: Duration = Duration::from_millis(6);
-/// The length of a run that cold caches hardly affect.
+/// Duration of a run from which on cold caches hardly affect its time.
 const LONG: Duration = Duration::from_millis(120);
-/// The least time limit of a first run, which touches its memory for the first time.
+/// Minimum time limit of a first run, which touches its memory for the first time.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The time of a first run that may be due to cold memory.
 const COLD: Duration = Duration::from_millis(5);
-/// Alternating timings of the best candidates.
+/// Rounds in which the best candidates are timed alternately.
 const TURNS: usize = 3;
 
 /// The extent of a search.
@@ -84,7 +85,7 @@ pub struct Tuned {
     pub took: Duration,
 }
 
-/// Replaces every executable before it is tried: tests make bad ones.
+/// Wraps every executable before it is run; tests inject faulty ones.
 type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
 
 /// Returns the kernel with the Opts that a search found, in this process or an earlier one, or with
@@ -221,7 +222,7 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
     Ok(Some(found))
 }
 
-/// Lowers a kernel. A failure is a bug of ours: it is reported, and the search continues.
+/// Lowers a kernel. A failure is a bug in picograd: it is reported, and the search continues.
 fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     let config = env::config().ok()?;
     let lower = || {
@@ -232,7 +233,7 @@ fn candidate(kernel: &Kernel, device: &Device) -> Option<Candidate> {
     match catch_unwind(AssertUnwindSafe(lower)) {
         Ok(program) => Some(Candidate { kernel: kernel.clone(), program }),
         Err(_) => {
-            report(kernel, "it cannot be lowered");
+            report(kernel, "lowering failed");
             None
         }
     }
@@ -377,7 +378,7 @@ impl Search<'_> {
             .collect()
     }
 
-    /// Returns the time of a first run on one thread, above which a second run is not worth it.
+    /// Returns the time of a first run on one thread above which the candidate is not run again.
     fn hopeless(&self, threads: usize) -> Duration {
         self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
     }

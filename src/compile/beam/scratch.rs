@@ -10,9 +10,9 @@ use crate::lower::Program;
 
 /// The number of random values before they repeat: a prime, so that rows differ.
 const PERIOD: usize = 65_521;
-/// Outputs up to this many bytes are compared whole.
+/// Outputs of up to this many bytes are compared completely.
 const WHOLE: usize = 4 << 20;
-/// Of longer buffers, the number of compared pieces and the bytes of each: a multiple of every
+/// Number of samples that are compared of a longer buffer, and bytes of each: a multiple of every
 /// element size.
 const PIECES: usize = 8;
 const PIECE: usize = 512 << 10;
@@ -47,7 +47,7 @@ impl Scratch {
         };
         let slot = |(i, arg): (usize, &UOp)| -> Result<ScratchSlot> {
             let Arg::Global { len, .. } = arg.arg() else {
-                return Err(Error::Device(format!("argument {i} of a kernel is no buffer")));
+                return Err(Error::Device(format!("argument {i} of the kernel is not a buffer")));
             };
             let bytes = len * arg.dtype().itemsize();
             // Variables have the largest value: a kernel clamps them to their bounds.
@@ -199,7 +199,7 @@ fn sums_floats(value: &UOp) -> bool {
 /// The largest relative error of a quotient by a sum near zero.
 const LOST: f64 = 0.05;
 
-/// Of this number of integers from sums, one may differ. A wrong kernel exceeds that.
+/// Of this number of integers computed from sums, one may differ. A wrong kernel exceeds that.
 const FROM_SUMS: usize = 16;
 
 /// Returns the median; 0 of an empty list.
@@ -247,7 +247,7 @@ fn differ(dtype: DType, from_sums: bool, expected: &[u8], got: &[u8]) -> Option<
         }
     }
     let at = *wrong.first()?;
-    Some(format!("element {at} is {} in place of {}", got[at], expected[at]))
+    Some(format!("element {at} is {}, expected {}", got[at], expected[at]))
 }
 
 #[cfg(test)]
@@ -322,6 +322,6 @@ mod tests {
         let difference =
             differ(DType::I32, false, &[1, 0, 0, 0, 2, 0, 0, 0], &[1, 0, 0, 0, 3, 0, 0, 0])
                 .unwrap();
-        assert_eq!(difference, "element 1 is 3 in place of 2");
+        assert_eq!(difference, "element 1 is 3, expected 2");
     }
 }

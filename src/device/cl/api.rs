@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 pub(super) type Handle = *mut c_void;
 /// The status that most functions return: 0, or an error code.
 type Status = i32;
-/// The type of callbacks; null is passed everywhere.
+/// Type of callback parameters; null is always passed.
 type Nobody = *const c_void;
 
 functions! {
@@ -123,7 +123,7 @@ const MISUSE: &str = "\
     INVALID_DEVICE_PARTITION_COUNT INVALID_PIPE_SIZE INVALID_DEVICE_QUEUE INVALID_SPEC_ID \
     MAX_SIZE_RESTRICTION_EXCEEDED";
 
-/// The name of an error, with its number.
+/// Returns the name of an error, with its number.
 pub(super) fn named(status: Status) -> String {
     let nth = |names: &'static str, first: Status| {
         names.split_whitespace().nth(usize::try_from(first - status).ok()?)
@@ -138,7 +138,7 @@ pub(super) fn named(status: Status) -> String {
     }
 }
 
-/// The error of an operation.
+/// Returns the error of an operation.
 pub(super) fn failed(what: &str, status: Status) -> Error {
     Error::Device(format!("OpenCL: {what}: {}", named(status)))
 }
@@ -161,7 +161,7 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
-    /// A handle that a function created, if it succeeded.
+    /// Returns a handle that a function created, if it succeeded.
     pub fn new(
         what: &str,
         (handle, status): (Handle, Status),
@@ -184,7 +184,7 @@ impl Drop for Owned {
     }
 }
 
-/// The result of a query that is called twice: for its length, and for its bytes.
+/// Returns the result of a query that is called twice: for its length, and for its bytes.
 pub(super) fn answer(
     what: &str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
@@ -227,7 +227,11 @@ impl Api {
                     Err(why) => tried.push(format!("{name}: {why}")),
                 }
             }
-            Err(Error::Device(format!("no library of OpenCL: {}\n{}", tried.join("; "), advice())))
+            Err(Error::Device(format!(
+                "no OpenCL library found: {}\n{}",
+                tried.join("; "),
+                advice()
+            )))
         };
         FOUND.get_or_init(find).as_ref().map_err(Clone::clone)
     }
@@ -237,7 +241,7 @@ impl Api {
         // SAFETY: the list has the length that is passed.
         let list =
             |most, ids, count: &mut u32| unsafe { (self.clGetPlatformIDs)(most, ids, count) };
-        listed("looking for platforms", PLATFORM_NOT_FOUND, list)
+        listed("listing platforms", PLATFORM_NOT_FOUND, list)
     }
 
     /// Lists the devices of a platform of the given kinds.
@@ -247,29 +251,29 @@ impl Api {
         let list = |most, ids, count: &mut u32| unsafe {
             (self.clGetDeviceIDs)(platform, kinds, most, ids, count)
         };
-        listed("looking for devices", DEVICE_NOT_FOUND, list)
+        listed("listing devices", DEVICE_NOT_FOUND, list)
     }
 
-    /// A property of a platform.
+    /// Returns a property of a platform.
     pub fn of_platform(&self, platform: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: the answer is written to a buffer of the passed length, and its length to a local
         // number.
-        answer("asking a platform", |n, out, len| unsafe {
+        answer("querying a platform", |n, out, len| unsafe {
             (self.clGetPlatformInfo)(platform, what, n, out, len)
         })
     }
 
-    /// A property of a device.
+    /// Returns a property of a device.
     pub fn of_device(&self, device: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: as above.
-        answer("asking a device", |n, out, len| unsafe {
+        answer("querying a device", |n, out, len| unsafe {
             (self.clGetDeviceInfo)(device, what, n, out, len)
         })
     }
 }
 
-/// A list that is queried twice: for its length, and for its elements. `none` is the status of an
-/// empty one.
+/// Returns a list that is queried twice: for its length, and for its elements. `none` is the status
+/// of an empty one.
 fn listed(
     what: &str,
     none: Status,

@@ -47,7 +47,7 @@ impl LoadedModule for ClModule {
         let most = shared.most_threads(&kernel)?;
         if threads > most {
             let why = format!(
-                "a workgroup has {threads} threads, and {} runs it with {most} at most",
+                "a workgroup has {threads} threads, and {} allows at most {most}",
                 shared.label
             );
             return Err(rejected(disk_cache::global(), &program.name, source, ".cl", &why));
@@ -132,7 +132,7 @@ impl ClContext {
     fn log(&self, program: &Owned) -> String {
         // SAFETY: program and device are alive; the answer is written to a buffer of the passed
         // length.
-        let log = answer("asking for the log", |n, out, len| unsafe {
+        let log = answer("reading the build log", |n, out, len| unsafe {
             (self.api.clGetProgramBuildInfo)(
                 program.handle,
                 self.device.0,
@@ -159,7 +159,7 @@ impl ClContext {
                 null_mut(),
             )
         };
-        check("asking for a binary", status)?;
+        check("reading the binary size", status)?;
         let mut binary = vec![0u8; length];
         let mut start = binary.as_mut_ptr();
         // SAFETY: one address is read, and the bytes behind it are as many as the binary has.
@@ -172,7 +172,7 @@ impl ClContext {
                 null_mut(),
             )
         };
-        check("asking for a binary", status)?;
+        check("reading the binary", status)?;
         if binary.is_empty() {
             Err(Error::Device("OpenCL: the driver returned an empty binary".into()))
         } else {
@@ -180,11 +180,11 @@ impl ClContext {
         }
     }
 
-    /// The largest workgroup of the kernel, in threads.
+    /// Returns the largest workgroup of the kernel, in threads.
     fn most_threads(&self, kernel: &Owned) -> Result<usize> {
         // SAFETY: kernel and device are alive; the answer is written to a buffer of the passed
         // length.
-        let most = answer("asking for the limit of a kernel", |n, out, len| unsafe {
+        let most = answer("querying the workgroup limit", |n, out, len| unsafe {
             (self.api.clGetKernelWorkGroupInfo)(
                 kernel.handle,
                 self.device.0,
@@ -236,7 +236,7 @@ impl ClKernel {
     fn set_args(&self, kernel: &Owned, args: &[MemoryRef]) -> Result<()> {
         if args.len() != self.widths.len() {
             return Err(self.misfit(&format!(
-                "{} arguments for {}",
+                "{} arguments given, expected {}",
                 args.len(),
                 self.widths.len()
             )));

@@ -38,7 +38,7 @@ fn fresh(shared: &ClContext, size: usize) -> Result<Owned, Option<Error>> {
 }
 
 impl ClMemory {
-    /// The memory object, if the kernel is of the same device.
+    /// Returns the memory object, if the kernel is of the same device.
     pub fn handle(&self, shared: &Arc<ClContext>) -> Option<api::Handle> {
         Arc::ptr_eq(&self.shared, shared).then_some(self.block.handle)
     }

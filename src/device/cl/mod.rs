@@ -162,7 +162,7 @@ impl Properties {
         Ok(text(&self.api.of_device(self.device, what)?))
     }
 
-    /// The first number of a property whose numbers have `width` bytes.
+    /// Returns the first number of a property whose numbers have `width` bytes.
     fn number(&self, what: u32, width: usize) -> Result<u64> {
         let bytes = self.api.of_device(self.device, what)?;
         Ok(numbers(&bytes, width).first().copied().unwrap_or(0))
@@ -173,8 +173,8 @@ impl Properties {
         Ok(extensions.split_whitespace().any(|e| e == "cl_khr_fp64"))
     }
 
-    /// What the driver tells of the machine. Line and warp have the fixed values of a GPU: kernels
-    /// depend on them, and drivers of CPUs give other ones.
+    /// Returns the machine as the driver reports it. Cache line and warp size have the fixed values
+    /// of a GPU: kernels depend on them, and drivers of CPUs report other values.
     fn machine(&self) -> Result<Machine> {
         let cores = self.number(api::DEVICE_MAX_COMPUTE_UNITS, 4)? as usize;
         let cache = self.number(api::DEVICE_GLOBAL_MEM_CACHE_SIZE, 8)? as usize;

@@ -10,7 +10,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     crate::device::backend::lock(&ALONE)
 }
 
-/// The first device, if there is one.
+/// Returns the first device, if there is one.
 fn device() -> Option<Cl> {
     Cl::open(0).inspect_err(|e| eprintln!("skipped: {e}")).ok()
 }

@@ -136,9 +136,14 @@ impl Driver {
         // SAFETY: the flags have to be 0.
         match unsafe { (driver.cuInit)(0) } {
             0 => {}
-            number::NO_DEVICE => return Err("the NVIDIA driver is here but finds no GPU".into()),
+            number::NO_DEVICE => {
+                return Err("the NVIDIA driver is installed but finds no GPU".into());
+            }
             code => {
-                return Err(format!("the NVIDIA driver does not start: {}", driver.explain(code)));
+                return Err(format!(
+                    "the NVIDIA driver failed to initialize: {}",
+                    driver.explain(code)
+                ));
             }
         }
         let version = driver.version();
@@ -148,7 +153,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The CUDA version of the driver: 13020 for 13.2.
+    /// Returns the CUDA version of the driver: 13020 for 13.2.
     pub fn version(&self) -> c_int {
         let mut version = 0;
         // SAFETY: writes one number. Where that fails it stays 0.

@@ -70,7 +70,7 @@ impl Gpu {
             }
         };
         if code != 0 {
-            return Err(fail("it cannot be opened", code));
+            return Err(fail("cannot open the device", code));
         }
         let mut gpu = Gpu {
             driver,
@@ -97,7 +97,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The driver's memory pool, set to cache [`KEEP`] bytes; `None` if the GPU has none.
+    /// Returns the driver's memory pool, set to cache [`KEEP`] bytes; `None` if the GPU has none.
     fn memory_pool(&self) -> Result<Option<Handle>> {
         if self.attribute(number::POOLS_SUPPORTED) != 1 {
             return Ok(None);
@@ -105,7 +105,7 @@ impl Gpu {
         let (mut pool, mut keep) = (null_mut(), KEEP);
         // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which
         // this attribute is.
-        self.call("the memory pool", |d| unsafe {
+        self.call("configuring the memory pool", |d| unsafe {
             match (d.cuDeviceGetDefaultMemPool)(&mut pool, self.number) {
                 0 => (d.cuMemPoolSetAttribute)(
                     pool,
@@ -118,7 +118,7 @@ impl Gpu {
         Ok(Some(pool))
     }
 
-    /// What the driver tells of the machine; 0 where it does not.
+    /// Returns the machine as the driver reports it; 0 where it does not.
     pub fn machine(&self) -> Machine {
         let of = |which| usize::try_from(self.attribute(which)).unwrap_or(0);
         let warp = of(number::WARP_SIZE);
@@ -139,7 +139,7 @@ impl Gpu {
         }
     }
 
-    /// An attribute of the GPU; 0 if the driver does not know it.
+    /// Returns an attribute of the GPU; 0 if the driver does not know it.
     pub fn attribute(&self, which: c_int) -> c_int {
         let mut value = 0;
         // SAFETY: writes one number.
@@ -147,7 +147,7 @@ impl Gpu {
         value
     }
 
-    /// The model name of the GPU.
+    /// Returns the model name of the GPU.
     pub fn model(&self) -> String {
         let mut name = [0u8; 128];
         // SAFETY: writes a text that ends in a null byte into a buffer of the passed length.
@@ -169,8 +169,8 @@ impl Gpu {
         bytes
     }
 
-    /// Bytes of its memory that this process holds: buffers, and freed memory that the driver
-    /// caches.
+    /// Returns the bytes of its memory that this process holds: buffers, and freed memory that the
+    /// driver caches.
     pub fn reserved(&self) -> usize {
         let live = self.held.load(Ordering::Relaxed);
         let Some(pool) = self.pool else { return live };
@@ -197,8 +197,8 @@ impl Gpu {
         if number::FATAL.contains(&code) {
             let (name, last) = (&self.name, lock(&self.last).clone());
             let why = format!(
-                "{name} is lost to this process: {}\nthe kernel that was started last: {last}; \
-                 DEBUG=2 waits for each kernel, and so names the right one",
+                "{name} failed, and this process cannot use it any more: {}\nlast launched kernel: \
+                 {last}; with DEBUG=2 each launch is synchronized, so that it is the failed one",
                 self.driver.explain(code)
             );
             return Err(Error::Device(self.lost.get_or_init(|| why).clone()));
@@ -219,21 +219,21 @@ impl Gpu {
     /// Waits for all operations.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives as long as the process.
-        self.call("waiting", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
+        self.call("synchronizing", |d| unsafe { (d.cuStreamSynchronize)(self.stream) })
     }
 
     /// Creates an event, not yet recorded.
     pub fn event(&self, flags: u32) -> Result<Event> {
         let mut event = null_mut();
         // SAFETY: writes one handle.
-        self.call("an event", |d| unsafe { (d.cuEventCreate)(&mut event, flags) })?;
+        self.call("creating an event", |d| unsafe { (d.cuEventCreate)(&mut event, flags) })?;
         Ok(Event(event))
     }
 
     /// Records an event behind all operations so far.
     pub fn record(&self, event: Event) -> Result<()> {
         // SAFETY: both handles live as long as the process.
-        self.call("an event", |d| unsafe { (d.cuEventRecord)(event.0, self.stream) })
+        self.call("recording an event", |d| unsafe { (d.cuEventRecord)(event.0, self.stream) })
     }
 
     /// Records the kernel that is launched next, for errors.

@@ -63,12 +63,12 @@ impl ModuleCompiler for Builder {
             code => {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
                 let mut msg =
-                    format!("kernel {name} is refused by the driver: {}", driver.explain(code));
+                    format!("the driver rejected kernel {name}: {}", driver.explain(code));
                 if number::MISFIT.contains(&code) {
                     let version = shown(driver.version());
                     msg += &format!(
                         "\nthe driver is for CUDA {version}, and NVRTC ({}) is {}: update the \
-                         driver, or take an NVRTC that is not newer than it",
+                         driver, or use an NVRTC that is not newer",
                         nvrtc.path.display(),
                         nvrtc.version
                     );
@@ -93,7 +93,7 @@ impl Module {
     fn function(self: &Arc<Module>, name: &str) -> Result<Function> {
         let mut handle = null_mut();
         let symbol = CString::new(name)
-            .map_err(|_| Error::Device(format!("{name:?} is no name of a kernel")))?;
+            .map_err(|_| Error::Device(format!("{name:?} is not a kernel name")))?;
         // SAFETY: the module is loaded, the name ends in a null byte, and the call writes one
         // handle.
         self.gpu.call(name, |d| unsafe {
@@ -146,7 +146,7 @@ pub(super) struct CudaKernel {
     unaligned: OnceLock<Result<Arc<dyn Executable>>>,
 }
 
-/// The addresses of memory, which must be of this GPU.
+/// Returns the addresses of memory, which must be of this GPU.
 pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Address>> {
     let address = |p: &MemoryRef| {
         let own = p.remote::<CudaMemory>().filter(|m| Arc::ptr_eq(&m.gpu, gpu));
@@ -159,13 +159,13 @@ pub(super) fn addresses(gpu: &Arc<Gpu>, args: &[MemoryRef]) -> Result<Vec<Addres
 }
 
 impl CudaKernel {
-    /// The version of the kernel for these buffers, and their addresses.
+    /// Returns the version of the kernel for these buffers, and their addresses.
     fn prepare(&self, args: &[MemoryRef]) -> Result<(Handle, Vec<Address>)> {
         let addresses = addresses(&self.gpu, args)?;
         Ok((self.function_for(&addresses)?, addresses))
     }
 
-    /// The version of the kernel for buffers at these addresses.
+    /// Returns the version of the kernel for buffers at these addresses.
     pub fn function_for(&self, addresses: &[Address]) -> Result<Handle> {
         let Some(compile) = self.compile_unaligned.as_ref() else {
             return Ok(self.function.handle);
@@ -205,7 +205,7 @@ impl CudaKernel {
         if code != 0 {
             let shape = format!("{:?} groups of {:?} threads", launch.grid, launch.local);
             return Err(Error::Device(format!(
-                "{}: kernel {} is not started with {shape}: {}",
+                "{}: failed to launch kernel {} with {shape}: {}",
                 gpu.name,
                 self.name,
                 gpu.driver.explain(code)

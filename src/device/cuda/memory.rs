@@ -70,7 +70,7 @@ impl CudaMemory {
         }
     }
 
-    /// The address of a byte range, which must be inside the buffer.
+    /// Returns the address of a byte range, which must be inside the buffer.
     fn at(&self, offset: usize, bytes: usize) -> Address {
         check_range(&(offset..offset + bytes), self.len);
         self.address + offset as Address
@@ -114,7 +114,9 @@ impl Staging {
     fn new(gpu: &Gpu) -> Result<Staging> {
         let mut start = std::ptr::null_mut();
         // SAFETY: writes one pointer.
-        gpu.call("memory for copies", |d| unsafe { (d.cuMemHostAlloc)(&mut start, 2 * HALF, 0) })?;
+        gpu.call("allocating staging memory", |d| unsafe {
+            (d.cuMemHostAlloc)(&mut start, 2 * HALF, 0)
+        })?;
         let done =
             [gpu.event(number::EVENT_DISABLE_TIMING)?, gpu.event(number::EVENT_DISABLE_TIMING)?];
         Ok(Staging { start: start.cast(), done })
@@ -144,7 +146,7 @@ impl Remote for CudaMemory {
                 let copy = |d: &Driver| unsafe {
                     (d.cuMemcpyDtoHAsync_v2)(to, from + at as Address, size, gpu.stream)
                 };
-                gpu.call("a copy to the host", copy)?;
+                gpu.call("copying to the host", copy)?;
                 gpu.record(staging.done[i % 2])
             };
             let pieces = len.div_ceil(HALF);
@@ -175,7 +177,7 @@ impl Remote for CudaMemory {
                 let (from, at) = (staging.half(i).cast::<c_void>(), i * HALF);
                 // SAFETY: the piece is inside the buffer, and the half stays as it is until the
                 // event is set.
-                self.gpu.call("a copy from the host", |d| unsafe {
+                self.gpu.call("copying from the host", |d| unsafe {
                     (d.cuMemcpyHtoDAsync_v2)(to + at as Address, from, piece.len(), self.gpu.stream)
                 })?;
                 self.gpu.record(staging.done[i % 2])?;
@@ -211,7 +213,7 @@ impl Remote for CudaMemory {
         };
         wait(gpu, other)?;
         // SAFETY: both places are inside their buffers, of these contexts.
-        gpu.call("a copy between GPUs", |d| unsafe {
+        gpu.call("copying between GPUs", |d| unsafe {
             (d.cuMemcpyPeerAsync)(to, gpu.context, start, other.context, bytes, gpu.stream)
         })?;
         wait(other, gpu)?;
@@ -223,7 +225,7 @@ impl Remote for CudaMemory {
 fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
     let mut can = 0;
     // SAFETY: writes one number.
-    gpu.call("peer access", |d| unsafe {
+    gpu.call("querying peer access", |d| unsafe {
         (d.cuDeviceCanAccessPeer)(&mut can, gpu.number, other.number)
     })?;
     let Some(pool) = other.pool.filter(|_| can == 1) else { return Ok(false) };
@@ -233,6 +235,6 @@ fn reaches(gpu: &Gpu, other: &Gpu) -> Result<bool> {
         flags: number::READ_WRITE,
     };
     // SAFETY: reads the one struct; giving access twice is no error.
-    other.call("peer access", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
+    other.call("enabling peer access", |d| unsafe { (d.cuMemPoolSetAccess)(pool, &access, 1) })?;
     Ok(true)
 }

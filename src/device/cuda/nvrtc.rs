@@ -56,8 +56,8 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// The NVRTC of this process: the file that `PICO_NVRTC` names, else the first in the system,
-    /// CUDA's folders or Python's packages. Searched once.
+    /// Returns the NVRTC of this process: the file that `PICO_NVRTC` names, else the first in the
+    /// system, CUDA's folders or Python's packages. Searched once.
     pub fn find() -> Result<&'static Nvrtc> {
         static FOUND: OnceLock<Result<Nvrtc>> = OnceLock::new();
         FOUND.get_or_init(|| Nvrtc::search(&env::var_os)).as_ref().map_err(Clone::clone)
@@ -69,7 +69,7 @@ impl Nvrtc {
             let named = named.to_string_lossy();
             if named == "off" {
                 return Err(Error::Device(
-                    "PICO_NVRTC turns NVRTC off, the compiler of CUDA".into(),
+                    "PICO_NVRTC=off disables NVRTC, the compiler of CUDA".into(),
                 ));
             }
             return Nvrtc::open(&named).map_err(|why| fail(format!("PICO_NVRTC={named}: {why}")));
@@ -84,7 +84,7 @@ impl Nvrtc {
                 Err(_) => {}
             }
         }
-        Err(fail(format!("there is no NVRTC, the compiler of CUDA{tried}")))
+        Err(fail(format!("NVRTC, the compiler of CUDA, was not found{tried}")))
     }
 
     fn open(name: &str) -> std::result::Result<Nvrtc, String> {
@@ -109,7 +109,7 @@ impl Nvrtc {
         // SAFETY: the list has the length that the library returned.
         let code = unsafe { (api.nvrtcGetSupportedArchs)(archs.as_mut_ptr()) };
         if codes != [0, 0] || code != 0 {
-            return Err("it does not say its version".into());
+            return Err("its version cannot be read".into());
         }
         let path = library.path("nvrtcVersion").unwrap_or_else(|| file.to_path_buf());
         Ok(Nvrtc {
@@ -120,15 +120,15 @@ impl Nvrtc {
         })
     }
 
-    /// The architecture to compile for on a GPU of this capability, such as 90: its own machine
-    /// code, or PTX that the driver translates if the compiler is older than the GPU. For a
+    /// Returns the architecture to compile for on a GPU of this capability, such as 90: its own
+    /// machine code, or PTX that the driver translates if the compiler is older than the GPU. For a
     /// requested architecture the same: machine code if the GPU runs it, otherwise PTX.
     pub fn arch(&self, capability: u32, asked: Option<u32>) -> Result<String> {
         let usable = || self.archs.iter().copied().filter(|a| *a <= capability);
         let known = || {
             let usable: Vec<String> = usable().map(|a| format!("sm_{a}")).collect();
             format!(
-                "NVRTC {} compiles for {:?}, and the GPU is of {capability}; it runs {}",
+                "NVRTC {} supports {:?}; the GPU of capability {capability} runs {}",
                 self.version,
                 self.archs,
                 usable.join(", ")
@@ -145,7 +145,7 @@ impl Nvrtc {
         Ok(format!("{}_{arch}", if runs { "sm" } else { "compute" }))
     }
 
-    /// The cache key of the object of a source text.
+    /// Returns the cache key of the object of a source text.
     pub fn key(&self, source: &str, arch: &str) -> CacheKey {
         CacheKey::of(&[
             b"cuda 1",
@@ -201,7 +201,7 @@ impl Nvrtc {
             )
         };
         if code != 0 {
-            return Err(format!("a program is refused with error {code}"));
+            return Err(format!("creating the program failed with error {code}"));
         }
         // SAFETY: the program is valid, and the number of flags is passed.
         let code = unsafe {

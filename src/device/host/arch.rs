@@ -41,20 +41,21 @@ pub(in crate::device) fn is_known(name: &str) -> std::result::Result<(), String>
     }
 }
 
-/// The names whose level passes a test.
+/// Returns the names whose level passes a test.
 fn names(fits: impl Fn(&Arch) -> bool) -> String {
     let levels = LEVELS.iter().filter(|a| fits(a)).map(|a| a.name);
     [NATIVE].into_iter().chain(levels).collect::<Vec<_>>().join(", ")
 }
 
 impl Arch {
-    /// The architecture of a name, which this machine must support; its own if there is none.
+    /// Returns the architecture of a name, which this machine must support; its own if there is
+    /// none.
     pub fn find(name: Option<&str>) -> Result<Arch> {
         let Some(name) = name.filter(|n| *n != NATIVE) else { return Ok(native()) };
         match LEVELS.iter().find(|a| a.name == name) {
             Some(level) if runs(level) => Ok(*level),
             _ => Err(Error::Device(format!(
-                "this machine runs no code for {name:?}; what it runs is {}",
+                "this machine cannot run code for {name:?}; it supports {}",
                 names(runs)
             ))),
         }
@@ -77,7 +78,7 @@ fn native() -> Arch {
     Arch { name: NATIVE, vector_bytes: 16, fma: true }
 }
 
-/// True if this machine has every feature of a level.
+/// Returns true if this machine has every feature of a level.
 #[cfg(target_arch = "x86_64")]
 fn runs(level: &Arch) -> bool {
     use std::arch::is_x86_feature_detected as has;
@@ -132,7 +133,7 @@ mod tests {
                 Ok(found) => {
                     assert!(found == *level && native().vector_bytes >= level.vector_bytes)
                 }
-                Err(e) => assert!(e.to_string().contains("what it runs is native, x86-64"), "{e}"),
+                Err(e) => assert!(e.to_string().contains("it supports native, x86-64"), "{e}"),
             }
         }
         assert!(Arch::find(Some("z80")).is_err());

@@ -83,7 +83,7 @@ impl Backend for Cpu {
     }
 }
 
-/// Kernels of one call of the C compiler at most.
+/// Maximum number of kernels per call of the C compiler.
 const MAX_PER_MODULE: usize = 32;
 
 impl ModuleCompiler for Cpu {
@@ -182,7 +182,7 @@ impl Executable for HostKernel {
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
     }
-    /// The function that the renderer calls `<name>_entry`.
+    /// Returns the function that the renderer calls `<name>_entry`.
     fn entry(&self) -> Option<HostFunction> {
         Some(self.run)
     }

@@ -1,5 +1,5 @@
 //! The machine of the CPU backends: cores, caches and clock rate, as Linux describes them below
-//! `/sys`. What it does not tell has the fixed value of [`Machine::cpu`].
+//! `/sys`. What Linux does not report has the fixed value of [`Machine::cpu`].
 
 use super::pool;
 use crate::target::Machine;

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 /// spinning longer than that gains nothing.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Threads of a job, the caller included: `THREADS` if it is a positive number, else the cores that
-/// are available to this process.
+/// Returns the threads of a job, the caller included: `THREADS` if it is a positive number, else
+/// the cores that are available to this process.
 pub fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
     *THREADS.get_or_init(|| threads_from(env::var("THREADS").as_deref(), cores()))
@@ -68,8 +68,8 @@ fn inline(n: usize, f: &(dyn Fn(usize) + Sync)) {
     (0..n).for_each(f);
 }
 
-/// The pool of the process; its workers are started by the first job that can use them and never
-/// end.
+/// Returns the pool of the process; its workers are started by the first job that can use them and
+/// never end.
 fn global() -> &'static ThreadPool {
     static POOL: OnceLock<&'static ThreadPool> = OnceLock::new();
     POOL.get_or_init(|| ThreadPool::start(threads() - 1))
@@ -249,7 +249,7 @@ impl ThreadPool {
         self.caller_sleeps.store(false, Ordering::SeqCst);
     }
 
-    /// The life of a worker.
+    /// Runs a worker: claims tasks, spins while there are none, and sleeps after that.
     fn work(&self) {
         loop {
             if !self.spin_until(|| self.open.0.load(Ordering::Relaxed) > 0) {

@@ -38,7 +38,7 @@ fn map3(out: &mut [u64], a: &[u64], b: &[u64], c: &[u64], f: impl Fn(u64, u64, u
     }
 }
 
-/// The bits of a computed float: every NaN is the canonical one.
+/// Returns the bits of a computed float: every NaN is the canonical one.
 #[inline(always)]
 fn bits32(x: f32) -> u64 {
     if x.is_nan() { 0x7fc0_0000 } else { x.to_bits() as u64 }
@@ -234,7 +234,7 @@ fn cast(from: Scalar, to: Scalar) -> Option<Kernel> {
     }
 }
 
-/// The specialized function of an op for these dtypes of result and first operand, if any.
+/// Returns the specialized function of an op for these dtypes of result and first operand, if any.
 pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
     match op {
         Op::Where => Some(|o, a, b, c| map3(o, a, b, c, |x, y, z| if x != 0 { y } else { z })),

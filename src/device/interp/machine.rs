@@ -335,7 +335,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The location of a barrier, with a thread that does not reach it.
+    /// Returns the location of a barrier, with a thread that does not reach it.
     #[cold]
     fn absent(&self, t: usize, pc: usize) -> Box<Spot> {
         let node = format!("{:?}", self.interp.nodes[pc]);
@@ -347,7 +347,7 @@ impl Machine<'_> {
         let w = self.width;
         if !w.is_multiple_of(core.threads()) {
             let msg = format!(
-                "{w} threads of a workgroup are no whole number of warps of {}",
+                "a workgroup of {w} threads is not a multiple of the warp size {}",
                 core.threads()
             );
             return Err(Fault::Launch(msg));
@@ -374,7 +374,7 @@ impl Machine<'_> {
         let w = self.width;
         if let Some(t) = (0..w).find(|t| t ^ bits >= w) {
             let msg = format!(
-                "thread {t} reads what thread {} holds, and the workgroup has {w}",
+                "thread {t} shuffles with thread {}, but the workgroup has {w} threads",
                 t ^ bits
             );
             return Err(Fault::Launch(msg));
@@ -382,7 +382,7 @@ impl Machine<'_> {
         // As in CUDA, a workgroup is a number of whole warps, or a part of one.
         if bits >= WARP || (w > WARP && !w.is_multiple_of(WARP)) {
             return Err(Fault::Launch(format!(
-                "threads {bits} apart in a workgroup of {w} are not of one whole warp of {WARP}"
+                "a shuffle over {bits} threads in a workgroup of {w} leaves a warp of {WARP}"
             )));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
@@ -398,7 +398,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The minimum and the maximum trip count of the active threads.
+    /// Returns the minimum and the maximum trip count of the active threads.
     fn trips(&self, extent: Int) -> (i64, i64) {
         let at = extent.at as usize * self.width;
         (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
@@ -418,7 +418,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The index of the first element of an access, after the bounds check.
+    /// Returns the index of the first element of an access, after the bounds check.
     #[inline(always)]
     fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
         let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);

@@ -49,11 +49,11 @@ impl<'a> Memory<'a> {
         // SAFETY: the caller guarantees valid bytes, and a Cell<u8> has the layout of a u8.
         Memory(unsafe { std::slice::from_raw_parts(ptr as *const Cell<u8>, len) })
     }
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// True if it has no bytes.
+    /// Returns true if it has no bytes.
     #[cfg(feature = "testing")]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -181,7 +181,7 @@ pub struct Interp {
     specials: Vec<(SpecialKind, u8, usize)>,
     /// Lanes of all values together, for one thread.
     lanes: usize,
-    /// Nested loops and masked regions at most.
+    /// Maximum number of nested loops and masked regions.
     depth: usize,
 }
 
@@ -191,7 +191,7 @@ impl Interp {
         compile::compile(uops)
     }
 
-    /// The launch that the program was compiled for, from its specials.
+    /// Returns the launch that the program was compiled for, from its specials.
     pub fn launch(&self) -> Launch {
         let mut launch = Launch { grid: [1; 3], local: [1; 3], threads: 1 };
         for &(kind, dim, extent) in &self.specials {
@@ -228,13 +228,13 @@ impl Interp {
         let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
         if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
             return Err(Fault::Launch(format!(
-                "launched as {launch:?}, but the program's specials say {:?}",
+                "launched as {launch:?}, but the program was compiled for {:?}",
                 self.launch()
             )));
         }
         if bufs.len() != self.globals.len() {
             return Err(Fault::Launch(format!(
-                "{} buffers given to a program of {}",
+                "{} buffers given to a program that takes {}",
                 bufs.len(),
                 self.globals.len()
             )));

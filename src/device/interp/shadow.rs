@@ -34,11 +34,12 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// True if an access of this workgroup by another thread is not ordered before this one.
+    /// Returns true if an access of this workgroup by another thread is not ordered before this
+    /// one.
     fn unordered(self, t: Touch) -> bool {
         t.epoch == self.epoch && t.thread != self.thread
     }
-    /// True if it was in another workgroup of this run, which nothing orders.
+    /// Returns true if the access was in another workgroup of this run: no barrier orders the two.
     fn elsewhere(self, t: Touch) -> bool {
         t.epoch != 0 && t.epoch < self.begin
     }

@@ -31,7 +31,7 @@ const BIG: usize = 1 << 20;
 /// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
 const HUGE: usize = 2 << 20;
 
-/// Bytes of free blocks at most.
+/// Maximum bytes of free blocks.
 const KEEP: usize = 1 << 30;
 
 /// The fill of a buffer under `GUARD=1` that was not requested as zeros: NaN as floats, -1 as
@@ -97,29 +97,29 @@ impl HostBuffer {
         HostBuffer { ptr, len, block: None, owner: global(), lender: Some(Lender(lender)) }
     }
 
-    /// True if the memory is borrowed and must not change.
+    /// Returns true if the memory is borrowed and must not change.
     pub fn is_lent(&self) -> bool {
         self.lender.is_some()
     }
 
-    /// The first byte. Aligned, except for borrowed memory, and never null, also for an empty
-    /// buffer.
+    /// Returns the first byte. Aligned, except for borrowed memory, and never null, also for an
+    /// empty buffer.
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// The length in bytes, as requested.
+    /// Returns the length in bytes, as requested.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it has no bytes.
+    /// Returns true if it has no bytes.
     #[cfg(feature = "testing")]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes, for reading.
+    /// Returns the bytes, for reading.
     ///
     /// # Safety
     /// Nothing may write to the buffer while the slice lives.
@@ -129,8 +129,8 @@ impl HostBuffer {
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
-    /// The bytes, for writing. The buffer is borrowed exclusively, so only pointers taken earlier
-    /// have to be left alone meanwhile.
+    /// Returns the bytes, for writing. The buffer is borrowed exclusively, so only pointers taken
+    /// earlier have to be left alone meanwhile.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(!self.is_lent(), "borrowed memory is read-only");
         // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract
@@ -156,18 +156,19 @@ pub fn held_bytes() -> usize {
     global().state().held
 }
 
-/// Bytes that may be taken from the system at most: memory and swap of the machine.
+/// Returns the maximum number of bytes that may be taken from the system: memory and swap of the
+/// machine.
 pub fn limit() -> usize {
     global().limit
 }
 
-/// Bytes of the buffers in use, as requested.
+/// Returns the bytes of the buffers in use, as requested.
 #[cfg(feature = "testing")]
 pub fn live_bytes() -> usize {
     global().state().live
 }
 
-/// The most that [`live_bytes`] has been since the start or the last [`reset_peak`].
+/// Returns the maximum of [`live_bytes`] since the start or the last [`reset_peak`].
 #[cfg(feature = "testing")]
 pub fn peak_bytes() -> usize {
     global().state().peak
@@ -180,7 +181,7 @@ pub fn reset_peak() {
     state.peak = state.live;
 }
 
-/// True if each buffer is placed against an inaccessible page.
+/// Returns true if each buffer is placed against an inaccessible page.
 pub fn is_guarded() -> bool {
     global().guard
 }
@@ -190,7 +191,7 @@ pub fn clear_cache() {
     global().clear();
 }
 
-/// The allocator of the process.
+/// Returns the allocator of the process.
 fn global() -> &'static Allocator {
     static GLOBAL: OnceLock<Allocator> = OnceLock::new();
     GLOBAL.get_or_init(|| {
@@ -328,7 +329,7 @@ impl Block {
         Some(Block { ptr, size, origin: Origin::Guarded { map, map_len } })
     }
 
-    /// True if the bytes between the end of a guarded buffer and its page were written.
+    /// Returns true if the bytes between the end of a guarded buffer and its page were written.
     fn overrun(&self, ptr: NonNull<u8>, len: usize) -> bool {
         match self.origin {
             Origin::Guarded { .. } => (len..self.size).any(|i| {
@@ -360,7 +361,7 @@ impl Block {
 #[derive(Debug)]
 struct Allocator {
     state: Mutex<Blocks<Block>>,
-    /// Bytes that may be held at most.
+    /// Maximum bytes taken from the system.
     limit: usize,
     keep: usize,
     guard: bool,

@@ -65,7 +65,7 @@ impl MetalModule {
     }
 }
 
-/// The error of a text that Metal rejects.
+/// Returns the error of a text that Metal rejects.
 fn refused(source: &str, name: &str, why: &str) -> Error {
     let why = format!("Metal: {}", first_lines(why));
     rejected(disk_cache::global(), name, source, ".metal", &why)
@@ -77,7 +77,7 @@ impl LoadedModule for MetalModule {
         let most = Target::metal().max_buffers;
         if program.args.len() > most {
             let msg = format!(
-                "kernel {} has {} buffers, and Metal takes {most} at most",
+                "kernel {} has {} buffers, and Metal allows at most {most}",
                 program.name,
                 program.args.len()
             );
@@ -133,12 +133,12 @@ impl MetalKernel {
         let most = pipeline.maxTotalThreadsPerThreadgroup();
         if self.threads > most {
             let msg = format!(
-                "{device}: kernel {} has workgroups of {} threads, and runs with {most} at most",
+                "{device}: kernel {} has workgroups of {} threads, and its pipeline allows {most}",
                 self.name, self.threads
             );
             return Err(Error::Device(msg));
         }
-        let refused = || Error::Device(format!("{device}: kernel {} is not started", self.name));
+        let refused = || Error::Device(format!("{device}: failed to launch kernel {}", self.name));
         autoreleasepool(|_| {
             let commands = self.shared.queue.commandBuffer().ok_or_else(refused)?;
             let encoder = commands.computeCommandEncoder().ok_or_else(refused)?;

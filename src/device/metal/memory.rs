@@ -34,12 +34,12 @@ pub(super) fn allocate(shared: &Arc<MetalContext>, len: usize) -> Result<MetalMe
 }
 
 impl MetalMemory {
-    /// The memory object, if the kernel is of the same device.
+    /// Returns the memory object, if the kernel is of the same device.
     pub fn block(&self, shared: &Arc<MetalContext>) -> Option<&ProtocolObject<dyn MTLBuffer>> {
         Arc::ptr_eq(&self.shared, shared).then(|| &*self.block.0)
     }
 
-    /// The address of a range of bytes, which must be inside, once the GPU has finished all
+    /// Returns the address of a range of bytes, which must be inside, once the GPU has finished all
     /// launches.
     fn at(&self, offset: usize, bytes: usize) -> Result<*mut u8> {
         check_range(&(offset..offset + bytes), self.block.len());
@@ -63,7 +63,7 @@ impl Remote for MetalMemory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
-    /// The host sees the memory of every GPU, so that one copy does.
+    /// Returns the host can access the memory of every GPU, so one host copy suffices.
     fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool> {
         let Some(from) = from.downcast::<MetalMemory>() else { return Ok(false) };
         let bytes = to.len();

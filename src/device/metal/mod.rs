@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 #[link(name = "CoreGraphics", kind = "framework")]
 unsafe extern "C" {}
 
-/// Launches in flight at most. A Metal queue accepts 64.
+/// Maximum number of launches in flight. A Metal queue accepts 64.
 const MOST_PENDING: usize = 48;
 
 /// The device.
@@ -91,7 +91,7 @@ impl MetalContext {
 }
 
 impl MetalDevice {
-    /// The GPU of a number.
+    /// Opens the GPU with this number.
     pub fn open(index: usize) -> Result<MetalDevice> {
         let list = MTLCopyAllDevices();
         let device = list
@@ -101,7 +101,7 @@ impl MetalDevice {
         let name = numbered_name("METAL", index);
         let queue = device
             .newCommandQueue()
-            .ok_or_else(|| Error::Device(format!("{name} gives out no queue")))?;
+            .ok_or_else(|| Error::Device(format!("{name}: cannot create a command queue")))?;
         let (common, threads) = (Target::metal(), device.maxThreadsPerThreadgroup());
         let target = Target {
             local_dims: [threads.width, threads.height, threads.depth],

@@ -29,7 +29,7 @@ pub(super) fn write(events: &Events, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "\n]}}")
 }
 
-/// Names of processes and threads, and the notice of dropped events.
+/// Returns the names of processes and threads, and the notice of dropped events.
 fn metadata(events: &Events) -> Vec<Value> {
     let mut list = vec![name("process", (HOST, 0), "host")];
     for (i, thread) in events.threads.iter().enumerate() {
@@ -63,7 +63,7 @@ fn place(track: Track) -> (u32, u32) {
     }
 }
 
-/// The event that names a process or a thread.
+/// Returns the event that names a process or a thread.
 fn name(kind: &str, (process, thread): (u32, u32), name: &str) -> Value {
     let kind = format!("{kind}_name");
     json!({"ph": "M", "pid": process, "tid": thread, "name": kind, "args": {"name": name}})
@@ -104,7 +104,7 @@ fn event(e: &Event) -> Value {
     })
 }
 
-/// A number; null if it is not finite. Whole numbers are written without a fraction.
+/// Returns a number; null if it is not finite. Whole numbers are written without a fraction.
 fn number(n: f64) -> Value {
     if n.fract() == 0.0 && n.abs() < 1e15 { (n as i64).into() } else { n.into() }
 }

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Events at most: 150 to 300 MB, about the limit of the viewers.
+/// Maximum number of events: 150 to 300 MB, about the limit of the viewers.
 const MOST: usize = 1_000_000;
 
 /// Writes the events so far to a file. `PROFILE` names the file that is written when the process
@@ -99,7 +99,7 @@ enum Detail {
     Notes(Vec<(&'static str, Value)>),
 }
 
-/// The recording, if `PROFILE` is set.
+/// Returns the recording, if `PROFILE` is set.
 fn profile() -> Option<&'static Profile> {
     static PROFILE: OnceLock<Option<Profile>> = OnceLock::new();
     extern "C" fn at_exit() {
@@ -186,7 +186,7 @@ impl Profile {
         self.events().push(track, name, start, time, detail);
     }
 
-    /// Number of this thread, assigned at its first event.
+    /// Returns the number of this thread, assigned at its first event.
     fn thread(&self) -> u32 {
         thread_local! {
             static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
@@ -224,7 +224,7 @@ impl Events {
         self.list.push(Event { track, name, start, time, detail });
     }
 
-    /// Number of a device.
+    /// Returns the number of a device.
     fn device(&mut self, device: &DeviceName) -> u32 {
         let number = self.devices.iter().position(|d| d == device).unwrap_or_else(|| {
             self.devices.push(device.clone());
@@ -331,7 +331,7 @@ pub(in crate::device) fn memory(device: &DeviceName, live: usize) {
 mod tests {
     use super::*;
 
-    /// The text of events, checked to be JSON.
+    /// Returns the text of events, checked to be JSON.
     fn text(events: &Events) -> String {
         let mut bytes = Vec::new();
         json::write(events, &mut bytes).unwrap();

@@ -23,7 +23,7 @@ use wgpu::{
     ShaderStages,
 };
 
-/// Cached uniforms at most; beyond it they are created again.
+/// Maximum number of cached uniforms; when it is reached, the cache is cleared.
 const MOST_STARTS: usize = 256;
 /// A binding begins at a multiple of this on every device.
 pub(super) const ALIGN: usize = 256;
@@ -64,7 +64,7 @@ impl WebGpuKernel {
         let most = shared.device.limits().max_storage_buffers_per_shader_stage as usize;
         if bound > most {
             return Err(refused(&format!(
-                "it takes {bound} buffers, and the device {most}; realize some of its inputs \
+                "it has {bound} bindings, and the device allows {most}; realize some of its inputs \
                  before, or use another device"
             )));
         }
@@ -86,7 +86,7 @@ impl WebGpuKernel {
         Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
     }
 
-    /// The memory of all arguments, as the text expects it.
+    /// Returns the memory of all arguments, as the text expects it.
     fn bound(&self, args: &[MemoryRef]) -> Result<BindGroup> {
         if args.len() != self.args.len() {
             return Err(self.misfit(&format!("{} arguments for {}", args.len(), self.args.len())));
@@ -164,7 +164,7 @@ impl WebGpuContext {
         };
         // SAFETY: every index of a program is masked or proven in bounds of the argument of its
         // slot, whose length the executor checks; every loop ends; a divisor is neither zero
-        // nor minus one for the least dividend.
+        // nor minus one for the smallest dividend.
         let module = unsafe {
             self.device.create_shader_module_trusted(text, ShaderRuntimeChecks::unchecked())
         };
@@ -190,7 +190,7 @@ impl WebGpuContext {
         (layout, pipeline)
     }
 
-    /// The uniform with the start offsets of buffers.
+    /// Returns the uniform with the start offsets of buffers.
     fn starts(&self, starts: Starts) -> Result<wgpu::Buffer> {
         let mut kept = lock(&self.starts);
         if let Some((_, buffer)) = kept.iter().find(|(s, _)| *s == starts) {
@@ -262,8 +262,8 @@ impl Executable for WebGpuKernel {
     }
 }
 
-/// True if the language's `fma` rounds once on this device, which is tried: WGSL does not require
-/// it, and lavapipe's does not.
+/// Returns true if the language's `fma` rounds once on this device. A kernel that tests it is run:
+/// WGSL does not require it, and lavapipe's does not.
 pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     let program = fma_program();
     let rendered = wgsl.render(&program.name, &program.uops)?;
@@ -289,7 +289,7 @@ pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     Ok(f32::from_le_bytes(bits) == x.mul_add(x, y))
 }
 
-/// A program that writes `fma(x[0], x[1], x[2])` of its second argument to its first.
+/// Returns a program that writes `fma(x[0], x[1], x[2])` of its second argument to its first.
 fn fma_program() -> Program {
     let buffer = |slot: usize, len: usize| UOp::define_global(slot, len, DType::F32);
     let place = |buffer: &UOp, at: i64| buffer.at(UOp::constant(at, DType::I32));
@@ -323,7 +323,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// For a device that has one.
+    /// Creates the clock of a device that supports timestamp queries.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Clock {
         let buffer = |usage| {
             device.create_buffer(&BufferDescriptor {
@@ -355,8 +355,8 @@ impl Clock {
         encoder.resolve_query_set(&self.times, 0..2, &self.resolved, 0);
         encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.staging, 0, 16);
     }
-    /// The time between the two readings. Launches that are timed are waited for, and kernels run
-    /// one at a time, so there is one pair of readings.
+    /// Returns the time between the two readings. Launches that are timed are waited for, and
+    /// kernels run one at a time, so there is one pair of readings.
     fn read(&self, shared: &WebGpuContext) -> Result<Duration> {
         let what = || "timing a kernel".to_string();
         shared.checked(&what, || self.staging.map_async(MapMode::Read, .., |_| ()))?;

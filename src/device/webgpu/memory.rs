@@ -16,7 +16,7 @@ const AT_ONCE: usize = 64 << 20;
 /// Copies begin and end at multiples of this.
 const WORD: usize = 4;
 
-/// The whole words in a number of bytes, in bytes.
+/// Returns the whole words in a number of bytes, in bytes.
 pub(super) fn whole_words(bytes: usize) -> usize {
     bytes / WORD * WORD
 }
@@ -51,7 +51,7 @@ fn fresh(shared: &WebGpuContext, size: usize) -> std::result::Result<wgpu::Buffe
 }
 
 impl WebGpuMemory {
-    /// The memory itself, for a kernel of the same device.
+    /// Returns the memory itself, for a kernel of the same device.
     pub fn block(&self, shared: &Arc<WebGpuContext>) -> Option<&wgpu::Buffer> {
         Arc::ptr_eq(&self.shared, shared).then_some(&*self.block)
     }

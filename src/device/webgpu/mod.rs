@@ -53,7 +53,7 @@ struct WebGpuContext {
     pool: Arc<Pool<wgpu::Buffer>>,
 }
 
-/// The result of a future. Those of `wgpu` are ready at once, or after a poll.
+/// Returns the result of a future. Those of `wgpu` are ready at once, or after a poll.
 fn wait<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     loop {
@@ -64,7 +64,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Every adapter that runs kernels: GPUs first, then software adapters.
+/// Returns every adapter that runs kernels: GPUs first, then software adapters.
 fn found() -> Result<Vec<Adapter>> {
     let mut wanted = InstanceDescriptor::new_without_display_handle();
     wanted.backends = Backends::VULKAN | Backends::METAL;
@@ -91,7 +91,7 @@ fn found() -> Result<Vec<Adapter>> {
 }
 
 impl WebGpu {
-    /// The device of a number.
+    /// Opens the device with this number.
     pub fn open(index: usize) -> Result<WebGpu> {
         let list = found()?;
         let adapter =
@@ -159,7 +159,7 @@ fn record_loss(device: &wgpu::Device) -> Arc<Mutex<Option<String>>> {
     lost
 }
 
-/// The target of an adapter with these limits; `longs` says whether it has 64-bit integers.
+/// Returns the target of an adapter with these limits; `longs` says whether it has 64-bit integers.
 fn target(limits: &wgpu::Limits, is_cpu: bool, longs: bool) -> Target {
     let common = if longs { Target::wgsl() } else { Target::wgsl().without_64_bits() };
     let saturating_threads = if is_cpu { 0 } else { common.tuning.saturating_threads };
@@ -243,7 +243,8 @@ impl ModuleCompiler for WebGpu {
     fn renderer(&self) -> &dyn Renderer {
         &self.renderer
     }
-    /// `wgpu` compiles a pipeline, which needs the kernel's buffers; the module is its text.
+    /// Returns `wgpu` compiles a pipeline, which needs the kernel's buffers; the module is its
+    /// text.
     fn compile_module(&self, _: &str, _: &str, _: Purpose) -> Result<CompiledModule> {
         let module = WebGpuModule { shared: self.shared.clone(), renderer: self.renderer.clone() };
         Ok(CompiledModule { loaded: Arc::new(module), object: None })

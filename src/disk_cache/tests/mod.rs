@@ -39,18 +39,18 @@ pub(super) fn filled(dir: &Path) -> DiskCache {
     cache
 }
 
-/// The n-th key of the tests below.
+/// Returns the n-th key of the tests below.
 pub(super) fn key(n: u64) -> CacheKey {
     CacheKey::of(&[&n.to_le_bytes()])
 }
 
-/// The value of the n-th key.
+/// Returns the value of the n-th key.
 pub(super) fn value(n: u64) -> Vec<u8> {
     let mut random = Random(n);
     (0..(n as usize * 37) % 3000).map(|_| random.next() as u8).collect()
 }
 
-/// Every value that is found is the right one. Returns how many were found.
+/// Returns every value that is found is the right one. Returns how many were found.
 pub(super) fn right(cache: &DiskCache, count: u64) -> usize {
     let found = cache.get(&(0..count).map(key).collect::<Vec<_>>());
     found

@@ -77,7 +77,7 @@ fn integer_casts_match_their_definition() {
     assert_eq!(Const::Int(-1).as_f64(DType::INDEX), -1.0);
 }
 
-/// Values that sit on the edges of some dtype.
+/// Returns the values that sit on the edges of some dtype.
 fn edge_values(t: DType) -> Vec<Const> {
     let ints = [0, 1, -1, 127, 128, 255, 256, 65535, 1 << 31, 1 << 53, i64::MIN, i64::MAX];
     let floats = [-0.0, 0.1, -2.5, 448.0, 65504.0, 1e-7, 1e30, 1e300, f64::INFINITY, f64::NAN];

@@ -13,7 +13,7 @@ fn everything() -> Vec<DType> {
     DType::ALL.iter().copied().chain([DType::VOID, DType::INDEX]).collect()
 }
 
-/// A small generator, so that samples are the same on every run (Knuth's MMIX constants).
+/// Returns a small generator, so that samples are the same on every run (Knuth's MMIX constants).
 fn samples(count: usize) -> impl Iterator<Item = u64> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     std::iter::repeat_with(move || {

@@ -30,9 +30,9 @@ fn every_code_of_the_small_floats_round_trips() {
     }
 }
 
-/// The code of the nearest value by looking at all of them, ties to the even code. The first code
-/// past the finite ones stands for where the next binade step would be, which is where overflow
-/// begins.
+/// Returns the code of the nearest value by looking at all of them, ties to the even code. The
+/// first code past the finite ones stands for where the next binade step would be, which is where
+/// overflow begins.
 fn nearest(x: f64, layout: Layout, last_finite: u8) -> u8 {
     let value = |code: u8| {
         if code > last_finite {
@@ -63,7 +63,7 @@ fn fp8_rounds_to_the_nearest() {
             let tie = (a + b) / 2.0;
             xs.extend([a, a.next_up(), a.next_down(), tie, tie.next_up(), tie.next_down()]);
         }
-        // Random mantissas over exponents from far below the least subnormal to past overflow.
+        // Random mantissas over exponents from far below the smallest subnormal to past overflow.
         let random = samples(20_000).map(|r| ((1023 - 30 + (r >> 52) % 50) << 52) | (r >> 12));
         xs.extend(random.map(f64::from_bits));
         for x in xs.into_iter().flat_map(|x| [x, -x]) {

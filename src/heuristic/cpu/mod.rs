@@ -38,8 +38,8 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
         pack::pack(&mut k, &packed, target);
         return k;
     }
-    // Vector lanes: along the axis in which stores are contiguous; for a reduce without one, or
-    // whose loads would be of lanes far apart, along the axis in which its loads are.
+    // Vector lanes: along the axis in which stores are contiguous; for a reduction without such an
+    // axis, or whose loads would then be strided, along the axis in which its loads are contiguous.
     let reduce = unit_stride_reduce(&k);
     let outputs =
         unit_stride_output(&k).filter(|axis| reduce.is_none() || !scatters(&facts, *axis));

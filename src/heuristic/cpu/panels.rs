@@ -23,7 +23,7 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     let (height, vectors) = panel_tile(facts, &p, target)?;
     let lanes = target.vector_bytes / 4;
     let mut k = facts.kernel.clone();
-    // A panel is outside of everything that uses it.
+    // The axes of the panel come first, so that one copy serves all rows of the other matrix.
     let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
     let column = k.axis_of(&p.column)?;
     if apart < column && !try_apply(&mut k, Opt::new(OptOp::Swap, apart, column), target) {
@@ -37,7 +37,7 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     }
     threads(&mut k, target);
     let inner = k.axes().iter().rposition(is_output)?;
-    // The masks of padded rows are left to a copy too.
+    // The masks of padded rows are evaluated by a copy too.
     let rows = (!extent(&p.row).is_multiple_of(height)).then_some(&p.left);
     for load in rows.into_iter().chain([&p.right]) {
         k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
@@ -58,7 +58,7 @@ fn nearest_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Optio
     facts.axes.iter().filter(is_row).min_by_key(|r| stride(r)).cloned()
 }
 
-/// Returns the rows and vectors of the register tile of the least estimated cost.
+/// Returns the rows and vectors of the register tile of the lowest estimated cost.
 fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
     let lanes = target.vector_bytes / 4;
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
@@ -115,18 +115,18 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
     Some((height, vectors))
 }
 
-/// Returns the most threads that an axis can be divided between.
+/// Returns the maximum number of threads that an axis can be divided between.
 fn shares(size: usize, threads: usize) -> usize {
     (2..=threads).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
 }
 
-/// The fit of equal parts into an axis.
+/// The division of an axis into tiles of equal size.
 struct Fit {
     /// The number of parts.
     parts: usize,
     /// True if the axis is padded.
     padded: bool,
-    /// True if the padding is within the limit.
+    /// True if the padding is within the limit of the tuning.
     little: bool,
     /// The work relative to that without padding.
     cost: f64,

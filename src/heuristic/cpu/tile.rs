@@ -57,7 +57,7 @@ pub(super) fn cpu_register_tile(
     Some((k, packed))
 }
 
-/// Returns the register tile of the least estimated cost.
+/// Returns the register tile of the lowest estimated cost.
 fn best_tile(
     main: &UOp,
     axes: &[UOp],
@@ -155,7 +155,7 @@ pub(super) fn to_pack(
     apart.filter_map(|(l, _)| argument(&l.node)).collect()
 }
 
-/// An output axis of a tile by position, and the copies along it.
+/// The copies along an output axis of a tile: the position of the axis, and their number.
 type Part = (usize, usize);
 
 /// Calls `f` with every tile of at most `budget` copies.

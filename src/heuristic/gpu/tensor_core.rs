@@ -9,8 +9,8 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 use std::cmp::Reverse;
 
-/// Returns the way of the longest reduction axis, and among those the longest output axes with
-/// unit stride.
+/// Returns the tensor-core mapping of the longest reduction axis, and of those the one with the
+/// longest output axes with unit stride.
 fn best_way(facts: &KernelFacts, main: &UOp, target: &Target) -> Option<Way> {
     let kernel = &facts.kernel;
     let along = unit_stride_output(kernel).map(|i| &facts.axes[i]);

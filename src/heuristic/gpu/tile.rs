@@ -287,7 +287,7 @@ impl SumOfProducts {
         list
     }
 
-    /// Returns the positions of the threads of a workgroup's first warp along each axis. Threads
+    /// Returns the coordinates along each axis of the threads of a workgroup's first warp. Threads
     /// along the axis of the smallest stride are adjacent, as `ORDER` makes them.
     fn lanes(&self, copies: &Copies, group: &[usize], target: &Target) -> Vec<Vec<usize>> {
         let stride = |axis: &usize| {
@@ -310,7 +310,7 @@ impl SumOfProducts {
         (0..threads).map(position).collect()
     }
 
-    /// Returns the tile and the workgroup of the least estimated cost.
+    /// Returns the tile and the workgroup of the lowest estimated cost.
     fn best(&self, target: &Target) -> Option<(Copies, Vec<usize>)> {
         let mut ranked: Vec<(f64, Copies)> = self
             .tiles(target)

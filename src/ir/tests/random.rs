@@ -135,7 +135,7 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
     }
 }
 
-/// A random payload that fits the operands, if one is found.
+/// Returns a random payload that fits the operands, if one is found.
 fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
     if matches!(op, Op::Contiguous | Op::Load | Op::Sink) && rng.once_in(2) {
         return Some(Arg::None);
@@ -181,7 +181,7 @@ pub fn nodes(rng: &mut Rng, count: usize) -> Vec<UOp> {
     pool
 }
 
-/// A random graph.
+/// Returns a random graph.
 pub fn graph(rng: &mut Rng) -> UOp {
     let count = 1 + rng.below(40);
     let pool = nodes(rng, count);

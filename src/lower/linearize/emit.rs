@@ -61,7 +61,7 @@ impl<'a> Emit<'a> {
         self.list.push(u);
     }
 
-    /// Emits the kernel arguments, then the part of the CPU thread. Constants are not listed.
+    /// Emits the kernel arguments, then the index of the CPU thread. Constants are not listed.
     pub(super) fn arguments(&mut self, args: &[UOp]) {
         for a in args {
             if let Some(&i) = self.placement.number.get(&a.id()) {

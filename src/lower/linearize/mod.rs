@@ -1,7 +1,7 @@
-//! Orders a kernel graph as a linear program. Input: a kernel whose ranges are loops or the parts
-//! of CPU threads. Output: a list in which operands precede users, loops are opened and closed in
-//! order, reductions are accumulators, masked stores are inside an `If`, and index integers have a
-//! width: 32 bits if every one of them fits, else 64.
+//! Orders a kernel graph as a linear program. Input: a kernel whose ranges are loops or CPU
+//! threads. Output: a list in which operands precede users, loops are opened and closed in order,
+//! reductions are accumulators, masked stores are inside an `If`, and index integers have a width:
+//! 32 bits if every one of them fits, else 64.
 //!
 //! A value is placed in the innermost loop of the ranges that it depends on, so loop-invariant
 //! values are hoisted, and several reductions over one row become consecutive loops.

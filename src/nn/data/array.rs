@@ -44,7 +44,7 @@ impl Array {
         Ok(Array { dtype, shape: shape.to_vec(), bytes })
     }
 
-    /// Dtype of the elements.
+    /// Returns the dtype of the elements.
     ///
     /// ```
     /// use picograd::DType;
@@ -56,7 +56,7 @@ impl Array {
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Sizes of the axes.
+    /// Returns the sizes of the axes.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -67,7 +67,7 @@ impl Array {
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
-    /// Bytes of the elements.
+    /// Returns the bytes of the elements.
     ///
     /// ```
     /// use picograd::nn::data::Array;
@@ -110,7 +110,7 @@ impl Array {
         Tensor::try_from_bytes(&self.bytes, self.dtype, &self.shape)
     }
 
-    /// Size of the first axis; 0 for an array of rank 0.
+    /// Returns the size of the first axis; 0 for an array of rank 0.
     ///
     /// ```
     /// use picograd::nn::data::Array;

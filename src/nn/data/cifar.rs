@@ -125,7 +125,7 @@ fn unpack(tar: impl Read, names: &[&str], bytes: usize) -> Result<Vec<Vec<u8>>, 
 mod tests {
     use super::*;
 
-    /// A tar archive of these files.
+    /// Returns a tar archive of these files.
     fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut out = tar::Builder::new(Vec::new());
         for (name, content) in files {

@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// A loader reads from several threads at once. Random augmentations should be seeded with
 /// `(seed, i)`, so that runs are reproducible.
 pub trait Dataset: Send + Sync {
-    /// Number of samples.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
     /// Returns a sample.
     fn get(&self, i: usize) -> Result<Vec<Array>>;
 
-    /// True if there are no samples.
+    /// Returns true if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,7 +119,7 @@ impl ArrayDataset {
         ArrayDataset::new(tensors.iter().map(array).collect::<Result<_>>()?)
     }
 
-    /// The arrays.
+    /// Returns the arrays.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset};

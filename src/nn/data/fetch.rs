@@ -24,7 +24,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The given folder, or the dataset's folder under `PICO_DATA` or the user's cache folder.
+    /// Returns the given folder, or the dataset's folder under `PICO_DATA` or the user's cache
+    /// folder.
     pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<Place> {
         Ok(match folder {
             Some(folder) => Place { set, folder: folder.to_path_buf(), cache: false },
@@ -32,8 +33,8 @@ impl Place {
         })
     }
 
-    /// The content of a file, whose checksum is the published one. The error lists the URLs of
-    /// `all` files of the dataset.
+    /// Returns the content of a file, whose checksum is the published one. The error lists the URLs
+    /// of `all` files of the dataset.
     pub(super) fn bytes(&self, remote: &Remote, all: &[Remote]) -> Result<Vec<u8>> {
         if self.cache && !self.folder.join(remote.name).exists() {
             fetch(self.set, &self.folder, remote)?;
@@ -44,13 +45,13 @@ impl Place {
         })
     }
 
-    /// An error about the files of the folder.
+    /// Returns an error about the files of the folder.
     pub(super) fn wrong(&self, msg: String) -> Error {
         Error::Format { at: self.folder.display().to_string(), msg }
     }
 }
 
-/// The content of a file with the published checksum; `None` if there is no file.
+/// Returns the content of a file with the published checksum; `None` if there is no file.
 fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
     let path = folder.join(remote.name);
     let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
@@ -71,7 +72,7 @@ fn get(set: &str, folder: &Path, remote: &Remote) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// The error for missing files.
+/// Returns the error for missing files.
 fn absent(set: &str, folder: &Path, remotes: &[Remote], why: &str) -> Error {
     let list: Vec<String> = remotes.iter().map(|r| format!("{}{}", r.base, r.name)).collect();
     Error::Data(format!(

@@ -53,7 +53,7 @@ pub(super) fn parse(at: &str, bytes: &[u8]) -> Result<Array> {
     }
 }
 
-/// Reads an array from a stream of at most `room` bytes.
+/// Reads an array from a stream of at most `max_bytes` bytes.
 fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
     let mut head = [0; 4];
     from.read_exact(&mut head).map_err(|e| format!("its header: {e}"))?;

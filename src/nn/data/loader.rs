@@ -67,9 +67,7 @@ impl DataLoader {
     /// ```
     pub fn new(dataset: impl Dataset + 'static, batch: usize) -> Result<DataLoader> {
         if batch == 0 {
-            return Err(Error::Data(
-                "a batch of 0 samples; the batch size must be positive".into(),
-            ));
+            return Err(Error::Data("expected a batch size of at least 1, got 0".into()));
         }
         let dataset = Arc::new(dataset);
         Ok(DataLoader {
@@ -108,7 +106,7 @@ impl DataLoader {
         self
     }
 
-    /// Number of batches per epoch.
+    /// Returns the number of batches per epoch.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};
@@ -121,7 +119,7 @@ impl DataLoader {
         if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
     }
 
-    /// True if an epoch has no batches.
+    /// Returns true if an epoch has no batches.
     ///
     /// ```
     /// use picograd::nn::data::{Array, ArrayDataset, DataLoader};

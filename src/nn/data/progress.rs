@@ -158,7 +158,7 @@ impl Progress {
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 
-    /// The state as one line; with a width, it has a bar and fits in the width.
+    /// Returns the state as one line; with a width, it has a bar and fits in the width.
     fn text(&self, line: Option<(usize, bool)>) -> String {
         let seconds = self.start.elapsed().as_secs_f64();
         let rate = self.done as f64 / seconds.max(1e-9);
@@ -224,7 +224,7 @@ fn clock(seconds: f64) -> String {
     }
 }
 
-/// Columns of the terminal of stderr; `None` if it is not a terminal.
+/// Returns the columns of the terminal of stderr; `None` if it is not a terminal.
 fn columns() -> Option<usize> {
     // SAFETY: the struct has only integers, for which zero is valid.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };

@@ -37,7 +37,7 @@ impl Accumulate {
     pub fn new(batches: usize) -> Result<Accumulate> {
         if batches == 0 {
             return Err(Error::State(
-                "Accumulate: a step of 0 batches; it takes one or more".into(),
+                "Accumulate: expected at least one batch per step, got 0".into(),
             ));
         }
         Ok(Accumulate { batches, done: 0 })
@@ -69,8 +69,8 @@ impl Accumulate {
         self.done = (self.done + 1) % self.batches;
         Ok(self.done == 0)
     }
-    /// True if a step is incomplete. At the end of the data, step with these gradients or drop them
-    /// with [`Optimizer::zero_grad`] and [`reset`](Self::reset).
+    /// Returns true if a step is incomplete. At the end of the data, step with these gradients or
+    /// drop them with [`Optimizer::zero_grad`] and [`reset`](Self::reset).
     ///
     /// ```
     /// use picograd::nn::optim::Accumulate;

@@ -32,7 +32,8 @@ pub(super) fn moments(
     Ok((mean.clone(), square.clone()))
 }
 
-/// The direction of a step: the first moment over the root of the second, with bias correction.
+/// Returns the direction of a step: the first moment over the root of the second, with bias
+/// correction.
 fn direction(now: &Update<'_>, grad: &Tensor, betas: (f64, f64), eps: f64) -> Result<Tensor> {
     let (mean, mut square) = moments(now, grad, betas)?;
     let [mean_part, square_part] = now.numbers else { unreachable!("two numbers") };
@@ -43,7 +44,7 @@ fn direction(now: &Update<'_>, grad: &Tensor, betas: (f64, f64), eps: f64) -> Re
     mean.try_div(mean_part)?.try_div(square.sqrt().try_div(square_part.sqrt())? + eps)
 }
 
-/// The parameter minus `lr·weight_decay` of it.
+/// Returns the parameter minus `lr·weight_decay` of it.
 pub(super) fn shrunk(now: &Update<'_>, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 {
         Ok(now.param.clone())

@@ -107,7 +107,7 @@ impl LBFGS {
         let params: Vec<Tensor> = params.into_iter().collect();
         if let Some(i) = params.iter().position(|p| !p.is_param()) {
             let msg = format!(
-                "LBFGS: tensor {i} of shape {:?} is no parameter; make it one with as_param()",
+                "LBFGS: tensor {i} of shape {:?} is not a parameter; make it one with as_param()",
                 params[i].shape()
             );
             return Err(Error::State(msg));
@@ -240,7 +240,7 @@ impl LBFGS {
         Ok(reported)
     }
 
-    /// The current loss and its gradient.
+    /// Returns the current loss and its gradient.
     fn evaluate(
         &mut self,
         closure: &mut impl FnMut() -> Result<Tensor>,
@@ -269,7 +269,7 @@ impl LBFGS {
         self.state.evaluations += 1;
         Ok((sign * loss.try_cast(DType::F64)?.item::<f64>()?, flat))
     }
-    /// All parameters as one vector.
+    /// Returns all parameters as one vector.
     fn read(&self) -> Result<Vec<f64>> {
         let parts = self.params.iter().map(|p| p.detach().try_cast(DType::F64)?.to_vec::<f64>());
         Ok(parts.collect::<Result<Vec<_>>>()?.concat())
@@ -325,7 +325,7 @@ impl LBFGS {
         s.direction = d;
     }
 
-    /// The state of the optimizer besides parameters and settings.
+    /// Returns the state of the optimizer besides parameters and settings.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::LBFGS};
@@ -391,7 +391,7 @@ impl LBFGS {
             (read("direction", &vector)?.0, read("prev_flat_grad", &vector)?.0);
         if counts[0] > 0 && n > 0 && (direction.is_empty() || last_grad.is_empty()) {
             return Err(Error::State(
-                "LBFGS: a state after the first iteration has a direction and a gradient".into(),
+                "LBFGS: the state lacks the direction or the gradient of the last iteration".into(),
             ));
         }
         let (grads, rows) = read("old_dirs", &|s| s.len() == 2 && (s[0] == 0 || s[1] == n))?;

@@ -46,12 +46,12 @@ impl<F: FnMut(f64) -> Result<Point>> LineSearch<F> {
         }
     }
 
-    /// True if the loss does not decrease sufficiently.
+    /// Returns true if the loss does not decrease sufficiently.
     fn is_too_high(&self, p: &Point) -> bool {
         p.loss > self.start.loss + 1e-4 * p.t * self.start.slope
     }
 
-    /// True if the slope decreases sufficiently.
+    /// Returns true if the slope decreases sufficiently.
     fn is_flat(&self, p: &Point) -> bool {
         p.slope.abs() <= -0.9 * self.start.slope
     }
@@ -104,8 +104,8 @@ impl<F: FnMut(f64) -> Result<Point>> LineSearch<F> {
     }
 }
 
-/// The next distance between two points, by cubic interpolation. The second one in a row that is
-/// near an end is moved away from it.
+/// Returns the next distance between two points, by cubic interpolation. The second one in a row
+/// that is near an end is moved away from it.
 fn trial(low: &Point, high: &Point, near_end: &mut bool) -> f64 {
     let (start, end) = (low.t.min(high.t), low.t.max(high.t));
     let t = cubic_minimum(low, high, (start, end));
@@ -120,7 +120,7 @@ fn trial(low: &Point, high: &Point, near_end: &mut bool) -> f64 {
     }
 }
 
-/// The minimum of the cubic through two points with their slopes, clamped to bounds.
+/// Returns the minimum of the cubic through two points with their slopes, clamped to bounds.
 fn cubic_minimum(a: &Point, b: &Point, bounds: (f64, f64)) -> f64 {
     let (a, b) = if a.t <= b.t { (a, b) } else { (b, a) };
     let d1 = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.t - b.t);

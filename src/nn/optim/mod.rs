@@ -96,21 +96,21 @@ use crate::tensor::Tensor;
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub trait Rule: Send + Sync {
-    /// The initial learning rate.
+    /// Returns the initial learning rate.
     fn lr(&self) -> f64;
-    /// Names of the state tensors of each parameter. They have its shape and start as zeros, or as
-    /// [`initial`](Self::initial) says.
+    /// Returns the names of the state tensors of each parameter. They have its shape and start as
+    /// zeros, or as [`initial`](Self::initial) says.
     fn state(&self) -> &'static [&'static str];
-    /// Names of the numbers that depend only on the number of updates of a parameter. They start as
-    /// zeros; parameters of a group with equally many updates share them.
+    /// Returns the names of the scalar state that depends only on the number of updates of a
+    /// parameter. It starts as zeros; parameters of a group with equally many updates share it.
     fn numbers(&self) -> &'static [&'static str] {
         &[]
     }
-    /// The initial value of a tensor of [`state`](Self::state), by its index.
+    /// Returns the initial value of a tensor of [`state`](Self::state), by its index.
     fn initial(&self, _place: usize) -> f64 {
         0.0
     }
-    /// True if steps ascend the gradient: each gradient is negated before the rule sees it.
+    /// Returns true if steps ascend the gradient: each gradient is negated before the rule sees it.
     fn maximizes(&self) -> bool {
         false
     }
@@ -118,7 +118,7 @@ pub trait Rule: Send + Sync {
     fn check(&self, _param: &Tensor) -> Result<()> {
         Ok(())
     }
-    /// Updates the numbers at the start of each update.
+    /// Updates the scalar state at the start of each update.
     fn advance(&self, _numbers: &[Tensor]) -> Result<()> {
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::{Rule, Update};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// The parameter and the gradient after weight decay.
+/// Returns the parameter and the gradient after weight decay.
 fn with_decay(now: &Update<'_>, weight_decay: f64, decoupled: bool) -> Result<(Tensor, Tensor)> {
     match decoupled {
         true => Ok((shrunk(now, weight_decay)?, now.grad.clone())),
@@ -35,11 +35,11 @@ rule! {
 }
 
 impl NAdam {
-    /// The factor of the momentum schedule per step.
+    /// Returns the factor of the momentum schedule per step.
     fn rate(&self) -> f64 {
         0.96f64.powf(self.momentum_decay)
     }
-    /// The momentum after the fraction `warm` of its warm-up.
+    /// Returns the momentum after the fraction `warm` of its warm-up.
     fn momentum(&self, warm: &Tensor) -> Tensor {
         (warm + 1.0) * (0.5 * self.betas.0)
     }

@@ -25,7 +25,7 @@ struct Param {
     updates: u64,
 }
 
-/// The numbers of [`Rule::numbers`] for parameters with one number of updates.
+/// The scalar state of [`Rule::numbers`] for parameters with equally many updates.
 #[derive(Clone)]
 struct Numbers {
     updates: u64,
@@ -80,7 +80,7 @@ impl Group {
             .expect("numbers for every count")
             .tensors
     }
-    /// The dtype of the learning rate and the numbers: the widest of the updates.
+    /// Returns the dtype of the learning rate and the numbers: the widest of the updates.
     fn wide(&self) -> DType {
         self.lr_now.dtype()
     }
@@ -166,10 +166,10 @@ impl Optimizer {
                 Err(Error::State(format!("optimizer: tensor {i} of shape {:?} {why}", p.shape())))
             };
             if !p.is_param() {
-                return wrong("is no parameter; make it one with as_param()");
+                return wrong("is not a parameter; make it one with as_param()");
             }
             if !known.insert(p.id()) {
-                return wrong("is there twice; a parameter belongs to one group, once");
+                return wrong("is already in a group; a parameter belongs to one group");
             }
             if p.device() != params[0].device() {
                 return wrong(&format!(
@@ -222,7 +222,7 @@ impl Optimizer {
         self.step_unless(None)
     }
 
-    /// A step without effect if `skip`, a bool of rank 0, is true; the device decides.
+    /// Returns a step without effect if `skip`, a bool of rank 0, is true; the device decides.
     pub(crate) fn step_unless(&mut self, skip: Option<&Tensor>) -> Result<()> {
         // A skipped step changes only the counts of updates, which select the numbers. That is
         // correct if all parameters are updated together; otherwise the host decides.
@@ -263,7 +263,7 @@ impl Optimizer {
         Tensor::realize_many(&take_step_list().iter().collect::<Vec<_>>())
     }
 
-    /// All parameters, their state, and the numbers of all groups.
+    /// Returns all parameters, their state, and the numbers of all groups.
     fn all_tensors(&self) -> Vec<Tensor> {
         let numbers =
             self.groups.iter().flat_map(|g| g.numbers.iter().flat_map(|n| n.tensors.iter()));
@@ -320,7 +320,7 @@ impl Optimizer {
         self.params().for_each(|p| p.tensor.set_grad(None));
     }
 
-    /// All parameters, group by group.
+    /// Returns all parameters, group by group.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -337,7 +337,7 @@ impl Optimizer {
         self.groups.iter().flat_map(|g| &g.params)
     }
 
-    /// The learning rate of the first group.
+    /// Returns the learning rate of the first group.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
@@ -348,7 +348,7 @@ impl Optimizer {
     pub fn lr(&self) -> f64 {
         self.groups[0].lr
     }
-    /// The learning rate of each group.
+    /// Returns the learning rate of each group.
     ///
     /// ```
     /// use picograd::{Tensor, nn::optim::{Optimizer, SGD}};
@@ -395,8 +395,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The state of the optimizer besides parameters, gradients and settings. With the state dict
-    /// of the module it resumes training bit for bit.
+    /// Returns the state of the optimizer besides parameters, gradients and settings. With the
+    /// state dict of the module it resumes training bit for bit.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -492,12 +492,13 @@ impl Optimizer {
     }
 }
 
-/// The state-dict name of the update counts of a group, if they differ.
+/// Returns the state-dict name of the update counts of a group, if they differ.
 fn updates_of(group: usize) -> String {
     format!("groups.{group}.updates")
 }
 
-/// The numbers of a group with their names, which include the update count if there are several.
+/// Returns the numbers of a group with their names, which include the update count if there are
+/// several.
 fn named_numbers(group: usize, rule: &dyn Rule, numbers: &[Numbers]) -> Vec<(String, Tensor)> {
     let named = |n: &Numbers| {
         let end = if numbers.len() > 1 { format!(".{}", n.updates) } else { String::new() };
@@ -510,13 +511,13 @@ fn named_numbers(group: usize, rule: &dyn Rule, numbers: &[Numbers]) -> Vec<(Str
     numbers.iter().flat_map(named).collect()
 }
 
-/// The dtype that the update of a parameter is computed in.
+/// Returns the dtype that the update of a parameter is computed in.
 pub(super) fn compute_dtype(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// A tensor like the parameter with one value, in memory, so that the first step runs the kernels
-/// of all others.
+/// Returns a tensor like the parameter with one value, in memory, so that the first step runs the
+/// kernels of all others.
 fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
     let dtype = compute_dtype(param.dtype());
     let mut bytes = limits::zeroed(param.numel() * dtype.itemsize())?;
@@ -529,14 +530,14 @@ fn filled(param: &Tensor, value: f64) -> Result<Tensor> {
     Tensor::try_from_bytes(&bytes, dtype, param.shape())?.try_shard_like(param)
 }
 
-/// A number of rank 0 in memory, not a literal of a kernel.
+/// Returns a number of rank 0 in memory, not a literal of a kernel.
 pub(super) fn number(value: f64, dtype: DType, device: &DeviceName) -> Result<Tensor> {
     let number =
         if dtype == DType::F64 { Tensor::new([value]) } else { Tensor::new([value as f32]) };
     number.reshape(()).try_to(device.as_str())
 }
 
-/// A number in full precision, for a state dict.
+/// Returns a number in full precision, for a state dict.
 pub(super) fn exact(value: f64) -> Tensor {
     Tensor::new([value]).reshape(())
 }

@@ -163,7 +163,7 @@ impl GradScaler {
         }
         let key = key(optimizer);
         if self.found.iter().any(|f| f.optimizer == key) {
-            return state("unscale_ a second time for one optimizer since the last update()");
+            return state("unscale_() was already called for this optimizer since update()");
         }
         let any = no_grad(|| {
             let mut finite: Option<Tensor> = None;
@@ -216,7 +216,7 @@ impl GradScaler {
             unreachable!("it was unscaled")
         };
         if found.stepped {
-            return state("a second step of one optimizer since the last update()");
+            return state("step() was already called for this optimizer since update()");
         }
         found.stepped = true;
         realize_with_step(&found.any);
@@ -235,7 +235,7 @@ impl GradScaler {
         }
         let mut all = self.found.iter().map(|f| f.any.clone());
         let Some(first) = all.next() else {
-            return state("update() without a step since the last one");
+            return state("update() requires a step() since the last update()");
         };
         no_grad(|| {
             let found = all.try_fold(first, |a, b| a.try_bitwise_or(b))?;
@@ -251,7 +251,7 @@ impl GradScaler {
         Tensor::realize_many(&[&self.scale, &self.tracker])
     }
 
-    /// The scale, read from the device.
+    /// Returns the scale, read from the device.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -262,8 +262,8 @@ impl GradScaler {
         if self.enabled { Ok(self.scale.item::<f32>()? as f64) } else { Ok(1.0) }
     }
 
-    /// The scale, its factors, and the number of steps since its last change, under PyTorch's
-    /// names.
+    /// Returns the scale, its factors, and the number of steps since its last change, under
+    /// PyTorch's names.
     ///
     /// ```
     /// use picograd::nn::optim::GradScaler;
@@ -310,7 +310,7 @@ impl GradScaler {
     }
 }
 
-/// The identity of an optimizer: its first parameter, which no other one has.
+/// Returns the identity of an optimizer: its first parameter, which no other one has.
 fn key(optimizer: &Optimizer) -> usize {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }

@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 /// A learning rate as a function of the initial rate and the step, so that any step can be computed
 /// directly. A function of the step alone is a schedule too: its result is the factor.
 pub trait Schedule: Send + Sync {
-    /// The learning rate after `step` steps.
+    /// Returns the learning rate after `step` steps.
     fn lr(&self, base: f64, step: usize) -> f64;
 
     /// This schedule up to a step, then another one, which starts at its own step 0.
@@ -342,7 +342,7 @@ impl Scheduler {
         let lrs: Vec<f64> = self.base.iter().map(|&base| self.schedule.lr(base, step)).collect();
         optimizer.set_lrs(&lrs)
     }
-    /// The number of steps taken.
+    /// Returns the number of steps taken.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -356,7 +356,7 @@ impl Scheduler {
     pub fn steps(&self) -> usize {
         self.step
     }
-    /// The step and the initial learning rates.
+    /// Returns the step and the initial learning rates.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -66,12 +66,12 @@ impl Rule for SGD {
     }
 }
 
-/// The gradient with the L2 penalty added.
+/// Returns the gradient with the L2 penalty added.
 pub(super) fn decayed(grad: &Tensor, param: &Tensor, weight_decay: f64) -> Result<Tensor> {
     if weight_decay == 0.0 { Ok(grad.clone()) } else { grad.try_add(param * weight_decay) }
 }
 
-/// The L2 norm of all elements, of rank 0.
+/// Returns the L2 norm of all elements, of rank 0.
 pub(super) fn length(x: &Tensor) -> Result<Tensor> {
     Ok(x.square().try_sum(..)?.sqrt())
 }

@@ -65,7 +65,7 @@ impl Weights {
             (narrow(&state.0), state.1.as_ref().map(narrow)),
         )
     }
-    /// The contribution of the input to the gates, for one step or for all steps.
+    /// Returns the contribution of the input to the gates, for one step or for all steps.
     fn of_input(&self, x: &Tensor) -> Result<Tensor> {
         x.try_linear(&self.ih, self.bias.as_ref().map(|b| &b.0))
     }
@@ -132,7 +132,7 @@ impl Weights {
     }
 }
 
-/// A state of zeros, if none was given.
+/// Returns a state of zeros, if none was given.
 fn start(kind: Kind, given: Option<State>, shape: &[usize]) -> State {
     let zeros = || Tensor::zeros(shape);
     given.unwrap_or_else(|| (zeros(), (kind == Kind::Lstm).then(zeros)))

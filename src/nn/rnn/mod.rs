@@ -252,7 +252,7 @@ macro_rules! relu_option {
 }
 relu_option! { RNNCell; RNN; }
 
-/// The output and cell state of an LSTM.
+/// Returns the output and cell state of an LSTM.
 fn both((h, c): (&Tensor, &Tensor)) -> State {
     (h.clone(), Some(c.clone()))
 }

@@ -154,9 +154,9 @@ impl Dialect for Cuda {
     }
     /// Selects by an instruction where the assembler would lose a sign.
     ///
-    /// The assembler of CUDA 13.0 turns a choice between -0.0 and a whole number into one
-    /// of integers, and loses the sign. It does not if an instruction chooses bits; a choice of
-    /// bits in C becomes one of numbers again.
+    /// The assembler of CUDA 13.0 turns a select between -0.0 and an integral value into a select
+    /// of integers, and loses the sign. It does not if an instruction selects bits; a select of
+    /// bits in C is turned back into one of numbers.
     fn select(&self, cx: &mut Cx, scalar: Scalar, condition: &str, [x, y]: [&str; 2]) -> String {
         let (name, ty, width, letter) = match scalar {
             Scalar::F32 => ("choose_f32", "float", "b32", "f"),
@@ -247,7 +247,7 @@ impl Dialect for Cuda {
         Some(format!("{name}({c},{},{})", a.join(","), b.join(",")))
     }
     fn shuffle(&self, value: &str, bits: usize, threads: usize) -> Option<String> {
-        // The threads that take part: those of a whole warp, or all that there are.
+        // The participating threads: a full warp, or all threads of a smaller workgroup.
         let mask = if threads < WARP { (1u32 << threads) - 1 } else { u32::MAX };
         Some(format!("__shfl_xor_sync({mask:#x},{value},{bits})"))
     }

@@ -31,7 +31,7 @@ pub(super) struct Words {
     pub special64: Option<[&'static str; 2]>,
     /// The qualifiers of a helper function.
     pub helper: &'static str,
-    /// The address spaces of kernel arguments and of local memory, as a pointer type starts with
+    /// The address spaces of kernel arguments and of shared memory, as a pointer type starts with
     /// them.
     pub global: &'static str,
     pub local: &'static str,

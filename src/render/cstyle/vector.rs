@@ -39,7 +39,7 @@ pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<O
 
 /// Returns an op with an operator on whole vectors.
 pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
-    // Minus one and all ones leave the text altogether, so they are not built.
+    // -1 and all ones do not appear in the text, so they are not built.
     let plain = |a: &Operand| {
         a.literal.is_some() && matches!(alu.op, Op::Mul | Op::Xor) && is_ones(a, alu.dtype.scalar)
     };
@@ -55,8 +55,8 @@ pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String
         return arithmetic(cx, alu.op, alu.dtype.scalar, &args).map(Ok);
     }
     match sides(cx, alu.args, alu.dtype) {
-        // A literal below zero would be taken off as a scalar, which is not sure to fit a narrow
-        // lane.
+        // A negative literal would be subtracted as a scalar `int`, whose type may not be that of a
+        // narrow lane.
         Ok(mut args) => {
             if alu.dtype.bits() < 32 {
                 args.iter_mut().for_each(|a| a.literal = None);

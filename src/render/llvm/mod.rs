@@ -98,8 +98,8 @@ struct LlvmWriter<'a> {
     counted: FxHashSet<u64>,
     /// Values that are offsets.
     offsets: FxHashSet<u64>,
-    /// Offsets that addresses are not made from, because they are at a fixed distance from
-    /// another, and that nothing else needs.
+    /// Offsets of no address: each is at a constant distance from another offset, and nothing else
+    /// needs it.
     folded: FxHashSet<u64>,
     /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
@@ -242,7 +242,7 @@ impl<'a> LlvmWriter<'a> {
         let acc =
             accumulator(u).ok_or_else(|| format!("{:?} is not an accumulator", assign.acc))?;
         let value = self.text(assign.value)?;
-        let held = self.accs.get_mut(&acc).ok_or("its accumulator does not stand before it")?;
+        let held = self.accs.get_mut(&acc).ok_or("its accumulator is not defined before it")?;
         held.0 = value;
         Ok(())
     }

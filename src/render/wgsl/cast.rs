@@ -115,7 +115,7 @@ impl WgslWriter<'_> {
         let name = format!("{small}_to_f32");
         self.helper(&name, || {
             // A code moved to the place of a float's exponent and mantissa lacks only the
-            // difference of the biases. A subnormal is a whole number of the least of them, and
+            // difference of the biases. A subnormal is a whole number of the smallest of them, and
             // both that number and their product are exact.
             let l = layout(small);
             let drop = 23 - l.mantissa;

@@ -48,10 +48,11 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
         "fn f32_to_u32(x: f32) -> u32 { let u = bitcast<u32>(x); if (is_nan(u) || (u>>31u) == 1u) \
          { return 0u; } if (u >= 0x4f800000u) { return 0xffffffffu; } return u32(x)^zero(); }",
     ),
-    // Mesa 22.3 compares such numbers with a literal as if they were as narrow as before.
+    // Mesa 22.3 compares an integer that was extended to 64 bits with a literal as if it had 32
+    // bits.
     ("to_i64", &[], "fn to_i64(x: i32) -> i64 { return i64(x)^i64(zero()); }"),
     ("to_u64", &[], "fn to_u64(x: u32) -> u64 { return u64(x)^u64(zero()); }"),
-    // The digits, moved to their place.
+    // The significand, shifted to its place value.
     (
         "whole",
         &["to_u64"],
@@ -73,7 +74,8 @@ const HELPERS: &[(&str, &[&str], &str)] = &[
          { return 0lu; } if (u >= 0x5f800000u) { return 18446744073709551615lu; } return \
          whole(u); }",
     ),
-    // The upper 32 bits round as all do, if the last of them is set for a nonzero remainder.
+    // Rounding the upper 32 bits is enough if their last bit is set for a nonzero rest (sticky
+    // bit).
     (
         "u64_to_f32",
         &[],

@@ -190,7 +190,7 @@ impl WgslWriter<'_> {
             last + 1
         ));
         if self.helpers.iter().any(|(_, text)| text.contains("zero()")) {
-            // A zero that no compiler knows to be one.
+            // A zero that the compiler cannot know.
             out.push(format!("fn zero() -> u32 {{ return bitcast<u32>(at[{last}].w); }}"));
         }
         out
@@ -213,7 +213,7 @@ impl WgslWriter<'_> {
                     .args
                     .iter()
                     .position(|a| a.slot == *slot)
-                    .ok_or("its buffer does not stand before it")?;
+                    .ok_or("its buffer is not defined before it")?;
                 let start = format!("at[{}].{}", slot / 4, ["x", "y", "z", "w"][slot % 4]);
                 let at = if offset.as_int() == Some(0) { start } else { format!("{at}+{start}") };
                 let at = self.define("idx", &at);

@@ -31,7 +31,7 @@ type Text = std::result::Result<String, String>;
 /// The text of each lane.
 type Lanes = Vec<String>;
 
-/// Most workgroups in a dimension of a launch, on every device.
+/// Maximum number of workgroups in a dimension of a launch, on every device.
 const MOST_GROUPS: usize = 65_535;
 
 /// How a fused multiply-add is computed with one rounding.
@@ -77,8 +77,8 @@ impl Wgsl {
         let most = bytes.saturating_add(256);
         if most <= self.binding { 1 } else { most.div_ceil(self.piece()) }
     }
-    /// Returns the workgroups of a launch: those of the program, folded if a dimension exceeds the
-    /// device's limit. The kernel does nothing in excess workgroups.
+    /// Returns the workgroups of a launch: those of the program, redistributed over the dimensions
+    /// if one exceeds the device's limit. The kernel does nothing in excess workgroups.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
         folded(extents(uops, SpecialKind::Group))
     }
@@ -125,7 +125,7 @@ fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
     sizes
 }
 
-/// As many workgroups or a few more, with each dimension within the limit.
+/// Returns at least as many workgroups, with each dimension within the limit.
 fn folded(groups: [usize; 3]) -> [usize; 3] {
     if groups.iter().all(|n| *n <= MOST_GROUPS) {
         return groups;
@@ -321,8 +321,8 @@ impl<'a> WgslWriter<'a> {
             SpecialKind::Local => Some(format!("lid.{axis}")),
             SpecialKind::Group if folded(self.groups) == self.groups => Some(format!("gid.{axis}")),
             SpecialKind::Group => {
-                // Past the most of a dimension one number counts through all, the first dimension
-                // fastest.
+                // If a dimension exceeds the limit, one flat index counts the workgroups, the first
+                // dimension fastest.
                 let [columns, rows, _] = folded(self.groups);
                 if !std::mem::replace(&mut self.numbered, true) {
                     self.line(&format!("let group = gid.x+{columns}u*(gid.y+{rows}u*gid.z);"));

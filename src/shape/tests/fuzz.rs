@@ -42,12 +42,12 @@ impl IndexExpr for Value {
     }
 }
 
-/// The element that an index and its validity name.
+/// Returns the element that an index and its validity name.
 fn named((index, valid): (Value, Value)) -> Option<usize> {
     (valid.0 == 1).then(|| usize::try_from(index.0).expect("a valid index is not negative"))
 }
 
-/// The base element of an index through one rewrite per op, as the scheduler does it.
+/// Returns the base element of an index through one rewrite per op, as the scheduler does it.
 fn through_ops(chain: &Chain, index: &[Value]) -> Option<usize> {
     let mut shapes = vec![chain.base.clone()];
     for op in &chain.ops {

@@ -4,7 +4,7 @@ use super::super::{IndexExpr, movement_index};
 use super::*;
 use std::fmt;
 
-/// The tracker of a chain from a base shape.
+/// Returns the tracker of a chain from a base shape.
 fn chain(base: &[usize], ops: &[Movement]) -> ShapeTracker {
     ops.iter()
         .fold(ShapeTracker::new(base), |st, op| st.apply(op).unwrap_or_else(|e| panic!("{e}")))
@@ -74,8 +74,8 @@ fn classic_chains_are_one_view() {
     check(&[], &[reshape([1, 1]), expand([2, 3]), reshape([6]), shrink([(5, 6)]), reshape([])], 1);
 }
 
-/// The windows of a pool or convolution over the last axis: the axis is repeated and cut into rows
-/// that are one element longer.
+/// Returns the windows of a pool or convolution over the last axis: the axis is repeated and cut
+/// into rows that are one element longer.
 fn windows(size: usize, kernel: usize) -> Vec<Movement> {
     let out = size - kernel + 1;
     vec![
@@ -117,7 +117,7 @@ fn later_ops_merge_what_an_earlier_one_could_not() {
     check(&[4, 6], &[&padded[..], &[shrink([(7, 9)])]].concat(), 1);
 }
 
-/// True if a view can represent the array: the unmasked part is a box with affine indices.
+/// Returns true if a view can represent the array: the unmasked part is a box with affine indices.
 fn is_one_view(brute: &Brute) -> bool {
     let open: Vec<Dims> = (0..brute.data.len())
         .filter(|&i| brute.data[i].is_some())

@@ -13,7 +13,7 @@ use crate::testing::Rng;
 /// The largest number of elements of an array, because brute force is slow.
 const LARGEST: usize = 160;
 
-/// A random shape, seldom with an axis of size 0.
+/// Returns a random shape, seldom with an axis of size 0.
 pub(super) fn random_shape(rng: &mut Rng) -> Dims {
     let mut shape: Dims = (0..rng.below(5)).map(|_| 1 + rng.below(6)).collect();
     if rng.once_in(40) && !shape.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn random_shape(rng: &mut Rng) -> Dims {
     shape
 }
 
-/// A random op that applies to `shape`.
+/// Returns a random op that applies to `shape`.
 pub(super) fn random_movement(rng: &mut Rng, shape: &[usize]) -> Movement {
     let numel: usize = shape.iter().product();
     loop {
@@ -65,7 +65,7 @@ pub(super) fn random_movement(rng: &mut Rng, shape: &[usize]) -> Movement {
     }
 }
 
-/// A random shape of `numel` elements.
+/// Returns a random shape of `numel` elements.
 fn random_factors(rng: &mut Rng, mut numel: usize) -> Dims {
     let mut shape = Dims::new();
     if numel == 0 {
@@ -103,7 +103,7 @@ impl Brute {
         self.data[flat]
     }
 
-    /// The array after an op, element by element, as the op is defined.
+    /// Returns the array after an op, element by element, as the op is defined.
     pub(super) fn apply(&self, movement: &Movement) -> Brute {
         let shape = movement.apply_shape(&self.shape).unwrap_or_else(|e| panic!("{e}"));
         if let Movement::Reshape(_) = movement {
@@ -139,7 +139,7 @@ impl Brute {
         Brute { shape, data }
     }
 
-    /// The range of the base that has these elements in order, if there is one.
+    /// Returns the range of the base that has these elements in order, if there is one.
     pub(super) fn slice(&self) -> Option<std::ops::Range<usize>> {
         let Some(first) = self.data.first() else {
             return Some(0..0);
@@ -184,7 +184,7 @@ impl Chain {
         chain
     }
 
-    /// The chain as text.
+    /// Returns the chain as text.
     pub(super) fn story(&self) -> String {
         let ops: Vec<String> = self.ops.iter().map(|op| op.to_string()).collect();
         format!("{:?} -> {} -> {}", self.base, ops.join(" -> "), self.tracker)

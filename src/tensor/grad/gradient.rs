@@ -388,7 +388,7 @@ impl Tensor {
         // The old one is dropped outside the lock.
         let _old = std::mem::replace(&mut *lock(&self.0.grad), grad);
     }
-    /// True for a parameter, as [`as_param`](Self::as_param) creates them.
+    /// Returns true for a parameter, as [`as_param`](Self::as_param) creates them.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -398,7 +398,7 @@ impl Tensor {
     pub fn is_param(&self) -> bool {
         self.0.param.is_some()
     }
-    /// True if the tensor depends on a parameter through differentiable ops.
+    /// Returns true if the tensor depends on a parameter through differentiable ops.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -409,7 +409,7 @@ impl Tensor {
     pub fn requires_grad(&self) -> bool {
         !self.is_frozen() && self.raw().requires_grad()
     }
-    /// True if a parameter is treated as a constant.
+    /// Returns true if a parameter is treated as a constant.
     pub(in crate::tensor) fn is_frozen(&self) -> bool {
         self.0.frozen.load(Ordering::Relaxed)
     }

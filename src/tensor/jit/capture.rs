@@ -66,7 +66,7 @@ pub(super) fn unbound_extents(t: &Tensor) -> Vec<Option<SymInt>> {
     t.raw().extents().iter().map(|e| e.as_ref().map(SymInt::unbound)).collect()
 }
 
-/// Value of a tensor without its graph; a parameter remains a parameter.
+/// Returns the value of a tensor without its graph; a parameter remains a parameter.
 fn without_history(node: &UOp) -> UOp {
     match node.as_leaf() {
         Some(leaf) => node.with_src([leaf.x.unmarked().clone()].to_src()),
@@ -138,7 +138,7 @@ impl<R: JitOut> Captured<R> {
         Ok(Captured { plan, signature, outside, changed, results, literal, shape, copies: 0 })
     }
 
-    /// True if a tensor that was captured as a literal has changed.
+    /// Returns true if a tensor that was captured as a literal has changed.
     pub(super) fn is_stale(&self) -> bool {
         self.literal
             .iter()

@@ -198,7 +198,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         if tries > MOST_TRIES {
             return refuse!(
                 Jit,
-                "the function has done something else at each of {tries} calls, so there is \
+                "the function did something different in each of {tries} calls, so there is \
                  nothing to replay; a Jit is for functions that always do the same"
             );
         }
@@ -209,7 +209,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         }
     }
 
-    /// True if the next call is a replay.
+    /// Returns true if the next call is a replay.
     ///
     /// ```
     /// use picograd::{Jit, Tensor};

@@ -78,7 +78,7 @@ struct Before {
     grad: Option<usize>,
 }
 
-/// Values of the variables in arguments.
+/// Returns the values of the variables in arguments.
 pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
     let mut values = Values::default();
     for g in given {
@@ -110,7 +110,7 @@ fn given(args: &impl JitArg) -> Result<Vec<Leaf>> {
     Ok(leaves.into_iter().map(given).collect())
 }
 
-/// Value of a stored tensor under new storage ids.
+/// Returns the value of a stored tensor under new storage ids.
 fn renamed(node: &UOp) -> UOp {
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     walk_values(std::slice::from_ref(node), |u| {
@@ -227,7 +227,7 @@ impl Before {
     fn now(&self) -> Option<Tensor> {
         self.tensor.upgrade().map(Tensor)
     }
-    /// The tensor, if its id is in the set.
+    /// Returns the tensor, if its id is in the set.
     fn among(&self, ids: &FxHashSet<usize>) -> Option<Tensor> {
         if ids.contains(&(self.tensor.as_ptr() as usize)) { self.now() } else { None }
     }
@@ -240,7 +240,7 @@ impl Before {
         let what = if self.grad.is_none() {
             "leaves a gradient on"
         } else {
-            "changes a gradient from outside on"
+            "changes an existing gradient of"
         };
         refuse!(
             Jit,

@@ -38,7 +38,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
-    /// Node of a tensor, which may be locked.
+    /// Returns the node of a tensor, which may be locked.
     fn node(&self, t: &Tensor) -> UOp {
         self.guards.get(&t.id()).map_or_else(|| t.raw(), |guard| (**guard).clone())
     }
@@ -112,7 +112,8 @@ impl<R: JitOut> Captured<R> {
         }
     }
 
-    /// Memory of the given slots. A tensor that is written in place gets memory of its own.
+    /// Returns the memory of the given slots. A tensor that is written in place gets memory of its
+    /// own.
     fn given_memory(&mut self, leaves: &[Leaf], locked: &mut Locked<'_>) -> Result<Vec<Buffer>> {
         let memory = |source: &Source| match source {
             Source::Argument { leaf, part } => match &leaves[*leaf] {
@@ -144,7 +145,7 @@ impl<R: JitOut> Captured<R> {
                     return refuse!(
                         Jit,
                         "argument {i} was {then} when the function was captured and is {now} now; \
-                         make it a tensor, or have a Jit for each value"
+                         make it a tensor, or use a separate Jit for each value"
                     );
                 }
                 (Leaf::Variable(bound), Signature::Variable(then)) if bound.unbound() == *then => {}
@@ -152,7 +153,7 @@ impl<R: JitOut> Captured<R> {
                     let (now, then) = (bound.unbound().text(), then.text());
                     return refuse!(
                         Jit,
-                        "argument {i} is {now}, and the function was captured with {then}; have a \
+                        "argument {i} is {now}, but the function was captured with {then}; use a \
                          Jit for each"
                     );
                 }
@@ -160,14 +161,14 @@ impl<R: JitOut> Captured<R> {
                 (Leaf::Length(now), Signature::Length(then)) => {
                     return refuse!(
                         Jit,
-                        "a list of {now}, from argument {i} on, was one of {then} when the \
-                         function was captured; have a Jit for each"
+                        "the list at argument {i} has length {now}, but had {then} when the \
+                         function was captured; use a Jit for each length"
                     );
                 }
                 _ => {
                     return refuse!(
                         Jit,
-                        "argument {i} is of another kind (tensor, variable, number or list) than \
+                        "argument {i} has another kind (tensor, variable, number or list) than \
                          when the function was captured"
                     );
                 }
@@ -177,8 +178,8 @@ impl<R: JitOut> Captured<R> {
         if leaves.len() != self.signature.len() {
             return refuse!(
                 Jit,
-                "there are more or fewer arguments than the function was captured with; have a \
-                 Jit for each number of them"
+                "the number of arguments differs from that of the captured call; use a \
+                 separate Jit for each number"
             );
         }
         Ok(())
@@ -195,15 +196,15 @@ impl<R: JitOut> Captured<R> {
                 return refuse!(
                     Jit,
                     "the memory of an argument, {buffer:?}, differs in device, dtype or length \
-                     from when the function was captured; have a Jit for each"
+                     from the captured call; use a separate Jit for each"
                 );
             }
         }
         Ok(())
     }
 
-    /// Values of variables: those of the arguments, and for other variables the captured ones. A
-    /// tensor from outside with another value is an error.
+    /// Returns the values of variables: those of the arguments, and for other variables the
+    /// captured ones. A tensor from outside with another value is an error.
     fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
         values.complete(&self.plan.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
@@ -255,7 +256,7 @@ impl Outside {
             let BufferType { device, dtype, len } = &self.parts[part];
             return refuse!(
                 Jit,
-                "a tensor that the function uses is {} {:?} on {on} now, and one part of it was \
+                "a tensor that the function uses is {} {:?} on {on} now, but shard {part} was \
                  {dtype} × {len} on {device} when it was captured; call reset() to capture again",
                 node.dtype(),
                 node.shape()
@@ -278,12 +279,12 @@ fn check_tensor(i: usize, t: &Tensor, signature: &Signature) -> Result<()> {
     let (now, of_now, of_then) = (described_for_all(t), along(t.shard_axis()), along(*axis));
     refuse!(
         Jit,
-        "argument {i} is {now}{of_now}, and the function was captured with {shown}{of_then}; have \
-         a Jit for each"
+        "argument {i} is {now}{of_now}, but the function was captured with {shown}{of_then}; use \
+         a separate Jit for each"
     )
 }
 
-/// Storage of a shard.
+/// Returns the storage of a shard.
 fn nth(node: &UOp, part: usize) -> Result<&StorageRef> {
     let Some(parts) = storages(node) else {
         return refuse!(Jit, "a tensor was assigned to while a replay was about to read it");

@@ -129,7 +129,7 @@ impl Tensor {
     }
 }
 
-/// Elements of adaptive windows, with the minimum of the dtype outside a window.
+/// Returns the elements of adaptive windows, with the minimum of the dtype outside a window.
 fn adaptive_windows(x: &Tensor, counts: &[usize]) -> Result<PoolWindows> {
     let dims = x.dims();
     let (n, lead) = (counts.len(), dims.len() - counts.len());

@@ -94,7 +94,8 @@ impl Plan {
     fn positions(&self) -> Result<Tensor> {
         self.position.shaped([self.shape.iter().product::<usize>()])
     }
-    /// Sizes of the axes that are not indexed, with `middle` after the first `before` of them.
+    /// Returns the sizes of the axes that are not indexed, with `middle` after the first `before`
+    /// of them.
     fn sizes_with(&self, dims: &[usize], middle: &[usize]) -> Dims {
         let sizes: Dims = self.others.iter().map(|&a| dims[a]).collect();
         spliced(&sizes, self.before..self.before, middle)

@@ -41,7 +41,7 @@ fn before(a: (&Tensor, &Tensor), b: (&Tensor, &Tensor)) -> Result<Tensor> {
 }
 
 impl Rows {
-    /// Rows of keys, padded with the greatest key.
+    /// Rows of keys, padded with the largest key.
     fn new(keys: &Tensor) -> Result<Rows> {
         let (rows, n) = (keys.dims()[0], keys.dims()[1]);
         let bits = n.next_power_of_two().trailing_zeros() as usize;
@@ -125,7 +125,7 @@ fn merging(bits: usize) -> impl Iterator<Item = Step> {
     (0..bits).rev().map(|bit| Step { bit, mirrored: false })
 }
 
-/// Indices of the first `k` keys of each row, in order.
+/// Returns the indices of the first `k` keys of each row, in order.
 pub(super) fn sort_first(keys: &Tensor, k: usize) -> Result<Tensor> {
     let mut rows = Rows::new(keys)?;
     // Sorts runs that are just long enough to hold k, then keeps the first half of each pair of

@@ -114,7 +114,7 @@ impl Tensor {
         }
     }
 
-    /// True where the element is zero.
+    /// Returns true where the element is zero.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -126,7 +126,7 @@ impl Tensor {
         mask.with_uop(mask.uop().not())
     }
 
-    /// True where the element is nonzero.
+    /// Returns true where the element is nonzero.
     pub(super) fn nonzero_mask(&self) -> Tensor {
         self.with_uop(cast_uop(&self.uop(), DType::BOOL))
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::ir::Op;
 use crate::tensor::Tensor;
 
-/// `x·y + z`, rounded once.
+/// Returns `x·y + z`, rounded once.
 pub(super) fn fma(x: &Tensor, y: &Tensor, z: &Tensor) -> Result<Tensor> {
     x.try_alu(Op::Fma, &[y, z])
 }
@@ -32,14 +32,14 @@ fn split(c: f64, dtype: DType) -> (f64, f64) {
     (high, (c - high) as f32 as f64)
 }
 
-/// `x·y` as rounded value and detached rounding error.
+/// Returns `x·y` as rounded value and detached rounding error.
 pub(in crate::tensor) fn product(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     let high = x.try_mul(y)?;
     let low = fma(&x.detach(), &y.detach(), &-high.detach())?;
     Ok((high, low))
 }
 
-/// `c·x` as rounded value and detached rounding error, including that of `c`.
+/// Returns `c·x` as rounded value and detached rounding error, including that of `c`.
 pub(super) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
     let (near, rest) = split(c, x.dtype());
     let (high, low) = product(x, &x.literal(near))?;
@@ -47,7 +47,7 @@ pub(super) fn product_by(x: &Tensor, c: f64) -> Result<(Tensor, Tensor)> {
     Ok((high, low))
 }
 
-/// `c·x` with `c` in twice the precision of the dtype.
+/// Returns `c·x` with `c` in twice the precision of the dtype.
 pub(super) fn times(x: &Tensor, c: f64) -> Result<Tensor> {
     let (near, rest) = split(c, x.dtype());
     if rest == 0.0 { Ok(x * near) } else { fma(x, &x.literal(near), &(x * rest)) }
@@ -61,7 +61,7 @@ fn sum(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((high, low))
 }
 
-/// `x·(a + b·x²)` as rounded value and detached rounding error.
+/// Returns `x·(a + b·x²)` as rounded value and detached rounding error.
 pub(super) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> {
     let d = x.detach();
     let (square, square_low) = product(x, x)?;
@@ -75,8 +75,8 @@ pub(super) fn odd_cubic(x: &Tensor, a: f64, b: f64) -> Result<(Tensor, Tensor)> 
     Ok((x.try_mul(term + a_near)?, low))
 }
 
-/// `x·sigmoid(z)` for a `z` with a small second part. Below -32 the exponential is scaled by e⁶⁴,
-/// so that it is not subnormal where the product is normal.
+/// Returns `x·sigmoid(z)` for a `z` with a small second part. Below -32 the exponential is scaled
+/// by e⁶⁴, so that it is not subnormal where the product is normal.
 pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tensor> {
     let far = z.try_lt(-32)?;
     let e = far.try_where_(z + 64.0, -z)?.exp();
@@ -135,8 +135,8 @@ const MILLS_F64: [f64; 25] = [
 /// Constant `1/√(2π)`.
 const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
-/// `x·Φ(x)` with the standard normal distribution function Φ. The lower tail keeps its relative
-/// precision, which `(1 + erf)/2` loses.
+/// Returns `x·Φ(x)` with the standard normal distribution function Φ. The lower tail keeps its
+/// relative precision, which `(1 + erf)/2` loses.
 pub(super) fn times_normal_cdf(x: &Tensor) -> Result<Tensor> {
     let below = x.try_lt(0)?;
     let size = below.try_where_(-x, x)?;

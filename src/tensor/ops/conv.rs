@@ -27,7 +27,7 @@ impl Window {
     pub(in crate::tensor) fn span(&self) -> usize {
         self.dilation.saturating_mul(self.kernel - 1).saturating_add(1)
     }
-    /// Number of windows that fit an axis.
+    /// Returns the number of windows that fit an axis.
     pub(super) fn count(&self, size: usize) -> Result<usize> {
         let span = self.span();
         match size.checked_sub(span) {
@@ -55,7 +55,7 @@ pub(super) fn windows(x: &Tensor, list: &[Window]) -> Result<Tensor> {
     )
 }
 
-/// Error for windows with more elements than an index can count.
+/// Returns the error for windows with more elements than an index can count.
 pub(super) fn count_overflow<T>(w: Window, dims: &[usize]) -> Result<T> {
     let Window { kernel, stride, dilation } = w;
     shape_error!(
@@ -286,7 +286,7 @@ impl Tensor {
         }
     }
 
-    /// True if the input of a convolution has no batch axis.
+    /// Returns true if the input of a convolution has no batch axis.
     fn is_unbatched(&self, weight: &Tensor) -> bool {
         weight.ndim() >= 3 && self.ndim() + 1 == weight.ndim()
     }
@@ -350,7 +350,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
     check_channels(&xs, &ws, "[channels, outputs / groups, …]", groups, channels)?;
     let n = ws.len() - 2;
     if ws[2..].contains(&0) || xs[2..].contains(&0) {
-        return wrong_shape!(OP, "input {xs:?} and weight {ws:?}: an empty axis or window");
+        return wrong_shape!(OP, "input {xs:?} or weight {ws:?} has an axis of size 0");
     }
     let list = options.windows(OP, &ws[2..])?;
     let extra = options.output_padding.resolve(OP, "output_padding", n)?;
@@ -369,7 +369,7 @@ fn conv_transpose(x: &Tensor, weight: &Tensor, options: &Conv) -> Result<Tensor>
         let Some(padded) = dilate_axis(&t, axis, window, padding, extra)? else {
             return wrong_shape!(
                 OP,
-                "input {xs:?} and weight {ws:?}: padding {padding:?} leaves nothing of axis {axis}"
+                "padding {padding:?} of input {xs:?}, weight {ws:?} leaves axis {axis} empty"
             );
         };
         t = padded;

@@ -94,13 +94,13 @@ fn scalar(value: Const, dtype: DType) -> Tensor {
     Tensor::from_uop(UOp::constant(value, dtype), default_device())
 }
 
-/// `0 … n-1`, in `i32` if `n` fits and in `i64` otherwise.
+/// Returns `0 … n-1`, in `i32` if `n` fits and in `i64` otherwise.
 pub(in crate::tensor) fn iota(n: usize) -> Tensor {
     let node = UOp::iota(n, index_dtype(n));
     Tensor::from_uop(node, default_device())
 }
 
-/// Dtype of integers up to `n`: `i32`, or `i64` if they exceed it.
+/// Returns the dtype of integers up to `n`: `i32`, or `i64` if they exceed it.
 pub(super) fn index_dtype(n: impl TryInto<i32>) -> DType {
     if n.try_into().is_ok() { DType::I32 } else { DType::I64 }
 }
@@ -265,8 +265,8 @@ impl Tensor {
             Tensor::from_uop(buffer.node(), device).shaped(shape)
         }
 
-        /// Values from `start` up to but excluding `end`, with spacing `step`, in the dtype of the
-        /// arguments.
+        /// Returns the values from `start` up to but excluding `end`, with spacing `step`, in the
+        /// dtype of the arguments.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -278,7 +278,7 @@ impl Tensor {
             arange(T::DTYPE, start.to_const(), end.to_const(), step.to_const())
         }
 
-        /// `steps` evenly spaced values from `start` to `end`, inclusive, in `f32`.
+        /// Returns `steps` evenly spaced values from `start` to `end`, inclusive, in `f32`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -371,8 +371,8 @@ impl Tensor {
         }
     }
 
-    /// Bytes of a file, as `u8` on the device `DISK`. They take no memory until they are copied to
-    /// another device. `device::disk` describes files that change meanwhile.
+    /// Returns the bytes of a file, as `u8` on the device `DISK`. They take no memory until they
+    /// are copied to another device. `device::disk` describes files that change meanwhile.
     ///
     /// ```
     /// use picograd::Tensor;

@@ -191,7 +191,7 @@ pub(super) fn check_classes(target: &Tensor, classes: usize, ignored: Option<i64
     }
 }
 
-/// Index that is ignored.
+/// Returns the index that is ignored.
 fn ignored_index(target: &Tensor, options: &CrossEntropy) -> Option<i64> {
     options.ignore.or((!target.dtype().is_unsigned()).then_some(IGNORED))
 }

@@ -305,7 +305,7 @@ fn check_arguments(
             return wrong_dtype!(OP, "expected integer {what}, got {}", t.dtype());
         }
         if what != "targets" && t.dims()[..] != [batch] {
-            return wrong_shape!(OP, "{what} of shape {:?} for a batch of {batch}", t.dims());
+            return wrong_shape!(OP, "expected {what} of shape [{batch}], got {:?}", t.dims());
         }
     }
     Ok(())
@@ -313,7 +313,7 @@ fn check_arguments(
 
 fn check_options(options: &Ctc, classes: usize) -> Result<()> {
     if options.blank >= classes {
-        return wrong_shape!(OP, "blank is class {} of {classes}", options.blank);
+        return wrong_shape!(OP, "blank class {} is not one of {classes} classes", options.blank);
     }
     if options.reduction == Reduction::BatchMean {
         return wrong_shape!(OP, "expected the reduction Mean, Sum or None, got BatchMean");

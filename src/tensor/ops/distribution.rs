@@ -20,7 +20,7 @@ fn uniform_like(like: &Tensor, shape: &Dims) -> Result<Tensor> {
     uniform(&Shape::from(shape), like.device())?.try_cast(like.dtype())
 }
 
-/// Number of partial sums of the probabilities below a uniform number.
+/// Returns the number of partial sums of the probabilities below a uniform number.
 fn by_inversion(rate: &Tensor) -> Result<Tensor> {
     let u = uniform_like(rate, &rate.dims())?.contiguous();
     let mut term = (-rate).exp();

@@ -27,7 +27,7 @@ macro_rules! wrong_formula {
     };
 }
 
-/// Names of one term, with `rest` axes for `...`.
+/// Returns the names of one term, with `rest` axes for `...`.
 fn labels(formula: &str, term: &str, rest: usize) -> Result<Vec<Label>> {
     let parts: Vec<&str> = term.split("...").collect();
     if parts.len() > 2 {
@@ -71,7 +71,7 @@ impl Labelled {
             if dims[a] != dims[b] {
                 return wrong_formula!(
                     formula,
-                    "{term:?} names axes of {dims:?} alike that have sizes {} and {}",
+                    "{term:?} repeats a name for axes of {dims:?} of sizes {} and {}",
                     dims[a],
                     dims[b]
                 );
@@ -204,8 +204,8 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     contract(&terms, &out)
 }
 
-/// Axes of one side of a rearrangement, each with the names that it is composed of. `rest` are the
-/// names of `...`.
+/// Returns the axes of one side of a rearrangement, each with the names that it is composed of.
+/// `rest` are the names of `...`.
 fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>> {
     let spaced = side.replace('(', " ( ").replace(')', " ) ").replace("...", " ... ");
     let mut open: Option<Vec<String>> = None;
@@ -234,7 +234,7 @@ fn groups(formula: &str, side: &str, rest: &[String]) -> Result<Vec<Vec<String>>
     if open.is_some() { wrong_formula!(formula, "a parenthesis is not closed") } else { Ok(all) }
 }
 
-/// Sizes of the names of each axis: given, or inferred from the size of the axis.
+/// Returns the sizes of the names of each axis: given, or inferred from the size of the axis.
 fn split_sizes(
     formula: &str,
     groups: &[Vec<String>],
@@ -260,7 +260,7 @@ fn split_sizes(
     Ok(sizes)
 }
 
-/// Axes of both sides of a rearrangement, each with the names that it is composed of.
+/// Returns the axes of both sides of a rearrangement, each with the names that it is composed of.
 fn parse_sides(formula: &str, dims: &[usize]) -> Result<[Vec<Vec<String>>; 2]> {
     let Some((left, right)) = formula.split_once("->") else {
         return wrong_formula!(formula, "expected `->`");

@@ -47,7 +47,7 @@ pub(super) fn normalize_indices(op: &'static str, index: &Tensor, size: usize) -
     from_start.try_lt(0)?.try_where_(from_start.try_minimum(0)? + size, &from_start)
 }
 
-/// Indices per axis of positions in the flattened axes.
+/// Returns the indices per axis of positions in the flattened axes.
 pub(super) fn split_positions(positions: &Tensor, dims: &[usize]) -> Result<Vec<Tensor>> {
     let (mut rest, mut indices) = (positions.clone(), Vec::new());
     for &n in dims.iter().rev() {
@@ -58,8 +58,8 @@ pub(super) fn split_positions(positions: &Tensor, dims: &[usize]) -> Result<Vec<
     Ok(indices)
 }
 
-/// Operands of a gather or scatter as nodes of one device, with the symbolic dimensions of the
-/// input.
+/// Returns the operands of a gather or scatter as nodes of one device, with the symbolic dimensions
+/// of the input.
 fn nodes(
     op: &'static str,
     axis: usize,
@@ -160,7 +160,7 @@ pub(super) fn check_source(x: &Tensor, source: &Tensor) -> Result<()> {
     if of == to {
         return Ok(());
     }
-    dtype_error!("a source of {of} for a tensor of {to}; cast one")
+    dtype_error!("expected a source of {to}, got {of}; cast it")
 }
 
 impl ScatterArgs {
@@ -318,9 +318,9 @@ impl Tensor {
             merge_outside(self, &index.dims(), at, &all.try_cast(self.dtype())?)
         }
 
-        /// Indices of the nonzero elements in row-major order: one row per element, one column per
-        /// axis. Without a `size` the tensor is computed at once to count them. With a `size` the
-        /// result has that many rows, padded with -1, and stays lazy.
+        /// Returns the indices of the nonzero elements in row-major order: one row per element, one
+        /// column per axis. Without a `size` the tensor is computed at once to count them. With a
+        /// `size` the result has that many rows, padded with -1, and stays lazy.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -359,7 +359,8 @@ impl Tensor {
         }
     }
 
-    /// Positions of the nonzero elements of the flattened tensor, padded with -1 to `size`.
+    /// Returns the positions of the nonzero elements of the flattened tensor, padded with -1 to
+    /// `size`.
     pub(super) fn nonzero_indices(&self, size: Option<usize>) -> Result<Tensor> {
         self.require_static("nonzero", 0..self.ndim())?;
         let mask = self.nonzero_mask().try_reshape([self.numel()])?;

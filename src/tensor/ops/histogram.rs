@@ -14,9 +14,9 @@ use crate::shape::{Dims, checked_numel};
 use crate::tensor::broadcast::promote_operands;
 use crate::tensor::{Scatter, Tensor};
 
-/// Number of elements of the sorted row before each value: `sorted` is `[rows, n]` or `[1, n]`, and
-/// `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements at its indices
-/// are sorted.
+/// Returns the number of elements of the sorted row before each value: `sorted` is `[rows, n]` or
+/// `[1, n]`, and `values` is `[rows, m]`. With a `sorter`, of the shape of `sorted`, the elements
+/// at its indices are sorted.
 fn search(
     sorted: &Tensor,
     sorter: Option<&Tensor>,
@@ -201,7 +201,7 @@ impl Tensor {
                 return shape_error!("expected 1 to {} bins, got {bins}", i32::MAX);
             }
             if !(min.is_finite() && max.is_finite() && min <= max) {
-                return shape_error!("the range {min} to {max} is not valid");
+                return shape_error!("expected a finite range with min <= max, got {min} to {max}");
             }
             let (n, dtype) = (self.max_numel(), self.as_float().dtype());
             let x = self.as_wide_float().detach().shaped([n])?;
@@ -266,8 +266,8 @@ impl Tensor {
             search(&sorted.detach(), sorter.as_ref(), &values.detach(), right)?.shaped(shape)
         }
 
-        /// Index of the interval between sorted boundaries that contains each element. An element
-        /// equal to a boundary is in the interval below it, or above if `right`.
+        /// Returns the index of the interval between sorted boundaries that contains each element.
+        /// An element equal to a boundary is in the interval below it, or above if `right`.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -283,7 +283,7 @@ impl Tensor {
             boundaries.try_searchsorted(self, right, None)
         }
 
-        /// True where the element occurs in another tensor. NaN does not.
+        /// Returns true where the element occurs in another tensor. NaN does not.
         ///
         /// ```
         /// use picograd::Tensor;

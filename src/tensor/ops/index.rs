@@ -140,7 +140,7 @@ pub fn step(range: impl ToAxisIndex, by: isize) -> AxisIndex {
 
 /// One index, or a tuple or slice of indices.
 pub trait Indices {
-    /// Indices in the order of axes.
+    /// Returns the indices in the order of axes.
     fn indices(self) -> Vec<AxisIndex>;
 }
 impl<P: ToAxisIndex> Indices for P {
@@ -298,7 +298,7 @@ struct BasicIndex {
     tensors: Vec<(usize, Tensor)>,
 }
 
-/// Number of axes that an index consumes.
+/// Returns the number of axes that an index consumes.
 pub(in crate::tensor) fn axes_consumed(p: &AxisIndex) -> usize {
     match p {
         AxisIndex::Index(_)
@@ -315,7 +315,7 @@ fn parse_index(op: &'static str, x: &Tensor, indices: Vec<AxisIndex>) -> Result<
     let shape = x.dims();
     let (named, rank) = (indices.iter().map(axes_consumed).sum::<usize>(), shape.len());
     if named > rank {
-        return wrong_index!(op, "{named} axes indexed of {shape:?}, which has {rank}");
+        return wrong_index!(op, "{named} indices for {shape:?}, which has {rank} axes");
     }
     let rests = indices.iter().filter(|p| matches!(p, AxisIndex::Ellipsis)).count();
     if rests > 1 {
@@ -362,7 +362,7 @@ impl BasicIndex {
         let n = if is_mask { dims.len() } else { 1 };
         let shape = &self.shape;
         if is_mask && dims[..] != shape[axis..axis + n] {
-            return wrong_index!(op, "a mask of {dims:?} on the axes of {shape:?} from {axis} on");
+            return wrong_index!(op, "mask {dims:?} does not match {shape:?} from axis {axis} on");
         }
         let t = if t.device().as_str() == device { t } else { t.try_to(device)? };
         self.tensors.push((self.out.len(), t));
@@ -375,7 +375,7 @@ impl BasicIndex {
         self.push((0, size), false, 1);
         self.out.push(size);
     }
-    /// True if the view is the tensor itself.
+    /// Returns true if the view is the tensor itself.
     fn is_all(&self) -> bool {
         let full = |(i, r): (usize, &(usize, usize))| {
             *r == (0, self.shape[i]) && !self.flips[i] && self.steps[i] == 1
@@ -401,7 +401,7 @@ impl BasicIndex {
     }
 }
 
-/// Every `steps[axis]`-th position of each axis, from the first on.
+/// Returns every `steps[axis]`-th position of each axis, from the first on.
 pub(super) fn strided(t: &Tensor, steps: &[usize]) -> Result<Tensor> {
     if steps.iter().all(|&s| s == 1) {
         return Ok(t.clone());

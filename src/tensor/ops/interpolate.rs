@@ -27,7 +27,7 @@ pub enum Interpolate {
 }
 
 impl Interpolate {
-    /// True if the mode averages elements and therefore returns floats.
+    /// Returns true if the mode averages elements and therefore returns floats.
     fn averages(self) -> bool {
         !matches!(self, Interpolate::Nearest | Interpolate::NearestExact)
     }

@@ -38,9 +38,9 @@ const MOST_TRACED: usize = 64;
 /// Key of a traced graph.
 type Traced = (&'static str, Dims, DType, DeviceName);
 
-/// Graph of a factorization of a tensor without gradient, from a cache: tracing takes as long as
-/// running a small matrix. `trace` depends only on shape, dtype and device of its argument, and
-/// uses no other tensor.
+/// Returns the graph of a factorization of a tensor without gradient, from a cache: tracing takes
+/// as long as running a small matrix. `trace` depends only on shape, dtype and device of its
+/// argument, and uses no other tensor.
 pub(super) fn traced(
     op: &'static str,
     x: &Tensor,
@@ -140,7 +140,7 @@ impl Tensor {
             let (_, m, n) = matrix(self)?;
             if steps > MOST_STEPS {
                 return shape_error!(
-                    "{steps} steps; the graph has nodes for each, expected at most {MOST_STEPS}"
+                    "expected at most {MOST_STEPS} steps, got {steps}: each adds nodes to the graph"
                 );
             }
             let x = self.as_wide_float();

@@ -96,7 +96,8 @@ impl Tensor {
     }
 }
 
-/// Number of iterations of a loop over tensors: the size of their first axes, which must be equal.
+/// Returns the number of iterations of a loop over tensors: the size of their first axes, which
+/// must be equal.
 fn iterations(op: &'static str, xs: &[&Tensor]) -> Result<usize> {
     let Some(first) = xs.first() else {
         return wrong_shape!(
@@ -215,7 +216,7 @@ impl Loop<'_> {
         if count > MOST_UNROLLED {
             return wrong_shape!(
                 self.op,
-                "{count} iterations; the loop is unrolled (several devices, symbolic dimensions or \
+                "{count} iterations of an unrolled loop (several devices, symbolic dimensions or \
                  tensors without elements), expected at most {MOST_UNROLLED}"
             );
         }

@@ -155,7 +155,7 @@ setters! { MultiMargin;
     reduction(reduction: Reduction) reduction = reduction;
 }
 
-/// `max(x, 0)` with gradient 0 at 0, as in PyTorch's losses. NaN propagates.
+/// Returns `max(x, 0)` with gradient 0 at 0, as in PyTorch's losses. NaN propagates.
 pub(in crate::tensor) fn positive(x: &Tensor) -> Result<Tensor> {
     x.try_le(0.0)?.try_where_(0.0, x)
 }

@@ -319,7 +319,7 @@ impl Tensor {
         if self.is_floating_point() { f(self) } else { self.copy() }
     }
 
-    /// True where the element is NaN.
+    /// Returns true where the element is NaN.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -329,7 +329,7 @@ impl Tensor {
     pub fn isnan(&self) -> Tensor {
         self.ne(self)
     }
-    /// True where the element is infinite.
+    /// Returns true where the element is infinite.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -343,7 +343,7 @@ impl Tensor {
         }
         self.eq(f64::INFINITY) | self.eq(f64::NEG_INFINITY)
     }
-    /// True where the element is neither infinite nor NaN.
+    /// Returns true where the element is neither infinite nor NaN.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -355,7 +355,7 @@ impl Tensor {
         !(self.isinf() | self.isnan())
     }
 
-    /// True where the sign bit is set, which includes -0.0 and negative NaNs.
+    /// Returns true where the sign bit is set, which includes -0.0 and negative NaNs.
     pub(super) fn signbit(&self) -> Tensor {
         let bits = match self.dtype().bits() {
             8 => DType::I8,
@@ -452,8 +452,8 @@ impl Tensor {
             sum.try_cast(p.x.as_float().dtype())
         }
 
-        /// True where |self - other| ≤ `atol + rtol·|other|`. NaN is close to nothing; infinities
-        /// are close to themselves.
+        /// Returns true where |self - other| ≤ `atol + rtol·|other|`. NaN is close to nothing;
+        /// infinities are close to themselves.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -468,7 +468,7 @@ impl Tensor {
             near.try_bitwise_and(finite)?.try_bitwise_or(self.try_eq(other)?)
         }
 
-        /// True if [`isclose`](Self::isclose) holds for all elements.
+        /// Returns true if [`isclose`](Self::isclose) holds for all elements.
         ///
         /// ```
         /// use picograd::Tensor;

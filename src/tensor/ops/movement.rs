@@ -7,12 +7,12 @@ use crate::tensor::broadcast::{Operand, broadcast_to};
 use crate::tensor::{Axes, Shape, Sizes, Tensor, resolve_axis};
 use std::ops::Range;
 
-/// Sizes in which those of the axes in `range` are replaced.
+/// Returns the sizes in which those of the axes in `range` are replaced.
 pub(super) fn spliced(dims: &[usize], range: Range<usize>, sizes: &[usize]) -> Dims {
     dims[..range.start].iter().chain(sizes).chain(&dims[range.end..]).copied().collect()
 }
 
-/// `value` for one axis, and `other` for each other axis.
+/// Returns `value` for one axis, and `other` for each other axis.
 pub(super) fn at_axis<T: Copy>(
     rank: usize,
     axis: usize,
@@ -262,7 +262,7 @@ impl Tensor {
             }
             let at = |axis: isize| resolve_axis("flatten", axis, &dims);
             let (a, b) = (at(start)?, at(end)?);
-            reject_shape!(a > b, "axes {start} to {end} of {dims:?} descend");
+            reject_shape!(a > b, "expected start <= end, got axes {start} to {end} of {dims:?}");
             self.shaped(spliced(&dims, a..b + 1, &[dims[a..=b].iter().product()]))
         }
 

@@ -102,8 +102,8 @@ struct Plan {
     list: Vec<Window>,
 }
 
-/// Number of pooled axes: the length of the list, or two for a bare number, which requires `[N, C,
-/// H, W]`.
+/// Returns the number of pooled axes: the length of the list, or two for a bare number, which
+/// requires `[N, C, H, W]`.
 pub(super) fn pooled_axes(what: &str, sizes: &Spatial, dims: &[usize]) -> Result<usize> {
     match sizes.rank() {
         None if dims.len() == 4 => Ok(2),
@@ -164,7 +164,7 @@ pub(super) struct PoolWindows {
     pub(super) count: usize,
 }
 
-/// The last `n` axes.
+/// Returns the last `n` axes.
 fn last_axes(n: usize) -> Vec<isize> {
     (1..=n as isize).map(|i| -i).collect()
 }
@@ -187,7 +187,7 @@ impl PoolWindows {
     fn max_value(&self) -> Result<Tensor> {
         self.values.reduce_axes(Fold::Max, last_axes(self.axes))
     }
-    /// Index of the maximum of each window: the first of equals, or the first NaN.
+    /// Returns the index of the maximum of each window: the first of equals, or the first NaN.
     fn argmax(&self) -> Result<Tensor> {
         let values = self.values.detach();
         let best = values.reduce_axes(Fold::Max, keepdim(last_axes(self.axes)))?;

@@ -102,7 +102,7 @@ impl Tensor {
                 list.extend(split_positions(&t.nonzero_indices(None)?, &t.dims())?);
             }
             if list.is_empty() || list.len() > dims.len() {
-                return shape_error!("{} indices for the axes of {dims:?}", list.len());
+                return shape_error!("expected 1 index or more, at most one per axis of {dims:?}, got {}", list.len());
             }
             let (place, shape) = flatten_indices(&dims, &list)?;
             let rest = &dims[list.len()..];
@@ -176,7 +176,8 @@ impl Tensor {
             self.permuted(order)
         }
 
-        /// `length` elements of an axis from `start` on; a negative start counts from the end.
+        /// Returns `length` elements of an axis from `start` on; a negative start counts from the
+        /// end.
         ///
         /// ```
         /// use picograd::Tensor;

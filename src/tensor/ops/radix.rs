@@ -42,7 +42,7 @@ impl Digits {
         let count = bits.div_ceil(DIGIT[(n < LONG) as usize]).max(1);
         Digits { count, bits: bits.div_ceil(count).max(1) }
     }
-    /// Number of values of a digit.
+    /// Returns the number of values of a digit.
     fn values(&self) -> usize {
         1 << self.bits
     }
@@ -106,11 +106,11 @@ impl Loops {
         };
         Loops { ranges, row, step, n: n as i64, values }
     }
-    /// True in the iterations that fill the table.
+    /// Returns true in the iterations that fill the table.
     fn filling(&self) -> UOp {
         self.step.lt(self.values)
     }
-    /// Index of the element in its row; 0 while the table is filled.
+    /// Returns the index of the element in its row; 0 while the table is filled.
     fn element(&self) -> UOp {
         (&self.step - self.values).binary(Op::Max, 0i64)
     }
@@ -232,8 +232,8 @@ impl Loops {
     }
 }
 
-/// Indices of rows of words (`u32`) in ascending order. The upper bits beyond `bits` are zero. With
-/// an `order` the words are those of the elements at these indices.
+/// Returns the indices of rows of words (`u32`) in ascending order. The upper bits beyond `bits`
+/// are zero. With an `order` the words are those of the elements at these indices.
 pub(in crate::tensor) fn sort(
     words: &Tensor,
     bits: usize,

@@ -120,8 +120,9 @@ impl Tensor {
         Tensor::set_rng_state((seed, 0));
     }
 
-    /// State of the generator: seed and number of draws. [`set_rng_state`](Self::set_rng_state)
-    /// restores it, so that an interrupted training with dropout continues identically.
+    /// Returns the state of the generator: seed and number of draws.
+    /// [`set_rng_state`](Self::set_rng_state) restores it, so that an interrupted training with
+    /// dropout continues identically.
     ///
     /// ```
     /// use picograd::Tensor;
@@ -420,7 +421,8 @@ fn check_weights(weights: &Tensor, n: usize, needed: usize) -> Result<()> {
     Ok(())
 }
 
-/// Number of ascending sums along the last axis at or below each number, by binary search.
+/// Returns the number of ascending sums along the last axis at or below each number, by binary
+/// search.
 fn count_at_most(sums: &Tensor, numbers: &Tensor) -> Result<Tensor> {
     let axis = sums.ndim() - 1;
     let n = sums.dims()[axis];

@@ -169,7 +169,7 @@ impl Tensor {
             combine_tensors("uprod", tensors, |x, y| x.try_mul(y))
         }
 
-        /// True where any element over axes is nonzero.
+        /// Returns true where any element over axes is nonzero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -180,7 +180,7 @@ impl Tensor {
             self.nonzero_mask().reduce_axes(Fold::Max, axes)
         }
 
-        /// True where all elements over axes are nonzero.
+        /// Returns true where all elements over axes are nonzero.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -191,8 +191,8 @@ impl Tensor {
             self.nonzero_mask().reduce_axes(Fold::Min, axes)
         }
 
-        /// Index of the maximum along one axis, or with `..` in the flattened tensor. Ties give the
-        /// first index; NaN counts as the maximum.
+        /// Returns the index of the maximum along one axis, or with `..` in the flattened tensor.
+        /// Ties give the first index; NaN counts as the maximum.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -203,8 +203,8 @@ impl Tensor {
             self.arg_extreme(Fold::Max, axis)
         }
 
-        /// Index of the minimum along one axis, or with `..` in the flattened tensor. Ties give the
-        /// first index; NaN counts as the minimum.
+        /// Returns the index of the minimum along one axis, or with `..` in the flattened tensor.
+        /// Ties give the first index; NaN counts as the minimum.
         ///
         /// ```
         /// use picograd::Tensor;
@@ -246,9 +246,9 @@ impl Tensor {
         self.reduce_axes(fold, axes)
     }
 
-    /// The value of which a method selects elements by rank: extremes with their indices, or the
-    /// sorted order. Comparisons, reductions and selections read it in several kernels, which could
-    /// round it differently; it is stored once.
+    /// Returns the value of which a method selects elements by rank: extremes with their indices,
+    /// or the sorted order. Comparisons, reductions and selections read it in several kernels,
+    /// which could round it differently; it is stored once.
     pub(super) fn ranked(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
@@ -265,8 +265,8 @@ impl Tensor {
         squares.reduce_axes(Fold::Add, axes)?.try_div(count)
     }
 
-    /// Number of reduced elements minus `less`, at least 0. With symbolic dimensions it is a
-    /// tensor.
+    /// Returns the number of reduced elements minus `less`, at least 0. With symbolic dimensions it
+    /// is a tensor.
     pub(super) fn count(&self, axes: impl Into<Axes>, less: usize) -> Result<Operand> {
         let (dims, uop) = (self.dims(), self.uop());
         let axes = axes.into().resolve("reduce", &dims)?.0;
@@ -301,7 +301,8 @@ impl Tensor {
         place.reduce_axes(Fold::Min, axis)
     }
 
-    /// True where elements are equal to an extreme, or NaN: a NaN is an extreme and equals nothing.
+    /// Returns true where elements are equal to an extreme, or NaN: a NaN is an extreme and equals
+    /// nothing.
     pub(super) fn equals_or_nan(&self, extreme: &Tensor) -> Result<Tensor> {
         let equal = self.try_eq(extreme)?;
         if self.is_floating_point() { equal.try_bitwise_or(self.isnan()) } else { Ok(equal) }

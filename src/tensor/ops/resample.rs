@@ -77,7 +77,7 @@ fn coordinate_scale(n: usize, size: usize, align: bool) -> (usize, usize) {
     }
 }
 
-/// `0 … size-1` in a dtype that holds the products of coordinates.
+/// Returns `0 … size-1` in a dtype that holds the products of coordinates.
 fn counter(n: usize, size: usize) -> Result<Tensor> {
     iota(size).try_cast(index_dtype(4 * (n + 1) as i128 * (size + 1) as i128))
 }

@@ -77,7 +77,7 @@ fn by_keys(x: &Tensor, axis: usize, fold: Fold) -> Result<(Tensor, Tensor)> {
     let float = dtype.is_float();
     let least = fold == Fold::Min;
     let sign = 1u64 << 31;
-    // Floats: -0 becomes 0; the bits of negative numbers are inverted; NaN is the greatest key.
+    // Floats: -0 becomes 0; the bits of negative numbers are inverted; NaN is the largest key.
     let order = if float {
         let x = x.try_cast(DType::F32)? + 0.0;
         let bits = x.try_bitcast(DType::U32)?;

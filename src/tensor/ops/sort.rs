@@ -76,7 +76,7 @@ impl Limits {
     fn below(n: usize) -> Limits {
         Limits { least: 0, greatest: n as i64 - 1, unused: 0 }
     }
-    /// Significant bits of the difference to the least key.
+    /// Significant bits of the difference to the smallest key.
     fn bits(&self) -> usize {
         (64 - (self.greatest.wrapping_sub(self.least) as u64).leading_zeros() as usize)
             - self.unused
@@ -84,7 +84,7 @@ impl Limits {
 }
 
 /// Integer keys in the order of the elements. Equal elements, including -0 and 0, have equal keys.
-/// NaN has the greatest key, or with `descending` the least.
+/// NaN has the largest key, or with `descending` the least.
 fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
     let wide = x.dtype().bits() > 32;
     let dtype = if wide { DType::I64 } else { DType::I32 };
@@ -105,7 +105,7 @@ fn ordered(x: &Tensor, descending: bool) -> Result<Tensor> {
     if descending { key.try_bitwise_not() } else { Ok(key) }
 }
 
-/// True if a kernel reads the value from memory.
+/// Returns true if a kernel reads the value from memory.
 fn in_memory(u: &UOp) -> bool {
     let mut u = u;
     while u.op().is(Group::Movement) || u.op().is(Group::Mark) {
@@ -143,7 +143,7 @@ impl Keys {
         Keys { x: keys, descending: None, limits, ..*self }
     }
 
-    /// Indices of the first `k` keys of each row, in order.
+    /// Returns the indices of the first `k` keys of each row, in order.
     fn first(&self, k: usize) -> Result<Tensor> {
         let n = self.x.dims()[1];
         // Only the network supports symbolic dimensions.
@@ -180,7 +180,7 @@ impl Keys {
         )
     }
 
-    /// All indices in order, by radix sort.
+    /// Returns all indices in order, by radix sort.
     fn by_radix(&self) -> Result<Tensor> {
         let Limits { least, unused, .. } = self.limits;
         let keys = self.keys()?;
@@ -319,7 +319,7 @@ impl Tensor {
             sort_first("sort", self, None, axis, descending)
         }
 
-        /// Indices that [`sort`](Self::sort) an axis.
+        /// Returns the indices that [`sort`](Self::sort) an axis.
         ///
         /// ```
         /// use picograd::Tensor;

@@ -64,14 +64,14 @@ impl Line {
             Ok(())
         }
     }
-    /// Elements at one index per row, and the indices, in the shape of the result.
+    /// Returns the elements at one index per row, and the indices, in the shape of the result.
     fn gather_at(&self, index: &Tensor) -> Result<(Tensor, Tensor)> {
         let values = self.x.try_gather(self.at as isize, index)?;
         let out = |t: &Tensor| t.shaped(self.out.clone());
         Ok((out(&values)?, out(index)?))
     }
-    /// Indices of the elements in ascending order, NaN last, and the number of elements other than
-    /// NaN.
+    /// Returns the indices of the elements in ascending order, NaN last, and the number of elements
+    /// other than NaN.
     fn order(&self) -> Result<(Tensor, Tensor)> {
         let order = self.x.detach().try_argsort(self.at as isize, false)?;
         let numbers = self
@@ -118,7 +118,7 @@ pub(super) fn p_norm(x: &Tensor, p: f64, axes: &Axes) -> Result<Tensor> {
     some.try_where_(root, if p > 0.0 { 0.0 } else { f64::INFINITY })
 }
 
-/// Elements at fractional ranks from 0 to the size minus 1, one per row.
+/// Returns the elements at fractional ranks from 0 to the size minus 1, one per row.
 fn interpolated(line: &Line, rank: &Tensor, interpolation: Quantile) -> Result<Tensor> {
     let (order, there) = line.order()?;
     let (at, last) = (line.at as isize, line.size() - 1);
@@ -214,7 +214,7 @@ impl Tensor {
             sum.try_div(count.try_cast(x.dtype())?)?.try_cast(self.as_float().dtype())
         }
 
-        /// Number of nonzero elements over axes. NaN is nonzero.
+        /// Returns the number of nonzero elements over axes. NaN is nonzero.
         ///
         /// ```
         /// use picograd::Tensor;

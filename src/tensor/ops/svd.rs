@@ -16,9 +16,9 @@ use crate::ir::Fold;
 use crate::shape::{Dims, checked_numel};
 use crate::tensor::Tensor;
 
-/// Ranks of keys along the last axis, and the indices that sort them. NaN counts as infinite; the
-/// sort is stable. Comparing all pairs takes two kernels, where a sorting network takes one for
-/// every few steps.
+/// Returns the ranks of keys along the last axis, and the indices that sort them. NaN counts as
+/// infinite; the sort is stable. Comparing all pairs takes two kernels, where a sorting network
+/// takes one for every few steps.
 pub(in crate::tensor) fn rank(keys: &Tensor, descending: bool) -> Result<(Tensor, Tensor)> {
     let n = keys.size(-1);
     let keys = keys.isnan().try_where_(f64::INFINITY, keys)?.contiguous();

@@ -41,7 +41,7 @@ const OUTPUT: [[f64; 6]; 4] = [
     [0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
 ];
 
-/// True if the method applies to these windows and tensors.
+/// Returns true if the method applies to these windows and tensors.
 pub(super) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
     let three = |w: &Window| *w == Window { kernel: 3, stride: 1, dilation: 1 };
     list.len() == 2

@@ -6,7 +6,7 @@ use crate::ir::{Combine, DeviceName, Fold, Op, UOp};
 use crate::shape::{Dims, Movement, Ranges};
 use crate::testing::case::{HERE, THERE};
 
-/// The binary ops of a dtype; some are listed twice to be picked more often.
+/// Returns the binary ops of a dtype; some are listed twice to be picked more often.
 fn binary_ops(dtype: DType) -> &'static [Op] {
     use Op::*;
     if dtype.is_float() {
@@ -118,7 +118,8 @@ impl Builder {
         })
     }
 
-    /// The remainder of truncating division: that of the magnitudes, with the sign of the dividend.
+    /// Returns the remainder of truncating division: that of the magnitudes, with the sign of the
+    /// dividend.
     fn fmod(&mut self, x: &Made, y: &Made) -> Option<Made> {
         let minus = self.number(-1.0, x.dtype());
         let size = |made: &mut Self, t: &Made| {
@@ -318,7 +319,7 @@ impl Builder {
         axes
     }
 
-    /// A gather or a scatter. Some indices are out of range or repeat.
+    /// Returns a gather or a scatter. Some indices are out of range or repeat.
     fn grow_indexed(&mut self) -> Option<Made> {
         let x = self.some(|m| !m.shape().is_empty())?;
         let axis = self.rng.below(x.shape().len());
@@ -379,7 +380,8 @@ impl Builder {
         Some(r)
     }
 
-    /// A reduction that is expanded and combined with its operand, as in softmax and layernorm.
+    /// Returns a reduction that is expanded and combined with its operand, as in softmax and
+    /// layernorm.
     fn grow_row(&mut self) -> Option<Made> {
         let x = self.any();
         if x.shape().is_empty() || numel(x.shape()) == 0 {
@@ -410,7 +412,7 @@ impl Builder {
         Some(y)
     }
 
-    /// A matrix product of movement, multiplication and sum.
+    /// Returns a matrix product of movement, multiplication and sum.
     fn grow_product(&mut self) -> Option<Made> {
         let a =
             self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
@@ -499,7 +501,7 @@ impl Builder {
         }
     }
 
-    /// A value that is stored, or copied to another device and back.
+    /// Returns a value that is stored, or copied to another device and back.
     fn grow_border(&mut self) -> Option<Made> {
         let x = self.any();
         if !self.rng.once_in(3) {

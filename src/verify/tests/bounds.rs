@@ -6,7 +6,7 @@ use crate::verify::in_bounds;
 fn loops(id: u32, extent: i32) -> UOp {
     range(id, i32c(extent), AxisKind::Loop)
 }
-/// The program of a store inside the loops that its index uses.
+/// Returns the program of a store inside the loops that its index uses.
 fn put(buf: &UOp, idx: &UOp) -> Vec<UOp> {
     let mut list = buf.at(idx).store(f32c(0.0), &[]).toposort();
     let ends: Vec<UOp> =

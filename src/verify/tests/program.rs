@@ -13,12 +13,12 @@ fn assign(acc: &UOp, value: &UOp) -> UOp {
 fn loops(id: u32) -> UOp {
     range(id, i32c(4), AxisKind::Loop)
 }
-/// The nodes under the last one in topological order, for programs without regions.
+/// Returns the nodes under the last one in topological order, for programs without regions.
 fn flat(u: &UOp) -> Vec<UOp> {
     u.toposort()
 }
 
-/// The program of a sum. Tests remove or exchange instructions.
+/// Returns the program of a sum. Tests remove or exchange instructions.
 fn sum() -> Vec<UOp> {
     let (out, x) = (UOp::define_global(0, 1, DType::F32), UOp::define_global(1, 4, DType::F32));
     let (a, r) = (acc(0, &f32c(0.0)), range(0, i32c(4), AxisKind::Reduce));

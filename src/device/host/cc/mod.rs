@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit of a compilation, which takes 30 to 300 ms.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time limit for the compiler's version.
+/// Time limit of a run that prints the compiler's version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const MOST_OUTPUT: u64 = 256 << 20;
 
@@ -62,8 +62,8 @@ pub struct CCompiler {
 }
 
 impl CCompiler {
-    /// The compiler of this process: the one that `CC` names, else the first of clang, clang-19 …
-    /// clang-14, cc and gcc on the path. Searched once.
+    /// Returns the compiler of this process: the one that `CC` names, else the first of clang,
+    /// clang-19 … clang-14, cc and gcc on the path. Searched once.
     pub fn find() -> Result<&'static CCompiler> {
         static FOUND: OnceLock<Result<CCompiler>> = OnceLock::new();
         let find = || {
@@ -176,7 +176,7 @@ impl CCompiler {
         self.compile_within(src, name, LIMIT, disk_cache::global())
     }
 
-    /// The cache key of the object that this text gives: compiler, flags, CPU and text.
+    /// Returns the cache key of the object that this text gives: compiler, flags, CPU and text.
     pub fn key(&self, src: &str) -> CacheKey {
         let flags = [&self.flags[..], &self.cpu_flags].concat().join("\0");
         let path = self.path.as_os_str().as_encoded_bytes();
@@ -211,8 +211,8 @@ impl CCompiler {
                 None
             }
             CompilerKind::Gcc => {
-                let dir =
-                    ScratchDir::new().map_err(|e| format!("has no place for its output: {e}"))?;
+                let dir = ScratchDir::new()
+                    .map_err(|e| format!("cannot create a folder for its output: {e}"))?;
                 command.arg(dir.0.join("out.o")).arg("-").env("TMPDIR", &dir.0);
                 Some(dir)
             }
@@ -232,15 +232,14 @@ impl CCompiler {
         match run(&mut command, src, limit) {
             Ok(Some(done)) if done.status.success() => {
                 let object = match &scratch {
-                    Some(dir) => {
-                        fs::read(dir.0.join("out.o")).map_err(|e| format!("left no object: {e}"))?
-                    }
+                    Some(dir) => fs::read(dir.0.join("out.o"))
+                        .map_err(|e| format!("produced no object: {e}"))?,
                     None => done.out,
                 };
-                if object.is_empty() { Err("left an empty object".into()) } else { Ok(object) }
+                if object.is_empty() { Err("produced an empty object".into()) } else { Ok(object) }
             }
             Ok(Some(done)) => Err(format!("failed ({})\n{}", done.how(), first_lines(&done.err))),
-            Ok(None) => Err(format!("took longer than {} s and was stopped", limit.as_secs_f32())),
+            Ok(None) => Err(format!("took longer than the limit of {} s", limit.as_secs_f32())),
             Err(e) => Err(format!("cannot be run: {e}")),
         }
     }
@@ -258,7 +257,8 @@ fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, St
     }
 }
 
-/// The cache key of a program's version output: the file behind its name, with size and time.
+/// Returns the cache key of a program's version output: the file behind its name, with size and
+/// time.
 fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     let real = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&real).ok()?;
@@ -280,7 +280,8 @@ fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     ]))
 }
 
-/// The flags that determine the meaning and the shape of the code, without those of the CPU.
+/// Returns the flags that determine the meaning and the shape of the code, without those of the
+/// CPU.
 fn flags_of(kind: CompilerKind) -> Vec<&'static str> {
     let mut flags = vec!["-x", "c", "-std=c11", "-c", LEVEL, "-w"];
     // Equal bits on all CPU backends: a multiplication and an addition are two roundings unless the
@@ -308,8 +309,8 @@ fn flags_of(kind: CompilerKind) -> Vec<&'static str> {
     flags
 }
 
-/// The features of this CPU, exact enough that code made for one string runs on every CPU with the
-/// same string.
+/// Returns the features of this CPU, exact enough that code made for one string runs on every CPU
+/// with the same string.
 pub fn cpu_features() -> &'static str {
     static FEATURES: OnceLock<String> = OnceLock::new();
     FEATURES.get_or_init(|| {
@@ -361,8 +362,8 @@ fn advice() -> &'static str {
     }
 }
 
-/// The program of this name: a path if it has a slash, else the first executable file on the search
-/// path.
+/// Returns the program of this name: a path if it has a slash, else the first executable file on
+/// the search path.
 fn on_path(name: &str, path: &str) -> Option<PathBuf> {
     let runs = |p: &Path| {
         fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

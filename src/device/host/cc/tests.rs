@@ -23,7 +23,7 @@ fn compiler() -> &'static CCompiler {
     CCompiler::find().expect("a C compiler for the tests")
 }
 
-/// A shell script under this name, which can be run.
+/// Returns a shell script under this name, which can be run.
 fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
@@ -31,7 +31,7 @@ fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
     path
 }
 
-/// A program as a compiler without flags, which is not asked for its version.
+/// Returns a program as a compiler without flags, which is not asked for its version.
 fn without_flags(path: PathBuf, kind: CompilerKind) -> CCompiler {
     let version = String::new();
     CCompiler { path, kind, version, flags: Vec::new(), cpu: NATIVE, cpu_flags: Vec::new() }

@@ -52,11 +52,13 @@ impl Linker<'_> {
             Some(address) => Ok(Place::Outside(address)),
             // A weak symbol may be absent; its users compare it with null.
             None if symbol.st_bind() == elf::STB_WEAK => Ok(Place::Outside(0)),
-            None => Err(format!("no library of this process has `{name}`")),
+            None => {
+                Err(format!("undefined symbol `{name}`: no library of this process defines it"))
+            }
         }
     }
 
-    /// The place of a symbol that the object defines.
+    /// Returns the place of a symbol that the object defines.
     pub(super) fn place(&self, symbol: &Symbol) -> Checked<Place> {
         if matches!(symbol.st_type(), elf::STT_TLS | elf::STT_GNU_IFUNC) {
             return Err("thread-local symbols and indirect functions are not supported".into());
@@ -135,7 +137,7 @@ impl Linker<'_> {
         }
     }
 
-    /// The address that a relocation refers to: of the symbol, or of its stub or slot.
+    /// Returns the address that a relocation refers to: of the symbol, or of its stub or slot.
     fn target(&mut self, kind: elf::RelocationType, symbol: u32) -> Checked<u64> {
         let place = self.symbol(symbol)?;
         let address = match place {
@@ -150,7 +152,7 @@ impl Linker<'_> {
                 let stub = self.stub(symbol, address)?;
                 Ok(self.map.address(stub))
             }
-            (elf::R_X86_64_PC32, Place::Outside(_)) => Err("outside data without -fPIC".into()),
+            (elf::R_X86_64_PC32, Place::Outside(_)) => Err("external data requires -fPIC".into()),
             (elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX, _) => {
                 let slot = self.slot(symbol, address)?;
                 Ok(self.map.address(slot))
@@ -160,7 +162,8 @@ impl Linker<'_> {
     }
 }
 
-/// The address of a function of the C library, the math library or the compiler's runtime library.
+/// Returns the address of a function of the C library, the math library or the compiler's runtime
+/// library.
 fn outside(name: &str) -> Option<u64> {
     static MORE: OnceLock<Vec<usize>> = OnceLock::new();
     let name = CString::new(name).ok()?;

@@ -4,7 +4,7 @@ use super::Checked;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Bytes of a mapping at most: more than any kernel needs, and far below the 2 GiB that a 32-bit
+/// Maximum bytes of a mapping: more than any kernel needs, and far below the 2 GiB that a 32-bit
 /// displacement spans.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -27,13 +27,13 @@ impl Layout {
         Ok(at)
     }
 
-    /// Ends a part: the next one begins on a page of its own.
+    /// Ends a segment: the next one begins on a page of its own.
     pub(super) fn end_part(&mut self) {
         self.end = self.end.next_multiple_of(page());
     }
 }
 
-/// Bytes of a page.
+/// Returns the bytes of a page.
 pub(super) fn page() -> usize {
     static PAGE: OnceLock<usize> = OnceLock::new();
     *PAGE.get_or_init(|| {
@@ -64,7 +64,7 @@ impl Mapping {
         }
     }
 
-    /// The bytes, for writing. Valid only before the first `protect`.
+    /// Returns the bytes, for writing. Valid only before the first `protect`.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has this length, is zeroed by the system and ours alone; `load`
         // protects it only after its last write.

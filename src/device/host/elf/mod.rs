@@ -49,14 +49,15 @@ impl Code {
         load(object).map_err(|msg| Error::compile(format!("object: {msg}")))
     }
 
-    /// The address of a global symbol of the object. It is valid as long as the `Code` lives.
+    /// Returns the address of a global symbol of the object. It is valid as long as the `Code`
+    /// lives.
     pub fn symbol(&self, name: &str) -> Option<*const u8> {
         // SAFETY: the loader checked that the offset lies in the mapping (or one past a section's
         // end, which is in it as well).
         self.symbols.get(name).map(|&at| unsafe { self.map.base.add(at) }.as_ptr().cast_const())
     }
 
-    /// The machine code, for a disassembler.
+    /// Returns the machine code, for a disassembler.
     pub fn text(&self) -> &[u8] {
         let (at, len) = self.text;
         // SAFETY: the range is the code part of the mapping, which is readable and immutable.
@@ -66,7 +67,7 @@ impl Code {
 
 type Checked<T> = std::result::Result<T, String>;
 
-/// Offsets of sections and parts in the mapping.
+/// Offsets of sections and segments in the mapping.
 struct Placement {
     /// Offset of each loaded section.
     sections: Vec<Option<usize>>,

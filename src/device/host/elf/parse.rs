@@ -12,7 +12,7 @@ pub(super) type Section = SectionHeader64<LE>;
 pub(super) type Symbol = Sym64<LE>;
 pub(super) type Relocation = Rela64<LE>;
 
-/// The parts of the mapping, by the protection of their pages.
+/// The segments of the mapping, by the protection of their pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     Code,
@@ -34,7 +34,7 @@ fn text(e: object::Error) -> String {
 impl<'a> Object<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Checked<Object<'a>> {
         if bytes.len() < size_of::<Header>() {
-            return Err(format!("{} bytes are no object", bytes.len()));
+            return Err(format!("{} bytes are not an object file", bytes.len()));
         }
         let header = Header::parse(bytes)
             .ok()
@@ -81,26 +81,26 @@ impl<'a> Object<'a> {
         self.symbols.symbol(SymbolIndex(index as usize)).map_err(text)
     }
 
-    /// The bytes of a section; none for a section of zeros.
+    /// Returns the bytes of a section; none for a section of zeros.
     pub(super) fn data(&self, section: &Section) -> Checked<&'a [u8]> {
         section.data(LE, self.bytes).map_err(text)
     }
 
-    /// The entries of a relocation table, which must refer to the symbols of the object.
+    /// Returns the entries of a relocation table, which must refer to the symbols of the object.
     pub(super) fn relocations(&self, table: &Section) -> Checked<&'a [Relocation]> {
         self.check_entry_size::<Relocation>(table)?;
         let (list, symbols) = table
             .rela(LE, self.bytes)
             .map_err(text)?
-            .ok_or("a section of relocations without relocations")?;
+            .ok_or("a relocation section without entries")?;
         if symbols != self.symbols.section() {
-            return Err("a relocation table of other symbols".into());
+            return Err("a relocation table refers to another symbol table".into());
         }
         Ok(list)
     }
 }
 
-/// The part of the mapping that holds a section; `None` if the section is not loaded.
+/// Returns the part of the mapping that holds a section; `None` if the section is not loaded.
 pub(super) fn part_of(section: &Section) -> Checked<Option<Part>> {
     let has = |flag: elf::SectionFlags| section.sh_flags(LE).0 & flag.0 != 0;
     if !has(elf::SHF_ALLOC) {

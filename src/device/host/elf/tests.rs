@@ -99,7 +99,7 @@ fn relocations_of_every_kind_are_applied() {
     );
 }
 
-/// The protection of the page that holds an address, as the system tells it.
+/// Returns the protection of the page that holds an address, as the system tells it.
 fn protection(address: *const u8) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().find_map(|line| {

@@ -71,14 +71,14 @@ impl Api {
     }
 }
 
-/// The version. LLVM reports it from 16 on; 15 differs from earlier ones by a function for opaque
-/// pointers.
+/// Returns the version. LLVM reports it from 16 on; 15 differs from earlier ones by a function for
+/// opaque pointers.
 fn version(library: &Library) -> Result<String, String> {
     let Ok(ask) = library.need("LLVMGetVersion") else {
         library.need("LLVMContextCreate")?;
         return match library.need("LLVMContextSetOpaquePointers") {
             Ok(_) => Ok("15".into()),
-            Err(_) => Err("it is LLVM 14 or older, and 15 is the oldest that will do".into()),
+            Err(_) => Err("it is LLVM 14 or older; 15 is the oldest supported version".into()),
         };
     };
     let [mut major, mut minor, mut patch]: [c_uint; 3] = [0; 3];
@@ -96,7 +96,7 @@ fn version(library: &Library) -> Result<String, String> {
 const NEWEST: u32 = 21;
 const OLDEST: u32 = 15;
 
-/// The file names of a version's library. Those without a slash are resolved by the system.
+/// Returns the file names of a version's library. Those without a slash are resolved by the system.
 fn names(version: u32) -> Vec<String> {
     let mut names = vec![
         format!("libLLVM.so.{version}.1"),
@@ -119,13 +119,13 @@ fn names(version: u32) -> Vec<String> {
     names
 }
 
-/// Every name to try, newest version first.
+/// Returns every name to try, newest version first.
 pub(super) fn candidates() -> impl Iterator<Item = String> {
     let there = |name: &String| !name.contains('/') || Path::new(name).exists();
     (OLDEST..=NEWEST).rev().flat_map(names).filter(there)
 }
 
-/// The newest library that is too old, for the error if no other is found.
+/// Returns the newest library that is too old, for the error if no other is found.
 pub(super) fn too_old() -> Option<u32> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let there = |version: &u32| {

@@ -87,8 +87,8 @@ thread_local! {
     static REPORT: RefCell<Option<Sender<Object>>> = const { RefCell::new(None) };
 }
 
-/// LLVM ends the process when this returns, so that it does not return if a caller waits for the
-/// thread.
+/// Reports a fatal error. LLVM ends the process when its handler returns, so this function does not
+/// return while a caller waits for the thread.
 extern "C" fn on_fatal(reason: *const c_char) {
     // SAFETY: LLVM gives a text that ends in a null byte.
     let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
@@ -133,14 +133,14 @@ impl Drop for Owned {
     }
 }
 
-/// True if `PICO_LLVM` names a library.
+/// Returns true if `PICO_LLVM` names a library.
 pub(in crate::device) fn is_named() -> bool {
     env::var("PICO_LLVM").is_some_and(|name| !matches!(name.trim(), "" | "0" | "off"))
 }
 
 impl Llvm {
-    /// The LLVM of this process: the library that `PICO_LLVM` names, else the newest from 21 to 15
-    /// that is found. Searched once.
+    /// Returns the LLVM of this process: the library that `PICO_LLVM` names, else the newest from
+    /// 21 to 15 that is found. Searched once.
     pub fn find() -> Result<&'static Llvm> {
         static FOUND: OnceLock<Result<Llvm>> = OnceLock::new();
         FOUND
@@ -153,7 +153,7 @@ impl Llvm {
         let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
         platform::check_cpu(std::env::consts::ARCH).map_err(Error::Device)?;
         match wanted.map(str::trim).filter(|w| !w.is_empty()) {
-            Some("0" | "off") => return Err(Error::Device("PICO_LLVM turns LLVM off".into())),
+            Some("0" | "off") => return Err(Error::Device("PICO_LLVM disables LLVM".into())),
             Some(name) => {
                 return Llvm::open(name).map_err(|why| fail(format!("PICO_LLVM={name}: {why}")));
             }
@@ -171,7 +171,7 @@ impl Llvm {
         }
         let old =
             api::too_old().map_or(String::new(), |v| format!(", only LLVM {v}, which is too old"));
-        Err(fail(format!("no library of LLVM 15 to 21 found{old}{tried}")))
+        Err(fail(format!("found no library of LLVM 15 to 21{old}{tried}")))
     }
 
     fn open(name: &str) -> std::result::Result<Llvm, String> {
@@ -225,7 +225,7 @@ impl Llvm {
         lock(&MADE).entry(cpu).or_insert_with(make)
     }
 
-    /// The cache key of the object that this text gives: library, CPU and text.
+    /// Returns the cache key of the object that this text gives: library, CPU and text.
     pub fn key(&self, ir: &str) -> CacheKey {
         let parts = ["llvm object 1", &self.library, &self.version, &self.cpu, &self.features, ir];
         CacheKey::of(&parts.map(str::as_bytes))
@@ -275,13 +275,13 @@ impl Llvm {
             let _ = report.send(self.emit(&ir, verify));
         };
         let thread = std::thread::Builder::new().name("llvm".into()).stack_size(STACK).spawn(work);
-        thread.map_err(|e| format!("has no thread to run on: {e}"))?;
+        thread.map_err(|e| format!("cannot start a thread: {e}"))?;
         match result.recv_timeout(LIMIT) {
             Ok(object) => object,
             Err(RecvTimeoutError::Timeout) => {
-                Err(format!("took longer than {} s and was left alone", LIMIT.as_secs()))
+                Err(format!("took longer than the limit of {} s", LIMIT.as_secs()))
             }
-            Err(RecvTimeoutError::Disconnected) => Err("ended without a word".into()),
+            Err(RecvTimeoutError::Disconnected) => Err("ended without a result".into()),
         }
     }
 
@@ -308,14 +308,14 @@ impl Llvm {
             );
             let (mut module, mut error) = (null_mut(), null_mut());
             if (api.LLVMParseIRInContext)(context.0, text, &mut module, &mut error) != 0 {
-                return Err(format!("cannot read the module: {}", api.take(error)));
+                return Err(format!("cannot parse the module: {}", api.take(error)));
             }
             let module = Owned(module, api.LLVMDisposeModule);
             if verify {
                 let broken = (api.LLVMVerifyModule)(module.0, RETURN_STATUS, &mut error) != 0;
                 let why = api.take(error);
                 if broken {
-                    return Err(format!("finds the module broken: {why}"));
+                    return Err(format!("rejects the module: {why}"));
                 }
             }
             let mut buffer = null_mut();
@@ -328,7 +328,7 @@ impl Llvm {
                 &mut buffer,
             ) != 0
             {
-                return Err(format!("makes no code: {}", api.take(error)));
+                return Err(format!("cannot generate code: {}", api.take(error)));
             }
             let buffer = Owned(buffer, api.LLVMDisposeMemoryBuffer);
             std::slice::from_raw_parts(
@@ -338,7 +338,7 @@ impl Llvm {
             .to_vec()
         };
         if !diagnostics.errors.is_empty() {
-            return Err(format!("says: {}", diagnostics.errors.join("\n")));
+            return Err(format!("reports: {}", diagnostics.errors.join("\n")));
         }
         Ok(object)
     }
@@ -347,7 +347,8 @@ impl Llvm {
         if let Some(machine) = lock(&self.idle).pop() {
             return Ok(machine);
         }
-        let text = |s: &str| CString::new(s).map_err(|_| "has a CPU of no name".to_string());
+        let text =
+            |s: &str| CString::new(s).map_err(|_| "got a CPU name with a null byte".to_string());
         let (cpu, features) = (text(&self.cpu)?, text(&self.features)?);
         let (cpu, features) = (cpu.as_ptr(), features.as_ptr());
         // SAFETY: the target is LLVM's own, and the texts end in null bytes and are copied.
@@ -363,14 +364,14 @@ impl Llvm {
             )
         };
         if machine.is_null() {
-            Err(format!("makes no code for {}", self.cpu))
+            Err(format!("cannot generate code for {}", self.cpu))
         } else {
             Ok(TargetMachine(machine))
         }
     }
 }
 
-/// The identity of a file: path, size and time.
+/// Returns the identity of a file: path, size and time.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let state = std::fs::metadata(&path)

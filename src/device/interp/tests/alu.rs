@@ -6,7 +6,7 @@ use crate::device::interp::tests::*;
 use crate::dtype::Const;
 use crate::ir::Group;
 
-/// Values at the edges of a dtype, as the bits of its lanes.
+/// Returns the values at the edges of a dtype, as the bits of its lanes.
 fn edges(dtype: DType) -> Vec<u64> {
     let mut out = if dtype.is_float() { float_edges(dtype) } else { int_edges(dtype) };
     out.sort();

@@ -79,7 +79,8 @@ impl List {
         let index = self.index(buf, idx);
         self.push(Op::Load, buf.dtype().vec(lanes), [index].to_src(), Arg::None)
     }
-    /// A load that is ordered after something, so that it is another node than the one before.
+    /// Returns a load that is ordered after something, so that it is another node than the one
+    /// before.
     fn load_after(&mut self, buf: &UOp, idx: &UOp, after: &UOp) -> UOp {
         let index = self.index(buf, idx);
         self.push(Op::Load, buf.dtype(), [index, after.clone()].to_src(), Arg::None)

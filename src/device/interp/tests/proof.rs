@@ -11,7 +11,7 @@ impl Dice {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) % n) as i32
     }
-    /// An index expression over the leaves.
+    /// Returns an index expression over the leaves.
     fn expr(&mut self, leaves: &[UOp], depth: u32) -> UOp {
         if depth == 0 || self.roll(5) == 0 {
             return leaves[self.roll(leaves.len() as u64) as usize].clone();

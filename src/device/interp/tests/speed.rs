@@ -11,7 +11,8 @@ fn cpu_time() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// A loop of an index computation, a load and a multiply-add: seven instructions in the body.
+/// Returns a loop of an index computation, a load and a multiply-add: seven instructions in the
+/// body.
 fn dot(width: usize, trips: i32) -> List {
     let mut p = List::default();
     let (out, x) = (p.global(0, width, DType::F32), p.global(1, 1024, DType::F32));
