@@ -29,12 +29,12 @@ rules! {
         small_fma:       Fma(x, y, z) if is_small(u, target)                     => in_f32(u, &[x, y, z]);
         small_from_wide: Cast(x) if is_small(u, target) && is_wide(x)            => odd_f32(x).cast(u.dtype());
         small_from_int:  Cast(x) if is_small(u, target) && !is_wide(x) && !x.dtype().is_float() => x.cast(DType::F32).cast(u.dtype());
-        small_to_other:  Cast(x) if is_small(x, target) && u.dtype().scalar() != DType::F32 => x.cast(DType::F32).cast(u.dtype());
+        small_to_other:  Cast(x) if is_small(x, target) && !u.dtype().is_bool() && u.dtype().scalar() != DType::F32 => x.cast(DType::F32).cast(u.dtype());
         pow_int:         Pow(..) if u.dtype().is_int()                           => integer_power(u);
-        math_unary:      {Unary}(..) if u.op().is(Group::Transcendental) && !target.has(u.op(), u.dtype()) => write_out(u);
-        math_pow:        Pow(..) if u.dtype().is_float() && !target.has(u.op(), u.dtype()) => write_out(u);
+        math_unary:      {Unary}(..) if is_written_out(u, target)                => write_out(u);
+        math_pow:        Pow(..) if u.dtype().is_float() && is_written_out(u, target) => write_out(u);
         idiv_machine:    IDiv(x, y)                                              => divide(x, y, true);
-        mod_float:       Mod(x, y) if u.dtype().is_float()                       => remainder(x, y);
+        mod_float:       Mod(x, y) if u.dtype().is_float() && !is_small(u, target) => remainder(x, y);
         mod_machine:     Mod(x, y) if !u.dtype().is_float()                      => divide(x, y, false);
         shl_guard:       Shl(x, y) if !in_width(y)                               => shift(u, x, y);
         shr_guard:       Shr(x, y) if !in_width(y)                               => shift(u, x, y);
@@ -55,6 +55,12 @@ fn zero(x: &UOp) -> UOp {
 /// Returns true for a float that the target stores but does not compute in.
 fn is_small(u: &UOp, target: &Target) -> bool {
     u.dtype().is_float() && !target.computes(u.dtype())
+}
+
+/// Returns true for a transcendental function that the target lacks in a dtype that it computes in.
+fn is_written_out(u: &UOp, target: &Target) -> bool {
+    let lacks = u.op().is(Group::Transcendental) && !target.has(u.op(), u.dtype());
+    lacks && !is_small(u, target)
 }
 
 /// Returns true for dtypes with more significant bits than f32.

@@ -20,18 +20,18 @@ use std::sync::LazyLock;
 rules! {
     /// Rules on the tensor graph.
     pub PREPARE |u, cx: ScheduleTuning| {
-        reduce_nothing: Reduce(x) if x.shape().contains(&0) && !u.shape().contains(&0)  => full(u, identity(u));
-        reduce_narrow:  Reduce(x) if is_narrow(u) && !x.shape().contains(&0)            => in_f32(u, x);
-        reduce_ones:    Reduce(x) if axes(u).iter().all(|a| x.shape()[*a] == 1)         => fold(u).of_one(x);
-        reduce_reduce:  Reduce(x @ Reduce(y)) if fold(u) == fold(x)                     => joined(u, x, y);
-        reduce_split:   Reduce(x)                                                       => split(u, x, cx);
-        scan_nothing:   Scan(x) if x.numel() == 0                                       => x;
-        scan_narrow:    Scan(x) if is_narrow(u)                                         => in_f32(u, x);
-        scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1                        => fold(u).of_one(x);
-        scan_blocks:    Scan(x)                                                         => scan::in_blocks(u, x, cx);
+        reduce_nothing: Reduce(x) if is_empty(x) && !is_empty(u)                        => full(u, identity(u));
+        reduce_narrow:  Reduce(x) if is_rounded(u, x)                                   => in_f32(u, x);
+        reduce_ones:    Reduce(x) if combines_ones(u, x) && !is_rounded(u, x)           => fold(u).of_one(x);
+        reduce_reduce:  Reduce(x @ Reduce(y)) if is_plain(u, x) && fold(u) == fold(x)   => joined(u, x, y);
+        reduce_split:   Reduce(x) if is_plain(u, x) && !(x.op() == Op::Reduce && fold(u) == fold(x)) => split(u, x, cx);
+        scan_nothing:   Scan(x) if is_empty(x)                                          => x;
+        scan_narrow:    Scan(x) if is_rounded(u, x)                                     => in_f32(u, x);
+        scan_one:       Scan(x) if x.shape()[scan::axis(u)] == 1 && !is_empty(x) && !is_rounded(u, x) => fold(u).of_one(x);
+        scan_blocks:    Scan(x) if !is_empty(x) && !is_rounded(u, x)                    => scan::in_blocks(u, x, cx);
         gather_sum:     Gather(x, index)                                                => indexed::summed(x, index, u.expect_gather().axis);
-        scatter_nothing: Scatter(x, index, _) if index.numel() == 0 || x.numel() == 0   => x;
-        scatter_narrow: Scatter(..) if is_narrow(u)                                     => indexed::in_f32(u);
+        scatter_nothing: Scatter(x, index, _) if is_empty(index) || is_empty(x)         => x;
+        scatter_narrow: Scatter(x, index, _) if is_rounded(u, x) && !is_empty(index)    => indexed::in_f32(u);
         reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
@@ -66,6 +66,25 @@ fn identity(u: &UOp) -> Const {
 /// Returns true for a float with too few digits to accumulate in.
 fn is_narrow(u: &UOp) -> bool {
     u.dtype().is_narrow_float()
+}
+
+fn is_empty(u: &UOp) -> bool {
+    u.shape().contains(&0)
+}
+
+/// Returns true if the op combines elements `x` of a narrow float, and so rounds.
+fn is_rounded(u: &UOp, x: &UOp) -> bool {
+    is_narrow(u) && !is_empty(x)
+}
+
+/// Returns true if a reduce combines single elements.
+fn combines_ones(u: &UOp, x: &UOp) -> bool {
+    axes(u).iter().all(|a| x.shape()[*a] == 1)
+}
+
+/// Returns true if no rule replaces the reduce by a simpler node.
+fn is_plain(u: &UOp, x: &UOp) -> bool {
+    is_empty(x) == is_empty(u) && !is_rounded(u, x) && !combines_ones(u, x)
 }
 
 /// Computes the reduce or scan in f32, and rounds once at the end.

@@ -21,7 +21,7 @@ rules! {
         idiv_mod:        IDiv(Mod(x, #a), #b) if a > 0 && is_multiple(a, b) => &(x / b) % (a / b);
         idiv_negative:   IDiv(x, #c) if negates(x, c)                  => &-x / -c;
         mod_negative:    Mod(x, #c) if negates(x, c)                   => -(&-x % -c);
-        lt_literal_left: Lt(#c, x) if c != i64::MAX                    => x.lt(c + 1).not();
+        lt_literal_left: Lt(#c, x) if c != i64::MAX && !is_literal(x) => x.lt(c + 1).not();
         lt_linear:       Lt(x, #c)                                     => less(x, c);
         lt_difference:   Lt(x, y) if !is_literal(x) && !is_literal(y)  => difference(x, y);
         lt_idiv:         Lt(IDiv(x, #d), #c) if d > 0                  => less_quotient(x, d, c);

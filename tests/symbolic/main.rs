@@ -3,6 +3,7 @@
 
 mod check;
 mod exhaustive;
+mod order;
 mod random;
 
 use check::same_value;
