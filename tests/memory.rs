@@ -376,15 +376,8 @@ fn child_process() {
 
 #[test]
 fn debug_prints_the_memory_of_intermediates() {
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    for v in picograd::env::VARIABLES {
-        command.env_remove(v.name);
-    }
-    command
-        .args(["--exact", "child_process", "--nocapture", "--test-threads=1"])
-        .env("PICO_TEST_MEMORY", "1")
-        .env("DEBUG", "1");
-    let out = command.output().unwrap();
+    let mut command = common::child("child_process");
+    let out = command.env("PICO_TEST_MEMORY", "1").env("DEBUG", "1").output().unwrap();
     let text = String::from_utf8_lossy(&out.stderr);
     let line =
         text.lines().find(|l| l.contains("intermediates: ")).unwrap_or_else(|| panic!("{text}"));

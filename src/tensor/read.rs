@@ -81,7 +81,7 @@ impl Tensor {
         if let Some(c) = node.as_const() {
             return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);
         }
-        let stored = is_stored(&uop)
+        let stored = is_stored(uop)
             && uop.extents().is_empty()
             && !self.device().is_several()
             && memory_space(&self.device()) == Some(MemorySpace::Host);

@@ -1,6 +1,6 @@
 //! Gradients do not depend on what was realized before, nor in which order.
 
-use super::common::random_numbers;
+use super::common::{far_from_largest, random_numbers};
 use picograd::tensor::{Pool, Reduction, Scatter, keepdim};
 use picograd::testing::{devices, is_slow};
 use picograd::{Tensor, no_grad};
@@ -15,8 +15,7 @@ fn param(seed: u64, shape: [usize; 2]) -> Tensor {
 }
 
 fn close(got: &[f32], want: &[f32]) -> bool {
-    let size = want.iter().fold(1.0f32, |m, w| m.max(w.abs()));
-    got.len() == want.len() && got.iter().zip(want).all(|(g, w)| (g - w).abs() <= 1e-3 * size)
+    got.len() == want.len() && far_from_largest(got, want, 1e-3).is_none()
 }
 
 /// The first and second gradient of a loss of `top` and `x`, the first realized before the second
@@ -167,27 +166,15 @@ fn sides_of_a_choice_share_the_gradient() {
         // The values are equal except for rounding, so two kernels could decide differently.
         let (a, b) = (x.matmul(&w), (w.t().matmul(&x.t())).t());
         let (p, q) = (param(seed + 1, [n, n]), param(seed + 2, [n, n]));
-        let y = a.lt(&b).where_(&p, &q).sum(..);
-        let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0]
-            .to_vec::<f32>()
-            .unwrap()
-            .iter()
-            .zip(g[1].to_vec::<f32>().unwrap())
-            .map(|(p, q)| p + q)
-            .collect();
-        assert!(sum.iter().all(|s| *s == 1.0), "seed {seed}: {sum:?}");
+        let adds_up = |y: Tensor, what: &str, p: &Tensor, q: &Tensor| {
+            let g = y.sum(..).gradient(&[p, q]);
+            let [of_p, of_q] = [&g[0], &g[1]].map(|g| g.to_vec::<f32>().unwrap());
+            let sum: Vec<f32> = of_p.iter().zip(of_q).map(|(p, q)| p + q).collect();
+            assert!(sum.iter().all(|s| *s == 1.0), "{what}, seed {seed}: {sum:?}");
+        };
+        adds_up(a.lt(&b).where_(&p, &q), "where", &p, &q);
         let (p, q) = (&p * 0.0 + &a, &q * 0.0 + &b);
-        let y = p.maximum(&q).sum(..);
-        let g = y.gradient(&[&p, &q]);
-        let sum: Vec<f32> = g[0]
-            .to_vec::<f32>()
-            .unwrap()
-            .iter()
-            .zip(g[1].to_vec::<f32>().unwrap())
-            .map(|(p, q)| p + q)
-            .collect();
-        assert!(sum.iter().all(|s| *s == 1.0), "maximum, seed {seed}: {sum:?}");
+        adds_up(p.maximum(&q), "maximum", &p, &q);
     }
 }
 

@@ -14,6 +14,7 @@ use picograd::lower::Program;
 use picograd::opt::Kernel;
 use picograd::reference::Value;
 use picograd::{Device, Tensor, reference};
+use std::process::Command;
 
 /// The devices under test.
 pub fn devices() -> Vec<String> {
@@ -140,6 +141,24 @@ pub fn assert_close(what: &str, got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
+/// The first element that is further than a tolerance from the expected one, relative to the
+/// largest expected value and at least 1; NaN equals NaN.
+pub fn far_from_largest(got: &[f32], expected: &[f32], tolerance: f32) -> Option<usize> {
+    let scale = expected.iter().fold(1f32, |most, x| most.max(x.abs()));
+    let is_far =
+        |(x, y): (&f32, &f32)| !((x - y).abs() <= tolerance * scale || x.is_nan() && y.is_nan());
+    got.iter().zip(expected).position(is_far)
+}
+
+/// Asserts that no element is [far from the largest](far_from_largest).
+#[track_caller]
+pub fn assert_close_to_largest(what: &str, got: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(got.len(), expected.len(), "{what}: the number of elements");
+    if let Some(i) = far_from_largest(got, expected, tolerance) {
+        panic!("{what}: element {i} is {}, expected {}", got[i], expected[i]);
+    }
+}
+
 /// The elements of a tensor, converted to f64 on the host.
 pub fn as_f64(t: &Tensor) -> Vec<f64> {
     computed(t).iter().map(|c| c.as_f64(t.dtype())).collect()
@@ -157,6 +176,32 @@ pub fn kernels(t: &Tensor) -> Vec<Kernel> {
 /// The number of nodes with this op.
 pub fn count<'a>(uops: impl IntoIterator<Item = &'a UOp>, op: Op) -> usize {
     uops.into_iter().filter(|u| u.op() == op).count()
+}
+
+/// Floats at the edges of what arguments are valid for.
+pub const EDGE_FLOATS: [f64; 12] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-300,
+    1e300,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+/// This test binary as a child process that runs one test, without variables of picograd.
+pub fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"]);
+    for v in picograd::env::VARIABLES {
+        command.env_remove(v.name);
+    }
+    command
 }
 
 /// A number from an environment variable.

@@ -1,14 +1,13 @@
 //! Errors of users, environments and machines, with their messages. Tests that depend on the
 //! environment run this binary again with other variables.
 
-use crate::common::TempDir;
+use crate::common::{self, TempDir};
 use picograd::compile::pipeline;
 use picograd::env::Config;
 use picograd::{DType, Device, Result, Tensor};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 /// Asserts that the result is an error whose message contains each part.
 #[track_caller]
@@ -119,17 +118,7 @@ fn oversized_allocations_are_errors() {
 
 /// The output of a child process with only these variables of picograd.
 fn child<K: AsRef<OsStr>>(variables: &[(K, &OsStr)]) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([
-        "--exact",
-        "bad_input::child_process",
-        "--ignored",
-        "--nocapture",
-        "--test-threads=1",
-    ]);
-    for v in picograd::env::VARIABLES {
-        command.env_remove(v.name);
-    }
+    let mut command = common::child("bad_input::child_process");
     command
         .env("BAD_INPUT_CHILD", "1")
         .env("PICO_CACHE", "off")

@@ -1,9 +1,9 @@
 //! `BEAM=n`: kernels are tuned once, results are correct, and the next process uses the tuned Opts
 //! without a search.
 
+use crate::common;
 use picograd::{DType, Device, Tensor, device};
 use std::path::Path;
-use std::process::Command;
 
 /// The body of the child process of the test below.
 #[test]
@@ -24,14 +24,8 @@ fn child_process() {
 
 /// The counts that a child process prints, and its standard error.
 fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3], String) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    for v in picograd::env::VARIABLES {
-        command.env_remove(v.name);
-    }
-    command
-        .args(["--exact", "beam::child_process", "--nocapture", "--test-threads=1"])
-        .env("PICO_CACHE", folder)
-        .env("PICO_TEST_BEAM", "1");
+    let mut command = common::child("beam::child_process");
+    command.env("PICO_CACHE", folder).env("PICO_TEST_BEAM", "1");
     let out = command.env("DEV", device).envs(settings.iter().copied()).output().unwrap();
     let (text, err) = (
         String::from_utf8_lossy(&out.stdout).into_owned(),

@@ -1,10 +1,9 @@
 //! The disk cache: a second process compiles nothing that the first one compiled, on every device
 //! that has a compiler.
 
-use crate::common::TempDir;
+use crate::common::{self, TempDir};
 use picograd::{Device, Tensor, device};
 use std::path::Path;
-use std::process::Command;
 
 /// Computes several kernels in several plans. The second kind of process has them in other plans,
 /// some alone.
@@ -32,12 +31,7 @@ fn child_process() {
 
 /// The number of kernels that a child process loaded, how many were cache hits, and its result.
 fn process(device: &str, kind: &str, folder: &Path) -> (u64, u64, String) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    for v in picograd::env::VARIABLES {
-        command.env_remove(v.name);
-    }
-    let out = command
-        .args(["--exact", "disk_cache::child_process", "--nocapture", "--test-threads=1"])
+    let out = common::child("disk_cache::child_process")
         .envs([("DEV", device), ("PICO_TEST_KIND", kind)])
         .env("PICO_CACHE", folder)
         .output()

@@ -1,6 +1,7 @@
 //! A process with an address space of 2 GiB: an allocation that does not fit is an error that names
 //! the limit, and the next small operation works.
 
+use crate::common;
 use picograd::io::{
     StateDict, npy_load, npy_load_bytes, npy_save, npy_to_bytes, npz_load, npz_load_bytes,
     npz_save, npz_to_bytes, safe_load, safe_load_bytes, safe_to_bytes,
@@ -10,7 +11,6 @@ use picograd::{DType, Error, Tensor};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 /// The address space that `ulimit -v` leaves, in bytes.
 const LIMIT: u64 = 2 << 30;
@@ -206,17 +206,7 @@ fn out_of_memory_names_the_limit() {
     std::fs::write(folder.join("bomb.idx.gz"), [&gzip[..], &idx].concat()).unwrap();
     {
         let device = "CPU";
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([
-            "--exact",
-            "out_of_memory::child_process",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ]);
-        for v in picograd::env::VARIABLES {
-            command.env_remove(v.name);
-        }
+        let mut command = common::child("out_of_memory::child_process");
         command
             .env("OOM_FOLDER", &folder)
             .env("PICO_CACHE", "off")

@@ -1,6 +1,6 @@
 //! Interrupted saves: a killed process, a full disk, files in use.
 
-use crate::common::TempDir;
+use crate::common::{self, TempDir};
 use picograd::Tensor;
 use picograd::io::{StateDict, npy_load, npy_save, safe_load, safe_save};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,12 +17,8 @@ fn state(n: i32) -> StateDict {
 
 /// This test binary as a child process that runs one test in another role.
 fn child(test: &str, role: &str, value: &std::path::Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(role, value)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    let mut command = common::child(test);
+    command.env(role, value).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 

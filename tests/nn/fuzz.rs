@@ -3,6 +3,7 @@
 //! constructor without a `Result` may refuse its sizes. `PICO_FUZZ_CALLS` sets the number of calls
 //! of each, `PICO_FUZZ_SEED` the first seed.
 
+use super::common::EDGE_FLOATS;
 use picograd::nn::optim::*;
 use picograd::nn::{Layer, Module};
 use picograd::tensor::Interpolate;
@@ -13,20 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Sizes whose weights do not fit the memory of any machine.
 const HUGE: [usize; 6] =
     [1 << 40, (1 << 40) + 1, 1 << 47, 1 << 62, isize::MAX as usize, usize::MAX];
-const FLOATS: [f64; 12] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    2.0,
-    1e-300,
-    1e300,
-    f64::MAX,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
-];
 
 /// A generator of arguments.
 struct Draw(Rng);
@@ -48,7 +35,7 @@ impl Draw {
         }
     }
     fn f(&mut self) -> f64 {
-        self.0.pick(&FLOATS)
+        self.0.pick(&EDGE_FLOATS)
     }
     fn coin(&mut self) -> bool {
         self.0.once_in(2)

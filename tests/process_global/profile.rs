@@ -1,12 +1,12 @@
 //! `PROFILE`: processes that train briefly, and their traces.
 
-use crate::common::TempDir;
+use crate::common::{self, TempDir};
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Linear, Module, ReLU};
 use picograd::tensor::Reduction;
 use picograd::{Device, Jit, Result, Tensor, profile, seq};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// JSON as a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,13 +179,8 @@ fn child_process() {
 }
 
 fn process(folder: &TempDir, kind: &str, profile: &str) -> (Output, String, String) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    for v in picograd::env::VARIABLES {
-        command.env_remove(v.name);
-    }
-    let args = ["--exact", "profile::child_process", "--nocapture", "--test-threads=1"];
+    let mut command = common::child("profile::child_process");
     command
-        .args(args)
         .current_dir(&folder.0)
         .envs([("PICO_TEST_KIND", kind), ("PROFILE", profile)])
         .env("PICO_CACHE", folder.file("cache"));

@@ -26,15 +26,3 @@ fn seeded() -> MutexGuard<'static, ()> {
 fn tensor(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_slice(&random_numbers(shape.iter().product(), seed), shape).realize().unwrap()
 }
-
-/// Asserts that every element is within the tolerance, relative to the largest.
-fn assert_close(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
-    assert_eq!(got.len(), want.len(), "{what}: the number of elements");
-    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
-    for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!(
-            (g - w).abs() <= tolerance * scale || (g.is_nan() && w.is_nan()),
-            "{what}: element {i} is {g} and should be {w}"
-        );
-    }
-}

@@ -5,6 +5,21 @@ use picograd::dtype::{Const, DType, Scalar};
 use picograd::ir::{Arg, Op, UOp, eval, print, toposort};
 use rustc_hash::FxHashMap;
 
+/// The binary ops on integers, without those that only lowering makes.
+pub const INTEGER_OPS: [Op; 11] = [
+    Op::Add,
+    Op::Mul,
+    Op::IDiv,
+    Op::Mod,
+    Op::Max,
+    Op::Min,
+    Op::And,
+    Op::Or,
+    Op::Xor,
+    Op::Shl,
+    Op::Shr,
+];
+
 pub type Leaves = FxHashMap<UOp, Const>;
 
 /// The leaves of expressions, whose values a test chooses.

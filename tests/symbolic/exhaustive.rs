@@ -1,6 +1,6 @@
 //! Rules with literals, for all small literals and all operand values.
 
-use super::check::{choose, same_value, values};
+use super::check::{INTEGER_OPS, choose, same_value, values};
 use super::random::{Rng, anything, range, var};
 use picograd::dtype::{Const, DType};
 use picograd::ir::{Op, UOp, print, toposort};
@@ -10,6 +10,18 @@ use rustc_hash::FxHashMap;
 /// Asserts that the simplified expression has the same value everywhere.
 fn everywhere(u: &UOp) {
     same_value(&mut Rng(0), u, &simplify(u), None, 4096);
+}
+
+/// Asserts that the expressions of each pair are equal for each value of the leaf.
+fn same_for(pairs: &[(UOp, UOp)], leaf: &UOp, leaf_values: impl IntoIterator<Item = Const>) {
+    let order = toposort(pairs.iter().flat_map(|(b, a)| [b, a]));
+    for v in leaf_values {
+        let values = values(&order, &FxHashMap::from_iter([(leaf.clone(), v)]));
+        for (b, a) in pairs {
+            let same = values[&b.id()] == values[&a.id()];
+            assert!(same, "x = {v}\n{}=>\n{}", print(b), print(a));
+        }
+    }
 }
 
 #[test]
@@ -52,28 +64,13 @@ fn nested_divisions_by_literals_keep_their_value() {
 /// Every op with one or two literals, for every 8-bit value of the operand.
 #[test]
 fn byte_ops_with_literals_keep_their_value() {
-    let ops = [
-        Op::Add,
-        Op::Mul,
-        Op::IDiv,
-        Op::Mod,
-        Op::Max,
-        Op::Min,
-        Op::And,
-        Op::Or,
-        Op::Xor,
-        Op::Shl,
-        Op::Shr,
-        Op::Lt,
-        Op::Eq,
-        Op::Ne,
-    ];
+    let ops = INTEGER_OPS.into_iter().chain([Op::Lt, Op::Eq, Op::Ne]);
     for d in [DType::I8, DType::U8] {
         let x = anything(d, 0);
         let literals: Vec<UOp> = [0, 1, 2, 3, 7, 8, 9, 100, 127, 128, 254, 255]
             .map(|v| UOp::constant(v as i64, d))
             .into();
-        for op in ops {
+        for op in ops.clone() {
             let (mut before, mut after) = (Vec::new(), Vec::new());
             for a in &literals {
                 let once = x.binary(op, a);
@@ -83,21 +80,8 @@ fn byte_ops_with_literals_keep_their_value() {
                 );
             }
             after.extend(before.iter().map(simplify));
-            let order = toposort(before.iter().chain(&after));
-            for v in 0..256 {
-                let values = values(
-                    &order,
-                    &FxHashMap::from_iter([(x.clone(), Const::Int(v).normalize(d))]),
-                );
-                for (b, a) in before.iter().zip(&after) {
-                    assert!(
-                        values[&b.id()] == values[&a.id()],
-                        "x = {v}\n{}=>\n{}",
-                        print(b),
-                        print(a)
-                    );
-                }
-            }
+            let pairs: Vec<(UOp, UOp)> = before.into_iter().zip(after).collect();
+            same_for(&pairs, &x, (0..256).map(|v| Const::Int(v).normalize(d)));
         }
     }
 }
@@ -129,18 +113,7 @@ fn conversions_through_every_dtype_keep_their_value() {
                 }
             }
         }
-        let order = toposort(pairs.iter().flat_map(|(b, a)| [b, a]));
-        for v in values_of_x {
-            let values = values(&order, &FxHashMap::from_iter([(x.clone(), v)]));
-            for (b, a) in &pairs {
-                assert!(
-                    values[&b.id()] == values[&a.id()],
-                    "x = {v}\n{}=>\n{}",
-                    print(b),
-                    print(a)
-                );
-            }
-        }
+        same_for(&pairs, &x, values_of_x);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Random expressions of every dtype over leaves with chosen values.
 
+use super::check::INTEGER_OPS;
 use picograd::dtype::{Const, DType};
 use picograd::ir::{Arg, AxisKind, DeviceName, Op, Src, ToSrc, UOp};
 
@@ -232,20 +233,6 @@ impl<'a> Gen<'a> {
 
     fn integer(&mut self, d: DType, depth: usize) -> UOp {
         let (x, y) = self.pair(d, depth);
-        let ops = [
-            Op::Add,
-            Op::Add,
-            Op::Mul,
-            Op::IDiv,
-            Op::Mod,
-            Op::Max,
-            Op::Min,
-            Op::And,
-            Op::Or,
-            Op::Xor,
-            Op::Shl,
-            Op::Shr,
-        ];
         match self.rng.below(8) {
             0 => {
                 let small = UOp::constant(self.rng.below(d.bits() as usize + 2) as i64, d);
@@ -265,7 +252,8 @@ impl<'a> Gen<'a> {
                 let from = self.rng.pick(&same);
                 self.expr(from, depth).bitcast(d)
             }
-            _ => x.binary(self.rng.pick(&ops), &y),
+            3 => x + y,
+            _ => x.binary(self.rng.pick(&INTEGER_OPS), &y),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Windows, convolution and pooling against hand-computed values.
 
-use super::{check, close, ramp};
+use super::{check, close, ramp, small_integers};
 use half::f16;
 use picograd::Tensor;
 use picograd::tensor::{Conv, Pool};
@@ -61,11 +61,8 @@ fn convolutions_match_seven_loops() {
     for (i, &a) in axes.iter().enumerate() {
         let b = axes[(i * 4 + 3) % axes.len()];
         for (n, ci, co, groups) in [(1, 1, 1, 1), (2, 4, 2, 2)] {
-            let data = |len: usize, by: usize| -> Vec<f64> {
-                (0..len).map(|i| ((i * by) % 11) as f64 - 5.0).collect()
-            };
-            let x = data(n * ci * a.0 * b.0, 7);
-            let w = data(co * (ci / groups) * a.1 * b.1, 5);
+            let x = small_integers(n * ci * a.0 * b.0, 7);
+            let w = small_integers(co * (ci / groups) * a.1 * b.1, 5);
             let tx = Tensor::from_slice(&x, [n, ci, a.0, b.0]).cast(picograd::DType::F32);
             let tw = Tensor::from_slice(&w, [co, ci / groups, a.1, b.1]).cast(picograd::DType::F32);
             let how = Conv::new()

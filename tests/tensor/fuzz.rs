@@ -2,7 +2,7 @@
 //! an `Err`, never a panic, and is fast. `PICO_FUZZ_CALLS` sets the number of calls of each method,
 //! `PICO_FUZZ_SEED` the first seed.
 
-use crate::common::env_number;
+use crate::common::{EDGE_FLOATS, env_number};
 use crate::fuzz_calls::CALLS;
 use picograd::nn::data::Random;
 use picograd::tensor::{BinaryCrossEntropy, Conv, CrossEntropy, Pool, Reduction};
@@ -27,20 +27,6 @@ pub(crate) const HUGE: [usize; 12] = [
     1 << 63,
     usize::MAX - 1,
     usize::MAX,
-];
-const FLOATS: [f64; 12] = [
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    2.0,
-    1e-300,
-    1e300,
-    f64::MAX,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    f64::NAN,
 ];
 pub(crate) const REDUCTIONS: [Reduction; 4] =
     [Reduction::Mean, Reduction::Sum, Reduction::None, Reduction::BatchMean];
@@ -69,7 +55,7 @@ impl Draw {
         }
     }
     pub(crate) fn f(&mut self) -> f64 {
-        self.pick(&FLOATS)
+        self.pick(&EDGE_FLOATS)
     }
     pub(crate) fn ns(&mut self) -> Vec<usize> {
         (0..self.below(5)).map(|_| self.n()).collect()

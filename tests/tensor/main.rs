@@ -62,6 +62,11 @@ fn assert_within(x: &Tensor, y: &Tensor, within: f32) {
     assert!(gap <= within, "they differ by {gap}");
 }
 
+/// Integers from -5 to 5 in steps of `by`, modulo 11.
+fn small_integers(len: usize, by: usize) -> Vec<f64> {
+    (0..len).map(|i| ((i * by) % 11) as f64 - 5.0).collect()
+}
+
 /// The numbers `0, 1, …` as f32 in a shape.
 fn ramp(shape: &[usize]) -> Tensor {
     Tensor::arange(0f32, shape.iter().product::<usize>() as f32, 1.0).reshape(shape)

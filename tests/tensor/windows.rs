@@ -1,7 +1,7 @@
 //! Transposed convolution against its definition, pooling with indices, interpolation against
 //! PyTorch.
 
-use super::{check, close, ramp};
+use super::{check, close, ramp, small_integers};
 use picograd::tensor::{Conv, Interpolate, Pool};
 use picograd::{DType, Tensor};
 
@@ -61,11 +61,8 @@ fn transposed_convolutions_match_their_definition() {
     for (i, &a) in axes.iter().enumerate() {
         let b = axes[(i * 3 + 1) % axes.len()];
         for (n, ci, co, groups) in [(1, 1, 1, 1), (2, 4, 6, 2)] {
-            let data = |len: usize, by: usize| -> Vec<f64> {
-                (0..len).map(|i| ((i * by) % 11) as f64 - 5.0).collect()
-            };
-            let x = data(n * ci * a.0 * b.0, 7);
-            let w = data(ci * (co / groups) * a.1 * b.1, 5);
+            let x = small_integers(n * ci * a.0 * b.0, 7);
+            let w = small_integers(ci * (co / groups) * a.1 * b.1, 5);
             let expected = reference(&x, &w, (n, ci, co, groups), a, b);
             let (tx, tw) = (
                 Tensor::from_slice(&x, [n, ci, a.0, b.0]).float(),
