@@ -98,7 +98,7 @@ pub struct Rule<C> {
 macro_rules! rules {
     ($(#[$doc:meta])* $vis:vis $set:ident |$u:ident, $cx:ident: $ctx:ty| $(when $when:ident)? {
         $($rules:tt)* }) => {
-        $crate::compiler::rewrite::rules!(
+        $crate::rules!(
             @table [$($when)?] $(#[$doc])* $vis $set |$u, $cx: $ctx| { $($rules)* }
         );
     };
@@ -110,9 +110,11 @@ macro_rules! rules {
             { 0 $(+ { let _ = stringify!($name); 1 })* }
         ] = [$($crate::compiler::rewrite::Rule {
             info: $crate::compiler::rewrite::RuleInfo::new(stringify!($name), file!(), line!()),
-            roots: $crate::compiler::rewrite::rules!(@roots $root),
-            needs: $crate::compiler::rewrite::rules!(@kids $crate::compiler::ir::OpSet::NONE; $args),
-            apply: $crate::compiler::rewrite::rules!(@apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs),
+            roots: $crate::rules!(@roots $root),
+            needs: $crate::rules!(@kids $crate::compiler::ir::OpSet::NONE; $args),
+            apply: $crate::rules!(
+                @apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs
+            ),
         }),*];
     };
     (@apply $u:ident, $cx:ident: $ctx:ty, [$($when:ident)?],
@@ -120,7 +122,7 @@ macro_rules! rules {
         |$u: &$crate::compiler::ir::UOp, $cx: &mut $ctx| -> Option<$crate::compiler::ir::UOp> {
             let _ = &$cx;
             $(if !$when($u) { return None; })?
-            $crate::compiler::rewrite::rules!(@m [($u; $root $args)] [] {
+            $crate::rules!(@m [($u; $root $args)] [] {
                 if true $(&& $g)? {
                     let new = $crate::compiler::rewrite::IntoRewrite::rewrite($rhs, $u);
                     if new.is_some() { return new; }
@@ -132,30 +134,32 @@ macro_rules! rules {
     (@roots {$grp:ident}) => { $crate::compiler::ir::Group::$grp.set() };
     (@roots $op:ident) => { $crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op) };
     // Ops that must appear among the direct operands.
-    (@kids $acc:expr; ($($a:tt)*)) => { $crate::compiler::rewrite::rules!(@kid $acc; $($a)*) };
-    (@kids $acc:expr; [$($a:tt)*]) => { $crate::compiler::rewrite::rules!(@kid $acc; $($a)*) };
+    (@kids $acc:expr; ($($a:tt)*)) => { $crate::rules!(@kid $acc; $($a)*) };
+    (@kids $acc:expr; [$($a:tt)*]) => { $crate::rules!(@kid $acc; $($a)*) };
     (@kid $acc:expr;) => { $acc };
     (@kid $acc:expr; # $c:ident $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; % $c:ident $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; $n:literal $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, Const; $($r)*)
+        $crate::rules!(@need $acc, Const; $($r)*)
     };
     (@kid $acc:expr; $b:ident @ $op:ident $a:tt $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::rules!(@need $acc, $op; $($r)*)
     };
     (@kid $acc:expr; $op:ident ($($a:tt)*) $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::rules!(@need $acc, $op; $($r)*)
     };
     (@kid $acc:expr; $op:ident [$($a:tt)*] $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@need $acc, $op; $($r)*)
+        $crate::rules!(@need $acc, $op; $($r)*)
     };
-    (@kid $acc:expr; $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@kid $acc; $($r)*) };
+    (@kid $acc:expr; $t:tt $($r:tt)*) => { $crate::rules!(@kid $acc; $($r)*) };
     (@need $acc:expr, $op:ident; $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@kid $acc.or($crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op)); $($r)*)
+        $crate::rules!(
+            @kid $acc.or($crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op)); $($r)*
+        )
     };
     // The matcher: a worklist of (node; pattern), the binders so far, and the body to run when the
     // list is empty.
@@ -163,80 +167,80 @@ macro_rules! rules {
         { #[allow(unused)] let _binders_are_distinct = |$($b: ()),*| (); $body }
     };
     (@m [($u:expr; _) $($w:tt)*] $bs:tt $body:block) => {
-        $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body)
+        $crate::rules!(@m [$($w)*] $bs $body)
     };
     (@m [($u:expr; = $x:ident) $($w:tt)*] $bs:tt $body:block) => {
-        if $u == $x { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
+        if $u == $x { $crate::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; # $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_int() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_int() { $crate::rules!(@m [$($w)*] [$($b)* $c] $body) }
     };
     (@m [($u:expr; % $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_const() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_const() { $crate::rules!(@m [$($w)*] [$($b)* $c] $body) }
     };
     (@m [($u:expr; $n:literal) $($w:tt)*] $bs:tt $body:block) => {
-        if $u.is_int($n) { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
+        if $u.is_int($n) { $crate::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; $x:ident) $($w:tt)*] [$($b:ident)*] $body:block) => { {
         let $x: &$crate::compiler::ir::UOp = $u;
         let _ = $x;
-        $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $x] $body)
+        $crate::rules!(@m [$($w)*] [$($b)* $x] $body)
     } };
     (@m [($u:expr; $x:ident @ $($p:tt)*) $($w:tt)*] [$($b:ident)*] $body:block) => { {
         let $x: &$crate::compiler::ir::UOp = $u;
         let _ = $x;
-        $crate::compiler::rewrite::rules!(@m [($u; $($p)*) $($w)*] [$($b)* $x] $body)
+        $crate::rules!(@m [($u; $($p)*) $($w)*] [$($b)* $x] $body)
     } };
     (@m [($u:expr; {$grp:ident} $args:tt) $($w:tt)*] $bs:tt $body:block) => {
         if const { $crate::compiler::ir::Group::$grp.set() }.has($u.op()) {
-            $crate::compiler::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
+            $crate::rules!(@args $u; $args [$($w)*] $bs $body)
         }
     };
     (@m [($u:expr; $op:ident $args:tt) $($w:tt)*] $bs:tt $body:block) => {
         if $u.op() == $crate::compiler::ir::Op::$op {
             const {
                 assert!(
-                    $crate::compiler::ir::Op::$op.takes($crate::compiler::rewrite::rules!(@n $args)),
+                    $crate::compiler::ir::Op::$op.takes($crate::rules!(@n $args)),
                     concat!("wrong number of operands for ", stringify!($op))
                 )
             }
-            $crate::compiler::rewrite::rules!(@args $u; $args [$($w)*] $bs $body)
+            $crate::rules!(@args $u; $args [$($w)*] $bs $body)
         }
     };
     // Operand count of a pattern; usize::MAX for `(..)`.
     (@n (..)) => { usize::MAX };
-    (@n ($($a:tt)*)) => { $crate::compiler::rewrite::rules!(@nn 0; [] $($a)*,) };
-    (@n [$($a:tt)*]) => { $crate::compiler::rewrite::rules!(@nn 0; [] $($a)*,) };
+    (@n ($($a:tt)*)) => { $crate::rules!(@nn 0; [] $($a)*,) };
+    (@n [$($a:tt)*]) => { $crate::rules!(@nn 0; [] $($a)*,) };
     (@nn $k:expr; []) => { $k };
     (@nn $k:expr; [] ,) => { $k };
-    (@nn $k:expr; [x] , $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k + 1; [] $($r)*) };
-    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k; [x] $($r)*) };
+    (@nn $k:expr; [x] , $($r:tt)*) => { $crate::rules!(@nn $k + 1; [] $($r)*) };
+    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::rules!(@nn $k; [x] $($r)*) };
     (@args $u:expr; (..) [$($w:tt)*] $bs:tt $body:block) => {
-        $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body)
+        $crate::rules!(@m [$($w)*] $bs $body)
     };
     (@args $u:expr; ($($a:tt)*) $w:tt $bs:tt $body:block) => {
-        $crate::compiler::rewrite::rules!(@bind $u.src(); [] [] [] [$($a)*,] $w $bs $body)
+        $crate::rules!(@bind $u.src(); [] [] [] [$($a)*,] $w $bs $body)
     };
     (@args $u:expr; [$($a:tt)*] $w:tt $bs:tt $body:block) => {
         if let [p, q] = $u.src() {
-            $crate::compiler::rewrite::rules!(@bind [p, q]; [] [] [] [$($a)*,] $w $bs $body);
-            $crate::compiler::rewrite::rules!(@bind [q, p]; [] [] [] [$($a)*,] $w $bs $body);
+            $crate::rules!(@bind [p, q]; [] [] [] [$($a)*,] $w $bs $body);
+            $crate::rules!(@bind [q, p]; [] [] [] [$($a)*,] $w $bs $body);
         }
     };
     // Splits the argument list at commas, giving each argument a fresh (hygienic) temporary.
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [] [] [$($w:tt)*] $bs:tt $body:block) => {
         #[allow(irrefutable_let_patterns, unused_variables)]
-        if let [$($v),*] = $src { $crate::compiler::rewrite::rules!(@m [$($done)* $($w)*] $bs $body) }
+        if let [$($v),*] = $src { $crate::rules!(@m [$($done)* $($w)*] $bs $body) }
     };
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [$($p:tt)+] [, $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {
-        $crate::compiler::rewrite::rules!(
+        $crate::rules!(
             @bind $src; [$($v)* t] [$($done)* (t; $($p)+)] [] [$($rest)*] $w $bs $body
         )
     };
     (@bind $src:expr; $v:tt $done:tt [$($p:tt)*] [$t:tt $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {
-        $crate::compiler::rewrite::rules!(@bind $src; $v $done [$($p)* $t] [$($rest)*] $w $bs $body)
+        $crate::rules!(@bind $src; $v $done [$($p)* $t] [$($rest)*] $w $bs $body)
     };
 }
 

@@ -3,6 +3,7 @@
 //! crate, which takes longer than most of these tests. Tests that need their own process, for its
 //! counters or allocator, are in the directory above.
 
+mod api_boundary;
 mod assign;
 mod bad_input;
 mod beam;

@@ -7,7 +7,7 @@ use picograd::dtype::DType;
 use picograd::ir::{Op, UOp, parse, print};
 use picograd::rewrite::{Rule, Rules};
 use picograd::symbolic::tables;
-use picograd::target::Target;
+use picograd::target::{Target, Tuning};
 use picograd::{autograd, lower, schedule, testing};
 use std::path::Path;
 
@@ -72,10 +72,10 @@ fn random_graphs(count: u64) -> Vec<UOp> {
 
 #[test]
 fn filetests_have_one_result_in_every_order() {
-    let reduces: [&[_]; 2] = [&schedule::SIMPLIFY_REDUCES, &schedule::MERGE_RANGES];
+    let reduces: [&[_]; 2] = [&schedule::REDUCE_SIMPLIFY, &schedule::MERGE_RANGES];
     same_results("symbolic", &tables(), &inputs("symbolic"), &());
-    same_results("prepare", &[&schedule::PREPARE], &inputs("prepare"), &());
-    same_results("simplify_reduces", &reduces, &inputs("simplify_reduces"), &());
+    same_results("prepare", &[&schedule::PREPARE], &inputs("prepare"), &Tuning::MEASURED.schedule);
+    same_results("reduce_simplify", &reduces, &inputs("reduce_simplify"), &());
     let graphs = inputs("decompose");
     for target in [Target::c(1, 0), Target::interp(), Target::cuda(), Target::opencl()] {
         same_results(target.name, &[&lower::DECOMPOSE], &graphs, &target);
@@ -84,7 +84,7 @@ fn filetests_have_one_result_in_every_order() {
 
 #[test]
 fn random_graphs_are_prepared_alike_in_every_order() {
-    same_results("prepare", &[&schedule::PREPARE], &random_graphs(400), &());
+    same_results("prepare", &[&schedule::PREPARE], &random_graphs(400), &Tuning::MEASURED.schedule);
 }
 
 /// At most one gradient rule applies to a node, or all that apply agree.

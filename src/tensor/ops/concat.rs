@@ -153,7 +153,10 @@ impl Tensor {
             let (mut sizes, dims) = (sizes.into().shape("split")?, self.dims());
             let at = resolve_axis("split", axis, &dims)?;
             if let [every] = sizes[..] {
-                reject_shape!(every == 0, "expected a size above 0 to split axis {axis} of {dims:?}");
+                reject_shape!(
+                    every == 0,
+                    "expected a size above 0 to split axis {axis} of {dims:?}"
+                );
                 limits::check(dims[at].div_ceil(every).saturating_mul(VIEW_BYTES))?;
                 let starts = (0..dims[at].max(1)).step_by(every);
                 sizes = starts.map(|start| every.min(dims[at] - start)).collect();
@@ -180,7 +183,11 @@ impl Tensor {
         /// ```
         pub fn chunk | try_chunk(&self, chunks: usize, axis: isize) -> Vec<Tensor> {
             let size = self.dim("chunk", axis)?;
-            reject_shape!(chunks == 0, "expected at least one chunk of axis {axis} of {:?}", self.dims());
+            reject_shape!(
+                chunks == 0,
+                "expected at least one chunk of axis {axis} of {:?}",
+                self.dims()
+            );
             self.try_split(size.div_ceil(chunks).max(1), axis)
         }
     }

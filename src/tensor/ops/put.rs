@@ -102,7 +102,10 @@ impl Tensor {
                 list.extend(split_positions(&t.nonzero_indices(None)?, &t.dims())?);
             }
             if list.is_empty() || list.len() > dims.len() {
-                return shape_error!("expected 1 index or more, at most one per axis of {dims:?}, got {}", list.len());
+                return shape_error!(
+                    "expected 1 index or more, at most one per axis of {dims:?}, got {}",
+                    list.len()
+                );
             }
             let (place, shape) = flatten_indices(&dims, &list)?;
             let rest = &dims[list.len()..];
