@@ -1,5 +1,5 @@
-//! Rewriting: rule tables ([`rules!`](crate::compiler::rewrite::rules)), the engine that applies them, and traces of
-//! the rules that fired.
+//! Rewriting: rule tables ([`rules!`](crate::compiler::rewrite::rules)), the engine that applies
+//! them, and traces of the rules that fired.
 
 mod engine;
 mod rules;

@@ -110,8 +110,12 @@ macro_rules! rules {
         ] = [$($crate::compiler::rewrite::Rule {
             info: $crate::compiler::rewrite::RuleInfo::new(stringify!($name), file!(), line!()),
             roots: $crate::compiler::rewrite::rules!(@roots $root),
-            needs: $crate::compiler::rewrite::rules!(@kids $crate::compiler::ir::OpSet::NONE; $args),
-            apply: $crate::compiler::rewrite::rules!(@apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs),
+            needs: $crate::compiler::rewrite::rules!(
+                @kids $crate::compiler::ir::OpSet::NONE; $args
+            ),
+            apply: $crate::compiler::rewrite::rules!(
+                @apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs
+            ),
         }),*];
     };
     (@apply $u:ident, $cx:ident: $ctx:ty, [$($when:ident)?],
@@ -154,7 +158,9 @@ macro_rules! rules {
     };
     (@kid $acc:expr; $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@kid $acc; $($r)*) };
     (@need $acc:expr, $op:ident; $($r:tt)*) => {
-        $crate::compiler::rewrite::rules!(@kid $acc.or($crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op)); $($r)*)
+        $crate::compiler::rewrite::rules!(
+            @kid $acc.or($crate::compiler::ir::OpSet::of($crate::compiler::ir::Op::$op)); $($r)*
+        )
     };
     // The matcher: a worklist of (node; pattern), the binders so far, and the body to run when the
     // list is empty.
@@ -168,10 +174,14 @@ macro_rules! rules {
         if $u == $x { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; # $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_int() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_int() {
+            $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body)
+        }
     };
     (@m [($u:expr; % $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_const() { $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_const() {
+            $crate::compiler::rewrite::rules!(@m [$($w)*] [$($b)* $c] $body)
+        }
     };
     (@m [($u:expr; $n:literal) $($w:tt)*] $bs:tt $body:block) => {
         if $u.is_int($n) { $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body) }
@@ -195,7 +205,8 @@ macro_rules! rules {
         if $u.op() == $crate::compiler::ir::Op::$op {
             const {
                 assert!(
-                    $crate::compiler::ir::Op::$op.takes($crate::compiler::rewrite::rules!(@n $args)),
+                    $crate::compiler::ir::Op::$op
+                        .takes($crate::compiler::rewrite::rules!(@n $args)),
                     concat!("wrong number of operands for ", stringify!($op))
                 )
             }
@@ -209,7 +220,9 @@ macro_rules! rules {
     (@nn $k:expr; []) => { $k };
     (@nn $k:expr; [] ,) => { $k };
     (@nn $k:expr; [x] , $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k + 1; [] $($r)*) };
-    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::compiler::rewrite::rules!(@nn $k; [x] $($r)*) };
+    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => {
+        $crate::compiler::rewrite::rules!(@nn $k; [x] $($r)*)
+    };
     (@args $u:expr; (..) [$($w:tt)*] $bs:tt $body:block) => {
         $crate::compiler::rewrite::rules!(@m [$($w)*] $bs $body)
     };
@@ -225,7 +238,9 @@ macro_rules! rules {
     // Splits the argument list at commas, giving each argument a fresh (hygienic) temporary.
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [] [] [$($w:tt)*] $bs:tt $body:block) => {
         #[allow(irrefutable_let_patterns, unused_variables)]
-        if let [$($v),*] = $src { $crate::compiler::rewrite::rules!(@m [$($done)* $($w)*] $bs $body) }
+        if let [$($v),*] = $src {
+            $crate::compiler::rewrite::rules!(@m [$($done)* $($w)*] $bs $body)
+        }
     };
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [$($p:tt)+] [, $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {
