@@ -33,7 +33,7 @@
 //! let input = UOp::define_global(1, 8, DType::F32);
 //! let i = UOp::range(8, 0, AxisKind::Global);
 //! let doubled = input.at(&i).load() * 2.0;
-//! let kernel = UOp::sink(vec![output.at(&i).store(&doubled, &[i.clone()])]);
+//! let kernel = UOp::sink(vec![output.at(&i).store(&doubled, &[i])]);
 //! println!("{}", ir::print(&kernel));
 //!
 //! let program = lower(&kernel, &Target::cuda(), &mut |_, _| ());
@@ -111,7 +111,7 @@ pub mod lower {
 ///
 /// const PASSES: &[Pass<Graph>] = &pass::passes![
 ///     twice: Kernel, |g| g.0.op() == Op::Add,
-///         |g| g.0 = Rules::new(&[&TWICE]).rewrite(&g.0, &mut ()),
+///         |g| g.0 = Rules::new(&[&TWICE]).fixpoint(&g.0, &mut ()),
 ///         "Multiplies by two in place of adding a value to itself.";
 /// ];
 /// let n = UOp::int(3);

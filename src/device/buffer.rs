@@ -188,7 +188,7 @@ impl Buffer {
         !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
     }
 
-    /// Wraps the bytes of a file without reading them; see [`disk`].
+    /// Wraps the bytes of a file without reading them; see `disk`.
     pub fn of_file(path: &std::path::Path) -> Result<Buffer> {
         let file = DiskFile::open(path)?;
         let device = disk::device();

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The types that a right-hand side may have.
 pub trait IntoRewrite {
-    /// Returns the node that takes the place of `root`, if any.
+    /// Returns the node that replaces `root`, if any.
     fn rewrite(self, root: &UOp) -> Option<UOp>;
 }
 impl IntoRewrite for UOp {
@@ -65,7 +65,7 @@ pub struct RuleInfo {
 }
 
 impl RuleInfo {
-    /// Returns the information of a rule; for the macro
+    /// Returns the information of a rule, for the macro
     /// [`rules!`](crate::compiler::rewrite::rules).
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> RuleInfo {
         RuleInfo { name, file, line, fired: AtomicU64::new(0) }
@@ -111,7 +111,9 @@ macro_rules! rules {
         ] = [$($crate::compiler::rewrite::Rule {
             info: $crate::compiler::rewrite::RuleInfo::new(stringify!($name), file!(), line!()),
             roots: $crate::rules!(@roots $root),
-            needs: $crate::rules!(@kids $crate::compiler::ir::OpSet::NONE; $args),
+            needs: $crate::rules!(
+                @kids $crate::compiler::ir::OpSet::NONE; $args
+            ),
             apply: $crate::rules!(
                 @apply $u, $cx: $ctx, $when, $root $args [$($g)?] $rhs
             ),
@@ -173,10 +175,14 @@ macro_rules! rules {
         if $u == $x { $crate::rules!(@m [$($w)*] $bs $body) }
     };
     (@m [($u:expr; # $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_int() { $crate::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_int() {
+            $crate::rules!(@m [$($w)*] [$($b)* $c] $body)
+        }
     };
     (@m [($u:expr; % $c:ident) $($w:tt)*] [$($b:ident)*] $body:block) => {
-        if let Some($c) = $u.as_const() { $crate::rules!(@m [$($w)*] [$($b)* $c] $body) }
+        if let Some($c) = $u.as_const() {
+            $crate::rules!(@m [$($w)*] [$($b)* $c] $body)
+        }
     };
     (@m [($u:expr; $n:literal) $($w:tt)*] $bs:tt $body:block) => {
         if $u.is_int($n) { $crate::rules!(@m [$($w)*] $bs $body) }
@@ -200,7 +206,8 @@ macro_rules! rules {
         if $u.op() == $crate::compiler::ir::Op::$op {
             const {
                 assert!(
-                    $crate::compiler::ir::Op::$op.takes($crate::rules!(@n $args)),
+                    $crate::compiler::ir::Op::$op
+                        .takes($crate::rules!(@n $args)),
                     concat!("wrong number of operands for ", stringify!($op))
                 )
             }
@@ -214,7 +221,9 @@ macro_rules! rules {
     (@nn $k:expr; []) => { $k };
     (@nn $k:expr; [] ,) => { $k };
     (@nn $k:expr; [x] , $($r:tt)*) => { $crate::rules!(@nn $k + 1; [] $($r)*) };
-    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => { $crate::rules!(@nn $k; [x] $($r)*) };
+    (@nn $k:expr; $s:tt $t:tt $($r:tt)*) => {
+        $crate::rules!(@nn $k; [x] $($r)*)
+    };
     (@args $u:expr; (..) [$($w:tt)*] $bs:tt $body:block) => {
         $crate::rules!(@m [$($w)*] $bs $body)
     };
@@ -230,7 +239,9 @@ macro_rules! rules {
     // Splits the argument list at commas, giving each argument a fresh (hygienic) temporary.
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [] [] [$($w:tt)*] $bs:tt $body:block) => {
         #[allow(irrefutable_let_patterns, unused_variables)]
-        if let [$($v),*] = $src { $crate::rules!(@m [$($done)* $($w)*] $bs $body) }
+        if let [$($v),*] = $src {
+            $crate::rules!(@m [$($done)* $($w)*] $bs $body)
+        }
     };
     (@bind $src:expr; [$($v:ident)*] [$($done:tt)*] [$($p:tt)+] [, $($rest:tt)*]
         $w:tt $bs:tt $body:block) => {

@@ -44,7 +44,7 @@ impl View {
     /// Returns the view of a whole array in row-major order.
     ///
     /// # Panics
-    /// An index cannot count the elements; [`checked_numel`] checks it.
+    /// An index cannot count the elements; `checked_numel` checks it.
     pub fn contiguous(shape: &[usize]) -> View {
         checked_numel("view", shape).unwrap_or_else(|e| panic!("{e}"));
         View { shape: Dims::from_slice(shape), strides: row_major(shape), offset: 0, mask: None }
