@@ -9,8 +9,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The canonical name of a device in the graph, such as `CPU` or `CUDA:1`, or of the list of devices
-/// that hold a sharded or replicated tensor, `CPU+CPU:1`. Equal names are the same devices.
+/// The canonical name of a device in the graph, such as `CPU` or `CUDA:1`, or of the list of
+/// devices that hold a sharded or replicated tensor, `CPU+CPU:1`. Equal names are the same devices.
 #[derive(Clone)]
 pub struct DeviceName(Arc<NamedDevices>);
 

@@ -247,8 +247,8 @@ impl Tensor {
     }
 
     /// The value of which a method selects elements by rank: extremes with their indices, or the
-    /// sorted order. It is read by comparisons, by reductions and at the selected indices, in several
-    /// kernels, so that a value that they could round differently is stored once.
+    /// sorted order. Several kernels read it: comparisons, reductions, and reads at the selected
+    /// indices. A value that they could round differently is stored once.
     pub(super) fn ranked(&self) -> Tensor {
         self.with_uop(self.uop().materialized())
     }
