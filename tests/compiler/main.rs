@@ -35,7 +35,6 @@ mod stage;
 mod tidy;
 mod ulp;
 mod unsupported_dtypes;
-mod visits;
 mod vocabulary;
 mod webgpu;
 mod wide_index;

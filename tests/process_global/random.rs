@@ -1,7 +1,7 @@
 //! Random numbers. The generator is process-wide, so no other test may draw meanwhile.
 
-use super::serial;
 use crate::common::{as_f64, assert_close};
+use crate::serial;
 use picograd::dtype::Element;
 use picograd::{DType, Tensor};
 
@@ -17,7 +17,7 @@ fn mean_and_variance(x: &[f32]) -> (f64, f64) {
 
 #[test]
 fn random_numbers_follow_seed_and_distribution() {
-    let _turn = serial();
+    let _guard = serial();
     // Seed 0, counter (0, 0): the first known answer of Random123 is 6b200159, whose top 24 bits
     // are 6b2001.
     Tensor::manual_seed(0);
@@ -201,7 +201,7 @@ fn a_second_call_reuses_the_graph() {
 /// below.
 #[test]
 fn threefry_matches_known_answers() {
-    let _turn = serial();
+    let _guard = serial();
     let counters = Tensor::new([0u64, u64::MAX, 0x85a308d3_243f6a88]);
     let keys = Tensor::new([0u64, u64::MAX, 0x03707344_13198a2e]);
     let expected = [0x99ba4efe_6b200159u64, 0xbb002be7_1cb996fc, 0x483df7a0_c4923a9c];

@@ -1,6 +1,7 @@
 //! Cost of scheduling in visits of nodes: it grows with the graph, not with tensor sizes or the
 //! number of live tensors.
 
+use crate::serial;
 use picograd::Tensor;
 use picograd::ir::visits;
 use picograd::tensor::{Pool, keepdim};
@@ -53,6 +54,7 @@ const CASES: &[Case] = &[
 /// most a level or two to a tree.
 #[test]
 fn scheduling_does_not_grow_with_sizes() {
+    let _guard = serial();
     let mut wrong = Vec::new();
     for (name, op) in CASES {
         let cost = |n: usize| {
@@ -80,6 +82,7 @@ fn scheduling_does_not_grow_with_sizes() {
 /// stored.
 #[test]
 fn realization_cost_ignores_other_tensors() {
+    let _guard = serial();
     let step = || {
         let x = Tensor::new([1.0f32, 2.0, 3.0]);
         let (y, z) = (&x * 2.0, &x + 1.0);
@@ -109,6 +112,7 @@ fn realization_cost_ignores_other_tensors() {
 /// Reading many lazy tensors one by one visits each a constant number of times.
 #[test]
 fn reading_one_by_one_is_linear() {
+    let _guard = serial();
     let cost = |n: usize| {
         let base = Tensor::new([1.0f32]);
         let list: Vec<Tensor> = (0..n).map(|i| &base + Tensor::new([i as f32])).collect();
@@ -121,6 +125,7 @@ fn reading_one_by_one_is_linear() {
 /// A stack of many tensors visits each a bounded number of times, and fewer if the plan is cached.
 #[test]
 fn a_stack_is_linear_in_its_tensors() {
+    let _guard = serial();
     let cost = |n: usize| {
         let parts: Vec<Tensor> =
             (0..n).map(|i| Tensor::new([i as f32; 4]).realize().unwrap()).collect();
@@ -145,6 +150,7 @@ fn a_stack_is_linear_in_its_tensors() {
 /// A chain of ops is split into kernels of bounded size, so compile time is linear in the chain.
 #[test]
 fn long_chains_are_split_into_kernels() {
+    let _guard = serial();
     let kernels = |n: usize| {
         let x = Tensor::zeros([16]).to("null").contiguous().realize().unwrap();
         let y = (0..n).fold(x, |y, i| if i % 2 == 0 { &y * 1.5 } else { &y + 0.5 });
