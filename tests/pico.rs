@@ -86,7 +86,7 @@ fn devices_are_listed_with_remedies() {
     assert!(
         code == Some(0)
             && out.contains("DEV=ABACUS names")
-            && out.contains("known are CUDA, METAL"),
+            && out.contains("expected CUDA, METAL"),
         "{out}"
     );
     let (_, out, _) = run(pico(&["devices"]).env("DEV", "CUDA:fermi"));
