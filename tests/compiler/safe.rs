@@ -268,7 +268,10 @@ fn a_size_that_wraps_is_refused() {
         let says = |made: picograd::Result<Tensor>, op: &str| {
             let made = made.and_then(|t| t.contiguous().realize());
             let e = made.err().unwrap_or_else(|| panic!("{op} took {len}")).to_string();
-            assert!(e.starts_with(&format!("{op}: ")) && e.contains("cannot be a size or an index"), "{e}");
+            assert!(
+                e.starts_with(&format!("{op}: ")) && e.contains("cannot be a size or an index"),
+                "{e}"
+            );
         };
         says(Tensor::try_zeros(&len), "zeros");
         says(Tensor::try_ones((&len, 2)), "ones");

@@ -51,7 +51,9 @@ fn changed_arguments_are_errors() {
     };
     let mut f = captured();
     let here = Device::default_name();
-    let was = format!("but the function was captured with f32 [2] on {here}; use a separate Jit for each");
+    let was = format!(
+        "but the function was captured with f32 [2] on {here}; use a separate Jit for each"
+    );
     assert_eq!(
         message(f.call((tensor(&[1.0]), 2))),
         format!("jit: argument 0 is f32 [1] on {here}, {was}")
@@ -109,7 +111,9 @@ fn changed_arguments_are_errors() {
         ),
         "{e}"
     );
-    assert!(message(parts.call(square.shard(&devices, None))).contains("use a separate Jit for each"));
+    assert!(
+        message(parts.call(square.shard(&devices, None))).contains("use a separate Jit for each")
+    );
     let state = square.shard(&devices, 0).realize().unwrap();
     let mut uses = Jit::new(|x: Tensor| Ok(&state * &x));
     (0..3).for_each(|_| drop(uses.call(square.shard(&devices, 0)).unwrap()));
@@ -156,7 +160,9 @@ fn changing_host_numbers_are_errors() {
     data.call(x.clone()).unwrap();
     let e = message(data.call(x.clone()));
     assert!(
-        e.contains("the function creates 4 × f32 from host data that differs from the previous call"),
+        e.contains(
+            "the function creates 4 × f32 from host data that differs from the previous call"
+        ),
         "{e}"
     );
     let mut result = Jit::new(|_: Tensor| Ok(Tensor::new([next() as f32])));
@@ -172,7 +178,8 @@ fn changing_host_numbers_are_errors() {
     });
     step.call(x.clone()).unwrap();
     assert!(
-        message(step.call(x.clone())).contains("from host data that differs from the previous call")
+        message(step.call(x.clone()))
+            .contains("from host data that differs from the previous call")
     );
     // A host number that is equal at each call is a constant.
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
@@ -222,7 +229,10 @@ fn stale_and_external_gradients_are_errors() {
     let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
     (&w * 3.0).sum(..).backward();
     let mut step = Jit::new(|()| optimizer.step());
-    assert!(message(step.call(())).contains("changes an existing gradient of the parameter f32 [1] on "));
+    assert!(
+        message(step.call(()))
+            .contains("changes an existing gradient of the parameter f32 [1] on ")
+    );
 }
 
 #[test]

@@ -480,7 +480,10 @@ fn invalid_requests_are_errors() {
         &["realize: variable n has the values 5 and 4", "two names"],
     );
     let other = Variable::new("n", 1, 6).unwrap().bind(5).unwrap();
-    refused(both(&part.sum(0), &x.i(..other).sum(0)), &["variable n has the bounds 1..=8 and 1..=6"]);
+    refused(
+        both(&part.sum(0), &x.i(..other).sum(0)),
+        &["variable n has the bounds 1..=8 and 1..=6"],
+    );
 
     // An error only if the gradient is needed: a slice by a variable may be a constant.
     let w = x.i(..3).copy().as_param();

@@ -57,7 +57,10 @@ fn axis_and_index_errors_name_the_axis() {
     let x = ramp(&[2, 3]);
     says(x.try_sum(2), "sum: axis 2 is outside [2, 3], whose axes are -2..=1");
     says(x.try_sum([0, -2]), "sum: axis -2 is repeated in [0, -2] for [2, 3]");
-    says(Tensor::from(1).try_sum(1), "sum: axis 1 is out of range: a tensor of shape [] has no axes");
+    says(
+        Tensor::from(1).try_sum(1),
+        "sum: axis 1 is out of range: a tensor of shape [] has no axes",
+    );
     says(x.try_permute([0]), "permute: 1 axes given for [2, 3], which has 2");
     says(x.try_permute([0, 0]), "permute: axis 0 is repeated in [0, 0] for [2, 3]");
     says(x.try_transpose(0, 5), "transpose: axis 5 is outside [2, 3], whose axes are -2..=1");

@@ -29,7 +29,10 @@ fn indices_stay_in_bounds() {
     let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 3), loops(1, 4));
     in_bounds(&put(&x, &(&(&i * 4i32) + &j))).unwrap();
-    refused(in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))), "its buffer of 12 (proven: elements 1 to 12)");
+    refused(
+        in_bounds(&put(&x, &(&(&i * 4i32) + &(&j + 1i32)))),
+        "its buffer of 12 (proven: elements 1 to 12)",
+    );
     refused(
         in_bounds(&put(&x, &(&i + -1i32))),
         "an access is inside its buffer of 12 (proven: elements -1 to 1)",

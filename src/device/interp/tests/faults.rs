@@ -169,7 +169,9 @@ fn partial_shuffles_are_reported() {
     shuffled(&mut p, &l, 4);
     let fault = run(&p, &mut []).unwrap_err();
     assert!(
-        fault.to_string().contains("thread 2 shuffles with thread 6, but the workgroup has 6 threads"),
+        fault
+            .to_string()
+            .contains("thread 2 shuffles with thread 6, but the workgroup has 6 threads"),
         "{fault}"
     );
 }
