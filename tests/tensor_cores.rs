@@ -235,7 +235,7 @@ fn unsuitable_kernels_are_refused() {
         "f32 is not rounded by default"
     );
     assert!(refused(a.matmul(&b), &interp, "TC:0:0").contains("not the reduction axis"));
-    assert!(refused(a.matmul(&b), &interp, "TC:2:4").contains("there are 4 ways"));
+    assert!(refused(a.matmul(&b), &interp, "TC:2:4").contains("selects one of 4 mappings"));
     assert!(refused(a.matmul(&b), &interp, "NOLOCALS TC:2:0").contains("no workgroup"));
     assert!(refused(a.matmul(&b), &interp, "TC:2:0 TC:4:0").contains("not the reduction axis"));
     assert!(

@@ -56,8 +56,7 @@ impl Variable {
             return wrong(
                 "variable",
                 format!(
-                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MOST} \
-                     at most"
+                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MOST}"
                 ),
             );
         }

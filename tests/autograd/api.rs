@@ -216,12 +216,12 @@ fn undifferentiable_calls_are_errors() {
     };
     assert!(
         wrong(|_| vec![])
-            .ends_with("call: 0 gradients for 1 inputs; return one for each input, in order")
+            .ends_with("call: expected one gradient per input, in order; got 0 for 1 inputs")
     );
     assert!(wrong(|g| vec![g.sum(..)]).ends_with(
-        "call: the gradient of input 0 is f32 [], and the input f32 [2]; they must be the same"
+        "call: the gradient of input 0 is f32 [], but the input is f32 [2]; both must be the same"
     ));
-    assert!(wrong(|g| vec![g.double()]).contains("is f64 [2], and the input f32 [2]"));
+    assert!(wrong(|g| vec![g.double()]).contains("is f64 [2], but the input is f32 [2]"));
     let hidden = Tensor::call(&[&x], |x| Ok(&x[0] * &w), |g, _| Ok(vec![g.clone()]))
         .err()
         .unwrap()

@@ -63,11 +63,11 @@ fn unknown_devices_are_errors() {
     says(Device::get("cpu:llvm:clang").map(|_| ()), &["CPU has no ARCH \"clang\""]);
     says(
         Device::get("cpu:native:llvm").map(|_| ()),
-        &["\"llvm\" is one part too many", "DEVICE[:RENDERER][:ARCH][:NUMBER]"],
+        &["unexpected part \"llvm\"", "DEVICE[:RENDERER][:ARCH][:NUMBER]"],
     );
     says(Device::get("cpu:1:2").map(|_| ()), &["\"1\""]);
     says(Device::get("cpu:").map(|_| ()), &["CPU has no renderer \"\""]);
-    says(Device::get("").map(|_| ()), &["known are"]);
+    says(Device::get("").map(|_| ()), &["unknown device \"\"; expected "]);
     says(ramp(&[2]).try_to("abacus"), &["abacus", "CPU"]);
     let (x, y) = (ramp(&[2]), ramp(&[2]).to("INTERP"));
     if x.device() != y.device() {
@@ -202,7 +202,7 @@ fn a_missing_compiler_is_reported() {
     let neither = [("PATH", empty), ("PICO_LLVM", text("off"))];
     has(
         &child(&[neither[0], neither[1], ("DEV", text("CPU"))]),
-        &["CPU:LLVM: ", "PICO_LLVM turns LLVM off", "CPU:CLANG: ", "no C compiler found"],
+        &["CPU:LLVM: ", "PICO_LLVM disables LLVM", "CPU:CLANG: ", "no C compiler found"],
     );
     // If no device is requested, one that needs no compiler is used.
     has(&child(&neither), &["on INTERP: [1.0, 3.0, 5.0]"]);

@@ -183,7 +183,7 @@ fn custom_gradients_match_differences() {
     assert!(e.contains("no gradient") && e.contains("CustomKernel::grad"), "{e}");
     let wrong = product(2).grad(|g, _| Ok(vec![g[0].clone()]));
     let y = Tensor::custom_kernel(&[&x, &x], &[(&[2], DType::F32)], wrong).unwrap().remove(0);
-    assert!(y.sum(..).try_backward().unwrap_err().to_string().contains("1 gradients for 2 inputs"));
+    assert!(y.sum(..).try_backward().unwrap_err().to_string().contains("got 1 for 2 inputs"));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn source_kernels_run_on_their_device() {
             .contains("the source is for CUDA, but the tensors are on INTERP")
     );
     assert!(error(&x("INTERP"), source("INTERP", "f")).contains("runs no source"));
-    assert!(error(&x("INTERP"), source("abacus", "f")).contains("there is no device"));
+    assert!(error(&x("INTERP"), source("abacus", "f")).contains("unknown device \"abacus\""));
     assert!(error(&x("INTERP"), source("INTERP", "a b")).contains("not a function name"));
     assert!(
         error(&x("INTERP"), source("INTERP", "f").launch([0, 1, 1], [1; 3])).contains("is empty")
@@ -304,7 +304,7 @@ fn text_for_llvm_is_verified() {
         .to_vec::<f32>()
         .unwrap_err()
         .to_string();
-    assert!(e.contains("finds the module broken"), "{e}");
+    assert!(e.contains("rejects the module: "), "{e}");
 }
 
 #[test]

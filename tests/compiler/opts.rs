@@ -167,7 +167,7 @@ fn unorderable_axes_are_refused() {
     refused(&cuda, "LOCAL:0:4 ORDER:2:1", "no position 1 in the order of 1");
     refused(&cuda, "LOCAL:0:4 ORDER:7:0", "there is no axis 7");
     refused(&cuda, "LOCAL:0:4 LOCAL:1:4 ORDER:2:1 UPCAST:0:2", "no other Opt may follow ORDER");
-    refused(&cuda, "TC:2:0 ORDER:0:0", "the threads of a tensor core are last");
+    refused(&cuda, "TC:2:0 ORDER:0:0", "the threads of a tensor core must come last");
     refused(&Target::c(2, 64), "THREAD:0:2 ORDER:0:0", "not an axis of workgroup threads");
 }
 

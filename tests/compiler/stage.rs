@@ -187,7 +187,7 @@ fn unstageable_loads_are_refused() {
         "the loop of the staged load no longer exists",
     );
     refused(&t, "SPLIT:2:7", &target, "does not divide");
-    refused(&t, "SPLIT:2:64", &target, "leaves nothing of the axis");
+    refused(&t, "SPLIT:2:64", &target, "is the whole axis, so there is nothing to split");
     refused(&t, "SPLIT:0:8", &target, "not a loop");
     let large = matmul(1024, 1024, 1024, DType::F32)("CPU");
     refused(&large, "STAGE:0:2", &Target::c(1, 64), "too small");

@@ -40,7 +40,10 @@ fn batches_are_ordered_for_any_number_of_workers() {
     assert!(none.is_empty() && none.epoch(0).next().is_none());
     let empty = ArrayDataset::new(vec![Array::new::<f32>(&[], &[0, 2]).unwrap()]).unwrap();
     assert_eq!(DataLoader::new(empty, 3).unwrap().epoch(0).count(), 0);
-    assert!(DataLoader::new(numbers(2), 0).is_err_and(|e| e.to_string().contains("batch of 0")));
+    assert!(
+        DataLoader::new(numbers(2), 0)
+            .is_err_and(|e| e.to_string().contains("batch size of at least 1, got 0"))
+    );
 }
 
 #[test]

@@ -117,8 +117,8 @@ fn a_captured_step_takes_variables() {
         let e = step.call((row(), row(), row(), other)).err().unwrap().to_string();
         assert_eq!(
             e,
-            "jit: argument 3 is other[0..3], and the function was captured with pos[0..11]; have \
-             a Jit for each"
+            "jit: argument 3 is other[0..3], but the function was captured with pos[0..11]; use a \
+             Jit for each"
         );
     }
 }
@@ -141,8 +141,8 @@ fn captured_functions_take_symbolic_shapes() {
     let e = mean.call(x.i(..4).contiguous()).err().unwrap().to_string();
     assert_eq!(
         e,
-        "jit: argument 0 is f32 [4, 3] on CPU, and the function was captured with f32 [n[1..10], \
-         3] on CPU; have a Jit for each"
+        "jit: argument 0 is f32 [4, 3] on CPU, but the function was captured with f32 [n[1..10], \
+         3] on CPU; use a separate Jit for each"
     );
     // A variable that is not an argument is a host number.
     let turn = std::cell::Cell::new(1);
@@ -154,7 +154,7 @@ fn captured_functions_take_symbolic_shapes() {
     let e = hidden.call(Tensor::ones([3]).to("CPU")).err().unwrap().to_string();
     assert!(
         e.contains(
-            "the variable n was 2 at the call before and is 3 now; pass it to the function as an \
+            "the variable n was 2 in the previous call and is 3 now; pass it to the function as an \
              argument"
         ),
         "{e}"
@@ -227,7 +227,7 @@ fn capture_does_not_fix_a_variable() {
     });
     part.call(x.clone()).unwrap();
     let e = part.call(x.clone()).err().unwrap().to_string();
-    assert!(e.contains("the variable n was 2 at the call before and is 3 now"), "{e}");
+    assert!(e.contains("the variable n was 2 in the previous call and is 3 now"), "{e}");
 }
 
 type Write<'a> = &'a dyn Fn(&Tensor) -> picograd::Result<()>;

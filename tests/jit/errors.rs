@@ -51,7 +51,9 @@ fn changed_arguments_are_errors() {
     };
     let mut f = captured();
     let here = Device::default_name();
-    let was = format!("and the function was captured with f32 [2] on {here}; have a Jit for each");
+    let was = format!(
+        "but the function was captured with f32 [2] on {here}; use a separate Jit for each"
+    );
     assert_eq!(
         message(f.call((tensor(&[1.0]), 2))),
         format!("jit: argument 0 is f32 [1] on {here}, {was}")
@@ -72,7 +74,7 @@ fn changed_arguments_are_errors() {
     assert_eq!(
         e,
         "jit: argument 1 was 2 when the function was captured and is 3 now; make it a tensor, or \
-         have a Jit for each value"
+         use a separate Jit for each value"
     );
     // Calls continue after an error, and other arguments are accepted after a reset.
     assert_eq!(floats(&f.call((tensor(&[1.0, 2.0]), 2)).unwrap()), [2.0, 4.0]);
@@ -85,8 +87,8 @@ fn changed_arguments_are_errors() {
     let e = message(many.call(vec![tensor(&[1.0]), tensor(&[1.0])]));
     assert_eq!(
         e,
-        "jit: a list of 2, from argument 0 on, was one of 1 when the function was captured; have \
-         a Jit for each"
+        "jit: the list at argument 0 has length 2, but had 1 when the function was captured; use \
+         a Jit for each length"
     );
     let mut lists = Jit::new(|(x, y): (Vec<Tensor>, Vec<Tensor>)| {
         Ok(x.iter().chain(&y).fold(tensor(&[0.0]), |a, b| a + b) * x.len() as f64)
@@ -95,7 +97,7 @@ fn changed_arguments_are_errors() {
     (0..3).for_each(|_| drop(lists.call((vec![one()], vec![one(), one()])).unwrap()));
     assert!(
         message(lists.call((vec![one(), one()], vec![one()])))
-            .contains("a list of 2, from argument 0 on, was one of 1")
+            .contains("the list at argument 0 has length 2, but had 1")
     );
     // Another shard axis is another fingerprint.
     let devices = ["CPU:0", "CPU:1"];
@@ -105,11 +107,13 @@ fn changed_arguments_are_errors() {
     let e = message(parts.call(square.shard(&devices, 1)));
     assert!(
         e.contains(
-            "along axis 1, and the function was captured with f32 [2, 2] on CPU+CPU:1 along axis 0"
+            "along axis 1, but the function was captured with f32 [2, 2] on CPU+CPU:1 along axis 0"
         ),
         "{e}"
     );
-    assert!(message(parts.call(square.shard(&devices, None))).contains("have a Jit for each"));
+    assert!(
+        message(parts.call(square.shard(&devices, None))).contains("use a separate Jit for each")
+    );
     let state = square.shard(&devices, 0).realize().unwrap();
     let mut uses = Jit::new(|x: Tensor| Ok(&state * &x));
     (0..3).for_each(|_| drop(uses.call(square.shard(&devices, 0)).unwrap()));
@@ -123,7 +127,7 @@ fn changed_arguments_are_errors() {
     let e = message(f.call(tensor(&[1.0, 2.0])));
     assert!(
         e.contains(&format!(
-            "was f32 [1] on {here} at the call before and is f32 [2] on {here} now"
+            "was f32 [1] on {here} in the previous call and is f32 [2] on {here} now"
         )),
         "{e}"
     );
@@ -142,8 +146,8 @@ fn changing_host_numbers_are_errors() {
     literal.call(x.clone()).unwrap();
     let e = message(literal.call(x.clone()));
     assert!(
-        e.starts_with("jit: the function is not the same at each call: Const of")
-            && e.contains("pass what changes"),
+        e.starts_with("jit: the function differs from the previous call: an operation `Const` has")
+            && e.contains("pass values that change between calls as arguments"),
         "{e}"
     );
     let mut part = Jit::new(|x: Tensor| {
@@ -156,7 +160,9 @@ fn changing_host_numbers_are_errors() {
     data.call(x.clone()).unwrap();
     let e = message(data.call(x.clone()));
     assert!(
-        e.contains("the function creates 4 × f32 from host data that differs from the call before"),
+        e.contains(
+            "the function creates 4 × f32 from host data that differs from the previous call"
+        ),
         "{e}"
     );
     let mut result = Jit::new(|_: Tensor| Ok(Tensor::new([next() as f32])));
@@ -172,7 +178,8 @@ fn changing_host_numbers_are_errors() {
     });
     step.call(x.clone()).unwrap();
     assert!(
-        message(step.call(x.clone())).contains("from host data that differs from the call before")
+        message(step.call(x.clone()))
+            .contains("from host data that differs from the previous call")
     );
     // A host number that is equal at each call is a constant.
     let mut data = Jit::new(|x: Tensor| Ok(x + Tensor::new([1.0f32, 0.0, 0.0, 0.0])));
@@ -200,7 +207,7 @@ fn a_warm_up_call_delays_capture() {
         Ok((0..turn.get() % 5).fold(x, |x, _| (x + 1.0).sin()))
     });
     let e = (0..20).find_map(|_| never.call(tensor(&[1.0])).err()).unwrap().to_string();
-    assert!(e.contains("has done something else at each of"), "{e}");
+    assert!(e.contains("did something different in each of"), "{e}");
 }
 
 #[test]
@@ -222,7 +229,10 @@ fn stale_and_external_gradients_are_errors() {
     let mut optimizer = Optimizer::new([w.clone()], SGD::new(0.5)).unwrap();
     (&w * 3.0).sum(..).backward();
     let mut step = Jit::new(|()| optimizer.step());
-    assert!(message(step.call(())).contains("changes a gradient from outside"));
+    assert!(
+        message(step.call(()))
+            .contains("changes an existing gradient of the parameter f32 [1] on ")
+    );
 }
 
 #[test]

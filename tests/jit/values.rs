@@ -206,7 +206,7 @@ fn jit_levels_give_the_same_results() {
         .unwrap();
     assert!(
         !out.status.success()
-            && String::from_utf8_lossy(&out.stdout).contains("JIT=3: it takes 0, 1 or 2")
+            && String::from_utf8_lossy(&out.stdout).contains("JIT=3: expected 0, 1 or 2")
     );
 }
 

@@ -425,11 +425,11 @@ fn invalid_requests_are_errors() {
     let _alone = alone();
     let new =
         |name: &str, min: i64, max: i64| Variable::new(name, min, max).map(|_| Tensor::from(0));
-    refused(new("2n", 1, 2), &["\"2n\"", "begins with no digit"]);
-    refused(new("", 1, 2), &["no name"]);
-    refused(new("n", 3, 2), &["n cannot be within 3..=2"]);
-    refused(new("n", -1, 2), &["n cannot be within -1..=2"]);
-    refused(new("n", 1, 1 << 40), &["at most"]);
+    refused(new("2n", 1, 2), &["\"2n\"", "expected letters, digits and `_`, no digit first"]);
+    refused(new("", 1, 2), &["\"\" is not a name"]);
+    refused(new("n", 3, 2), &["invalid bounds 3..=2 of n"]);
+    refused(new("n", -1, 2), &["invalid bounds -1..=2 of n"]);
+    refused(new("n", 1, 1 << 40), &["expected 0 <= min <= max <= 2147483647"]);
     let n = Variable::new("n", 1, 8).unwrap();
     refused(n.bind(9).map(Tensor::from), &["bind: n is 9, outside 1..=8"]);
     refused(n.bind(0).map(Tensor::from), &["bind: n is 0, outside 1..=8"]);
@@ -439,7 +439,7 @@ fn invalid_requests_are_errors() {
     refused(x.try_i((.., ..&five)), &["i: axis 1 of [8, 6]", "n=5, which is within 1..=8", "0..6"]);
     refused(x.try_i(..&five - 1), &["at least one element"]);
     refused(x.try_i(&five..), &["the length of `n=5..` differs for each value", "expected an end"]);
-    refused(x.try_i((&five, &five, &five)), &["3 axes indexed of [8, 6]"]);
+    refused(x.try_i((&five, &five, &five)), &["3 indices for [8, 6], which has 2 axes"]);
     refused(part.try_i(..&five), &["axis 0 of [8, 6]", "symbolic size n=5 and cannot be sliced"]);
     refused(part.try_add(&x), &["add: shapes [n=5, 6] and [8, 6]", "n=5 and 8"]);
     refused(part.try_add(x.i(..n.bind(4).unwrap())), &["sizes n=5 and n=4"]);
@@ -477,10 +477,13 @@ fn invalid_requests_are_errors() {
     let both = |a: &Tensor, b: &Tensor| Tensor::realize_many(&[a, b]).map(|_| x.clone());
     refused(
         both(&part.sum(0), &x.i(..n.bind(4).unwrap()).sum(0)),
-        &["realize: n is 5 and 4", "two names"],
+        &["realize: variable n has the values 5 and 4", "two names"],
     );
     let other = Variable::new("n", 1, 6).unwrap().bind(5).unwrap();
-    refused(both(&part.sum(0), &x.i(..other).sum(0)), &["n is within 1..=8 and within 1..=6"]);
+    refused(
+        both(&part.sum(0), &x.i(..other).sum(0)),
+        &["variable n has the bounds 1..=8 and 1..=6"],
+    );
 
     // An error only if the gradient is needed: a slice by a variable may be a constant.
     let w = x.i(..3).copy().as_param();
@@ -490,7 +493,7 @@ fn invalid_requests_are_errors() {
     let w = x.copy().as_param();
     refused(
         w.i(..&five).sum(..).try_gradient(&[&w]).map(|g| g[0].clone()),
-        &["gradients of symbolic sizes are not supported"],
+        &["has a symbolic size, which gradients do not support"],
     );
 }
 

@@ -307,7 +307,7 @@ fn misuse_is_an_error() {
     }
     assert!(
         text(logp.try_ctc_loss(&target, &one, &one, Ctc::new().blank(3)))
-            .contains("blank is class 3 of 3")
+            .contains("blank class 3 is not one of 3 classes")
     );
     assert!(
         text(logp.try_ctc_loss(&target, &one, &one, Reduction::BatchMean))

@@ -38,7 +38,7 @@ fn floats_are_cast_and_integers_are_not() {
     y.sum(..).backward();
     assert_eq!(weight.grad().unwrap().dtype(), DType::BF16);
     let wrong = net.cast(DType::I32).unwrap_err().to_string();
-    assert_eq!(wrong, "Module::cast: parameters are of floats, and i32 is no float");
+    assert_eq!(wrong, "Module::cast: expected a float dtype, got i32");
 }
 
 #[test]

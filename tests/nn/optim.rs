@@ -207,13 +207,13 @@ fn tensors_that_cannot_be_optimized_are_errors() {
     let e = |r: picograd::Result<Optimizer>| r.err().unwrap().to_string();
     let plain = e(Optimizer::new([Tensor::zeros([2])], SGD::new(0.1)));
     assert!(
-        plain.ends_with("tensor 0 of shape [2] is no parameter; make it one with as_param()"),
+        plain.ends_with("tensor 0 of shape [2] is not a parameter; make it one with as_param()"),
         "{plain}"
     );
     let twice = e(Optimizer::new([p.clone(), p.clone()], SGD::new(0.1)));
     assert!(
         twice.ends_with(
-            "tensor 1 of shape [1] is there twice; a parameter belongs to one group, once"
+            "tensor 1 of shape [1] is already in a group; a parameter belongs to one group"
         ),
         "{twice}"
     );

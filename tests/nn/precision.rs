@@ -350,13 +350,13 @@ fn a_grad_scaler_serves_several_optimizers() {
     scaler.unscale_(&first).unwrap();
     picograd::nn::optim::clip_grad_norm(std::slice::from_ref(&a), 1.0).unwrap();
     scaler.step(&mut first).unwrap();
-    assert!(scaler.step(&mut first).unwrap_err().to_string().contains("a second step"));
+    assert!(scaler.step(&mut first).unwrap_err().to_string().contains("step() was already called"));
     scaler.step(&mut second).unwrap();
     scaler.update().unwrap();
     assert_finite_close("the clipped step", &a, &Tensor::new([2.4f32, 3.2]), 1e-5);
     assert_eq!((b.item::<f32>().unwrap(), scaler.get_scale().unwrap()), (1.0, 4.0));
     let wrong = scaler.update().unwrap_err().to_string();
-    assert!(wrong.contains("update() without a step"), "{wrong}");
+    assert!(wrong.contains("update() requires a step() since the last update()"), "{wrong}");
     let mut off = GradScaler::new().enabled(false);
     off.scale(&b.square().sum(..)).unwrap().backward();
     off.step(&mut second).unwrap();

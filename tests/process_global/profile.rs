@@ -405,7 +405,7 @@ fn unwritable_paths_fail_early() {
     let (out, _, errors) = process(&folder, "", "yes");
     assert!(
         !out.status.success()
-            && errors.contains("PROFILE=yes: it takes 0, 1 or a file that ends in .json"),
+            && errors.contains("PROFILE=yes: expected 0, 1 or a file that ends in .json"),
         "{errors}"
     );
 }

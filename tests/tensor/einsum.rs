@@ -135,7 +135,7 @@ fn invalid_formulas_are_errors() {
     assert_eq!(says("......", 1), "einsum: \"......\": `...` is repeated in \"......\"");
     assert_eq!(
         says("ii", 1),
-        "einsum: \"ii\": \"ii\" names axes of [2, 3] alike that have sizes 2 and 3"
+        "einsum: \"ii\": \"ii\" repeats a name for axes of [2, 3] of sizes 2 and 3"
     );
     // An ellipsis may match no axis.
     check(&Tensor::einsum("ij->...", &[&x]), &[], &[15f32]);

@@ -57,7 +57,10 @@ fn axis_and_index_errors_name_the_axis() {
     let x = ramp(&[2, 3]);
     says(x.try_sum(2), "sum: axis 2 is outside [2, 3], whose axes are -2..=1");
     says(x.try_sum([0, -2]), "sum: axis -2 is repeated in [0, -2] for [2, 3]");
-    says(Tensor::from(1).try_sum(1), "sum: axis 1 of a tensor of shape [], which has none");
+    says(
+        Tensor::from(1).try_sum(1),
+        "sum: axis 1 is out of range: a tensor of shape [] has no axes",
+    );
     says(x.try_permute([0]), "permute: 1 axes given for [2, 3], which has 2");
     says(x.try_permute([0, 0]), "permute: axis 0 is repeated in [0, 0] for [2, 3]");
     says(x.try_transpose(0, 5), "transpose: axis 5 is outside [2, 3], whose axes are -2..=1");
@@ -72,7 +75,7 @@ fn axis_and_index_errors_name_the_axis() {
     let (start, end) = (2, 1);
     says(x.try_i((0, start..end)), "i: 2..1 is not within axis 1 of [2, 3], which has size 3");
     says(x.try_i((0, step(4.., -1))), "i: 4.. is not within axis 1 of [2, 3], which has size 3");
-    says(x.try_i((0, 0, 0)), "i: 3 axes indexed of [2, 3], which has 2");
+    says(x.try_i((0, 0, 0)), "i: 3 indices for [2, 3], which has 2 axes");
     says(x.try_i((.., ..)), "i: `..` appears 2 times in an index of [2, 3]; expected at most once");
     says(x.try_i(step(.., 0)), "i: a step of 0 on axis 0 of [2, 3], which has size 2");
     says(x.try_argmax([0, 1, 1]), "argmax: axis 1 is repeated in [0, 1, 1] for [2, 3]");

@@ -132,7 +132,7 @@ fn scatter_matches_loops() {
         &[f32::INFINITY, 2.0],
     );
     let e = x.try_scatter(0, &Tensor::full([1, 1], 0), Tensor::full([1, 1], 1)).unwrap_err();
-    assert_eq!(e.to_string(), "scatter: a source of i32 for a tensor of f32; cast one");
+    assert_eq!(e.to_string(), "scatter: expected a source of f32, got i32; cast it");
     assert!(x.try_scatter(0, &Tensor::full([1, 2], 0), Tensor::zeros([1, 1])).is_err());
     check(
         &x.scatter(0, &Tensor::full([0, 4], 0), 1.0),
@@ -257,7 +257,7 @@ fn tensors_and_masks_are_indices() {
     check::<f32>(&x.i([false, false, false]), &[0, 4], &[]);
     check(&Tensor::new([[5, 6]]).i((vec![0i64, 0, 0], 1..)), &[3, 1], &[6, 6, 6]);
     let e = x.try_i([true, false]).unwrap_err();
-    assert_eq!(e.to_string(), "i: a mask of [2] on the axes of [3, 4] from 0 on");
+    assert_eq!(e.to_string(), "i: mask [2] does not match [3, 4] from axis 0 on");
     assert!(x.try_i(Tensor::zeros([2])).is_err());
     assert!(x.try_i(([0, 1], [0, 1, 2])).is_err());
     assert!(x.try_i(([0], [0], [0])).is_err());

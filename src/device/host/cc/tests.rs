@@ -254,7 +254,7 @@ fn failed_compilers_are_errors() {
     let cache = DiskCache::at(&tmp.path().join("cache"));
     for (body, says) in [
         ("kill -SEGV $$", "signal 11"),
-        ("exit 0", "no object"),
+        ("exit 0", "produced no object"),
         ("echo bad; exit 1", "exit code 1"),
     ] {
         let path = script(tmp.path(), "gcc", body);

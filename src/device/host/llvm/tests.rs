@@ -88,7 +88,7 @@ fn unusable_libraries_say_why() {
         why("/no/such/libLLVM.so")
     );
     assert!(why("libc.so.6").contains("it has no LLVM"), "{}", why("libc.so.6"));
-    assert!(why("off").contains("turns LLVM off"));
+    assert!(why("off").contains("PICO_LLVM disables LLVM"));
     let old = "libLLVM-14.so.1";
     match Api::open(old).map(drop) {
         Err(why) if why.contains("14 or older") => (),

@@ -169,7 +169,9 @@ fn partial_shuffles_are_reported() {
     shuffled(&mut p, &l, 4);
     let fault = run(&p, &mut []).unwrap_err();
     assert!(
-        fault.to_string().contains("thread 2 reads what thread 6 holds, and the workgroup has 6"),
+        fault
+            .to_string()
+            .contains("thread 2 shuffles with thread 6, but the workgroup has 6 threads"),
         "{fault}"
     );
 }
@@ -195,7 +197,7 @@ fn mismatched_buffers_are_reported() {
         assert!(matches!(fault, Fault::Launch(_)), "{fault}");
     }
     let error: crate::error::Error = run(&p, &mut []).unwrap_err().into();
-    assert!(error.to_string().contains("0 buffers given to a program of 1"), "{error}");
+    assert!(error.to_string().contains("0 buffers given to a program that takes 1"), "{error}");
 }
 
 #[test]
