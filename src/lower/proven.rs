@@ -20,7 +20,7 @@ use crate::verify;
 /// Adds the bounds of each buffer to the masks of its loads, or returns the reason why the kernel
 /// could fault or leave its buffers.
 pub fn proven(ast: &UOp) -> Result<UOp, String> {
-    unoptimized(ast)?;
+    check_unoptimized(ast)?;
     ast.toposort().iter().filter(|u| u.op() == Op::Range).try_for_each(range)?;
     indices_are_inputs(ast)?;
     let ast = mask_bounds::mask_bounds(ast);
@@ -31,7 +31,7 @@ pub fn proven(ast: &UOp) -> Result<UOp, String> {
 }
 
 /// Checks that a kernel is well formed and has no node that only Opts and lowering make.
-pub fn unoptimized(ast: &UOp) -> Result<(), String> {
+pub fn check_unoptimized(ast: &UOp) -> Result<(), String> {
     verify::kernel(ast)?;
     ast.toposort().iter().try_for_each(node)
 }

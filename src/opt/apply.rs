@@ -16,14 +16,14 @@ const ROUNDS: usize = 5;
 pub(super) type Applied = std::result::Result<UOp, String>;
 
 /// An Opt that is to be applied to a kernel.
-pub(super) struct Request<'a> {
+pub(super) struct OptRequest<'a> {
     pub kernel: &'a Kernel,
     pub opt: Opt,
     pub axes: Vec<UOp>,
     pub target: &'a Target,
 }
 
-impl Request<'_> {
+impl OptRequest<'_> {
     /// Returns the axis of the Opt.
     pub fn axis(&self) -> std::result::Result<&UOp, String> {
         let (axis, count) = (self.opt.axis, self.axes.len());
@@ -74,7 +74,7 @@ impl Request<'_> {
     /// Refuses kernels whose updates of memory must run in order.
     pub fn check_unordered(&self) -> std::result::Result<(), String> {
         let ordered = self.axes.iter().any(|r| r.range_kind() == AxisKind::Ordered);
-        if ordered || self.kernel.writes_at_indices() {
+        if ordered || self.kernel.has_indexed_store() {
             return Err("the kernel updates memory in order, so nothing in it is staged, stored \
                         for reuse or shared between threads"
                 .into());
@@ -109,7 +109,7 @@ impl Kernel {
                        it but VECTORIZE";
             return Err(refuse(msg.into()));
         }
-        let request = Request { kernel: self, opt: *opt, axes: self.axes(), target };
+        let request = OptRequest { kernel: self, opt: *opt, axes: self.axes(), target };
         let ast = opt.op.function()(&request).map_err(refuse)?;
         let mut opts = self.opts.clone();
         opts.push(*opt);
