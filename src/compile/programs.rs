@@ -246,7 +246,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
             [] => from_source(ast, source, device),
             _ => Err(Error::Opt {
                 opt: opt::show(opts),
-                msg: "a kernel that is given as source is not optimized".into(),
+                msg: "a kernel given as source text takes no Opts".into(),
             }),
         };
     }

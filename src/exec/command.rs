@@ -38,8 +38,8 @@ pub(super) fn check(commands: &[BoundCommand], memory: &SlotMemory) -> Result<()
     })
 }
 
-/// Checks every argument at its largest offset. `possible_slots` returns the slots of the outermost plan
-/// that a slot of the commands may be, with the largest offset in each.
+/// Checks every argument at its largest offset. `possible_slots` returns the slots of the outermost
+/// plan that a slot of the commands can map to, with the largest offset in each.
 fn check_reach(
     commands: &[BoundCommand],
     memory: &SlotMemory,

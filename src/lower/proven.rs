@@ -55,7 +55,7 @@ fn node(u: &UOp) -> Result<(), String> {
     );
     if !(known || u.op().is_alu()) || matches!(u.op(), Op::CDiv | Op::CMod) || u.dtype().lanes != 1
     {
-        return Err(format!("{:?} has no place in a kernel before it is optimized: {u:?}", u.op()));
+        return Err(format!("{:?} is not allowed in an unoptimized kernel: {u:?}", u.op()));
     }
     if u.as_load().is_some_and(|load| load.place.mask.is_some() && load.alt.is_none()) {
         return Err(format!(
@@ -73,7 +73,7 @@ fn range(u: &UOp) -> Result<(), String> {
         AxisKind::Global | AxisKind::Loop | AxisKind::Ordered | AxisKind::Reduce
     ) {
         return Err(format!(
-            "a range of the kind {:?} has no place in a kernel before it is optimized: {u:?}",
+            "a range of the kind {:?} is not allowed in an unoptimized kernel: {u:?}",
             u.range_kind()
         ));
     }

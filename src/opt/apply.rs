@@ -7,9 +7,9 @@ use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{extent, is_symbolic, tiles};
 use crate::target::Target;
 
-/// Rounds through shared memory that a shared reduction takes, at most. Structural: it follows from
-/// `GpuTuning::reduce_round` and from workgroups of up to 1024 threads, of which the longest case
-/// are 729 partial results, combined three at a time.
+/// Maximum number of rounds through shared memory of a shared reduction. Structural: it follows
+/// from `GpuTuning::reduce_round` and from workgroups of up to 1024 threads, of which the longest
+/// case are 729 partial results, combined three at a time.
 const ROUNDS: usize = 5;
 
 /// The kernel graph after an Opt, or the reason why the Opt does not apply.

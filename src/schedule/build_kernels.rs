@@ -68,9 +68,9 @@ fn merge_ranges(sink: &UOp) -> UOp {
     renumbered(&separate_nests(UOp::sink(stores.collect::<Src>())))
 }
 
-/// Nests reduces that share a range alike. A range is one loop of
-/// the program: if one reduce has it inside another loop and a second does not, the second gets
-/// ranges of its own.
+/// Gives a reduce ranges of its own where two reduces would nest a shared range differently. A
+/// range is one loop of the program: if one reduce has it inside another loop and a second does
+/// not, the second gets new ranges.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
@@ -159,7 +159,10 @@ fn build_sink(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>
     let close = |BufferStore { buffer: number, index, value }: &BufferStore| -> UOp {
         let len = len(*number);
         let inside = index.vmin() >= 0 && index.vmax() < len as i128;
-        assert!(inside, "build_kernels: a store leaves its buffer of {len}: {index:?}");
+        assert!(
+            inside,
+            "build_kernels: a store may exceed its buffer of {len} elements: {index:?}"
+        );
         let mask = g.update.clone().filter(|mask| !mask.is_int(1));
         let buffer = buffer_param(*number, len, value.dtype());
         UOp::masked_index(&buffer, index, mask).store(value, &ranges)
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a store leaves its buffer of 8")]
+    #[should_panic(expected = "a store may exceed its buffer of 8 elements")]
     fn a_store_that_leaves_its_buffer_is_not() {
         build_sink(&group(9, None), &|_| 8);
     }

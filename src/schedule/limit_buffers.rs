@@ -72,8 +72,8 @@ fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
 
-/// Candidates that are tried per split, the most promising first. The limit keeps the time of a
-/// split linear in the size of the kernel.
+/// Maximum number of candidates that are tried per split, the most promising first. The limit keeps
+/// the time of a split linear in the size of the kernel.
 const MAX_CANDIDATES: usize = 32;
 
 /// Splits stores that read too many buffers. New buffers are numbered after all others.
@@ -157,7 +157,7 @@ fn parts(
             parts.push(StorablePart { value, ranges, inner, reads: reads.len() });
         }
     }
-    // Values outside reduces first, because they are smaller; then those that save most buffers.
+    // Values outside reduces first, because they are smaller; then those with most reads.
     parts.sort_by_key(|part| (part.inner, std::cmp::Reverse(part.reads)));
     parts
 }

@@ -22,8 +22,8 @@ use crate::symbolic::simplify;
 use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands that one kernel concatenates: they fit in [`MAX_MERGED_BUFFERS`] with others.
-/// `limit_buffers` splits the kernel for devices that have fewer.
+/// Maximum number of operands that one kernel concatenates: they fit in [`MAX_MERGED_BUFFERS`] with
+/// others. `limit_buffers` splits the kernel for devices that have fewer.
 const GROUP: usize = MAX_MERGED_BUFFERS - 3;
 
 /// Returns the axis of a cat.

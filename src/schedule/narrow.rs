@@ -49,7 +49,7 @@ pub fn narrow(groups: &mut [KernelGroup], donated: &[InPlace]) {
     }
 }
 
-/// For each range of a kernel, the first iteration that writes and the number of them.
+/// For each range of a kernel, the first iteration that writes and the number of iterations.
 type Subrange = Vec<(UOp, UOp)>;
 
 /// Returns the new value of a store and the part that it changes, if the part is a box within the
@@ -57,7 +57,7 @@ type Subrange = Vec<(UOp, UOp)>;
 fn written_subrange(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Subrange)> {
     let Where { cond: mask, x: yes, y: no, .. } = store.value.as_where()?;
     let is_unchanged = |u: &UOp| is_unchanged(store, u);
-    // With the operands exchanged, a mask of one clause holds where the clause does not.
+    // If the operands of the select are exchanged, a mask of a single clause is negated.
     let (new, negated) = if is_unchanged(no) { (yes, false) } else { (no, true) };
     let inside = conjuncts(mask);
     if (negated && (!is_unchanged(yes) || inside.len() > 1)) || inside.is_empty() {
@@ -92,7 +92,7 @@ fn written_subrange(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Subrang
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
         len.normalize();
-        // A symbolic length is that of the whole range.
+        // A symbolic length is accepted only for the complete range.
         let fixed = len.terms.is_empty()
             && len.constant > 0
             && start.bounds().0 >= 0

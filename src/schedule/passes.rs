@@ -254,7 +254,7 @@ impl<'a> State<'a> {
         self.commands.iter().chain(self.launches.iter().flatten())
     }
 
-    /// Returns the threads that saturate the devices of the outputs; 0 if a few suffice.
+    /// Returns the number of threads that saturate the devices of the outputs; 0 for CPUs.
     fn threads(&self) -> usize {
         self.devices.iter().map(|d| (self.request.traits_of)(d).threads).max().unwrap_or(0)
     }

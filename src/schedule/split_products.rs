@@ -39,7 +39,7 @@ fn split_product(u: &UOp, x: &UOp, threads: usize, tuning: &ScheduleTuning) -> O
     Some(in_two_steps(u, x, axis, pieces))
 }
 
-/// Returns the smallest number of products that an element of a factor is used in.
+/// Returns the minimum number of products that an element of a factor is used in.
 fn factor_reuse(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();

@@ -63,7 +63,8 @@ impl Tensor {
                     .flat_map(|l| &l.shapes)
                     .for_each(|s| cuts.push(cuts[cuts.len() - 1] + s[axis]));
                 let names = other.device().each().len();
-                Ok((axis, if cuts[names] == dims[axis] { cuts } else { even_bounds(dims[axis], names) }))
+                let fits = cuts[names] == dims[axis];
+                Ok((axis, if fits { cuts } else { even_bounds(dims[axis], names) }))
             };
             self.distribute(
                 other.device().each(),

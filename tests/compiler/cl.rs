@@ -1,4 +1,4 @@
-//! The device `CL` apart from arithmetic, which the tests of results cover: offsets, order, copies
+//! The device `CL` apart from arithmetic, which the device tests cover: offsets, order, copies
 //! and limits.
 
 use crate::common::kernels;

@@ -1,4 +1,4 @@
-//! The device `WEBGPU` apart from arithmetic, which the tests of results cover: offsets, elements
+//! The device `WEBGPU` apart from arithmetic, which the device tests cover: offsets, elements
 //! below a word, order, copies and limits. Without the feature `webgpu` it is an error that says
 //! so.
 

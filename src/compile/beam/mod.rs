@@ -249,8 +249,8 @@ fn report(kernel: &Kernel, why: &str) {
 }
 
 impl Search<'_> {
-    /// Returns the candidates of parts of the heuristic's list: its prefixes, and all of it but one
-    /// Opt. Thread order and vector lanes are chosen again.
+    /// Returns candidates from sublists of the heuristic's Opts: its prefixes, and the list without
+    /// each single Opt. Thread order and vector lanes are chosen again.
     fn sublists_of(&mut self, kernel: &Kernel, chosen: &Kernel) -> Vec<Candidate> {
         let list = chosen.without_last().opts;
         let prefixes = (1..list.len()).map(|n| list[..n].to_vec());
