@@ -54,7 +54,7 @@ impl Gpt {
     }
 
     /// Continues a text by sampling each character from the logits.
-    fn write(&self, prompt: &[i32], chars: usize) -> picograd::Result<Vec<i32>> {
+    fn generate(&self, prompt: &[i32], chars: usize) -> picograd::Result<Vec<i32>> {
         let mut text = prompt.to_vec();
         for _ in 0..chars {
             // A fixed window, so that one set of kernels serves all steps. Short text is padded on
@@ -115,7 +115,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     bar.finish();
     net.eval();
     let prompt: Vec<i32> = "The ".chars().map(|c| number(&c)).collect();
-    let written: String = net.write(&prompt, 200)?.iter().map(|&i| alphabet[i as usize]).collect();
+    let written: String =
+        net.generate(&prompt, 200)?.iter().map(|&i| alphabet[i as usize]).collect();
     println!("\n{written}\n");
     std::fs::create_dir_all("target/out")?;
     plot::losses("target/out/char_gpt.png", "char_gpt", &losses)?;

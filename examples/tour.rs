@@ -83,9 +83,9 @@ fn schedule_text(items: &[ScheduleItem]) -> String {
 
 /// Truncates a line to the 100 columns of a terminal.
 fn cut(line: &str) -> String {
-    const MOST: usize = 94;
-    if line.chars().count() <= MOST || line.contains('\x1b') {
+    const MAX_COLUMNS: usize = 94;
+    if line.chars().count() <= MAX_COLUMNS || line.contains('\x1b') {
         return line.to_string();
     }
-    line.chars().take(MOST - 1).chain(['…']).collect()
+    line.chars().take(MAX_COLUMNS - 1).chain(['…']).collect()
 }

@@ -143,7 +143,7 @@ pub mod render {
 /// Compiled kernels, and the search for the fastest Opts.
 pub mod build {
     pub use crate::compile::beam::{Beam, Tuned};
-    pub use crate::compile::{Choice, Compiled, compiled, lowered, with_choice};
+    pub use crate::compile::{Compiled, OptPolicy, compiled, lowered, with_opt_policy};
 }
 
 /// What a backend implements: memory, compilation and launches; and the buffers of tensors.

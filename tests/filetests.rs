@@ -198,8 +198,9 @@ impl Case<'_> {
 
     /// The state of the scheduler before and after a pass. The graph is that of one output or a
     /// `Sink` of several; `; devices:` lists their devices, `; donated:` the input whose memory
-    /// each may overwrite, and `; limits:` most buffers of a kernel and the threads that a device
-    /// needs. With `; loop:` the graph is the body of a loop, whose outputs are requested.
+    /// each may overwrite, and `; limits:` the maximum number of buffers of a kernel and the
+    /// threads that saturate the device. With `; loop:` the graph is the body of a loop, whose
+    /// outputs are requested.
     fn scheduled(&self, pass: &str) -> Outcome {
         let root = self.graph();
         let outputs = match self.setting("loop") {

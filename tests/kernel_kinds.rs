@@ -4,7 +4,7 @@
 
 mod common;
 
-use picograd::compile::{Choice, with_choice};
+use picograd::compile::{OptPolicy, with_opt_policy};
 use picograd::dtype::{Const, DType};
 use picograd::opt::Kernel;
 use picograd::target::Target;
@@ -366,8 +366,8 @@ fn run(kind: &Kind, device: &str) -> (Vec<Vec<Const>>, usize) {
         }
         Err(_) => heuristic::choose(k, target),
     };
-    let choice = if kind.opts.is_empty() { Choice::Default } else { Choice::By(Rc::new(by)) };
-    let got = with_choice(choice, || {
+    let choice = if kind.opts.is_empty() { OptPolicy::Default } else { OptPolicy::By(Rc::new(by)) };
+    let got = with_opt_policy(choice, || {
         let tensors = (kind.make)(device);
         Tensor::realize_many(&tensors.iter().collect::<Vec<_>>()).unwrap();
         tensors.iter().map(common::computed).collect()

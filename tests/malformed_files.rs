@@ -55,7 +55,7 @@ fn serial() -> MutexGuard<'static, ()> {
 const FILES: u64 = 10_000;
 /// The largest allowed allocation. The files have a few kB, and only deflate may expand them a
 /// thousandfold.
-const MOST: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 const HUGE: [u64; 9] = [
     u64::MAX,
@@ -152,7 +152,11 @@ fn campaign(what: &str, seeds: &[Vec<u8>], wrap: fn(Vec<u8>) -> Vec<u8>, read: f
             Err(_) => panic!("{what}: mutant {i} panics: {:?}", String::from_utf8_lossy(&mutant)),
         }
         let largest = LARGEST.load(Ordering::Relaxed).max(memory::peak_bytes());
-        assert!(largest < MOST, "{what}: mutant {i} of {} bytes asks for {largest}", mutant.len());
+        assert!(
+            largest < MAX_BYTES,
+            "{what}: mutant {i} of {} bytes asks for {largest}",
+            mutant.len()
+        );
     }
     println!(
         "{what}: {taken} of {FILES} mutants are valid files, largest allocation {} bytes",
@@ -213,7 +217,7 @@ fn arrays() -> Vec<Vec<u8>> {
 /// True if shape and dtype are consistent. Reading an array in Fortran order needs a kernel, so
 /// values are not read.
 fn described(t: &Tensor) -> bool {
-    t.shape().len() <= 64 && t.nbytes() <= MOST
+    t.shape().len() <= 64 && t.nbytes() <= MAX_BYTES
 }
 
 #[test]

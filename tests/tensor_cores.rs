@@ -4,7 +4,7 @@
 mod common;
 
 use common::kernels;
-use picograd::compile::{Choice, with_choice};
+use picograd::compile::{OptPolicy, with_opt_policy};
 use picograd::dtype::DType;
 use picograd::ir::{Op, TensorCore};
 use picograd::lower::Program;
@@ -37,8 +37,9 @@ fn check(make: impl Fn() -> Tensor, opts: &str) {
 
 fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
     let list = opt::parse(opts).unwrap();
-    let values =
-        |choice: Choice| with_choice(choice, || make().cast(DType::F32).to_vec::<f32>().unwrap());
+    let values = |choice: OptPolicy| {
+        with_opt_policy(choice, || make().cast(DType::F32).to_vec::<f32>().unwrap())
+    };
     let applied = Rc::new(std::cell::Cell::new(0));
     let count = applied.clone();
     let by = move |k: &Kernel, _: &Target| match k.apply_all(&list, &all_cores()) {
@@ -48,7 +49,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
         }
         Err(_) => k.clone(),
     };
-    let (got, expected) = (values(Choice::By(Rc::new(by))), values(Choice::Nothing));
+    let (got, expected) = (values(OptPolicy::By(Rc::new(by))), values(OptPolicy::Nothing));
     assert!(
         applied.get() > 0,
         "{opts} fits one kernel of {:?}: {:?}",
@@ -264,7 +265,7 @@ fn f32_is_rounded_only_where_allowed() {
     let by = |k: &Kernel, _: &Target| {
         k.apply_all(&opt::parse("TC:2:0").unwrap(), &all_cores()).unwrap_or_else(|_| k.clone())
     };
-    let got = with_choice(Choice::By(Rc::new(by)), || a.matmul(&b).to_vec::<f32>().unwrap());
+    let got = with_opt_policy(OptPolicy::By(Rc::new(by)), || a.matmul(&b).to_vec::<f32>().unwrap());
     assert!(
         got.iter().all(|v| *v == 1.0 + 2.0f32.powi(-10)),
         "a tie goes away from zero: {}",

@@ -91,9 +91,10 @@ fn converts_floats(u: &UOp) -> bool {
     u.dtype().is_float() && u.operand().dtype().is_float()
 }
 
-/// Returns the operands whose values select the branch that a gradient of the node takes: the
-/// elements of an extreme, the operands of a maximum or of a scattered one, the condition of a
-/// selection, the result of a rectifier. The rules below read them materialized.
+/// Returns the operands whose values decide which branch the gradient of the node takes: the
+/// operand of a maximum or minimum over axes, the operands of an elementwise `Max` or `Min` and of
+/// a `Scatter` with one, the condition of a `Where`, the result of a `Relu`. The rules below read
+/// them materialized.
 pub(crate) fn decision_operands(u: &UOp) -> &[UOp] {
     let first = u.src().get(..1).unwrap_or_default();
     match u.op() {

@@ -92,8 +92,8 @@ fn applied(kernel: &Kernel, device: &Device, policy: Policy) -> Result<Kernel> {
                 [_, other] => other?,
             };
             if applied.ast != chosen.ast {
-                let msg = "the chooser returned another kernel than its Opts make of the one that \
-                           it was given";
+                let msg = "the function that chooses Opts returned another kernel than its Opts, \
+                           applied to the given kernel, make";
                 return Err(Error::Opt { opt: opt::show(&chosen.opts), msg: msg.into() });
             }
             Ok(applied)

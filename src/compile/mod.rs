@@ -10,7 +10,7 @@ mod render;
 #[cfg(feature = "testing")]
 pub(crate) use build::compile_programs;
 pub use pipeline::lowered;
-pub use programs::{Choice, Compiled, compiled, with_choice};
+pub use programs::{Compiled, OptPolicy, compiled, with_opt_policy};
 #[cfg(feature = "testing")]
 pub use programs::{clear_programs, compiled_programs, programs};
 pub(crate) use programs::{compile_together, compiled_with, planned};

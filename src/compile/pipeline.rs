@@ -61,7 +61,7 @@ pub(crate) fn note_times(span: &mut Span, times: &PassTimes) {
 }
 
 /// Returns an error if the kernel computes in a dtype that the target lacks.
-pub(crate) fn computable(ast: &UOp, target: &Target) -> Result<()> {
+pub(crate) fn check_dtypes(ast: &UOp, target: &Target) -> Result<()> {
     // Narrower floats than a target has are computed in f32; 64-bit dtypes would lose digits in
     // any other.
     if let Some(u) = ast.toposort().iter().find(|u| target.lacks(u.dtype())) {
@@ -82,7 +82,7 @@ pub fn lowered(kernel: &Kernel, target: &Target) -> Result<Program> {
     let config = config()?;
     let mut span = profile::span(|| format!("lower {}", kernel.name()).into());
     span.note("opts", || opt::show(&kernel.opts).into());
-    computable(&kernel.ast, target)?;
+    check_dtypes(&kernel.ast, target)?;
     if config.debug >= 3 && !kernel.opts.is_empty() {
         let name = if config.color { kernel.colored_name() } else { kernel.name() };
         eprintln!("{name} {}", opt::show(&kernel.opts));

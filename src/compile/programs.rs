@@ -56,7 +56,7 @@ impl Compiled {
 
 /// The policy that chooses Opts.
 #[derive(Clone)]
-pub enum Choice {
+pub enum OptPolicy {
     /// By the settings: the heuristic, beam search under `BEAM=n`, or none under `NOOPT=1`.
     Default,
     /// No Opts.
@@ -69,23 +69,23 @@ pub enum Choice {
 pub type Chooser = dyn Fn(&Kernel, &Target) -> Kernel;
 
 thread_local! {
-    static CHOICE: RefCell<Choice> = const { RefCell::new(Choice::Default) };
+    static OPT_POLICY: RefCell<OptPolicy> = const { RefCell::new(OptPolicy::Default) };
 }
 
 /// Runs `f` with another way to choose Opts on this thread.
-pub fn with_choice<T>(choice: Choice, f: impl FnOnce() -> T) -> T {
-    struct Restore(Choice);
+pub fn with_opt_policy<T>(choice: OptPolicy, f: impl FnOnce() -> T) -> T {
+    struct Restore(OptPolicy);
     impl Drop for Restore {
         fn drop(&mut self) {
-            CHOICE.set(self.0.clone());
+            OPT_POLICY.set(self.0.clone());
         }
     }
-    let _restore = Restore(CHOICE.replace(choice));
+    let _restore = Restore(OPT_POLICY.replace(choice));
     f()
 }
 
 /// The number of programs at which the cache is cleared, as the schedule cache is.
-const MOST: usize = 16_384;
+const MAX_PROGRAMS: usize = 16_384;
 
 type Key = (UOp, DeviceName, bool);
 static PROGRAMS: LazyLock<Mutex<FxHashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
@@ -121,25 +121,25 @@ struct Chosen {
 }
 
 /// A cached program, or a kernel to compile.
-enum Known {
-    Ready(Arc<Compiled>),
-    Not(Chosen),
+enum CacheLookup {
+    Hit(Arc<Compiled>),
+    Miss(Chosen),
 }
 
-fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
-    let choice = CHOICE.with_borrow(Clone::clone);
+fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<CacheLookup> {
+    let choice = OPT_POLICY.with_borrow(Clone::clone);
     let plain = match &choice {
-        Choice::Default => Some(config.noopt),
-        Choice::Nothing => Some(true),
-        Choice::By(_) => None,
+        OptPolicy::Default => Some(config.noopt),
+        OptPolicy::Nothing => Some(true),
+        OptPolicy::By(_) => None,
     };
     if let Some(noopt) = plain
         && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
     {
-        return Ok(Known::Ready(c.clone()));
+        return Ok(CacheLookup::Hit(c.clone()));
     }
     let policy = match &choice {
-        Choice::By(chooser) => Policy::By(&**chooser),
+        OptPolicy::By(chooser) => Policy::By(&**chooser),
         _ if plain == Some(true) => Policy::Nothing,
         _ if config.beam > 0 => {
             Policy::Beam(Beam { width: config.beam, seconds: config.beam_seconds })
@@ -155,15 +155,15 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<Known> {
     if plain.is_none()
         && let Some(c) = lock().get(&key)
     {
-        return Ok(Known::Ready(c.clone()));
+        return Ok(CacheLookup::Hit(c.clone()));
     }
-    Ok(Known::Not(Chosen { key, kernel, times }))
+    Ok(CacheLookup::Miss(Chosen { key, kernel, times }))
 }
 
 /// Adds a program to the cache.
 fn insert(key: Key, c: &Arc<Compiled>) {
     let mut programs = lock();
-    if programs.len() >= MOST {
+    if programs.len() >= MAX_PROGRAMS {
         programs.clear();
     }
     programs.insert(key, c.clone());
@@ -197,8 +197,8 @@ pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
         return from_source(ast, source, device);
     }
     let Chosen { key, kernel, times } = match choose(ast, device, config)? {
-        Known::Ready(c) => return Ok(c),
-        Known::Not(chosen) => chosen,
+        CacheLookup::Hit(c) => return Ok(c),
+        CacheLookup::Miss(chosen) => chosen,
     };
     let c = Arc::new(compile(&kernel, device, config, times)?);
     insert(key, &c);
@@ -246,7 +246,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
             [] => from_source(ast, source, device),
             _ => Err(Error::Opt {
                 opt: opt::show(opts),
-                msg: "a kernel that is given as source is not optimized".into(),
+                msg: "a kernel given as source text takes no Opts".into(),
             }),
         };
     }
@@ -278,7 +278,7 @@ pub fn compile_together<'a>(
         if !seen.insert((ast.clone(), device.code())) {
             continue;
         }
-        let Known::Not(chosen) = choose(ast, &device, config)? else { continue };
+        let CacheLookup::Miss(chosen) = choose(ast, &device, config)? else { continue };
         let start = Instant::now();
         let program = lowered(&chosen.kernel, device.target())?;
         fresh.push((device, chosen, program, start.elapsed()));

@@ -285,8 +285,8 @@ impl<'a> CaptureBuilder<'a> {
             }
             (None, Some(own)) => self.add(Slot::Own(copied(own)?)),
             (None, None) => {
-                let msg = "the function uses a tensor from before that was dropped while it ran; \
-                           keep it, or make it an argument";
+                let msg = "the function uses an outside tensor that was dropped while it ran; \
+                           keep a handle on it, or pass it as an argument";
                 return Err(Error::Jit(msg.into()));
             }
         };

@@ -38,12 +38,12 @@ pub(super) fn check(commands: &[BoundCommand], memory: &SlotMemory) -> Result<()
     })
 }
 
-/// Checks every argument at its largest offset. `reach` returns the slots of the outermost plan
-/// that a slot of the commands may be, with the largest offset in each.
+/// Checks every argument at its largest offset. `possible_slots` returns the slots of the outermost
+/// plan that a slot of the commands can map to, with the largest offset in each.
 fn check_reach(
     commands: &[BoundCommand],
     memory: &SlotMemory,
-    reach: &dyn Fn(usize) -> Vec<(usize, usize)>,
+    possible_slots: &dyn Fn(usize) -> Vec<(usize, usize)>,
 ) -> Result<()> {
     for command in commands {
         match command {
@@ -51,7 +51,7 @@ fn check_reach(
                 let program = &program.program;
                 check_count(program, args.len())?;
                 for (i, arg) in args.iter().enumerate() {
-                    for (slot, at) in reach(arg.slot) {
+                    for (slot, at) in possible_slots(arg.slot) {
                         let buffer = memory.buffer(slot);
                         check_arg(program, i, device, arg, buffer, at + arg.offset)?;
                     }
@@ -61,16 +61,18 @@ fn check_reach(
             Command::Copy { to, from } => {
                 for (i, view, written) in [(0, to, true), (1, from, false)] {
                     let needs = Needs { bytes: view.len * view.dtype.itemsize(), written };
-                    for (slot, at) in reach(view.slot) {
+                    for (slot, at) in possible_slots(view.slot) {
                         let buffer = memory.buffer(slot);
                         needs.check(i, buffer.device_name(), buffer, at + view.offset)?;
                     }
                 }
             }
             Command::Repeat(repeat) => check_reach(&repeat.body, memory, &|slot| {
-                let of_body = repeat.reach(slot).into_iter();
+                let of_body = repeat.possible_slots(slot).into_iter();
                 of_body
-                    .flat_map(|(n, by)| reach(n).into_iter().map(move |(m, at)| (m, at + by)))
+                    .flat_map(|(n, by)| {
+                        possible_slots(n).into_iter().map(move |(m, at)| (m, at + by))
+                    })
                     .collect()
             })?,
         }

@@ -89,7 +89,7 @@ fn opts_of_axis(axes: &[UOp], axis: usize, inputs: &[usize], target: &Target) ->
         add(OptOp::GroupTop, search.threads);
         add(OptOp::Split, if target.grid { search.gpu_steps } else { search.cpu_steps });
         if !target.tensor_cores.is_empty() {
-            add(OptOp::Tc, search.tensor_core_ways);
+            add(OptOp::Tc, search.tensor_core_mappings);
         }
         add(OptOp::Prefetch, &[0]);
     } else {

@@ -4,8 +4,8 @@
 use super::try_apply;
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::{
-    Access, accesses, can_be_lanes, copied_ranges, extent, lanes_of, meet, most_lanes, next_shared,
-    split_to_lanes, tiles,
+    Access, accesses, can_be_lanes, copied_ranges, extent, have_common_user, lanes_of, max_lanes,
+    next_shared, split_to_lanes, tiles,
 };
 use crate::opt::{Kernel, Opt, OptOp};
 use crate::target::Target;
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 /// Adds the `VECTORIZE` Opts that pay off to a list that has none.
 pub(super) fn vectorized(kernel: &Kernel, target: &Target) -> Kernel {
     let mut k = kernel.clone();
-    if kernel.has(OptOp::Vectorize) || most_lanes(target) < 2 {
+    if kernel.has(OptOp::Vectorize) || max_lanes(target) < 2 {
         return k;
     }
     for id in lanes(&kernel.ast, target) {
@@ -48,7 +48,7 @@ fn lanes(ast: &UOp, target: &Target) -> Vec<u32> {
     candidates.sort_by(|(a, _, r), (b, _, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
     let mut chosen: Vec<(u32, UOp)> = Vec::new();
     for (_, id, r) in candidates {
-        if !chosen.iter().any(|(_, other)| meet(&order, other, &r)) {
+        if !chosen.iter().any(|(_, other)| have_common_user(&order, other, &r)) {
             chosen.push((id, r));
         }
     }
@@ -65,7 +65,7 @@ fn staged(ast: &UOp, target: &Target) -> UOp {
     let load = |(id, tile): (u32, &crate::kernel::Tile)| {
         let (load, len) = (&tile.load, tile.len);
         let memory = UOp::define_shared(id, len, load.dtype());
-        let terms = tile.axes.iter().map(|a| &a.range * a.local as i64);
+        let terms = tile.axes.iter().map(|a| &a.range * a.tile_stride as i64);
         let index = terms.reduce(|a, b| a + b).unwrap_or_else(|| UOp::int(0));
         (load.clone(), memory.at(index).load())
     };
@@ -93,7 +93,7 @@ fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp, of_store: 
         if a.has_unit_stride(r) {
             weight
         } else {
-            weight * (1.0 - a.parts(r, lanes) as f64) / lanes as f64
+            weight * (1.0 - a.machine_accesses(r, lanes) as f64) / lanes as f64
         }
     };
     let along = |o: &&Access| {

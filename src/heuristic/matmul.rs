@@ -15,7 +15,7 @@ pub(super) struct MatmulPattern {
     /// The longest output axis that the load of the columns does not depend on.
     pub row: UOp,
     /// The reduction axis.
-    pub step: UOp,
+    pub inner: UOp,
     /// The load that depends on the row.
     pub left: UOp,
     /// The load that depends on the column.
@@ -25,7 +25,7 @@ pub(super) struct MatmulPattern {
 impl MatmulPattern {
     pub fn of(facts: &KernelFacts) -> Option<MatmulPattern> {
         let [main] = facts.reduces.as_slice() else { return None };
-        let Reduce { body, ranges: [step], fold: Fold::Add, .. } = main.as_reduce()? else {
+        let Reduce { body, ranges: [inner], fold: Fold::Add, .. } = main.as_reduce()? else {
             return None;
         };
         let order = body.toposort();
@@ -33,7 +33,7 @@ impl MatmulPattern {
         let [a, b] = loads.as_slice() else { return None };
         // Masks are those of convolutions, which have other shapes.
         let is_masked = |l: &UOp| l.expect_load().place.mask.is_some();
-        if loads.iter().any(|l| is_masked(l) || !l.uses_range(step.range_id()))
+        if loads.iter().any(|l| is_masked(l) || !l.uses_range(inner.range_id()))
             || argument(a) == argument(b)
         {
             return None;
@@ -53,7 +53,7 @@ impl MatmulPattern {
         Some(MatmulPattern {
             column,
             row,
-            step: step.clone(),
+            inner: inner.clone(),
             left: (*left).clone(),
             right: (*right).clone(),
         })

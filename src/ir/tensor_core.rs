@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_places_are_those_of_the_instructions() {
         for core in TensorCore::ALL {
-            // The place of an element along k, by the instruction, for each of ours.
+            // The position of an element along k in the instruction, for each position in the core.
             let mut renumbered = vec![None; core.dims[2]];
             let mut is_at = |ours: usize, theirs: usize| {
                 let known = *renumbered[ours].get_or_insert(theirs);

@@ -51,7 +51,7 @@ pub fn accesses_in(ast: &UOp, is_loop: impl Fn(&UOp) -> bool) -> (Vec<Access>, V
 }
 
 /// Returns the stride of an index along a range, if it is constant.
-pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
+pub fn index_stride(index: &UOp, r: &UOp) -> Option<i64> {
     if !index.uses_range(r.range_id()) {
         return Some(0);
     }
@@ -62,7 +62,7 @@ pub fn step(index: &UOp, r: &UOp) -> Option<i64> {
 
 /// Returns the stride of a load or a store along a range, if it is constant.
 pub fn stride(access: &UOp, r: &UOp) -> Option<i64> {
-    step(access.expect_access().place.index, r)
+    index_stride(access.expect_access().place.index, r)
 }
 
 /// Returns true if one of the nodes is a load that has unit stride along the range.
@@ -73,7 +73,7 @@ pub fn has_unit_stride_load(nodes: &[UOp], r: &UOp) -> bool {
 impl Access {
     /// Returns the number of machine accesses that an access of `lanes` lanes along the range
     /// takes.
-    pub fn parts(&self, r: &UOp, lanes: usize) -> usize {
+    pub fn machine_accesses(&self, r: &UOp, lanes: usize) -> usize {
         match stride(&self.node, r) {
             Some(0 | 1) if !self.is_masked(r) => 1,
             _ => lanes,
@@ -85,6 +85,6 @@ impl Access {
     }
     /// Returns true if the access has unit stride along the range.
     pub fn has_unit_stride(&self, r: &UOp) -> bool {
-        stride(&self.node, r) == Some(1) && self.parts(r, 2) == 1
+        stride(&self.node, r) == Some(1) && self.machine_accesses(r, 2) == 1
     }
 }

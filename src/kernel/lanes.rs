@@ -6,7 +6,7 @@ use crate::ir::{Op, UOp, next_range};
 use crate::target::Target;
 
 /// Returns the maximum number of lanes of a vector of 32-bit elements.
-pub fn most_lanes(target: &Target) -> usize {
+pub fn max_lanes(target: &Target) -> usize {
     (target.vector_bytes / 4).min(target.max_lanes as usize)
 }
 
@@ -21,7 +21,7 @@ pub fn copied_ranges(ast: &UOp) -> Vec<UOp> {
 /// Returns the number of lanes that a range of this extent can have: a power of two of at least 2,
 /// which is the extent or divides it.
 pub fn lanes_of(size: usize, target: &Target) -> Option<usize> {
-    let most = most_lanes(target);
+    let most = max_lanes(target);
     let lanes = if size > most && most >= 2 && size.is_multiple_of(most) { most } else { size };
     (lanes >= 2 && lanes <= most && lanes.is_power_of_two()).then_some(lanes)
 }
@@ -30,7 +30,7 @@ pub fn lanes_of(size: usize, target: &Target) -> Option<usize> {
 /// can be lanes. Returns the graph, and for each such range of the old graph, by id, the range of
 /// its lanes.
 pub fn split_to_lanes(ast: &UOp, target: &Target) -> (UOp, Vec<(u32, UOp)>) {
-    let most = most_lanes(target);
+    let most = max_lanes(target);
     let mut ast = ast.clone();
     let mut inner_ranges = Vec::new();
     for r in copied_ranges(&ast) {
@@ -62,7 +62,7 @@ pub fn can_be_lanes(order: &[UOp], r: &UOp) -> bool {
 
 /// Returns true if a value depends on both ranges, so that only one of them can be lanes. The
 /// reduction that closes a range counts as depending on it.
-pub fn meet(order: &[UOp], a: &UOp, b: &UOp) -> bool {
+pub fn have_common_user(order: &[UOp], a: &UOp, b: &UOp) -> bool {
     order.iter().any(|u| {
         let touches = |r: &UOp| {
             u.uses_range(r.range_id()) || (u.op() == Op::Reduce && u.closed_ranges().contains(r))

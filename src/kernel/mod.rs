@@ -13,12 +13,14 @@ mod ranges;
 mod threads;
 mod tile;
 
-pub use access::{Access, accesses, accesses_in, has_unit_stride_load, step, stride};
+pub use access::{Access, accesses, accesses_in, has_unit_stride_load, index_stride, stride};
 #[cfg(feature = "testing")]
 pub use axes::color;
 pub use axes::{axes, colored_name, extent, is_symbolic, name, next_shared, sizes};
 pub use cost::expanded_cost;
-pub use lanes::{can_be_lanes, copied_ranges, lanes_of, meet, most_lanes, split_to_lanes};
+pub use lanes::{
+    can_be_lanes, copied_ranges, have_common_user, lanes_of, max_lanes, split_to_lanes,
+};
 pub use mask::masked_term;
 pub use ranges::{pad_range, replace_range};
 pub use threads::{thread_order, warp_last, with_thread_order, without_thread_order};

@@ -6,7 +6,7 @@
 //! loops, threads of the workgroup and register copies. Later Opts split ranges further, so the
 //! tile is derived again after each of them; the pass `stage` of lowering builds it.
 
-use super::{axes, extent, step};
+use super::{axes, extent, index_stride};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -16,9 +16,9 @@ pub struct TileAxis {
     /// The range of the kernel.
     pub range: UOp,
     /// Its stride in the input, if that is constant.
-    pub global: Option<i64>,
+    pub input_stride: Option<i64>,
     /// Its stride in the tile.
-    pub local: usize,
+    pub tile_stride: usize,
 }
 
 /// The copy that a staged load reads.
@@ -85,7 +85,11 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
     let mut list: Vec<TileAxis> = used
         .iter()
         .filter(|i| !fixed(**i))
-        .map(|i| TileAxis { range: axes[*i].clone(), global: step(index, &axes[*i]), local: 0 })
+        .map(|i| TileAxis {
+            range: axes[*i].clone(),
+            input_stride: index_stride(index, &axes[*i]),
+            tile_stride: 0,
+        })
         .collect();
     if list.is_empty() {
         return Err("the load uses no range below the loop".into());
@@ -94,7 +98,8 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
     // the order of the input.
     let copies = list.iter().any(|a| a.range.range_kind() == AxisKind::Upcast);
     let is_row = |a: &TileAxis| !(copies && a.range.range_kind().is_reduce());
-    let far = |a: &TileAxis| a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX);
+    let far =
+        |a: &TileAxis| a.input_stride.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX);
     list.sort_by_key(|a| (is_row(a), std::cmp::Reverse(far(a))));
     let across = target.grid && list.iter().min_by_key(|a| far(a)).is_some_and(|a| !is_row(a));
     let mut len = 1usize;
@@ -104,7 +109,7 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
             len += (target.tuning.gpu.row_padding / load.dtype().itemsize()).max(1);
             padded = true;
         }
-        a.local = len;
+        a.tile_stride = len;
         len = len.saturating_mul(extent(&a.range));
     }
     Ok(Tile { load: load.clone(), loops, axes: list, len })

@@ -48,7 +48,7 @@ fn in_warp(order: &[UOp], g: &UOp, warp: usize) -> Option<(usize, usize)> {
 
 /// Reduces the values of `lanes` threads by warp shuffles; `distance` is that of their lane
 /// indices. All of them get the same bits, because every reduction is commutative.
-fn fold_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
+fn reduce_lanes(u: &UOp, mut value: UOp, lanes: usize, distance: usize) -> UOp {
     let mut bits = lanes * distance / 2;
     while bits >= distance {
         value = value.binary(fold_of(u).op(), value.shuffle(bits));
@@ -73,7 +73,7 @@ pub(super) fn group_reduce(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
         Op::Load if written.contains(&u.expect_load().place.buffer) => {
             let new = u.with_src(src);
             let Load { place, alt, after, .. } = new.expect_load();
-            let at = reducer.by_first(u.expect_load().place.node, place.node);
+            let at = reducer.first_thread_only(u.expect_load().place.node, place.node);
             let zero = || at.expect_index().mask.is_some().then(|| UOp::constant(0i64, u.dtype()));
             let alt = alt.cloned().or_else(zero);
             let src = std::iter::once(at).chain(alt).chain(after.iter().cloned());
@@ -82,7 +82,7 @@ pub(super) fn group_reduce(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
         Op::Store if ast.src().contains(u) => {
             let Store { place, ranges, .. } = u.expect_store();
             let (new_place, others) = src.split_first().expect("a store has a place");
-            let at = reducer.by_first(place.node, new_place);
+            let at = reducer.first_thread_only(place.node, new_place);
             // Thread positions stay open to the end of the kernel.
             let open = reducer.groups.iter().filter(|g| !ranges.contains(g));
             let src = std::iter::once(at).chain(others.iter().chain(open).cloned());
@@ -139,7 +139,7 @@ impl<'a> GroupReducer<'a> {
     /// Returns the place, masked so that only the first thread of each group accesses it: every
     /// thread of a group has the result. One of them stores it, and only that one may read the
     /// buffer that is written. `old` is the place before this pass.
-    fn by_first(&self, old: &UOp, place: &UOp) -> UOp {
+    fn first_thread_only(&self, old: &UOp, place: &UOp) -> UOp {
         let Index { buffer, index, mask, .. } = place.expect_index();
         let unused = self.groups.iter().filter(|g| !old.uses_range(g.range_id()));
         let mask = unused.map(|g| g.equals(0i64)).fold(mask.cloned(), |mask, first| {
@@ -194,7 +194,7 @@ impl<'a> GroupReducer<'a> {
                 Some(lanes) => self.by_shuffles(u, part, g, lanes),
                 None => self.in_rounds(u, part, g),
             },
-            _ => self.at_once(u, part, &shared),
+            _ => self.in_one_round(u, part, &shared),
         };
         within_bounds(u, value)
     }
@@ -208,7 +208,7 @@ impl<'a> GroupReducer<'a> {
         g: &UOp,
         (lanes, distance): (usize, usize),
     ) -> UOp {
-        let value = fold_lanes(u, part, lanes, distance);
+        let value = reduce_lanes(u, part, lanes, distance);
         let warps = extent(g) / lanes;
         if warps == 1 {
             return value;
@@ -229,7 +229,7 @@ impl<'a> GroupReducer<'a> {
         let other = rounds.first().map_or(own.clone(), |r| r * each as i64 + &own);
         let after = self.previous_read(u, &value);
         let value = self.exchange(u, value, slot, after, place(other), &rounds);
-        fold_lanes(u, value, each, distance)
+        reduce_lanes(u, value, each, distance)
     }
 
     /// Reduces the partial results of a group in rounds through shared memory.
@@ -248,7 +248,7 @@ impl<'a> GroupReducer<'a> {
     }
 
     /// Reduces the partial results of several groups in one round through shared memory.
-    fn at_once(&mut self, u: &UOp, part: UOp, groups: &[&UOp]) -> UOp {
+    fn in_one_round(&mut self, u: &UOp, part: UOp, groups: &[&UOp]) -> UOp {
         let ranges: Vec<UOp> = groups.iter().map(|g| self.range(extent(g))).collect();
         let replaced: Vec<(&UOp, UOp)> = groups.iter().copied().zip(ranges.clone()).collect();
         let after = self.previous_read(u, &part);

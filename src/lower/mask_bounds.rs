@@ -10,7 +10,7 @@
 use crate::ir::typed::Index;
 use crate::ir::{Op, Src, UOp};
 use crate::symbolic::simplify;
-use crate::verify::shown_inside;
+use crate::verify::is_proven_inside;
 
 /// Adds the missing bounds to all masked loads of a kernel.
 pub(super) fn mask_bounds(ast: &UOp) -> UOp {
@@ -33,7 +33,7 @@ pub(super) fn mask_bounds(ast: &UOp) -> UOp {
 fn bounded(place: &UOp, lanes: u16) -> Option<UOp> {
     let Index { buffer, index, mask: Some(mask), .. } = place.as_index()? else { return None };
     let len = buffer.as_define_global()?.len;
-    if shown_inside(index, mask, len, lanes) {
+    if is_proven_inside(index, mask, len, lanes) {
         return None;
     }
     let inside = index.ge(0i64).and(index.lt(len as i64 - lanes as i64 + 1));

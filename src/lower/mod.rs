@@ -29,7 +29,7 @@ pub use decompose::DECOMPOSE;
 pub use launch_dims::Launch;
 pub use load_symbols::{Variables, names};
 pub use program::{Estimate, Program};
-pub(crate) use proven::{proven, unoptimized};
+pub(crate) use proven::{check_unoptimized, proven};
 
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel;

@@ -20,7 +20,7 @@ use crate::verify;
 /// Adds the bounds of each buffer to the masks of its loads, or returns the reason why the kernel
 /// could fault or leave its buffers.
 pub fn proven(ast: &UOp) -> Result<UOp, String> {
-    unoptimized(ast)?;
+    check_unoptimized(ast)?;
     ast.toposort().iter().filter(|u| u.op() == Op::Range).try_for_each(range)?;
     indices_are_inputs(ast)?;
     let ast = mask_bounds::mask_bounds(ast);
@@ -31,7 +31,7 @@ pub fn proven(ast: &UOp) -> Result<UOp, String> {
 }
 
 /// Checks that a kernel is well formed and has no node that only Opts and lowering make.
-pub fn unoptimized(ast: &UOp) -> Result<(), String> {
+pub fn check_unoptimized(ast: &UOp) -> Result<(), String> {
     verify::kernel(ast)?;
     ast.toposort().iter().try_for_each(node)
 }
@@ -55,7 +55,7 @@ fn node(u: &UOp) -> Result<(), String> {
     );
     if !(known || u.op().is_alu()) || matches!(u.op(), Op::CDiv | Op::CMod) || u.dtype().lanes != 1
     {
-        return Err(format!("{:?} has no place in a kernel before it is optimized: {u:?}", u.op()));
+        return Err(format!("{:?} is not allowed in an unoptimized kernel: {u:?}", u.op()));
     }
     if u.as_load().is_some_and(|load| load.place.mask.is_some() && load.alt.is_none()) {
         return Err(format!(
@@ -73,7 +73,7 @@ fn range(u: &UOp) -> Result<(), String> {
         AxisKind::Global | AxisKind::Loop | AxisKind::Ordered | AxisKind::Reduce
     ) {
         return Err(format!(
-            "a range of the kind {:?} has no place in a kernel before it is optimized: {u:?}",
+            "a range of the kind {:?} is not allowed in an unoptimized kernel: {u:?}",
             u.range_kind()
         ));
     }

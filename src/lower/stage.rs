@@ -32,7 +32,7 @@ pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
         // One barrier for all copies in the same loops.
         let together = tiles.iter().zip(&copies).filter(|(other, _)| other.loops == tile.loops);
         let copied = UOp::barrier(together.map(|(_, store)| store.clone()).collect::<Src>());
-        let index = simplify(&sum(tile.axes.iter().map(|a| &a.range * a.local as i64)));
+        let index = simplify(&sum(tile.axes.iter().map(|a| &a.range * a.tile_stride as i64)));
         map.insert(tile.load.clone(), memory.at(index).load_after(&copied));
     }
     // Thread positions are open to the end of the kernel, also where a reduction that they share is
@@ -88,10 +88,10 @@ impl<'a> TileCopy<'a> {
     fn runs(&self) -> (Vec<&'a TileAxis>, Vec<&'a TileAxis>) {
         let mut rest: Vec<&TileAxis> = self.tile.axes.iter().rev().collect();
         rest.sort_by_key(|a| {
-            a.global.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX)
+            a.input_stride.map(i64::unsigned_abs).filter(|s| *s > 0).unwrap_or(u64::MAX)
         });
         let (mut run, mut len) = (Vec::new(), 1);
-        while let Some(i) = rest.iter().position(|a| a.global == Some(len)) {
+        while let Some(i) = rest.iter().position(|a| a.input_stride == Some(len)) {
             len *= extent(&rest[i].range) as i64;
             run.push(rest.remove(i));
         }
@@ -103,7 +103,7 @@ impl<'a> TileCopy<'a> {
         let (run, rest) = self.runs();
         let length = size(&run);
         // True if the run is contiguous in the tile too.
-        let along = run.iter().all(|a| a.global == Some(a.local as i64));
+        let along = run.iter().all(|a| a.input_stride == Some(a.tile_stride as i64));
         let lanes = if along || self.target.grid { self.lanes(length) } else { 1 };
         let lane = (lanes > 1).then(|| self.range(lanes, true));
         let vector = match self.target.grid {
@@ -124,7 +124,7 @@ impl<'a> TileCopy<'a> {
             inner *= n;
         }
         let offset = |axes: &[&TileAxis]| {
-            sum(axes.iter().map(|a| &self.coordinates[&a.range] * a.local as i64))
+            sum(axes.iter().map(|a| &self.coordinates[&a.range] * a.tile_stride as i64))
         };
         let start = if along { position.clone() } else { offset(&run) };
         let to = start + offset(&rest);
@@ -167,7 +167,7 @@ impl<'a> TileCopy<'a> {
     /// coordinates along the other axes. The loops are in the order of the tile's layout.
     fn vector_of_loops(&mut self, vectors: usize, rest: &[&TileAxis]) -> UOp {
         let mut slow = rest.to_vec();
-        slow.sort_by_key(|a| std::cmp::Reverse(a.local));
+        slow.sort_by_key(|a| std::cmp::Reverse(a.tile_stride));
         for a in slow {
             let r = self.range(extent(&a.range), false);
             self.coordinates.insert(a.range.clone(), r.clone());
@@ -202,10 +202,11 @@ impl<'a> TileCopy<'a> {
         let (tile, coordinates) = (self.tile, &self.coordinates);
         let Load { node: load, place: Index { buffer, index, mask, .. }, alt, .. } =
             tile.load.expect_load();
-        let index = if tile.axes.iter().all(|a| a.global.is_some()) {
+        let index = if tile.axes.iter().all(|a| a.input_stride.is_some()) {
             // Along the run the index is the position, which may consist of several axes.
             let origin = tile.axes.iter().map(|a| (a.range.clone(), UOp::int(0))).collect();
-            let others = sum(rest.iter().map(|a| &coordinates[&a.range] * a.global.unwrap_or(0)));
+            let others =
+                sum(rest.iter().map(|a| &coordinates[&a.range] * a.input_stride.unwrap_or(0)));
             index.substitute(&origin) + position + others
         } else {
             index.substitute(coordinates)
@@ -236,7 +237,7 @@ impl<'a> TileCopy<'a> {
         let most = self.target.vector_bytes / item;
         let most = most.min(self.target.max_lanes as usize).max(1);
         let in_run = |t: &UOp| {
-            let stride = |a: &TileAxis| a.global.is_some_and(|g| g > 0 && g < run as i64);
+            let stride = |a: &TileAxis| a.input_stride.is_some_and(|g| g > 0 && g < run as i64);
             self.tile.axes.iter().any(|a| a.range == *t && stride(a))
         };
         let linear = Linear::of(self.tile.load.expect_load().place.index);

@@ -52,7 +52,7 @@ impl Val for UOp {
 }
 
 /// Expresses a transcendental op in simple ops.
-pub fn write_out(u: &UOp) -> Option<UOp> {
+pub fn decompose(u: &UOp) -> Option<UOp> {
     let x = u.operand();
     if u.dtype().scalar() == DType::F64 {
         // No language has these two; the others are native wherever there is f64.

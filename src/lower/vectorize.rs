@@ -12,7 +12,7 @@ use super::fma::from_identity;
 use crate::dtype::DType;
 use crate::ir::typed::{Index, Load, Reduce, Store};
 use crate::ir::{AxisKind, Fold, Op, Src, ToSrc, UOp};
-use crate::kernel::{extent, split_to_lanes, step};
+use crate::kernel::{extent, index_stride, split_to_lanes};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -106,7 +106,7 @@ fn reduce(old: Reduce, r: &UOp, body: UOp, target: &Target) -> UOp {
         .partition(|r| r.range_kind() == AxisKind::Group);
     let closed = own.is_empty() && groups.is_empty();
     let vector = if own.is_empty() { body } else { with(body.dtype(), body, own) };
-    let value = across(fold, &vector, target);
+    let value = horizontal_reduce(fold, &vector, target);
     match groups.is_empty() {
         true if closed => from_identity(fold, value),
         true => value,
@@ -116,7 +116,8 @@ fn reduce(old: Reduce, r: &UOp, body: UOp, target: &Target) -> UOp {
 
 /// Returns true if neighbouring iterations of the range access adjacent elements under one mask.
 pub(super) fn has_unit_stride(place: Index, r: &UOp) -> bool {
-    !place.mask.is_some_and(|mask| mask.uses_range(r.range_id())) && step(place.index, r) == Some(1)
+    !place.mask.is_some_and(|mask| mask.uses_range(r.range_id()))
+        && index_stride(place.index, r) == Some(1)
 }
 
 /// Builds one vector load where the index has unit stride and the mask is the same for all lanes,
@@ -148,7 +149,7 @@ fn store(old: Store, r: &UOp, n: u16, value: &UOp) -> UOp {
 
 /// Reduces the lanes of a vector to a scalar (horizontal reduction) as a balanced tree of halves.
 /// On a CPU the halves are combined as vectors.
-fn across(fold: Fold, v: &UOp, target: &Target) -> UOp {
+fn horizontal_reduce(fold: Fold, v: &UOp, target: &Target) -> UOp {
     let mut v = v.clone();
     while !target.grid && v.dtype().lanes >= 4 {
         let half = v.dtype().lanes / 2;

@@ -7,23 +7,23 @@ use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::kernel::{extent, is_symbolic, tiles};
 use crate::target::Target;
 
-/// Rounds through shared memory that a shared reduction takes, at most. Structural: it follows from
-/// `GpuTuning::reduce_round` and from workgroups of up to 1024 threads, of which the longest case
-/// are 729 partial results, combined three at a time.
+/// Maximum number of rounds through shared memory of a shared reduction. Structural: it follows
+/// from `GpuTuning::reduce_round` and from workgroups of up to 1024 threads, of which the longest
+/// case are 729 partial results, combined three at a time.
 const ROUNDS: usize = 5;
 
 /// The kernel graph after an Opt, or the reason why the Opt does not apply.
 pub(super) type Applied = std::result::Result<UOp, String>;
 
 /// An Opt that is to be applied to a kernel.
-pub(super) struct Request<'a> {
+pub(super) struct OptRequest<'a> {
     pub kernel: &'a Kernel,
     pub opt: Opt,
     pub axes: Vec<UOp>,
     pub target: &'a Target,
 }
 
-impl Request<'_> {
+impl OptRequest<'_> {
     /// Returns the axis of the Opt.
     pub fn axis(&self) -> std::result::Result<&UOp, String> {
         let (axis, count) = (self.opt.axis, self.axes.len());
@@ -74,7 +74,7 @@ impl Request<'_> {
     /// Refuses kernels whose updates of memory must run in order.
     pub fn check_unordered(&self) -> std::result::Result<(), String> {
         let ordered = self.axes.iter().any(|r| r.range_kind() == AxisKind::Ordered);
-        if ordered || self.kernel.writes_at_indices() {
+        if ordered || self.kernel.has_indexed_store() {
             return Err("the kernel updates memory in order, so nothing in it is staged, stored \
                         for reuse or shared between threads"
                 .into());
@@ -109,7 +109,7 @@ impl Kernel {
                        it but VECTORIZE";
             return Err(refuse(msg.into()));
         }
-        let request = Request { kernel: self, opt: *opt, axes: self.axes(), target };
+        let request = OptRequest { kernel: self, opt: *opt, axes: self.axes(), target };
         let ast = opt.op.function()(&request).map_err(refuse)?;
         let mut opts = self.opts.clone();
         opts.push(*opt);

@@ -1,6 +1,6 @@
 //! `SWAP` and `PADTO`: the order and the extents of loops.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::is_output;
 use crate::ir::{AxisKind, Src, UOp};
 use crate::kernel::{extent, is_symbolic, pad_range};
@@ -10,7 +10,7 @@ use crate::kernel::{extent, is_symbolic, pad_range};
 const MAX_PADDING: usize = 4;
 
 /// Applies `SWAP`.
-pub(super) fn swap(q: &Request) -> Applied {
+pub(super) fn swap(q: &OptRequest) -> Applied {
     let r = q.axis()?;
     let Some(other) = q.axes.get(q.opt.amount) else {
         return Err(format!("there is no axis {}; the kernel has {}", q.opt.amount, q.axes.len()));
@@ -35,7 +35,7 @@ fn interchanged(ast: &UOp, a: &UOp, b: &UOp) -> UOp {
 }
 
 /// Applies `PADTO`.
-pub(super) fn pad_to(q: &Request) -> Applied {
+pub(super) fn pad_to(q: &OptRequest) -> Applied {
     let r = q.axis()?;
     let is_loop = is_output(r) || r.range_kind() == AxisKind::Reduce;
     q.check_kind(is_loop, "an output or reduction axis")?;

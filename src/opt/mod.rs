@@ -62,7 +62,7 @@ impl Kernel {
     }
 
     /// Returns true if the index of a store depends on loaded values, as that of a scatter does.
-    pub(crate) fn writes_at_indices(&self) -> bool {
+    pub(crate) fn has_indexed_store(&self) -> bool {
         let indices = self.ast.src().iter().map(|s| s.expect_store().place.index);
         toposort(indices).iter().any(|u| u.op() == Op::Load)
     }

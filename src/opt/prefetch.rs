@@ -1,12 +1,12 @@
 //! `PREFETCH`: loads of a reduction loop are marked, so that lowering loads the data of the next
 //! iteration while this one computes.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use crate::ir::{Arg, AxisKind, LoadHint, Op, UOp};
 use rustc_hash::FxHashMap;
 
 /// Applies `PREFETCH`.
-pub(super) fn prefetch(q: &Request) -> Applied {
+pub(super) fn prefetch(q: &OptRequest) -> Applied {
     q.check_unordered()?;
     let r = q.constant_axis()?;
     if !q.target.grid {

@@ -10,7 +10,7 @@
 //! equal if they are the same expression after the position in one loop is substituted by that in
 //! the other, so that the result has the same bits.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use crate::dtype::DType;
 use crate::ir::typed::Index;
 use crate::ir::{AxisKind, Op, Src, ToSrc, UOp, toposort, toposort_until};
@@ -26,7 +26,7 @@ struct Reused {
     /// The ranges of the reduction.
     ranges: Vec<UOp>,
     /// The value in later loops, each with the ranges that correspond to those of the reduction.
-    again: Vec<(UOp, Vec<UOp>)>,
+    later_uses: Vec<(UOp, Vec<UOp>)>,
 }
 
 /// A kernel that stores values for reuse.
@@ -38,7 +38,7 @@ pub struct ReuseKernel {
 }
 
 /// Applies `REUSE`.
-pub(super) fn reuse_values(q: &Request) -> Applied {
+pub(super) fn reuse_values(q: &OptRequest) -> Applied {
     q.check_unordered()?;
     let built = reuse(&q.kernel.ast, q.target).map(|r| r.ast);
     built.ok_or_else(|| {
@@ -54,7 +54,7 @@ pub fn reuse(ast: &UOp, target: &Target) -> Option<ReuseKernel> {
     }
     let mut kernel = ReuseKernel { ast: ast.clone(), bytes: 0 };
     // A stored value may be part of another one, so they are stored one by one.
-    while let Some(reused) = find(&kernel.ast, target.tuning.cpu.reuse_work) {
+    while let Some(reused) = find_reused(&kernel.ast, target.tuning.cpu.reuse_work) {
         kernel = reused.build(&kernel);
     }
     (kernel.bytes > 0).then_some(kernel)
@@ -87,7 +87,7 @@ fn position(ranges: &[UOp]) -> UOp {
 }
 
 /// Returns the first value that takes at least `work` operations and is used again.
-fn find(ast: &UOp, work: usize) -> Option<Reused> {
+fn find_reused(ast: &UOp, work: usize) -> Option<Reused> {
     let order = ast.toposort();
     let (mut present, mut in_indices): (Option<FxHashSet<u64>>, Option<FxHashSet<u64>>) =
         (None, None);
@@ -117,9 +117,9 @@ fn find(ast: &UOp, work: usize) -> Option<Reused> {
         let mut found: Option<Reused> = None;
         for nest in nests(&order, reduce)
             .into_iter()
-            .filter(|n| as_long(n, &ranges) && n.iter().any(is_loop))
+            .filter(|n| have_equal_length(n, &ranges) && n.iter().any(is_loop))
         {
-            let moved = moved(&steps, &ranges, &nest);
+            let moved = substituted(&steps, &ranges, &nest);
             let is_again = |m: &UOp| {
                 present.contains(&m.id())
                     && !inside.contains(&m.id())
@@ -130,15 +130,15 @@ fn find(ast: &UOp, work: usize) -> Option<Reused> {
             let candidates =
                 steps.iter().rev().filter(|u| found.as_ref().is_none_or(|r| r.value == **u));
             let mut both = candidates.filter_map(|u| Some((u, same(u)?.clone())));
-            let Some((value, again)) = both.find(|(u, _)| is_worth(u, &ranges, work)) else {
+            let Some((value, again)) = both.find(|(u, _)| is_profitable(u, &ranges, work)) else {
                 continue;
             };
             let reused = found.get_or_insert_with(|| Reused {
                 value: value.clone(),
                 ranges: ranges.clone(),
-                again: Vec::new(),
+                later_uses: Vec::new(),
             });
-            reused.again.push((again, nest));
+            reused.later_uses.push((again, nest));
         }
         if found.is_some() {
             return found;
@@ -148,14 +148,14 @@ fn find(ast: &UOp, work: usize) -> Option<Reused> {
 }
 
 /// Returns true if two nests have equally many iterations, symbolic extents included.
-fn as_long(a: &[UOp], b: &[UOp]) -> bool {
+fn have_equal_length(a: &[UOp], b: &[UOp]) -> bool {
     let bounds =
         |list: &[UOp]| list.iter().map(|r| r.expect_range().extent.id()).collect::<Vec<_>>();
     if a.iter().chain(b).any(is_symbolic) { bounds(a) == bounds(b) } else { size(a) == size(b) }
 }
 
 /// Returns true if a value takes at least `work` operations in each iteration.
-fn is_worth(u: &UOp, ranges: &[UOp], work: usize) -> bool {
+fn is_profitable(u: &UOp, ranges: &[UOp], work: usize) -> bool {
     let computed = u.op().is_alu() && u.dtype() != DType::INDEX && !u.dtype().is_bool();
     computed
         && toposort_until([u], |u| !uses(u, ranges))
@@ -188,7 +188,7 @@ fn nests(order: &[UOp], reduce: &UOp) -> Vec<Vec<UOp>> {
 }
 
 /// Maps the ranges of one nest to their values at the position in another of the same size.
-fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
+fn substitution(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
     let sizes = |list: &[UOp]| list.iter().map(extent).collect::<Vec<_>>();
     if sizes(ranges) == sizes(nest) {
         return ranges.iter().cloned().zip(nest.iter().cloned()).collect();
@@ -204,10 +204,10 @@ fn places(ranges: &[UOp], nest: &[UOp]) -> FxHashMap<UOp, UOp> {
 }
 
 /// Returns the nodes of a reduction's body with its ranges replaced by the position in the nest.
-fn moved(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
+fn substituted(steps: &[UOp], ranges: &[UOp], nest: &[UOp]) -> FxHashMap<u64, UOp> {
     // Not `UOp::rebuild`, which returns the new root alone: here the new form of each node counts.
     let mut done: FxHashMap<u64, UOp> =
-        places(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
+        substitution(ranges, nest).into_iter().map(|(r, p)| (r.id(), p)).collect();
     for u in steps.iter().filter(|u| u.op() != Op::Range) {
         let new = u.with_src(
             u.src().iter().map(|s| done.get(&s.id()).unwrap_or(s).clone()).collect::<Src>(),
@@ -233,18 +233,19 @@ impl Reused {
         let bytes = size(&copies)
             .saturating_mul(size(&self.ranges))
             .saturating_mul(self.value.dtype().itemsize());
-        let (to, from) = self.in_result(&order).unwrap_or_else(|| self.on_stack(&order, &copies));
+        let (to, from) =
+            self.output_memory(&order).unwrap_or_else(|| self.stack_memory(&order, &copies));
         let closed: Vec<UOp> = self.ranges.iter().chain(&copies).cloned().collect();
         let ready = UOp::barrier([to.store(&self.value, &closed)].to_src());
         let loads = from.into_iter().map(|from| from.load_after(&ready));
-        let map = self.again.iter().map(|(u, _)| u.clone()).zip(loads).collect();
+        let map = self.later_uses.iter().map(|(u, _)| u.clone()).zip(loads).collect();
         ReuseKernel { ast: before.ast.substitute(&map), bytes: before.bytes.saturating_add(bytes) }
     }
 
     /// Returns the element of an output that the value is stored to, and those that it is loaded
     /// from, if there is an output that the only later loop writes and nothing reads.
-    fn in_result(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
-        let [(again, nest)] = &self.again[..] else { return None };
+    fn output_memory(&self, order: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+        let [(again, nest)] = &self.later_uses[..] else { return None };
         // A thread that shares the row would overwrite what another one reads later.
         if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
             return None;
@@ -268,14 +269,14 @@ impl Reused {
         };
         let written = stores.map(UOp::expect_store).filter(|s| s.value.toposort().contains(again));
         let from = written.map(|s| s.place).find(fits)?;
-        let index = simplify(&from.index.substitute(&places(nest, &self.ranges)));
-        let runs = self.ranges.iter().all(|r| kernel::step(&index, r).is_some());
+        let index = simplify(&from.index.substitute(&substitution(nest, &self.ranges)));
+        let runs = self.ranges.iter().all(|r| kernel::index_stride(&index, r).is_some());
         runs.then(|| (from.buffer.at(index), vec![from.node.clone()]))
     }
 
     /// Returns the same elements in memory on the stack. Each copy of the row has its own part;
     /// copies along which inputs have unit stride are adjacent.
-    fn on_stack(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
+    fn stack_memory(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) =
@@ -287,6 +288,6 @@ impl Reused {
                 rows.iter().copied().chain(nest).chain(lanes.iter().copied()).cloned().collect();
             memory.at(simplify(&position(&all)))
         };
-        (at(&self.ranges), self.again.iter().map(|(_, nest)| at(nest)).collect())
+        (at(&self.ranges), self.later_uses.iter().map(|(_, nest)| at(nest)).collect())
     }
 }

@@ -5,7 +5,7 @@
 //! UPCAST:0:4    for i in 0..64  ->  for i in 0..16, copies u in 0..4, with i * 4 + u for i
 //! ```
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::is_output;
 use crate::ir::{AxisKind, UOp, next_range};
 use crate::kernel::{copied_ranges, extent, replace_range};
@@ -15,20 +15,20 @@ use crate::kernel::{copied_ranges, extent, replace_range};
 const MAX_COPIES: usize = 2048;
 
 /// Applies `UPCAST`.
-pub(super) fn upcast(q: &Request) -> Applied {
+pub(super) fn upcast(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     copied(q, r, AxisKind::Upcast)
 }
 
 /// Applies `UNROLL`.
-pub(super) fn unroll(q: &Request) -> Applied {
+pub(super) fn unroll(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(r.range_kind() == AxisKind::Reduce, "a reduction axis")?;
     copied(q, r, AxisKind::Unroll)
 }
 
-fn copied(q: &Request, r: &UOp, kind: AxisKind) -> Applied {
+fn copied(q: &OptRequest, r: &UOp, kind: AxisKind) -> Applied {
     let ast = split(&q.kernel.ast, r, q.divisor()?, kind, false);
     match copies(&ast) {
         n if n > MAX_COPIES => Err(format!("{n} copies of a value are more than {MAX_COPIES}")),
@@ -37,7 +37,7 @@ fn copied(q: &Request, r: &UOp, kind: AxisKind) -> Applied {
 }
 
 /// Applies `THREAD`.
-pub(super) fn thread(q: &Request) -> Applied {
+pub(super) fn thread(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     if q.axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
@@ -51,7 +51,7 @@ pub(super) fn thread(q: &Request) -> Applied {
 }
 
 /// Applies `SPLIT`.
-pub(super) fn split_loop(q: &Request) -> Applied {
+pub(super) fn split_loop(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     // In a launch grid the positions of an output axis have no order.
     let is_loop = r.range_kind() == AxisKind::Reduce || (is_output(r) && !q.target.grid);

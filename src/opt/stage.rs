@@ -1,14 +1,14 @@
 //! `STAGE`: marks loads whose tile is copied to shared memory, or on a CPU to the stack of the
 //! thread, by the pass `stage` of lowering.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::is_output;
 use crate::ir::{Arg, AxisKind, LoadHint, UOp};
 use crate::kernel::tile_of;
 use rustc_hash::FxHashMap;
 
 /// Applies `STAGE`: marks the loads of an argument that use a range below the loop.
-pub(super) fn stage(q: &Request) -> Applied {
+pub(super) fn stage(q: &OptRequest) -> Applied {
     q.check_unordered()?;
     let at = q.axis_of_constants()?;
     let (ast, slot) = (&q.kernel.ast, q.opt.amount);

@@ -1,6 +1,6 @@
 //! The table of Opts: names, operands and functions. Parsing and printing are derived from it.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::{loops, prefetch, reuse, split, stage, tensor_core, vectorize, workgroup};
 use crate::error::{Error, Result};
 use std::fmt;
@@ -42,7 +42,7 @@ macro_rules! opts {
                 matches!(self, OptOp::Vectorize | OptOp::Order)
             }
             /// Returns the function that applies the Opt.
-            pub(super) fn function(self) -> fn(&Request) -> Applied {
+            pub(super) fn function(self) -> fn(&OptRequest) -> Applied {
                 match self { $(OptOp::$name => $apply,)+ }
             }
         }

@@ -7,7 +7,7 @@
 //! Other Opts apply to what remains of the three axes. The order matters: an axis that was upcast
 //! by 8 before it is split has 8 adjacent elements in the same register of 8 products.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::{Kernel, OptOp, is_output};
 use crate::dtype::DType;
 use crate::ir::typed::Reduce;
@@ -20,12 +20,12 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Applies `TC`.
-pub(super) fn tensor_core(q: &Request) -> Applied {
+pub(super) fn tensor_core(q: &OptRequest) -> Applied {
     q.check_unordered()?;
     let r = q.axis_of_constants()?;
-    let ways = ways(q.kernel, r, q.target);
-    let Some(way) = ways.get(q.opt.amount) else {
-        return Err(match ways.len() {
+    let mappings = mappings(q.kernel, r, q.target);
+    let Some(mapping) = mappings.get(q.opt.amount) else {
+        return Err(match mappings.len() {
             0 => format!(
                 "axis {} is not the reduction axis of a sum of products that a tensor core of the \
                  target computes",
@@ -34,19 +34,19 @@ pub(super) fn tensor_core(q: &Request) -> Applied {
             n => format!("the amount selects one of {n} mappings, from 0 on"),
         });
     };
-    let threads = q.threads() * way.core.threads();
+    let threads = q.threads() * mapping.core.threads();
     if !q.target.grid || q.kernel.has(OptOp::NoLocals) || threads > q.target.local_max {
         return Err(format!(
             "no workgroup of {threads} threads: NOLOCALS forbids it, or the target has at most {}",
             q.target.local_max
         ));
     }
-    Ok(build(&q.kernel.ast, way))
+    Ok(build(&q.kernel.ast, mapping))
 }
 
 /// A mapping of a kernel to a tensor core: the core, the sums and the axes.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct TensorCoreMapping {
     pub core: &'static TensorCore,
     /// The sums, each with the factor that depends on `m` and the one that depends on `n`.
     pub sums: Vec<(UOp, [UOp; 2])>,
@@ -57,16 +57,16 @@ pub(crate) struct Way {
 
 /// Returns the mappings of a reduction axis to tensor cores, in a fixed order: by core, then by the
 /// axis of its rows, then by that of its columns.
-pub(crate) fn ways(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
-    let fits = |w: &Way| {
+pub(crate) fn mappings(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<TensorCoreMapping> {
+    let fits = |w: &TensorCoreMapping| {
         [&w.m, &w.n, &w.k].iter().zip(w.core.dims).all(|(r, size)| extent(r).is_multiple_of(size))
     };
-    pairs(kernel, k, target).into_iter().filter(fits).collect()
+    all_mappings(kernel, k, target).into_iter().filter(fits).collect()
 }
 
 /// Returns all mappings, including those whose axes have extents that are not multiples of the
 /// core's sizes.
-pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
+pub(crate) fn all_mappings(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<TensorCoreMapping> {
     if target.tensor_cores.is_empty() || k.range_kind() != AxisKind::Reduce {
         return Vec::new();
     }
@@ -84,7 +84,7 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
     let closed = |r: &UOp| kernel.ast.src().iter().all(|s| s.closed_ranges().contains(r));
     let outputs: Vec<UOp> =
         kernel.axes().into_iter().filter(|r| is_output(r) && closed(r)).collect();
-    let mut ways = Vec::new();
+    let mut mappings = Vec::new();
     for core in target.tensor_cores {
         let Some(factors) =
             sums.iter().map(|u| factors(u, core)).collect::<Option<Vec<[UOp; 2]>>>()
@@ -110,11 +110,17 @@ pub(crate) fn pairs(kernel: &Kernel, k: &UOp, target: &Target) -> Vec<Way> {
                     continue;
                 };
                 let sums = sums.iter().map(|u| (*u).clone()).zip(sided).collect();
-                ways.push(Way { core, sums, m: m.clone(), n: n.clone(), k: k.clone() });
+                mappings.push(TensorCoreMapping {
+                    core,
+                    sums,
+                    m: m.clone(),
+                    n: n.clone(),
+                    k: k.clone(),
+                });
             }
         }
     }
-    ways
+    mappings
 }
 
 /// Returns the factors of a sum of products, in the dtype that the core takes.
@@ -155,16 +161,16 @@ fn is_zero(u: &UOp) -> bool {
 }
 
 /// An axis that is split by a size of the core.
-struct Cut {
+struct AxisSplit {
     /// The outer range, unless the core takes the whole axis.
     outer: Option<UOp>,
     size: i64,
 }
 
-impl Cut {
-    fn new(r: &UOp, size: usize) -> Cut {
+impl AxisSplit {
+    fn new(r: &UOp, size: usize) -> AxisSplit {
         let rest = extent(r) / size;
-        Cut {
+        AxisSplit {
             outer: (rest > 1).then(|| UOp::range(rest as i64, r.range_id(), r.range_kind())),
             size: size as i64,
         }
@@ -185,18 +191,19 @@ impl Cut {
 }
 
 /// Returns the kernel whose sums a tensor core computes.
-fn build(ast: &UOp, way: &Way) -> UOp {
-    let Way { core, sums, m, n, k } = way;
+fn build(ast: &UOp, mapping: &TensorCoreMapping) -> UOp {
+    let TensorCoreMapping { core, sums, m, n, k } = mapping;
     let order = ast.toposort();
     let next = next_range(&order);
     let lanes = [next, next + 1];
     let threads = [0, 1].map(|i| UOp::range(core.lanes[i] as i64, lanes[i], AxisKind::Local));
-    let [cut_m, cut_n, cut_k] = [(m, 0), (n, 1), (k, 2)].map(|(r, i)| Cut::new(r, core.dims[i]));
+    let [cut_m, cut_n, cut_k] =
+        [(m, 0), (n, 1), (k, 2)].map(|(r, i)| AxisSplit::new(r, core.dims[i]));
     // The registers of A along its rows, and those of A and B along the sum.
     let (down, along) = (core.a.row.run(), core.a.column.run());
     let register = |(_, count): (i64, usize), id| UOp::range(count as i64, id, AxisKind::Upcast);
     let registers = [register(down, next + 2), register(along, next + 3)];
-    let row = |c: &Coordinate, cut: &Cut| cut.place(&threads, c) + &registers[0] * down.0;
+    let row = |c: &Coordinate, cut: &AxisSplit| cut.place(&threads, c) + &registers[0] * down.0;
     let step = |c: &Coordinate| cut_k.place(&threads, c) + &registers[1] * along.0;
     let element = |x: &UOp, places: [(&UOp, UOp); 2]| {
         x.substitute(&places.into_iter().map(|(r, v)| (r.clone(), v)).collect())
@@ -238,7 +245,7 @@ fn build(ast: &UOp, way: &Way) -> UOp {
 }
 
 /// Returns the ranges that a store or a reduction closes after the split of axes.
-fn ends(closed: &[UOp], cuts: &[(&UOp, &Cut)]) -> Vec<UOp> {
+fn ends(closed: &[UOp], cuts: &[(&UOp, &AxisSplit)]) -> Vec<UOp> {
     let end = |r: &UOp| match cuts.iter().find(|(cut, _)| *cut == r) {
         Some((_, cut)) => cut.outer.clone(),
         None => Some(r.clone()),

@@ -5,22 +5,22 @@
 //! lanes
 //! ```
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::{Kernel, OptOp};
 use crate::ir::UOp;
 use crate::kernel::{
-    can_be_lanes, copied_ranges, extent, lanes_of, meet, most_lanes, split_to_lanes,
+    can_be_lanes, copied_ranges, extent, have_common_user, lanes_of, max_lanes, split_to_lanes,
 };
 use rustc_hash::FxHashMap;
 
 /// Applies `VECTORIZE`.
-pub(super) fn vectorize(q: &Request) -> Applied {
+pub(super) fn vectorize(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(r.range_kind().is_copied(), "an axis of UPCAST or UNROLL")?;
     if r.is_lanes() {
         return Err(format!("axis {} already becomes vector lanes", q.opt.axis));
     }
-    let (size, most) = (extent(r), most_lanes(q.target));
+    let (size, most) = (extent(r), max_lanes(q.target));
     if lanes_of(size, q.target).is_none() {
         return Err(format!("an axis of {size} does not fill vectors of up to {most} lanes"));
     }
@@ -32,7 +32,8 @@ pub(super) fn vectorize(q: &Request) -> Applied {
     if !lanes.iter().all(|r| can_be_lanes(&order, r)) {
         return Err("a tensor core uses the axis".into());
     }
-    let conflict = |(i, a): (usize, &&UOp)| lanes[..i].iter().any(|b| meet(&order, a, b));
+    let conflict =
+        |(i, a): (usize, &&UOp)| lanes[..i].iter().any(|b| have_common_user(&order, a, b));
     if lanes.iter().enumerate().any(conflict) {
         return Err("a value would be a vector along two axes".into());
     }

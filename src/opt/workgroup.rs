@@ -1,14 +1,14 @@
 //! `LOCAL`, `GROUP`, `GROUPTOP`, `ORDER` and `NOLOCALS`: threads of a workgroup along output axes,
 //! reductions that threads share, and the order of threads.
 
-use super::apply::{Applied, Request};
+use super::apply::{Applied, OptRequest};
 use super::split::{split, split_by, touches};
 use super::{Kernel, OptOp, is_output};
 use crate::ir::{AxisKind, UOp, toposort};
 use crate::kernel::{extent, thread_order, warp_last, with_thread_order};
 
 /// Applies `LOCAL`.
-pub(super) fn local(q: &Request) -> Applied {
+pub(super) fn local(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     check_workgroup(q)?;
@@ -16,16 +16,16 @@ pub(super) fn local(q: &Request) -> Applied {
 }
 
 /// Applies `GROUP`.
-pub(super) fn group(q: &Request) -> Applied {
+pub(super) fn group(q: &OptRequest) -> Applied {
     grouped(q, false)
 }
 
 /// Applies `GROUPTOP`.
-pub(super) fn group_top(q: &Request) -> Applied {
+pub(super) fn group_top(q: &OptRequest) -> Applied {
     grouped(q, true)
 }
 
-fn grouped(q: &Request, top: bool) -> Applied {
+fn grouped(q: &OptRequest, top: bool) -> Applied {
     q.check_unordered()?;
     let r = q.constant_axis()?;
     q.check_kind(r.range_kind() == AxisKind::Reduce, "a reduction axis")?;
@@ -39,9 +39,9 @@ fn grouped(q: &Request, top: bool) -> Applied {
 }
 
 /// Makes part of an axis threads: those of a group that are idle there, or new ones.
-fn threads(q: &Request, r: &UOp, kind: AxisKind, top: bool) -> Applied {
+fn threads(q: &OptRequest, r: &UOp, kind: AxisKind, top: bool) -> Applied {
     let (ast, amount) = (&q.kernel.ast, q.divisor()?);
-    if let Some(g) = q.kernel.free_group(r, amount) {
+    if let Some(g) = q.kernel.idle_group(r, amount) {
         return Ok(split_by(ast, r, g, top));
     }
     check_threads(q, amount)?;
@@ -49,7 +49,7 @@ fn threads(q: &Request, r: &UOp, kind: AxisKind, top: bool) -> Applied {
 }
 
 /// Applies `NOLOCALS`.
-pub(super) fn no_locals(q: &Request) -> Applied {
+pub(super) fn no_locals(q: &OptRequest) -> Applied {
     if q.axes.iter().any(|r| r.range_kind().is_workgroup()) {
         return Err("the kernel has workgroup threads already".into());
     }
@@ -57,7 +57,7 @@ pub(super) fn no_locals(q: &Request) -> Applied {
 }
 
 /// Applies `ORDER`.
-pub(super) fn order(q: &Request) -> Applied {
+pub(super) fn order(q: &OptRequest) -> Applied {
     let r = q.axis()?;
     q.check_kind(r.range_kind().is_workgroup(), "an axis of workgroup threads")?;
     let mut threads = thread_order(&q.kernel.ast);
@@ -75,7 +75,7 @@ pub(super) fn order(q: &Request) -> Applied {
     Ok(with_thread_order(&q.kernel.ast, &threads))
 }
 
-fn check_workgroup(q: &Request) -> Result<(), String> {
+fn check_workgroup(q: &OptRequest) -> Result<(), String> {
     if !q.target.grid {
         return Err("the target has no workgroups".into());
     }
@@ -85,7 +85,7 @@ fn check_workgroup(q: &Request) -> Result<(), String> {
     Ok(())
 }
 
-fn check_threads(q: &Request, amount: usize) -> Result<(), String> {
+fn check_threads(q: &OptRequest, amount: usize) -> Result<(), String> {
     let (threads, most) = (q.threads() * amount, q.target.local_max);
     if threads > most {
         return Err(format!("{threads} threads are more than the {most} of a workgroup"));
@@ -96,7 +96,7 @@ fn check_threads(q: &Request, amount: usize) -> Result<(), String> {
 impl Kernel {
     /// Returns threads that share another reduction of as many parts and are idle where this range
     /// is open: they can share this one too.
-    fn free_group(&self, r: &UOp, amount: usize) -> Option<UOp> {
+    fn idle_group(&self, r: &UOp, amount: usize) -> Option<UOp> {
         let order = self.ast.toposort();
         let both = |g: &UOp| order.iter().any(|u| touches(u, r) && touches(u, g));
         self.axes()

@@ -26,13 +26,13 @@ pub(super) type Indices = SmallVec<[UOp; 4]>;
 pub(super) struct Use {
     kernel: usize,
     pub(super) at: Indices,
-    pub(super) valid: UOp,
+    pub(super) mask: UOp,
     /// The loops around the evaluation, outermost first, without those inside which it does not
     /// change.
     pub(super) loops: SmallVec<[UOp; 6]>,
     /// Number of evaluations of the consumer: more than the product of `loops` if the value serves
     /// many iterations of an inner loop.
-    uses: f64,
+    evaluations: f64,
     /// Ranges that a reduce opens for this use.
     pub(super) opened: SmallVec<[UOp; 4]>,
     /// For each operand, the index of the use that this one became.
@@ -44,7 +44,7 @@ pub struct PendingStore {
     /// The tensor-graph node.
     pub node: UOp,
     /// Id of its buffer: inputs first, then stored values, producers before consumers.
-    pub number: usize,
+    pub buffer: usize,
     /// The output's ranges, outermost first.
     pub ranges: Vec<UOp>,
     /// The value of an element, over placeholders for buffers.
@@ -68,7 +68,7 @@ pub struct RangeAssignment {
     /// Custom kernels, and loops.
     pub customs: Vec<CustomNode>,
     /// The buffer numbers of nodes that have one.
-    pub numbers: FxHashMap<u64, usize>,
+    pub buffer_ids: FxHashMap<u64, usize>,
     /// Number of buffers.
     pub count: usize,
     /// First unused range id.
@@ -90,7 +90,7 @@ pub struct CustomNode {
 impl RangeAssignment {
     /// Returns the buffers that copies, custom kernels and loops write, each with the buffers that
     /// they read.
-    pub fn between(&self) -> impl Iterator<Item = (usize, &[usize])> {
+    pub fn copies_and_customs(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let copies = self.copies.iter().map(|(to, from, _)| {
             (*to, self.waits.get(to).map_or(std::slice::from_ref(from), |w| w))
         });
@@ -100,7 +100,7 @@ impl RangeAssignment {
 
 /// Returns the memory in which the elements of a node are contiguous: the buffer of a node, or a
 /// range of an existing buffer.
-pub fn home(u: &UOp) -> (UOp, Option<Range<usize>>) {
+pub fn contiguous_memory(u: &UOp) -> (UOp, Option<Range<usize>>) {
     let mut u = u;
     loop {
         if let Some((base, seen)) = u.view() {
@@ -139,8 +139,8 @@ fn is_in_memory(u: &UOp) -> bool {
 
 /// Returns the node whose whole buffer has the elements contiguously: an argument of a custom
 /// kernel.
-pub(super) fn whole(u: &UOp) -> UOp {
-    match home(u) {
+pub(super) fn contiguous_node(u: &UOp) -> UOp {
+    match contiguous_memory(u) {
         (node, None) => node,
         (_, Some(_)) => u.clone(),
     }
@@ -164,15 +164,15 @@ pub(super) struct IndexCache(FxHashMap<(u64, Indices), (UOp, Indices, UOp)>);
 impl IndexCache {
     pub(super) fn of(&mut self, u: &UOp, at: &Indices) -> &(UOp, Indices, UOp) {
         self.0.entry((u.id(), at.clone())).or_insert_with(|| {
-            let (x, at, valid) = moved(u, at);
-            (x, at.iter().map(simplify).collect(), valid)
+            let (x, at, mask) = moved(u, at);
+            (x, at.iter().map(simplify).collect(), mask)
         })
     }
 }
 
 pub(super) struct Walk<'a> {
     moves: &'a mut IndexCache,
-    demands: FxHashMap<u64, Vec<Use>>,
+    uses: FxHashMap<u64, Vec<Use>>,
     /// The number of each use, by node, kernel, indices and mask.
     known: FxHashMap<(u64, usize, Indices, UOp), usize>,
     /// Evaluations in each kernel.
@@ -194,47 +194,51 @@ impl Walk<'_> {
     }
 
     /// Returns an evaluation over these ranges by a new kernel.
-    pub(super) fn own(&mut self, at: Indices, ranges: &[UOp], uses: usize) -> Use {
+    pub(super) fn new_kernel_use(
+        &mut self,
+        at: Indices,
+        ranges: &[UOp],
+        evaluations: usize,
+    ) -> Use {
         self.kernels += 1;
         self.sizes.push(0);
         let loops = ranges.iter().cloned().collect();
-        Use { loops, ..Use::new(self.kernels - 1, at, uses as f64) }
+        Use { loops, ..Use::new(self.kernels - 1, at, evaluations as f64) }
     }
 
     /// Adds a use of an operand at the indices of its consumer.
-    pub(super) fn demand_at(&mut self, u: &UOp, d: &Use) -> usize {
+    pub(super) fn add_use_at(&mut self, u: &UOp, d: &Use) -> usize {
         let at = if u.shape().is_empty() { Indices::new() } else { d.at.clone() };
-        self.demand(u, at, d.valid.clone(), &d.loops, d.uses, d.kernel)
+        self.add_use(u, at, d.mask.clone(), &d.loops, d.evaluations, d.kernel)
     }
 
     /// Adds a use of a node and returns its number; equal uses are one.
-    fn demand(
+    fn add_use(
         &mut self,
         u: &UOp,
         at: Indices,
-        valid: UOp,
+        mask: UOp,
         loops: &[UOp],
-        uses: f64,
+        evaluations: f64,
         kernel: usize,
     ) -> usize {
-        let mut open = valid.ranges().clone();
+        let mut open = mask.ranges().clone();
         at.iter().for_each(|i| open.union(i.ranges()));
         let mut loops: SmallVec<[UOp; 6]> = loops.iter().cloned().collect();
         while loops.last().is_some_and(|r| !open.has(r.range_id())) {
             loops.pop();
         }
         visit(1);
-        let list = self.demands.entry(u.id()).or_default();
-        let i =
-            *self.known.entry((u.id(), kernel, at.clone(), valid.clone())).or_insert(list.len());
+        let list = self.uses.entry(u.id()).or_default();
+        let i = *self.known.entry((u.id(), kernel, at.clone(), mask.clone())).or_insert(list.len());
         if i < list.len() {
-            list[i].uses += uses;
+            list[i].evaluations += evaluations;
             if loops.len() < list[i].loops.len() {
                 list[i].loops = loops;
             }
             return i;
         }
-        list.push(Use { valid, loops, ..Use::new(kernel, at, uses) });
+        list.push(Use { mask, loops, ..Use::new(kernel, at, evaluations) });
         list.len() - 1
     }
 
@@ -261,10 +265,10 @@ impl Walk<'_> {
 
 impl Use {
     /// Returns an unmasked use outside all loops.
-    fn new(kernel: usize, at: Indices, uses: f64) -> Use {
+    fn new(kernel: usize, at: Indices, evaluations: f64) -> Use {
         let (opened, operands) = (SmallVec::new(), SmallVec::new());
-        let (valid, loops) = (UOp::truth(true), SmallVec::new());
-        Use { kernel, at, valid, loops, uses, opened, operands }
+        let (mask, loops) = (UOp::truth(true), SmallVec::new());
+        Use { kernel, at, mask, loops, evaluations, opened, operands }
     }
 }
 
@@ -276,16 +280,16 @@ fn iterations(loops: &[UOp]) -> f64 {
 /// come first.
 pub fn assign(outputs: &[UOp], inputs: usize, costs: Costs) -> RangeAssignment {
     let order = toposort(outputs);
-    let mut forced: FxHashSet<u64> = outputs.iter().map(|o| home(o).0.id()).collect();
+    let mut forced: FxHashSet<u64> = outputs.iter().map(|o| contiguous_memory(o).0.id()).collect();
     for u in &order {
         match u.op() {
-            Op::Contiguous if home(u).0 == *u => drop(forced.insert(u.id())),
+            Op::Contiguous if contiguous_memory(u).0 == *u => drop(forced.insert(u.id())),
             Op::Scan | Op::Scatter | Op::Cat => drop(forced.insert(u.id())),
             Op::Copy => {
                 forced.insert(u.id());
-                forced.insert(home(u.operand()).0.id());
+                forced.insert(contiguous_memory(u.operand()).0.id());
             }
-            Op::Kernel | Op::Loop => forced.extend(u.src().iter().map(|s| whole(s).id())),
+            Op::Kernel | Op::Loop => forced.extend(u.src().iter().map(|s| contiguous_node(s).id())),
             _ => {}
         }
     }
@@ -310,7 +314,7 @@ pub fn assign(outputs: &[UOp], inputs: usize, costs: Costs) -> RangeAssignment {
 /// The decisions of a walk: which nodes are stored, and the uses of all nodes.
 pub(super) struct Decided {
     /// Uses of each node, and the first unused range id.
-    pub(super) demands: FxHashMap<u64, Vec<Use>>,
+    pub(super) uses: FxHashMap<u64, Vec<Use>>,
     pub(super) next_range: u32,
     /// The ranges of stored nodes.
     pub(super) stored: FxHashMap<u64, Vec<UOp>>,
@@ -330,7 +334,7 @@ fn decide(
     let totals = cost::totals(order, &|u| assumed.contains(&u.id()));
     let mut walk = Walk {
         moves,
-        demands: FxHashMap::default(),
+        uses: FxHashMap::default(),
         known: FxHashMap::default(),
         sizes: Vec::new(),
         next_range: 0,
@@ -344,27 +348,27 @@ fn decide(
         // Leaves are read in place; a literal is stored only if it is an output, or is copied to
         // another device.
         let leaf = is_in_memory(u) || (matches!(u.op(), Op::Const | Op::Var) && !is_forced);
-        let demands = walk.demands.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
-        if leaf || u.numel() == 0 || (demands.is_empty() && !is_forced) {
+        let uses = walk.uses.get(&u.id()).map(|d| d.as_slice()).unwrap_or(&[]);
+        if leaf || u.numel() == 0 || (uses.is_empty() && !is_forced) {
             continue;
         }
         let store = is_forced
-            || is_too_much(u, demands, &walk.sizes)
-            || should_store(u, demands, &totals, &outputs_of_kernel, costs);
+            || must_store(u, uses, &walk.sizes)
+            || should_store(u, uses, &totals, &outputs_of_kernel, costs);
         let evals = if store {
             let (at, ranges) = walk.axis_ranges(u, |axis| scan::range_kind(u, axis));
             outputs_of_kernel.push(u.numel() as f64);
-            let own = walk.own(at, &ranges, u.numel());
+            let own = walk.new_kernel_use(at, &ranges, u.numel());
             stored.insert(u.id(), ranges);
             vec![own]
         } else {
-            demands.to_vec()
+            uses.to_vec()
         };
         let evals = evaluate(u, evals, &mut walk, &mut outputs_of_kernel);
         evals.iter().for_each(|d| walk.sizes[d.kernel] += 1);
         evaluated.insert(u.id(), evals);
     }
-    Decided { demands: walk.demands, next_range: walk.next_range, stored, evaluated }
+    Decided { uses: walk.uses, next_range: walk.next_range, stored, evaluated }
 }
 
 /// Adds the uses of a node's operands in its evaluations, and returns these. A scatter and a cat
@@ -394,21 +398,21 @@ fn evaluate(
 fn moved(u: &UOp, at: &[UOp]) -> (UOp, Indices, UOp) {
     let (base, seen) = u.view().expect("a movement op is a view");
     if base.shape().len() == 1 {
-        let (index, valid) = seen.expr(at);
-        return (base.clone(), smallvec::smallvec![index], valid);
+        let (index, mask) = seen.expr(at);
+        return (base.clone(), smallvec::smallvec![index], mask);
     }
     let Moved { x, movement } = u.as_movement().expect("a movement op has a movement");
-    let (at, valid) = movement_index(movement, x.shape(), at);
-    (x.clone(), at, valid)
+    let (at, mask) = movement_index(movement, x.shape(), at);
+    (x.clone(), at, mask)
 }
 
 /// Adds the uses of a node's operands in one evaluation.
 fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
     match u.op() {
         op if op.is(Group::Movement) => {
-            let (x, at, valid) = walk.moves.of(u, &d.at).clone();
-            let valid = simplify(&d.valid.and(&valid));
-            let k = walk.demand(&x, at, valid, &d.loops, d.uses, d.kernel);
+            let (x, at, mask) = walk.moves.of(u, &d.at).clone();
+            let mask = simplify(&d.mask.and(&mask));
+            let k = walk.add_use(&x, at, mask, &d.loops, d.evaluations, d.kernel);
             d.operands.push(k);
         }
         Op::Slice => {
@@ -416,7 +420,8 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
             let mut at = d.at.clone();
             at[part.axis] =
                 simplify(&(&at[part.axis] + UOp::from_symint(&part.start, DType::INDEX)));
-            let k = walk.demand(u.operand(), at, d.valid.clone(), &d.loops, d.uses, d.kernel);
+            let k =
+                walk.add_use(u.operand(), at, d.mask.clone(), &d.loops, d.evaluations, d.kernel);
             d.operands.push(k);
         }
         Op::Reduce => {
@@ -433,13 +438,13 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
             }
             let mut loops = d.loops.clone();
             loops.extend(d.opened.iter().cloned());
-            let uses = iterations(&loops);
-            let k = walk.demand(x, at, d.valid.clone(), &loops, uses, d.kernel);
+            let evaluations = iterations(&loops);
+            let k = walk.add_use(x, at, d.mask.clone(), &loops, evaluations, d.kernel);
             d.operands.push(k);
         }
         _ => {
             for x in u.src() {
-                let k = walk.demand_at(x, d);
+                let k = walk.add_use_at(x, d);
                 d.operands.push(k);
             }
         }
@@ -449,17 +454,17 @@ fn propagate(u: &UOp, d: &mut Use, walk: &mut Walk) {
 /// Returns true if a node is stored regardless of cost, because rematerializing it would make
 /// compile time grow faster than the graph: uses double from level to level of a tree, and a long
 /// chain would be one kernel.
-fn is_too_much(u: &UOp, demands: &[Use], sizes: &[usize]) -> bool {
+fn must_store(u: &UOp, uses: &[Use], sizes: &[usize]) -> bool {
     let can_be_stored = u.op().is_alu() || u.op() == Op::Reduce;
     can_be_stored
-        && (demands.len() > cost::MOST_DEMANDS
-            || demands.iter().any(|d| sizes[d.kernel] >= cost::MOST_EVALUATIONS))
+        && (uses.len() > cost::MAX_USES
+            || uses.iter().any(|d| sizes[d.kernel] >= cost::MAX_EVALUATIONS))
 }
 
 /// Returns true if storing a node is cheaper than rematerializing it by the model of `cost`.
 fn should_store(
     u: &UOp,
-    demands: &[Use],
+    uses: &[Use],
     totals: &FxHashMap<u64, f64>,
     outputs_of_kernel: &[f64],
     Costs { store, launch, tuning }: &Costs,
@@ -471,23 +476,23 @@ fn should_store(
     }
     let n = u.numel() as f64;
     let total = totals[&u.id()];
-    if scatter::stores(u, demands, total / n, tuning.ordered_work) {
+    if scatter::stores_before_updates(u, uses, total / n, tuning.ordered_work) {
         return true;
     }
     if u.op() == Op::Reduce {
         let x = u.operand();
         let row_bytes = x.numel() / u.numel().max(1) * x.dtype().itemsize();
         // An inner loop uses the value and reads its row again: the row has to fit in a cache.
-        let broadcast = demands.iter().any(|d| d.uses > iterations(&d.loops));
+        let broadcast = uses.iter().any(|d| d.evaluations > iterations(&d.loops));
         if broadcast && row_bytes > tuning.row_bytes {
             return true;
         }
         // Many reduces in a kernel of few outputs would run on few threads.
         let narrow = n >= tuning.few_outputs
-            && demands.iter().any(|d| outputs_of_kernel[d.kernel] < tuning.few_outputs);
+            && uses.iter().any(|d| outputs_of_kernel[d.kernel] < tuning.few_outputs);
         // Each thread repeats a reduce that few rows share. For long rows that is slower than two
         // more kernels.
-        let shared = broadcast && demands.iter().any(|d| iterations(&d.loops) < tuning.few_outputs);
+        let shared = broadcast && uses.iter().any(|d| iterations(&d.loops) < tuning.few_outputs);
         if (narrow && total > tuning.distributed_work) || (shared && total / n > tuning.row_work) {
             return true;
         }
@@ -496,7 +501,7 @@ fn should_store(
     if each <= tuning.free_work && u.op() != Op::Reduce {
         return false;
     }
-    let evaluations: f64 = demands
+    let evaluations: f64 = uses
         .iter()
         .map(|d| {
             let i = iterations(&d.loops);

@@ -3,7 +3,8 @@
 //! over ranges, built from inputs to outputs.
 
 use super::assign_ranges::{
-    CustomNode, Decided, IndexCache, PendingStore, RangeAssignment, Use, home, placeholder, whole,
+    CustomNode, Decided, IndexCache, PendingStore, RangeAssignment, Use, contiguous_memory,
+    contiguous_node, placeholder,
 };
 use super::index::{flat, load};
 use super::{lower_cats, scan, scatter};
@@ -13,12 +14,12 @@ use crate::symbolic::{simplify, simplify_mask};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Returns the ids of the nearest buffers under nodes, ascending.
-fn computed_under(nodes: &[UOp], numbers: &FxHashMap<u64, usize>) -> Vec<usize> {
+fn nearest_buffers(nodes: &[UOp], buffer_ids: &FxHashMap<u64, usize>) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let mut seen: FxHashSet<u64> = FxHashSet::default();
     let mut open: Vec<&UOp> = nodes.iter().collect();
     while let Some(u) = open.pop() {
-        match numbers.get(&u.id()) {
+        match buffer_ids.get(&u.id()) {
             Some(n) => found.push(*n),
             None => open.extend(u.src().iter().filter(|s| seen.insert(s.id()))),
         }
@@ -40,16 +41,16 @@ pub(super) fn build(
     let (values, buffers) = (FxHashMap::default(), FxHashMap::default());
     let mut builder = Builder { decided, values, buffers, out };
     for u in order {
-        let uses = builder.decided.demands.get(&u.id()).map_or(0, |d| d.len());
+        let uses = builder.decided.uses.get(&u.id()).map_or(0, |d| d.len());
         if u.numel() == 0 {
             // No element is ever read, but users need a value of the dtype.
-            builder.define_alike(u, uses, UOp::constant(0i64, u.dtype()));
+            builder.define_at_all_uses(u, uses, UOp::constant(0i64, u.dtype()));
             continue;
         }
-        builder.place(u);
+        builder.assign_buffer(u);
         builder.evaluate(u, moves);
         if matches!(u.op(), Op::Const | Op::Var) {
-            builder.define_alike(u, uses, u.clone());
+            builder.define_at_all_uses(u, uses, u.clone());
         } else {
             builder.define_loads(u);
         }
@@ -67,48 +68,49 @@ struct Builder {
 }
 
 impl Builder {
-    fn next_number(&mut self) -> usize {
+    fn next_buffer_id(&mut self) -> usize {
         self.out.count += 1;
         self.out.count - 1
     }
 
     /// Records that the node is stored in the buffer of this id.
-    fn set_buffer(&mut self, u: &UOp, number: usize) -> UOp {
-        let buffer = placeholder(u, number);
+    fn set_buffer(&mut self, u: &UOp, buffer_id: usize) -> UOp {
+        let buffer = placeholder(u, buffer_id);
         self.buffers.insert(u.id(), buffer.clone());
-        self.out.numbers.insert(u.id(), number);
+        self.out.buffer_ids.insert(u.id(), buffer_id);
         buffer
     }
 
     /// Defines the same value at all uses of the node.
-    fn define_alike(&mut self, u: &UOp, uses: usize, value: UOp) {
+    fn define_at_all_uses(&mut self, u: &UOp, uses: usize, value: UOp) {
         self.values.extend((0..uses).map(|k| ((u.id(), k), value.clone())));
     }
 
     /// Defines the value at each use of the node as a load of its buffer, if it has one.
     fn define_loads(&mut self, u: &UOp) {
         let Some(buffer) = self.buffers.get(&u.id()) else { return };
-        for (k, d) in self.decided.demands.get(&u.id()).into_iter().flatten().enumerate() {
-            let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.valid);
+        for (k, d) in self.decided.uses.get(&u.id()).into_iter().flatten().enumerate() {
+            let value = load(buffer, u.numel(), flat(&d.at, u.shape()), &d.mask);
             self.values.insert((u.id(), k), value);
         }
     }
 
     /// Assigns buffer ids to inputs, outputs of copies, and outputs of custom kernels and loops.
-    fn place(&mut self, u: &UOp) {
+    fn assign_buffer(&mut self, u: &UOp) {
         match u.op() {
             Op::Param => {
                 self.buffers.insert(u.id(), u.clone());
-                self.out.numbers.insert(u.id(), u.expect_param().slot);
+                self.out.buffer_ids.insert(u.id(), u.expect_param().slot);
             }
-            Op::Copy => self.place_copy(u),
+            Op::Copy => self.assign_copy_buffer(u),
             Op::Kernel | Op::Loop => {
                 let count = match u.arg() {
                     Arg::Loop(l) => l.outputs().len(),
                     _ => u.expect_kernel().kernel.outputs.len(),
                 };
-                let writes = (0..count).map(|_| self.next_number()).collect();
-                let reads = u.src().iter().map(|s| self.out.numbers[&whole(s).id()]).collect();
+                let writes = (0..count).map(|_| self.next_buffer_id()).collect();
+                let reads =
+                    u.src().iter().map(|s| self.out.buffer_ids[&contiguous_node(s).id()]).collect();
                 self.out.customs.push(CustomNode { node: u.clone(), writes, reads });
             }
             Op::Output => {
@@ -122,16 +124,16 @@ impl Builder {
         }
     }
 
-    fn place_copy(&mut self, u: &UOp) {
-        let number = self.next_number();
-        self.set_buffer(u, number);
+    fn assign_copy_buffer(&mut self, u: &UOp) {
+        let buffer_id = self.next_buffer_id();
+        self.set_buffer(u, buffer_id);
         let copy = u.expect_copy();
-        let (source, part) = home(copy.x);
-        let from = self.out.numbers[&source.id()];
-        self.out.copies.push((number, from, part.map_or(0, |p| p.start)));
+        let (source, part) = contiguous_memory(copy.x);
+        let from = self.out.buffer_ids[&source.id()];
+        self.out.copies.push((buffer_id, from, part.map_or(0, |p| p.start)));
         if !copy.after.is_empty() {
-            let under = computed_under(copy.after, &self.out.numbers);
-            self.out.waits.insert(number, std::iter::once(from).chain(under).collect());
+            let under = nearest_buffers(copy.after, &self.out.buffer_ids);
+            self.out.waits.insert(buffer_id, std::iter::once(from).chain(under).collect());
         }
     }
 
@@ -140,8 +142,8 @@ impl Builder {
         let Some(evals) = self.decided.evaluated.remove(&u.id()) else { return };
         match u.op() {
             Op::Scatter => {
-                let number = self.next_number();
-                let buffer = self.set_buffer(u, number);
+                let buffer_id = self.next_buffer_id();
+                let buffer = self.set_buffer(u, buffer_id);
                 let s = u.expect_scatter();
                 let value = |x: &UOp, k: usize| self.values[&(x.id(), k)].clone();
                 let operands = [
@@ -149,13 +151,13 @@ impl Builder {
                     value(s.index, evals[1].operands[0]),
                     value(s.value, evals[1].operands[1]),
                 ];
-                self.out.stored.extend(scatter::stored(u, number, &buffer, &evals, operands));
+                self.out.stored.extend(scatter::stored(u, buffer_id, &buffer, &evals, operands));
             }
             Op::Cat => {
-                let number = self.next_number();
+                let buffer_id = self.next_buffer_id();
                 let part = |x: &UOp, d: &Use| self.values[&(x.id(), d.operands[0])].clone();
-                self.out.stored.extend(lower_cats::stored(u, number, &evals, part));
-                self.set_buffer(u, number);
+                self.out.stored.extend(lower_cats::stored(u, buffer_id, &evals, part));
+                self.set_buffer(u, buffer_id);
             }
             _ => {
                 for (k, d) in evals.iter().enumerate() {
@@ -164,10 +166,17 @@ impl Builder {
                         self.values.insert((u.id(), k), value);
                         continue;
                     };
-                    let number = self.next_number();
-                    self.set_buffer(u, number);
+                    let buffer_id = self.next_buffer_id();
+                    self.set_buffer(u, buffer_id);
                     let (node, index) = (u.clone(), flat(&d.at, u.shape()));
-                    let store = PendingStore { node, number, ranges, value, index, update: None };
+                    let store = PendingStore {
+                        node,
+                        buffer: buffer_id,
+                        ranges,
+                        value,
+                        index,
+                        update: None,
+                    };
                     self.out.stored.push(store);
                 }
             }
@@ -183,15 +192,15 @@ fn expression(
     moves: &mut IndexCache,
 ) -> UOp {
     if u.op().is(Group::Movement) {
-        let (x, _, valid) = moves.of(u, &d.at);
+        let (x, _, mask) = moves.of(u, &d.at);
         let value = values[&(x.id(), d.operands[0])].clone();
-        let valid = simplify_mask(&simplify(valid));
+        let mask = simplify_mask(&simplify(mask));
         // A masked load already yields zero outside the buffer.
         let zero_there = value.as_load().is_some_and(|load| load.alt.is_some());
-        return if valid.is_int(1) || zero_there {
+        return if mask.is_int(1) || zero_there {
             value
         } else {
-            valid.select(&value, &UOp::constant(0i64, u.dtype()))
+            mask.select(&value, &UOp::constant(0i64, u.dtype()))
         };
     }
     let mut operands = u.src().iter().zip(&d.operands).map(|(x, k)| values[&(x.id(), *k)].clone());

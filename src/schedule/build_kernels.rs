@@ -34,7 +34,7 @@ pub fn build_kernel(
     len: &dyn Fn(usize) -> usize,
     built: &mut Built,
 ) -> (UOp, Vec<usize>) {
-    let (ast, slots) = finish(g, len);
+    let (ast, slots) = build_sink(g, len);
     (built.entry(ast).or_insert_with_key(merge_ranges).clone(), slots)
 }
 
@@ -53,7 +53,7 @@ fn merge_ranges(sink: &UOp) -> UOp {
         .collect();
     let mut i = 0;
     while i + 1 < ranges.len() {
-        let Some((range, new)) = join(&ranges[i], &ranges[i + 1], &exprs) else {
+        let Some((range, new)) = merge_two_ranges(&ranges[i], &ranges[i + 1], &exprs) else {
             i += 1;
             continue;
         };
@@ -65,17 +65,17 @@ fn merge_ranges(sink: &UOp) -> UOp {
         let place = UOp::masked_index(s.expect_store().place.buffer, &e[0], mask);
         place.store(MERGE_RULES.fixpoint(&e[1], &mut ()), &ranges)
     });
-    renumbered(&separated(UOp::sink(stores.collect::<Src>())))
+    renumbered(&separate_nests(UOp::sink(stores.collect::<Src>())))
 }
 
-/// Nests reduces that share a range alike. A range is one loop of
-/// the program: if one reduce has it inside another loop and a second does not, the second gets
-/// ranges of its own.
+/// Gives a reduce ranges of its own where two reduces would nest a shared range differently. A
+/// range is one loop of the program: if one reduce has it inside another loop and a second does
+/// not, the second gets new ranges.
 ///
 /// ```text
 /// Reduce(x[b], a, b) + Reduce(x[b], b, c)   ->   Reduce(x[b], a, b) + Reduce(x[d], d, c)
 /// ```
-fn separated(mut sink: UOp) -> UOp {
+fn separate_nests(mut sink: UOp) -> UOp {
     let is_range = |r: &&UOp| r.op() == Op::Range;
     let closed = |u: &UOp| -> BTreeSet<u32> {
         u.expect_reduce().ranges.iter().filter(is_range).map(UOp::range_id).collect()
@@ -115,7 +115,7 @@ fn separated(mut sink: UOp) -> UOp {
 }
 
 /// Replaces two ranges by one in all expressions, if no division by it remains.
-fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
+fn merge_two_ranges(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
     // Ordered and unordered ranges are not merged.
     if a.range_kind() != b.range_kind() {
         return None;
@@ -131,17 +131,18 @@ fn join(a: &UOp, b: &UOp, exprs: &[UOp]) -> Option<(UOp, Vec<UOp>)> {
 rules! {
     /// Rules on the values of kernels. Ranges are renumbered afterwards.
     pub MERGE_RANGES |u, _cx: ()| {
-        reduce_join: Reduce(..) => join_reduce(u);
+        reduce_join: Reduce(..) => merge_reduce_ranges(u);
     }
 }
 
 static MERGE_RULES: LazyLock<Rules<()>> = LazyLock::new(|| Rules::new(&[&MERGE_RANGES]));
 
 /// Merges adjacent ranges of a reduce.
-fn join_reduce(u: &UOp) -> Option<UOp> {
+fn merge_reduce_ranges(u: &UOp) -> Option<UOp> {
     let (body, ranges) = u.src().split_first()?;
     (0..ranges.len().saturating_sub(1)).find_map(|i| {
-        let (range, mut body) = join(&ranges[i], &ranges[i + 1], std::slice::from_ref(body))?;
+        let (range, mut body) =
+            merge_two_ranges(&ranges[i], &ranges[i + 1], std::slice::from_ref(body))?;
         let mut src: Src = smallvec::smallvec![body.pop()?];
         src.extend(ranges[..i].iter().chain([&range]).chain(&ranges[i + 2..]).cloned());
         Some(u.with_src(src))
@@ -153,12 +154,15 @@ fn join_reduce(u: &UOp) -> Option<UOp> {
 ///
 /// **Invariant:** the bounds of each store's index are inside its buffer, also if the store is
 /// masked.
-fn finish(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
+fn build_sink(g: &KernelGroup, len: &dyn Fn(usize) -> usize) -> (UOp, Vec<usize>) {
     let ranges = scan::loop_order(&g.ranges, g.values());
     let close = |BufferStore { buffer: number, index, value }: &BufferStore| -> UOp {
         let len = len(*number);
         let inside = index.vmin() >= 0 && index.vmax() < len as i128;
-        assert!(inside, "build_kernels: a store leaves its buffer of {len}: {index:?}");
+        assert!(
+            inside,
+            "build_kernels: a store may exceed its buffer of {len} elements: {index:?}"
+        );
         let mask = g.update.clone().filter(|mask| !mask.is_int(1));
         let buffer = buffer_param(*number, len, value.dtype());
         UOp::masked_index(&buffer, index, mask).store(value, &ranges)
@@ -220,12 +224,12 @@ mod tests {
 
     #[test]
     fn a_store_inside_its_buffer_is_finished() {
-        assert_eq!(finish(&group(8, None), &|_| 8).1, [0]);
+        assert_eq!(build_sink(&group(8, None), &|_| 8).1, [0]);
     }
 
     #[test]
-    #[should_panic(expected = "a store leaves its buffer of 8")]
+    #[should_panic(expected = "a store may exceed its buffer of 8 elements")]
     fn a_store_that_leaves_its_buffer_is_not() {
-        finish(&group(9, None), &|_| 8);
+        build_sink(&group(9, None), &|_| 8);
     }
 }

@@ -15,12 +15,12 @@ pub struct Key {
     /// the inputs.
     pub devices: Vec<DeviceName>,
     /// The input whose buffer may be donated to each shard of each output.
-    pub reuse: Vec<Option<usize>>,
+    pub donated: Vec<Option<usize>>,
 }
 
 /// Maximum number of cached plans; then the cache is cleared: a program that never repeats a graph
 /// must not fill memory.
-const MOST: usize = 4096;
+const MAX_PLANS: usize = 4096;
 
 static CACHE: LazyLock<Mutex<FxHashMap<Key, Arc<Plan>>>> = LazyLock::new(Mutex::default);
 
@@ -36,7 +36,7 @@ pub fn get_or_insert(key: Key, make: impl FnOnce(&Key) -> Plan) -> (Arc<Plan>, b
     // Planning runs without the lock: two threads may plan the same graph, and get equal plans.
     let plan = Arc::new(make(&key));
     let mut cache = lock();
-    if cache.len() >= MOST {
+    if cache.len() >= MAX_PLANS {
         cache.clear();
     }
     cache.insert(key, plan.clone());

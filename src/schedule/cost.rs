@@ -42,10 +42,10 @@ impl Default for Costs {
 
 /// Maximum number of indices that one node is computed at. A node with more is stored, because
 /// expressions would grow from level to level of a graph.
-pub const MOST_DEMANDS: usize = 32;
+pub const MAX_USES: usize = 32;
 /// Maximum number of nodes that one kernel evaluates. Compilers take more than linear time over a
 /// function; kernels of models stay far below.
-pub const MOST_EVALUATIONS: usize = 2048;
+pub const MAX_EVALUATIONS: usize = 2048;
 
 /// The cost of a load at a computed index, with the mask that keeps it inside its buffer: two
 /// comparisons, a choice and the load.

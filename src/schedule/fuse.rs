@@ -16,14 +16,14 @@ use std::collections::BTreeSet;
 
 /// Largest number of buffers of a fused kernel: that of Metal, so that most devices get the same
 /// kernels. Devices may have lower limits.
-pub const MOST_MERGED_BUFFERS: usize = 31;
+pub const MAX_MERGED_BUFFERS: usize = 31;
 
 /// Maximum number of groups that are tried per store, the latest first: an unbounded number would
 /// make planning quadratic.
-const TRIED: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 
 /// Largest number of nodes of a fused kernel, so that fusion does not undo the splits of `ranges`.
-const MOST_MERGED_NODES: usize = 2 * super::cost::MOST_EVALUATIONS;
+const MAX_MERGED_NODES: usize = 2 * super::cost::MAX_EVALUATIONS;
 
 /// A store of a group.
 #[derive(Clone)]
@@ -159,26 +159,26 @@ type Fits<'a> = &'a dyn Fn(&KernelGroup, &KernelGroup) -> bool;
 pub fn fuse(
     ranged: &RangeAssignment,
     device_of: &dyn Fn(&UOp) -> DeviceName,
-    keep: &FxHashSet<usize>,
+    live_out: &FxHashSet<usize>,
     fits: Fits,
 ) -> Vec<KernelGroup> {
     let mut fusion = Fusion {
         groups: Vec::new(),
         writers: FxHashMap::default(),
         needs: Vec::new(),
-        between: ranged.between().collect(),
+        copies_and_customs: ranged.copies_and_customs().collect(),
         copied: ranged.copies.iter().map(|c| c.1).collect(),
         tuning: ranged.costs.tuning,
         by_extents: FxHashMap::default(),
     };
     for s in &ranged.stored {
         let store =
-            BufferStore { buffer: s.number, index: s.index.clone(), value: s.value.clone() };
+            BufferStore { buffer: s.buffer, index: s.index.clone(), value: s.value.clone() };
         let device = device_of(&s.node);
         let group = KernelGroup::new(device, s.ranges.clone(), vec![store], s.update.clone());
-        fusion.add(s.number, group, fits);
+        fusion.add(s.buffer, group, fits);
     }
-    without_dead_stores(fusion.groups, ranged, keep)
+    without_dead_stores(fusion.groups, ranged, live_out)
 }
 
 /// The groups made so far, and their dependencies.
@@ -190,7 +190,7 @@ struct Fusion<'a> {
     /// kernels.
     needs: Vec<BTreeSet<usize>>,
     /// The buffers that copies and custom kernels write, each with those that they read.
-    between: FxHashMap<usize, &'a [usize]>,
+    copies_and_customs: FxHashMap<usize, &'a [usize]>,
     /// The buffers that are copied.
     copied: FxHashSet<usize>,
     /// Thresholds of the device.
@@ -221,7 +221,7 @@ impl Fusion<'_> {
         let key = (group.extents(), group.device.clone());
         let candidates = self.by_extents.get(&key).map_or(&[][..], |c| c);
         // The latest candidate is tried first: it is the likeliest to share inputs.
-        let merged = candidates.iter().rev().take(TRIED).find_map(|&i| {
+        let merged = candidates.iter().rev().take(MAX_CANDIDATES).find_map(|&i| {
             let first = &self.groups[i];
             // Fusing with a group that reaches this one through another would make a cycle.
             let cycle = behind_copies.contains(&i)
@@ -258,7 +258,7 @@ impl Fusion<'_> {
         let (mut direct, mut behind_copies) = (BTreeSet::new(), BTreeSet::new());
         for n in &group.reads {
             let writers: Vec<usize> = self.writers_behind(*n);
-            if self.between.contains_key(n) {
+            if self.copies_and_customs.contains_key(n) {
                 behind_copies.extend(&writers);
             }
             direct.extend(writers);
@@ -273,7 +273,7 @@ impl Fusion<'_> {
     fn writers_behind(&self, number: usize) -> Vec<usize> {
         let (mut open, mut seen, mut found) = (vec![number], FxHashSet::default(), Vec::new());
         while let Some(n) = open.pop() {
-            match self.between.get(&n) {
+            match self.copies_and_customs.get(&n) {
                 Some(made_of) => open.extend(made_of.iter().filter(|m| seen.insert(**m))),
                 None => found.extend(self.writers.get(&n).into_iter().flatten()),
             }
@@ -286,13 +286,13 @@ impl Fusion<'_> {
 fn without_dead_stores(
     mut groups: Vec<KernelGroup>,
     ranged: &RangeAssignment,
-    keep: &FxHashSet<usize>,
+    live_out: &FxHashSet<usize>,
 ) -> Vec<KernelGroup> {
     let count = |groups: &[KernelGroup]| groups.iter().map(|g| g.stores.len()).sum::<usize>();
     loop {
         let of_groups = groups.iter().flat_map(|g| &g.reads);
-        let of_others = ranged.between().flat_map(|b| b.1);
-        let read: FxHashSet<usize> = of_groups.chain(of_others).chain(keep).copied().collect();
+        let of_others = ranged.copies_and_customs().flat_map(|b| b.1);
+        let read: FxHashSet<usize> = of_groups.chain(of_others).chain(live_out).copied().collect();
         let before = count(&groups);
         for g in &mut groups {
             g.stores.retain(|s| read.contains(&s.buffer));
@@ -324,7 +324,7 @@ fn try_merge(
         b.stores.iter().flat_map(|s| [s.index.clone(), s.value.clone()]).collect();
     let mut moved = substitute_all(&moved, &map);
     if dependent {
-        moved = with_values_of(a, &moved)?;
+        moved = forward_stores(a, &moved)?;
     }
     let of_b = b.stores.iter().zip(moved.chunks(2)).map(|(s, m)| BufferStore {
         buffer: s.buffer,
@@ -340,8 +340,8 @@ fn fits_together(a: &KernelGroup, b: &KernelGroup) -> bool {
     let written: BTreeSet<usize> = a.writes().chain(b.writes()).collect();
     a.update.is_none()
         && b.update.is_none()
-        && a.size + b.size <= MOST_MERGED_NODES
-        && a.reads.len() + b.reads.len() + written.len() <= MOST_MERGED_BUFFERS
+        && a.size + b.size <= MAX_MERGED_NODES
+        && a.reads.len() + b.reads.len() + written.len() <= MAX_MERGED_BUFFERS
 }
 
 /// Returns true if the loops of both run in order along the same axes, or `b` is an epilogue of a
@@ -368,7 +368,7 @@ fn is_profitable(a: &KernelGroup, b: &KernelGroup, dependent: bool, row_bytes: u
 
 /// Forwards stored values to loads: replaces loads from buffers that a group writes. `None` if one
 /// of them is not computed in the same iteration.
-fn with_values_of(a: &KernelGroup, values: &[UOp]) -> Option<Vec<UOp>> {
+fn forward_stores(a: &KernelGroup, values: &[UOp]) -> Option<Vec<UOp>> {
     let mut inline: FxHashMap<UOp, UOp> = FxHashMap::default();
     let is_written = |u: &&UOp| u.op() == Op::Load && a.writes().any(|n| n == loaded(u));
     for u in toposort(values).iter().filter(is_written) {

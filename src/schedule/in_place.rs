@@ -35,10 +35,10 @@ pub fn donate_buffers(
     let mut donated: Vec<InPlace> = Vec::new();
     for (o, input) in reuse.iter().enumerate().take(numbers.len()) {
         let (Some(number), Some(input)) = (numbers[o], *input) else { continue };
-        let is_free = has_equal_form(&buffers[number], &buffers[input])
+        let is_free = has_equal_layout(&buffers[number], &buffers[input])
             && !is_live(ranged, numbers, number, input)
             && !donated.iter().any(|d| d.input == input);
-        let Some(writer) = writer_in_step(groups, number, input).filter(|_| is_free) else {
+        let Some(writer) = elementwise_writer(groups, number, input).filter(|_| is_free) else {
             continue;
         };
         let reads = |i: &usize| *i != writer && groups[*i].reads.contains(&input);
@@ -58,7 +58,7 @@ pub fn donate_buffers(
 }
 
 /// Returns true if an output and an input have the same dtype, length and device.
-fn has_equal_form(output: &Option<BufferInfo>, input: &Option<BufferInfo>) -> bool {
+fn has_equal_layout(output: &Option<BufferInfo>, input: &Option<BufferInfo>) -> bool {
     matches!((output, input), (Some(a), Some(b))
         if a.dtype == b.dtype && a.len == b.len && a.device == b.device && a.role == Role::Output)
 }
@@ -73,12 +73,12 @@ fn is_live(
     input: usize,
 ) -> bool {
     numbers.contains(&Some(input))
-        || ranged.between().any(|b| b.1.contains(&input) || b.1.contains(&number))
+        || ranged.copies_and_customs().any(|b| b.1.contains(&input) || b.1.contains(&number))
         || numbers.iter().filter(|n| **n == Some(number)).count() > 1
 }
 
 /// Returns the one group that stores `number`, if no group needs both the old and the new content.
-fn writer_in_step(groups: &[KernelGroup], number: usize, input: usize) -> Option<usize> {
+fn elementwise_writer(groups: &[KernelGroup], number: usize, input: usize) -> Option<usize> {
     let writer = groups.iter().position(|g| g.writes().any(|n| n == number))?;
     let creators = groups.iter().filter(|g| g.update.is_none()).flat_map(|g| g.writes());
     let in_parts = creators.filter(|n| *n == number).count() > 1;
@@ -86,14 +86,14 @@ fn writer_in_step(groups: &[KernelGroup], number: usize, input: usize) -> Option
         i != writer && g.reads.contains(&input) && g.reads.contains(&number)
     };
     let is_safe = !in_parts
-        && reads_in_step(&groups[writer], number, input)
+        && reads_elementwise(&groups[writer], number, input)
         && !groups.iter().enumerate().any(reads_both);
     is_safe.then_some(writer)
 }
 
 /// Returns true if a group loads `input` only at the index of its store to `number` in the same
 /// iteration, and not in a reduce.
-fn reads_in_step(g: &KernelGroup, number: usize, input: usize) -> bool {
+fn reads_elementwise(g: &KernelGroup, number: usize, input: usize) -> bool {
     let store = g.stores.iter().find(|s| s.buffer == number).expect("the group writes it");
     let loads = |u: &UOp| u.op() == Op::Load && fuse::loaded(u) == input;
     toposort(g.values()).iter().all(|u| match u.op() {

@@ -1,7 +1,7 @@
 //! The device of each node, and copies between devices. Input: outputs with their devices. Output:
 //! the graph with a `Copy` where a value is used on another device than its own.
 
-use super::assign_ranges::home;
+use super::assign_ranges::contiguous_memory;
 use super::cost;
 use crate::ir::{DeviceName, Group, Op, Src, UOp, rebuild_all, toposort};
 use crate::target::ScheduleTuning;
@@ -60,7 +60,8 @@ pub(super) fn insert_copies(
 /// never stored.
 fn rematerialized(nodes: &[UOp], outputs: &[UOp], tuning: &ScheduleTuning) -> FxHashSet<u64> {
     let copied = nodes.iter().filter(|u| u.op() == Op::Copy).map(UOp::operand);
-    let stored: FxHashSet<u64> = outputs.iter().chain(copied).map(|u| home(u).0.id()).collect();
+    let stored: FxHashSet<u64> =
+        outputs.iter().chain(copied).map(|u| contiguous_memory(u).0.id()).collect();
     let totals = cost::totals(nodes, &|_| false);
     let mut written: FxHashSet<u64> = FxHashSet::default();
     for u in nodes {

@@ -29,7 +29,7 @@ pub struct KernelLimits {
 
 impl KernelLimits {
     /// No limits.
-    pub const ANY: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX };
+    pub const UNLIMITED: KernelLimits = KernelLimits { buffers: usize::MAX, bytes: usize::MAX };
 
     /// Returns the limits of a target.
     pub fn of(target: &Target) -> KernelLimits {
@@ -38,7 +38,7 @@ impl KernelLimits {
 
     /// Returns true if every kernel is within the limits.
     pub fn is_unlimited(&self) -> bool {
-        *self == KernelLimits::ANY
+        *self == KernelLimits::UNLIMITED
     }
 
     /// Returns the number of buffers that one of `bytes` bytes counts as.
@@ -46,18 +46,22 @@ impl KernelLimits {
         bytes.div_ceil(self.bytes.max(1)).max(1)
     }
     /// Returns true if the groups fit in one kernel.
-    pub fn takes(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
+    pub fn fits(&self, buffers: &[Option<BufferInfo>], groups: [&KernelGroup; 2]) -> bool {
         if self.is_unlimited() {
             return true;
         }
         let all: BTreeSet<usize> =
             groups.iter().flat_map(|g| g.reads.iter().copied().chain(g.writes())).collect();
         let nodes = groups.iter().flat_map(|g| g.ranges.iter().chain(g.values()));
-        self.sum(buffers, all.into_iter()) + values_argument(nodes) <= self.buffers
+        self.buffer_count(buffers, all.into_iter()) + values_argument(nodes) <= self.buffers
     }
 
     /// Returns the number of buffers that these count as.
-    fn sum(&self, buffers: &[Option<BufferInfo>], numbers: impl Iterator<Item = usize>) -> usize {
+    fn buffer_count(
+        &self,
+        buffers: &[Option<BufferInfo>],
+        numbers: impl Iterator<Item = usize>,
+    ) -> usize {
         let bytes = |n: usize| buffers[n].as_ref().map_or(0, |b| b.len * b.dtype.itemsize());
         numbers.map(|n| self.count(bytes(n))).sum()
     }
@@ -68,9 +72,9 @@ fn values_argument<'a>(parts: impl Iterator<Item = &'a UOp>) -> usize {
     toposort(parts).iter().any(|u| u.op() == Op::Var) as usize
 }
 
-/// Candidates that are tried per split, the most promising first. The limit keeps the time of a
-/// split linear in the size of the kernel.
-const TRIED: usize = 32;
+/// Maximum number of candidates that are tried per split, the most promising first. The limit keeps
+/// the time of a split linear in the size of the kernel.
+const MAX_CANDIDATES: usize = 32;
 
 /// Splits stores that read too many buffers. New buffers are numbered after all others.
 pub fn limit_buffers(
@@ -86,12 +90,12 @@ pub fn limit_buffers(
         let count = |s: &PendingStore, buffers: &[Option<BufferInfo>]| {
             let of_variables = values_argument(s.ranges.iter().chain([&s.value]));
             let read = s.update.iter().chain([&s.value, &s.index]).flat_map(loads_under);
-            let all: BTreeSet<usize> = read.chain([s.number]).collect();
-            limits.sum(buffers, all.into_iter()) + of_variables
+            let all: BTreeSet<usize> = read.chain([s.buffer]).collect();
+            limits.buffer_count(buffers, all.into_iter()) + of_variables
         };
         while !limits.is_unlimited() && count(&stored, buffers) > limits.buffers {
             let next = &mut ranged.next_range;
-            let Some(part) = cut(&mut stored, buffers, &device, limits, next) else { break };
+            let Some(part) = split_off(&mut stored, buffers, &device, limits, next) else { break };
             ranged.stored.push(part);
         }
         ranged.stored.push(stored);
@@ -100,7 +104,7 @@ pub fn limit_buffers(
 }
 
 /// Returns the buffers that each node reads, if there are at most `most`.
-fn few_reads(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
+fn reads_up_to(value: &UOp, most: usize) -> FxHashMap<u64, Option<BTreeSet<usize>>> {
     let mut few: FxHashMap<u64, Option<BTreeSet<usize>>> = FxHashMap::default();
     for u in value.toposort() {
         let mut set =
@@ -134,7 +138,7 @@ fn parts(
     limits: KernelLimits,
 ) -> Vec<StorablePart> {
     let own: FxHashSet<u32> = s.ranges.iter().map(UOp::range_id).collect();
-    let few = few_reads(&s.value, limits.buffers);
+    let few = reads_up_to(&s.value, limits.buffers);
     let mut parts: Vec<StorablePart> = Vec::new();
     for value in values_of(&s.value) {
         let Some(reads) = few[&value.id()].as_ref().filter(|n| n.len() > 1) else { continue };
@@ -146,21 +150,21 @@ fn parts(
         let inner = ranges.iter().filter(|r| !own.contains(&r.range_id())).count();
         let is_term = value.op() == Op::Mul && inner > 0;
         let bytes = value.dtype().itemsize() * extents(&ranges).iter().product::<usize>();
-        let count = limits.sum(buffers, reads.iter().copied())
+        let count = limits.buffer_count(buffers, reads.iter().copied())
             + limits.count(bytes)
             + values_argument(ranges.iter().chain([&value]));
         if value != s.value && count <= limits.buffers && !is_term {
             parts.push(StorablePart { value, ranges, inner, reads: reads.len() });
         }
     }
-    // Values outside reduces first, because they are smaller; then those that save most buffers.
+    // Values outside reduces first, because they are smaller; then those with most reads.
     parts.sort_by_key(|part| (part.inner, std::cmp::Reverse(part.reads)));
     parts
 }
 
 /// Moves a part of a value to a store of its own, so that the rest reads fewer buffers, and returns
 /// that store. `None` if there is no such part.
-fn cut(
+fn split_off(
     s: &mut PendingStore,
     buffers: &mut Vec<Option<BufferInfo>>,
     device: &DeviceName,
@@ -168,7 +172,7 @@ fn cut(
     next_range: &mut u32,
 ) -> Option<PendingStore> {
     let (before, number) = (loads_under(&s.value).len(), buffers.len());
-    let mut candidates = parts(s, buffers, limits).into_iter().take(TRIED);
+    let mut candidates = parts(s, buffers, limits).into_iter().take(MAX_CANDIDATES);
     let (part, shape, rest) = candidates.find_map(|part| {
         let shape = extents(&part.ranges);
         let len = shape.iter().product();
@@ -191,7 +195,7 @@ fn cut(
     s.value = rest;
     Some(PendingStore {
         node: s.node.clone(),
-        number,
+        buffer: number,
         index: flat(&ranges, &shape),
         ranges,
         value: part.value.substitute(&map),

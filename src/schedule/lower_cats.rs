@@ -12,8 +12,8 @@
 //! in a kernel. The kernels of the groups are equal, so they are compiled once; n stores at
 //! different offsets would need a kernel per group.
 
-use super::assign_ranges::{PendingStore, Use, Walk, home};
-use super::fuse::MOST_MERGED_BUFFERS;
+use super::assign_ranges::{PendingStore, Use, Walk, contiguous_memory};
+use super::fuse::MAX_MERGED_BUFFERS;
 use super::index::flat;
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, Src, UOp, rebuild_all, toposort};
@@ -22,9 +22,9 @@ use crate::symbolic::simplify;
 use crate::target::ScheduleTuning;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Operands that one kernel concatenates: they fit in [`MOST_MERGED_BUFFERS`] with others.
-/// `limit_buffers` splits the kernel for devices that have fewer.
-const GROUP: usize = MOST_MERGED_BUFFERS - 3;
+/// Maximum number of operands that one kernel concatenates: they fit in [`MAX_MERGED_BUFFERS`] with
+/// others. `limit_buffers` splits the kernel for devices that have fewer.
+const GROUP: usize = MAX_MERGED_BUFFERS - 3;
 
 /// Returns the axis of a cat.
 fn axis(u: &UOp) -> usize {
@@ -43,16 +43,18 @@ pub fn lower_cats(outputs: &[UOp], tuning: &ScheduleTuning) -> Vec<UOp> {
     let stored: FxHashSet<u64> = outputs
         .iter()
         .chain(order.iter().filter(in_memory).flat_map(|u| u.src()))
-        .map(|u| home(u).0.id())
+        .map(|u| contiguous_memory(u).0.id())
         .collect();
     rebuild_all(outputs, |u, src| {
         if u.op() == Op::Cat && u.numel() > 0 {
             let parts: Src = src.iter().filter(|s| s.numel() > 0).cloned().collect();
-            let is_large = stored.contains(&u.id()) && u.numel() >= tuning.choice_elements;
-            let few = if is_large { 1 } else { tuning.choice_operands };
+            let is_large = stored.contains(&u.id()) && u.numel() >= tuning.select_elements;
+            let few = if is_large { 1 } else { tuning.select_operands };
             let once = !stored.contains(&u.id()) && users.get(&u.id()).is_none_or(|n| *n == 1);
             return Some(match parts.len() {
-                n if n <= few || (n <= tuning.fused_operands && once) => choice(&parts, axis(u)),
+                n if n <= few || (n <= tuning.fused_operands && once) => {
+                    select_by_position(&parts, axis(u))
+                }
                 n if n > GROUP && u.numel() * u.dtype().itemsize() < tuning.copied_bytes => {
                     in_groups(parts, axis(u))
                 }
@@ -68,7 +70,7 @@ pub fn lower_cats(outputs: &[UOp], tuning: &ScheduleTuning) -> Vec<UOp> {
 
 /// Selects each element from the operands by its position along the axis. A sum with zeros would
 /// turn -0 into 0.
-fn choice(parts: &[UOp], axis: usize) -> UOp {
+fn select_by_position(parts: &[UOp], axis: usize) -> UOp {
     let total: usize = parts.iter().map(|p| p.shape()[axis]).sum();
     let shape: Dims = parts[0]
         .shape()
@@ -111,8 +113,8 @@ fn in_groups(mut parts: Src, axis: usize) -> UOp {
 pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Use> {
     let part = |x: &UOp| {
         let (at, ranges) = walk.axis_ranges(x, |_| AxisKind::Global);
-        let mut d = walk.own(at, &ranges, x.numel());
-        let k = walk.demand_at(x, &d);
+        let mut d = walk.new_kernel_use(at, &ranges, x.numel());
+        let k = walk.add_use_at(x, &d);
         d.operands.push(k);
         d
     };
@@ -122,7 +124,7 @@ pub(super) fn propagate(u: &UOp, walk: &mut Walk) -> Vec<Use> {
 /// Returns the stores into slices. `operand` returns the value of an operand at an evaluation.
 pub(super) fn stored(
     u: &UOp,
-    number: usize,
+    buffer: usize,
     evals: &[Use],
     operand: impl Fn(&UOp, &Use) -> UOp,
 ) -> Vec<PendingStore> {
@@ -134,7 +136,7 @@ pub(super) fn stored(
         start += x.shape()[axis] as i64;
         let (node, ranges) = (u.clone(), d.loops.to_vec());
         let (value, index) = (operand(x, d), flat(&at, u.shape()));
-        list.push(PendingStore { node, number, ranges, value, index, update: None });
+        list.push(PendingStore { node, buffer, ranges, value, index, update: None });
     }
     list
 }

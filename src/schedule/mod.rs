@@ -49,7 +49,7 @@ pub use plan_memory::PlannedMemory;
 pub use prepare::PREPARE;
 #[cfg(feature = "testing")]
 pub use reduce_simplify::REDUCE_SIMPLIFY;
-pub use shard::{Layout, even, layout};
+pub use shard::{Layout, even_bounds, layout};
 pub use traits::DeviceTraits;
 pub use variables::Values;
 
@@ -182,15 +182,15 @@ pub fn schedule(
     let parts = |r: &Request| {
         (0..r.device.each().len()).map(|i| r.reuse.get(i).and_then(number)).collect::<Vec<_>>()
     };
-    let reuse: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
+    let donated: Vec<Option<usize>> = requests.iter().flat_map(parts).collect();
     let devices: Vec<DeviceName> = requests.iter().map(|r| r.device.clone()).collect();
     let graph = UOp::sink(nodes.iter().cloned().collect::<Src>());
-    let key = cache::Key { sink: graph.clone(), devices, reuse };
+    let key = cache::Key { sink: graph.clone(), devices, donated };
     let (plan, hit) = cache::get_or_insert(key, |key| {
         plan(&PlanRequest {
             outputs: &nodes,
             devices: &key.devices,
-            donated: &key.reuse,
+            donated: &key.donated,
             inputs: inputs.len(),
             traits_of,
         })

@@ -19,13 +19,13 @@ pub fn narrow(groups: &mut [KernelGroup], donated: &[InPlace]) {
     for (i, g) in groups.iter_mut().enumerate().filter(|(_, g)| g.update.is_none()) {
         let in_place = |number: usize| donated.iter().any(|d| d.writer == i && d.input == number);
         // A value that is read and written back unchanged needs no store.
-        g.stores.retain(|s| !(in_place(s.buffer) && is_old(s, &s.value)));
+        g.stores.retain(|s| !(in_place(s.buffer) && is_unchanged(s, &s.value)));
         let in_order = g.ranges.iter().any(|r| r.range_kind() == AxisKind::Ordered);
         if in_order || g.stores.is_empty() || !g.stores.iter().all(|s| in_place(s.buffer)) {
             continue;
         }
-        let parts: Vec<Option<(UOp, Part)>> =
-            g.stores.iter().map(|s| written_part(s, &g.ranges)).collect();
+        let parts: Vec<Option<(UOp, Subrange)>> =
+            g.stores.iter().map(|s| written_subrange(s, &g.ranges)).collect();
         let Some(Some((_, part))) = parts.first().cloned() else { continue };
         if !parts.iter().all(|p| p.as_ref().is_some_and(|p| p.1 == part)) {
             continue;
@@ -49,18 +49,18 @@ pub fn narrow(groups: &mut [KernelGroup], donated: &[InPlace]) {
     }
 }
 
-/// For each range of a kernel, the first iteration that writes and the number of them.
-type Part = Vec<(UOp, UOp)>;
+/// For each range of a kernel, the first iteration that writes and the number of iterations.
+type Subrange = Vec<(UOp, UOp)>;
 
 /// Returns the new value of a store and the part that it changes, if the part is a box within the
 /// ranges and all other elements keep the old value.
-fn written_part(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Part)> {
+fn written_subrange(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Subrange)> {
     let Where { cond: mask, x: yes, y: no, .. } = store.value.as_where()?;
-    let is_old = |u: &UOp| is_old(store, u);
-    // With the operands exchanged, a mask of one clause holds where the clause does not.
-    let (new, negated) = if is_old(no) { (yes, false) } else { (no, true) };
+    let is_unchanged = |u: &UOp| is_unchanged(store, u);
+    // If the operands of the select are exchanged, a mask of a single clause is negated.
+    let (new, negated) = if is_unchanged(no) { (yes, false) } else { (no, true) };
     let inside = conjuncts(mask);
-    if (negated && (!is_old(yes) || inside.len() > 1)) || inside.is_empty() {
+    if (negated && (!is_unchanged(yes) || inside.len() > 1)) || inside.is_empty() {
         return None;
     }
     let mut bounds: Vec<(Option<Linear>, Option<Linear>)> = vec![(None, None); ranges.len()];
@@ -92,7 +92,7 @@ fn written_part(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Part)> {
         let mut len = end.clone();
         len.add_scaled(&start, -1)?;
         len.normalize();
-        // A symbolic length is that of the whole range.
+        // A symbolic length is accepted only for the complete range.
         let fixed = len.terms.is_empty()
             && len.constant > 0
             && start.bounds().0 >= 0
@@ -104,7 +104,7 @@ fn written_part(store: &BufferStore, ranges: &[UOp]) -> Option<(UOp, Part)> {
 }
 
 /// Returns true if a value is an unmasked load of the element that the store writes.
-fn is_old(store: &BufferStore, u: &UOp) -> bool {
+fn is_unchanged(store: &BufferStore, u: &UOp) -> bool {
     u.as_load().is_some_and(|load| {
         fuse::loaded(u) == store.buffer
             && load.place.mask.is_none()

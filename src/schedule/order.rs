@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
 /// Buffers that a command of a plan reads and writes.
-pub struct Access {
+pub struct CommandAccess {
     /// Buffers that it reads, each once.
     pub reads: Vec<usize>,
     /// Buffers that it writes.
@@ -20,7 +20,7 @@ pub struct Access {
     pub after: Vec<usize>,
 }
 
-impl Access {
+impl CommandAccess {
     /// Returns the buffers that have no content before the command.
     fn creates(&self) -> &[usize] {
         if self.updates { &[] } else { &self.writes }
@@ -28,20 +28,20 @@ impl Access {
 }
 
 /// Returns the accesses of kernels, copies and custom kernels, in this order.
-pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access> {
-    let of_group = |g: &KernelGroup| Access {
+pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<CommandAccess> {
+    let of_group = |g: &KernelGroup| CommandAccess {
         reads: g.reads.iter().copied().collect(),
         writes: g.writes().collect(),
         updates: g.update.is_some(),
         after: Vec::new(),
     };
-    let of_copy = |&(to, from, _): &(usize, usize, usize)| Access {
+    let of_copy = |&(to, from, _): &(usize, usize, usize)| CommandAccess {
         reads: vec![from],
         writes: vec![to],
         updates: false,
         after: ranged.waits.get(&to).cloned().unwrap_or_default(),
     };
-    let of_custom = |k: &CustomNode| Access {
+    let of_custom = |k: &CustomNode| CommandAccess {
         reads: k.reads.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect(),
         writes: k.writes.clone(),
         updates: false,
@@ -57,13 +57,13 @@ pub fn accesses(groups: &[KernelGroup], ranged: &RangeAssignment) -> Vec<Access>
 
 /// Commands and their dependencies.
 struct Graph<'a> {
-    commands: &'a [Access],
+    commands: &'a [CommandAccess],
     waits: Vec<FxHashSet<usize>>,
     users: Vec<Vec<usize>>,
 }
 
 impl<'a> Graph<'a> {
-    fn new(commands: &'a [Access], in_place: &[InPlace]) -> Graph<'a> {
+    fn new(commands: &'a [CommandAccess], in_place: &[InPlace]) -> Graph<'a> {
         // The creators of a buffer, and its last writer: updates come between creators and readers.
         // Several commands may create parts of one buffer.
         let mut creators: FxHashMap<usize, Vec<usize>> =
@@ -89,7 +89,7 @@ impl<'a> Graph<'a> {
         let reads_old = |i: usize, n: usize| {
             in_place.iter().any(|t| t.input == n && (t.readers.contains(&i) || t.writer == i))
         };
-        let needs = |(i, u): (usize, &Access)| {
+        let needs = |(i, u): (usize, &CommandAccess)| {
             let new = u.reads.iter().filter(|n| !reads_old(i, **n));
             new.chain(&u.after).flat_map(|n| writers(i, *n)).collect()
         };
@@ -108,7 +108,7 @@ impl<'a> Graph<'a> {
 
     /// Returns a topological order: of the ready commands, the one with the least key comes first.
     /// `done` is called with each chosen command and returns the keys that changed.
-    fn by<K: Ord + Copy>(
+    fn order_by_key<K: Ord + Copy>(
         &self,
         mut keys: Vec<K>,
         mut done: impl FnMut(usize) -> Vec<(usize, K)>,
@@ -138,7 +138,7 @@ impl<'a> Graph<'a> {
     /// Returns the order of the graph as far as dependencies allow. Commands of a cycle are
     /// missing.
     fn in_graph_order(&self) -> Vec<usize> {
-        self.by(vec![(); self.commands.len()], |_| vec![])
+        self.order_by_key(vec![(); self.commands.len()], |_| vec![])
     }
 
     /// Returns the order in which the command that allocates least and frees most comes first.
@@ -163,7 +163,7 @@ impl<'a> Graph<'a> {
             }
         }
         let mut now = keys.clone();
-        self.by(keys, |i| {
+        self.order_by_key(keys, |i| {
             let mut changed = Vec::new();
             for &n in &self.commands[i].reads {
                 let Some(list) = readers.get_mut(&n) else { continue };
@@ -181,7 +181,7 @@ impl<'a> Graph<'a> {
     /// Returns the peak bytes of intermediates in an order.
     fn peak(&self, order: &[usize], bytes: &dyn Fn(usize) -> usize) -> usize {
         let slots = |i: &usize| {
-            let Access { reads, writes, .. } = &self.commands[*i];
+            let CommandAccess { reads, writes, .. } = &self.commands[*i];
             writes.iter().chain(reads).copied()
         };
         let spans = plan_memory::spans(order.iter().map(slots));
@@ -191,14 +191,14 @@ impl<'a> Graph<'a> {
 
 /// Returns true if the commands have an order: buffers written in place may make them wait for each
 /// other.
-pub fn has_order(commands: &[Access], in_place: &[InPlace]) -> bool {
+pub fn has_order(commands: &[CommandAccess], in_place: &[InPlace]) -> bool {
     Graph::new(commands, in_place).in_graph_order().len() == commands.len()
 }
 
 /// Returns the order of commands, producers first. `bytes` is the size of an intermediate, and 0
 /// for any other buffer.
 pub fn order(
-    commands: &[Access],
+    commands: &[CommandAccess],
     in_place: &[InPlace],
     bytes: &dyn Fn(usize) -> usize,
 ) -> Vec<usize> {

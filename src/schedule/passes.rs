@@ -6,7 +6,7 @@ use super::build_kernels::{self, Built};
 use super::fuse::{self, KernelGroup};
 use super::in_place::{self, InPlace};
 use super::insert_copies::{self, devices_of};
-use super::order::{self, Access};
+use super::order::{self, CommandAccess};
 use super::plan_memory::{self, Placement};
 use super::shard::{self, Sharded};
 use super::{
@@ -254,7 +254,7 @@ impl<'a> State<'a> {
         self.commands.iter().chain(self.launches.iter().flatten())
     }
 
-    /// Returns the threads that saturate the devices of the outputs; 0 if a few suffice.
+    /// Returns the number of threads that saturate the devices of the outputs; 0 for CPUs.
     fn threads(&self) -> usize {
         self.devices.iter().map(|d| (self.request.traits_of)(d).threads).max().unwrap_or(0)
     }
@@ -270,13 +270,13 @@ impl<'a> State<'a> {
     }
 
     /// Returns the buffers that are read after the plan.
-    fn kept(&self) -> FxHashSet<usize> {
+    fn live_out(&self) -> FxHashSet<usize> {
         self.slots.iter().flatten().copied().collect()
     }
 
     fn limits(&self, device: &DeviceName) -> KernelLimits {
         let traits = self.traits.iter().find(|t| t.0 == *device);
-        traits.map_or(KernelLimits::ANY, |t| t.1.limits)
+        traits.map_or(KernelLimits::UNLIMITED, |t| t.1.limits)
     }
 
     /// Returns the bytes and the device of an intermediate; `None` for any other buffer.
@@ -314,9 +314,9 @@ impl<'a> State<'a> {
 }
 
 fn shard(s: &mut State) {
-    let Sharded { parts, devices, layouts } = shard::shard(&s.outputs, &s.devices);
-    s.markers = Markers::of(&parts, &devices);
-    (s.outputs, s.devices, s.layouts) = (parts, devices, layouts);
+    let Sharded { shards, devices, layouts } = shard::shard(&s.outputs, &s.devices);
+    s.markers = Markers::of(&shards, &devices);
+    (s.outputs, s.devices, s.layouts) = (shards, devices, layouts);
 }
 
 fn split_products(s: &mut State) {
@@ -334,17 +334,17 @@ fn assign_ranges(s: &mut State) {
     let inputs = s.request.inputs;
     s.ranged = assign_ranges::assign(&s.outputs, inputs, s.main_traits().costs);
     for o in &s.outputs {
-        let home = (o.numel() > 0).then(|| assign_ranges::home(o));
-        s.slots.push(home.as_ref().map(|h| s.ranged.numbers[&h.0.id()]));
+        let home = (o.numel() > 0).then(|| assign_ranges::contiguous_memory(o));
+        s.slots.push(home.as_ref().map(|h| s.ranged.buffer_ids[&h.0.id()]));
         s.parts.push(home.and_then(|h| h.1));
     }
-    let kept = s.kept();
+    let live_out = s.live_out();
     s.buffers = vec![None; s.ranged.count];
     for u in &s.nodes {
-        let Some(&n) = s.ranged.numbers.get(&u.id()) else { continue };
+        let Some(&n) = s.ranged.buffer_ids.get(&u.id()) else { continue };
         let role = match n {
             n if n < inputs => Role::Input(n),
-            n if kept.contains(&n) => Role::Output,
+            n if live_out.contains(&n) => Role::Output,
             _ => UNPLACED,
         };
         let device = u.as_param().map_or_else(|| &s.device[&u.id()], |p| p.device).clone();
@@ -391,8 +391,8 @@ fn limit_buffers(s: &mut State) {
 
 fn fuse(s: &mut State) {
     let device_of = |u: &UOp| s.device[&u.id()].clone();
-    let fits = |a: &KernelGroup, b: &KernelGroup| s.limits(&a.device).takes(&s.buffers, [a, b]);
-    s.groups = fuse::fuse(&s.ranged, &device_of, &s.kept(), &fits);
+    let fits = |a: &KernelGroup, b: &KernelGroup| s.limits(&a.device).fits(&s.buffers, [a, b]);
+    s.groups = fuse::fuse(&s.ranged, &device_of, &s.live_out(), &fits);
 }
 
 fn in_place(s: &mut State) {
@@ -404,9 +404,10 @@ fn plan_loops(s: &mut State) {
     let mut buffers = std::mem::take(&mut s.buffers);
     for k in &s.ranged.customs {
         if let Arg::Loop(l) = k.node.arg() {
-            let (asked, device) = (plan_loops::asked(&s.nodes, &k.node), &s.device[&k.node.id()]);
+            let (used_outputs, device) =
+                (plan_loops::used_outputs(&s.nodes, &k.node), &s.device[&k.node.id()]);
             let traits_of = s.request.traits_of;
-            let commands = plan_loops::repeat(k, l, &asked, device, &mut buffers, traits_of);
+            let commands = plan_loops::repeat(k, l, &used_outputs, device, &mut buffers, traits_of);
             s.loops.insert(k.node.id(), commands);
         }
     }
@@ -436,7 +437,7 @@ fn launch(s: &State, g: &KernelGroup, built: &mut Built) -> Option<Command> {
 }
 
 fn order(s: &mut State) {
-    let accesses: Vec<Access> = order::accesses(&s.groups, &s.ranged);
+    let accesses: Vec<CommandAccess> = order::accesses(&s.groups, &s.ranged);
     let bytes = |n: usize| s.intermediate(n).map_or(0, |i| i.0);
     let order = order::order(&accesses, &s.in_place, &bytes);
     let mut launches = std::mem::take(&mut s.launches);

@@ -121,7 +121,7 @@ impl<P> Repeat<P> {
 
     /// Returns every slot of the surrounding plan that a body slot maps to, with the largest offset
     /// in each.
-    pub(crate) fn reach(&self, slot: usize) -> Vec<(usize, usize)> {
+    pub(crate) fn possible_slots(&self, slot: usize) -> Vec<(usize, usize)> {
         // Iterations 0, 1 and 2 see each kind of memory before and after an iteration, and both
         // buffers of a carry; the last one sees what it alone writes. A part of a stack is furthest
         // in the first or in the last iteration.
@@ -158,14 +158,14 @@ impl<P> Repeat<P> {
 pub fn repeat(
     k: &CustomNode,
     l: &Loop,
-    asked: &FxHashSet<usize>,
+    used_outputs: &FxHashSet<usize>,
     device: &DeviceName,
     buffers: &mut Vec<Option<BufferInfo>>,
     traits_of: &dyn Fn(&DeviceName) -> DeviceTraits,
 ) -> Vec<Command> {
     let outputs = l.outputs();
     let kept: Vec<usize> =
-        (0..outputs.len()).filter(|i| *i < l.carries || asked.contains(i)).collect();
+        (0..outputs.len()).filter(|i| *i < l.carries || used_outputs.contains(i)).collect();
     let (plan, slots) = body(l, &kept, device, traits_of);
     let (binds, writes) = (vec![None; plan.buffers.len()], Vec::new());
     let mut memory = LoopMemory { k, l, device, buffers, binds, writes };
@@ -176,7 +176,7 @@ pub fn repeat(
         let stack = (l.carries..kept.len()).find(|j| slots[*j] == slots[i]);
         let stack = stack.map(|j| k.writes[kept[j]]);
         let then = memory.carried(whole, stack);
-        if let Some(stack) = stack.filter(|_| asked.contains(&i)) {
+        if let Some(stack) = stack.filter(|_| used_outputs.contains(&i)) {
             copies.push(memory.copy_of_last(whole, stack));
         }
         memory.binds[slots[i]] = Some(Bind::After { then, last });
@@ -301,7 +301,7 @@ fn body(
 }
 
 /// Returns the outputs of a loop that are read.
-pub fn asked(nodes: &[UOp], of: &UOp) -> FxHashSet<usize> {
+pub fn used_outputs(nodes: &[UOp], of: &UOp) -> FxHashSet<usize> {
     let outputs = nodes.iter().filter_map(UOp::as_output).filter(|output| output.of == of);
     outputs.map(|output| output.number).collect()
 }

@@ -131,10 +131,10 @@ const ALIGN: usize = 256;
 
 /// Maximum number of comparisons of two lifetimes per plan, about ten milliseconds; a single try
 /// may exceed it.
-const EFFORT: usize = 4_000_000;
+const MAX_COMPARISONS: usize = 4_000_000;
 
 /// Maximum number of orders that are tried.
-const TRIES: usize = 24;
+const MAX_ORDERS: usize = 24;
 
 /// Places each lifetime in an arena. `most` is the largest size of an arena of a device; a larger
 /// intermediate gets a larger one.
@@ -170,7 +170,7 @@ pub fn plan(lives: &[Lifetime], most: &dyn Fn(&DeviceName) -> usize) -> Placemen
 
 /// Returns the offsets of the best of several orders, or of the first that reaches the bound.
 fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
-    let tries = (EFFORT / (lives.len() * lives.len()).max(1)).clamp(1, TRIES);
+    let tries = (MAX_COMPARISONS / (lives.len() * lives.len()).max(1)).clamp(1, MAX_ORDERS);
     let by = |key: fn(&Lifetime) -> (usize, usize)| {
         let mut order: Vec<usize> = (0..lives.len()).collect();
         order.sort_by_key(|&i| (Reverse(key(lives[i])), lives[i].first, i));
@@ -184,7 +184,7 @@ fn arrange(lives: &[&Lifetime], most: usize, bound: usize) -> Vec<usize> {
     let (mut best, mut least) = (Vec::new(), usize::MAX);
     let mut left = tries;
     for mut order in starts {
-        for _ in 0..TRIES / 3 {
+        for _ in 0..MAX_ORDERS / 3 {
             if left == 0 || least <= bound {
                 return best;
             }

@@ -23,7 +23,7 @@ rules! {
         reduce_nothing: Reduce(x) if is_empty(x) && !is_empty(u)                        => full(u, identity(u));
         reduce_narrow:  Reduce(x) if is_rounded(u, x)                                   => in_f32(u, x);
         reduce_ones:    Reduce(x) if combines_ones(u, x) && !is_rounded(u, x)           => fold(u).of_one(x);
-        reduce_reduce:  Reduce(x @ Reduce(y)) if is_plain(u, x) && fold(u) == fold(x)   => joined(u, x, y);
+        reduce_reduce:  Reduce(x @ Reduce(y)) if is_plain(u, x) && fold(u) == fold(x)   => merge_reduces(u, x, y);
         reduce_split:   Reduce(x) if is_plain(u, x) && !(x.op() == Op::Reduce && fold(u) == fold(x)) => split(u, x, cx);
         scan_nothing:   Scan(x) if is_empty(x)                                          => x;
         scan_narrow:    Scan(x) if is_rounded(u, x)                                     => in_f32(u, x);
@@ -35,7 +35,7 @@ rules! {
         reshape_reshape: Reshape(Reshape(x))                                            => x.moved(Movement::Reshape(u.shape().clone()));
         reshape_same:   Reshape(x) if u.shape() == x.shape()                            => x;
         expand_same:    Expand(x) if u.shape() == x.shape()                             => x;
-        permute_permute: Permute(x @ Permute(y))                                        => permuted(u, x, y);
+        permute_permute: Permute(x @ Permute(y))                                        => merge_permutes(u, x, y);
         where_twice:    Where(_, x, =x) if x.shape() == u.shape()                       => x;
         contiguous_contiguous: Contiguous(x @ Contiguous(_))                            => x;
         contiguous_view: Contiguous(x) if x.view().is_some_and(|(b, seen)| b.op() == Op::Contiguous && seen.is_contiguous()) => x;
@@ -99,14 +99,14 @@ fn full(u: &UOp, value: Const) -> UOp {
     scalar.moved(Movement::Reshape(one)).moved(Movement::Expand(u.shape().clone()))
 }
 
-fn joined(u: &UOp, x: &UOp, y: &UOp) -> UOp {
+fn merge_reduces(u: &UOp, x: &UOp, y: &UOp) -> UOp {
     let mut all: SmallVec<[usize; 2]> = axes(u).iter().chain(axes(x)).copied().collect();
     all.sort_unstable();
     all.dedup();
     y.reduced(fold(u), all)
 }
 
-fn permuted(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
+fn merge_permutes(u: &UOp, x: &UOp, y: &UOp) -> Option<UOp> {
     let (Some(Movement::Permute(p)), Some(Movement::Permute(q))) =
         (u.arg().movement(), x.arg().movement())
     else {
@@ -144,11 +144,11 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize, tuning: &ScheduleTuning) -> Option<
     };
     let even = most.div_ceil(2).max(min_pieces)..=even_pieces;
     if let Some(pieces) = nearest(&mut even.filter(|d| size.is_multiple_of(d * lanes))) {
-        return Some(in_pieces(u, x, axis, pieces));
+        return Some(in_two_steps(u, x, axis, pieces));
     }
     if most < min_pieces || !x.extents().is_empty() {
         return nearest(&mut (min_pieces..=even_pieces).filter(|d| size.is_multiple_of(*d)))
-            .map(|pieces| in_pieces(u, x, axis, pieces));
+            .map(|pieces| in_two_steps(u, x, axis, pieces));
     }
     // A length without a good divisor: all but a short remainder is split. One thread without lanes
     // would take twenty times as long.
@@ -158,12 +158,13 @@ fn split_axis(u: &UOp, x: &UOp, axis: usize, tuning: &ScheduleTuning) -> Option<
     let end = size - left(&pieces);
     let part = |range| u.with_src([x.narrowed(axis, range)].to_src());
     Some(
-        in_pieces(u, &x.narrowed(axis, 0..end), axis, pieces).binary(fold(u).op(), part(end..size)),
+        in_two_steps(u, &x.narrowed(axis, 0..end), axis, pieces)
+            .binary(fold(u).op(), part(end..size)),
     )
 }
 
 /// Expresses `reduce(x)` as `reduce(contiguous(reduce(x split into pieces)))`.
-pub(super) fn in_pieces(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
+pub(super) fn in_two_steps(u: &UOp, x: &UOp, axis: usize, pieces: usize) -> UOp {
     let mut split = x.shape().clone();
     split[axis] /= pieces;
     split.insert(axis, pieces);

@@ -22,14 +22,14 @@ use crate::symbolic::simplify;
 /// of the updates, which is added.
 pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
     let Scatter { base, index, value, combine, axis: along, .. } = u.expect_scatter();
-    let k = walk.demand_at(base, &evals[0]);
+    let k = walk.add_use_at(base, &evals[0]);
     evals[0].operands.push(k);
     let is_ordered = |axis: usize| axis == along && combine != Combine::SetDistinct;
     let kind = |axis| if is_ordered(axis) { AxisKind::Ordered } else { AxisKind::Global };
     let (at, ranges) = walk.axis_ranges(index, kind);
-    let mut updates = walk.own(at, &ranges, index.numel());
+    let mut updates = walk.new_kernel_use(at, &ranges, index.numel());
     for x in [index, value] {
-        let k = walk.demand_at(x, &updates);
+        let k = walk.add_use_at(x, &updates);
         updates.operands.push(k);
     }
     evals.push(updates);
@@ -38,17 +38,17 @@ pub(super) fn propagate(u: &UOp, evals: &mut Vec<Use>, walk: &mut Walk) {
 /// Returns true if a value that the updates of a scatter use is stored before them. The ordered
 /// loop has one thread and no tiles, so a value of more than `most` work for each element gets a
 /// kernel.
-pub(super) fn stores(u: &UOp, demands: &[Use], each: f64, most: f64) -> bool {
+pub(super) fn stores_before_updates(u: &UOp, uses: &[Use], each: f64, most: f64) -> bool {
     let in_order = |d: &Use| d.loops.iter().any(|r| r.range_kind() == AxisKind::Ordered);
     let heavy = if u.op() == Op::Reduce { !selects(u) } else { each > most };
-    heavy && demands.iter().any(in_order)
+    heavy && uses.iter().any(in_order)
 }
 
 /// Returns the two stores. The operands are the values of base, index and value at their
 /// evaluations.
 pub(super) fn stored(
     u: &UOp,
-    number: usize,
+    buffer_id: usize,
     buffer: &UOp,
     evals: &[Use],
     [base, index, value]: [UOp; 3],
@@ -58,7 +58,7 @@ pub(super) fn stored(
     let ranges = |d: &Use| d.loops.to_vec();
     let first = PendingStore {
         node: u.clone(),
-        number,
+        buffer: buffer_id,
         ranges: ranges(table),
         value: base,
         index: flat(&table.at, u.shape()),
@@ -94,7 +94,7 @@ pub(super) fn stored(
     };
     let second = PendingStore {
         node: u.clone(),
-        number,
+        buffer: buffer_id,
         ranges: ranges(updates),
         value,
         index: at,

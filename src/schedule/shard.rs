@@ -29,7 +29,7 @@ pub struct Layout {
 /// The outputs as shards, in the order of outputs and devices.
 pub struct Sharded {
     /// The shards of all outputs.
-    pub parts: Vec<UOp>,
+    pub shards: Vec<UOp>,
     /// Device of each shard.
     pub devices: Vec<DeviceName>,
     /// Layout of each output that is on several devices.
@@ -42,19 +42,19 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     let order = toposort(outputs);
     if !devices.iter().any(|d| d.is_several()) && order.iter().all(|u| u.op() != Op::Shards) {
         return Sharded {
-            parts: outputs.to_vec(),
+            shards: outputs.to_vec(),
             devices: devices.to_vec(),
             layouts: vec![None; outputs.len()],
         };
     }
     let values = values(&order);
-    let mut sharded = Sharded { parts: Vec::new(), devices: Vec::new(), layouts: Vec::new() };
+    let mut sharded = Sharded { shards: Vec::new(), devices: Vec::new(), layouts: Vec::new() };
     for (o, name) in outputs.iter().zip(devices) {
         let value = &values[&o.id()];
         if !name.is_several() {
-            sharded.parts.push(match value {
+            sharded.shards.push(match value {
                 Value::One { node, .. } => node.clone(),
-                Value::Many(many) => many.on(name),
+                Value::Many(many) => many.gather_on(name),
             });
             sharded.devices.push(name.clone());
             sharded.layouts.push(None);
@@ -75,7 +75,7 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
             axis: many.split.as_ref().map(|s| s.axis),
             shapes: many.parts.iter().map(|p| p.shape().clone()).collect(),
         };
-        sharded.parts.extend(many.parts);
+        sharded.shards.extend(many.parts);
         sharded.devices.extend(each.iter().cloned());
         sharded.layouts.push(Some(layout));
     }
@@ -100,7 +100,7 @@ pub fn layout(node: &UOp, devices: &DeviceName) -> Option<Layout> {
 
 /// Returns the boundaries of `n` elements over several devices: the first shards are longer by one
 /// if they are not all equal.
-pub fn even(n: usize, pieces: usize) -> Vec<usize> {
+pub fn even_bounds(n: usize, pieces: usize) -> Vec<usize> {
     (0..=pieces).map(|i| n / pieces * i + i.min(n % pieces)).collect()
 }
 
@@ -161,7 +161,7 @@ fn shards(u: &UOp, src: &[&Value]) -> Value {
     let part = |(value, device): (&&Value, &DeviceName)| match value {
         Value::One { node, placed: false } => stored_on(node, device),
         Value::One { node, .. } => node.clone(),
-        Value::Many(many) => many.on(device),
+        Value::Many(many) => many.gather_on(device),
     };
     let parts: Vec<UOp> = src.iter().zip(devices.iter()).map(part).collect();
     let split = axis.map(|axis| Split::of(axis, parts.iter().map(|p| p.shape()[axis])));
@@ -187,7 +187,7 @@ fn placed(u: &UOp, src: &[&Value]) -> Value {
     };
     match (u.op(), u.arg(), src) {
         (Op::Copy, Arg::Device(device), [Value::Many(x)]) => {
-            Value::One { node: x.on(device), placed: true }
+            Value::One { node: x.gather_on(device), placed: true }
         }
         (Op::Reduce, Arg::Reduce { fold, axes }, [Value::Many(x)]) => {
             Value::Many(x.reduced(u, *fold, axes))
@@ -272,9 +272,9 @@ impl Value {
             Value::Many(many) => {
                 let piece = |i: usize| match split {
                     Some(s) if !many.parts[0].shape().is_empty() => {
-                        many.narrowed(s.axis, s.range(i)).on(&devices[i])
+                        many.narrowed(s.axis, s.range(i)).gather_on(&devices[i])
                     }
-                    _ => many.on(&devices[i]),
+                    _ => many.gather_on(&devices[i]),
                 };
                 (0..devices.len()).map(piece).collect()
             }
@@ -289,8 +289,8 @@ impl Many {
         Many { devices: self.devices.clone(), parts, split: None }
     }
     /// Gathers the value on one device.
-    fn on(&self, device: &DeviceName) -> UOp {
-        let bring = |i: usize| self.brought(&self.parts[i], i, device);
+    fn gather_on(&self, device: &DeviceName) -> UOp {
+        let bring = |i: usize| self.copied_to(&self.parts[i], i, device);
         let Some(split) = &self.split else {
             return bring(self.devices.iter().position(|d| d == device).unwrap_or(0));
         };
@@ -299,7 +299,7 @@ impl Many {
         match full[..] {
             [] => self.parts[0].clone(),
             [i] => bring(i),
-            _ => joined(&full.into_iter().map(bring).collect::<Vec<_>>(), split.axis),
+            _ => concatenated(&full.into_iter().map(bring).collect::<Vec<_>>(), split.axis),
         }
     }
     /// Returns the elements of a range of an axis, each on the device that has it.
@@ -317,7 +317,7 @@ impl Many {
         self.with(parts, self.split.as_ref().map(|s| s.axis))
     }
     /// Returns a node of device `i` on another device.
-    fn brought(&self, node: &UOp, i: usize, device: &DeviceName) -> UOp {
+    fn copied_to(&self, node: &UOp, i: usize, device: &DeviceName) -> UOp {
         if self.devices[i] == *device { node.clone() } else { node.copied(device) }
     }
     /// Returns other shards on the same devices.
@@ -345,7 +345,7 @@ impl Many {
             return self.with(partial.iter().map(|p| p.cast(u.dtype())).collect(), None);
         }
         let total = |device: &DeviceName| {
-            let each = full.iter().map(|&i| self.brought(&partial[i], i, device));
+            let each = full.iter().map(|&i| self.copied_to(&partial[i], i, device));
             let sum = each.reduce(|a, b| a.binary(fold.op(), b));
             sum.expect("at least one shard has elements").cast(u.dtype())
         };
@@ -410,7 +410,7 @@ impl Many {
     fn flipped(&self, axis: usize, m: &Movement) -> Many {
         let n = self.len();
         let shard = |(i, r): (usize, Range<usize>)| {
-            let elements = self.narrowed(axis, n - r.end..n - r.start).on(&self.devices[i]);
+            let elements = self.narrowed(axis, n - r.end..n - r.start).gather_on(&self.devices[i]);
             apply(&elements, m.clone())
         };
         let ranges = self.split.iter().flat_map(Split::ranges).enumerate();
@@ -474,7 +474,7 @@ fn narrowed(u: &UOp, axis: usize, range: Range<usize>) -> UOp {
 
 /// Concatenates values along an axis by choosing each element. A sum with zeros would turn -0 into
 /// 0.
-fn joined(pieces: &[UOp], axis: usize) -> UOp {
+fn concatenated(pieces: &[UOp], axis: usize) -> UOp {
     let total: usize = pieces.iter().map(|p| p.shape()[axis]).sum();
     let shape = with_size(pieces[0].shape(), axis, total);
     let counts = if total <= i32::MAX as usize { DType::I32 } else { DType::I64 };

@@ -8,7 +8,7 @@
 //! A thread computes a tile of outputs, so that such sums are split with far more outputs than
 //! others.
 
-use super::prepare::{axes, fold, in_pieces};
+use super::prepare::{axes, fold, in_two_steps};
 use crate::ir::{Fold, Group, Op, Src, UOp, rebuild_all};
 use crate::target::ScheduleTuning;
 
@@ -26,7 +26,7 @@ fn split_product(u: &UOp, x: &UOp, threads: usize, tuning: &ScheduleTuning) -> O
     let (outputs, row) = (u.numel(), x.numel().checked_div(u.numel().max(1))?);
     let tiles = (threads * tuning.product_tile).checked_div(outputs)?;
     let wanted = tiles.min(row / tuning.product_row);
-    if wanted < tuning.min_product_parts || uses(x)? < tuning.product_uses {
+    if wanted < tuning.min_product_parts || factor_reuse(x)? < tuning.product_uses {
         return None;
     }
     // The axis with the divisor nearest to the wanted number of pieces; of several the outermost,
@@ -36,11 +36,11 @@ fn split_product(u: &UOp, x: &UOp, threads: usize, tuning: &ScheduleTuning) -> O
         .filter(|a| x.extent(**a).is_none())
         .flat_map(|a| divisors(x.shape()[*a], 2 * wanted).map(move |n| (*a, n)));
     let (axis, pieces) = ways.filter(|w| w.1 > 1).min_by_key(|w| w.1.abs_diff(wanted))?;
-    Some(in_pieces(u, x, axis, pieces))
+    Some(in_two_steps(u, x, axis, pieces))
 }
 
-/// Returns the smallest number of products that an element of a factor is used in.
-fn uses(x: &UOp) -> Option<usize> {
+/// Returns the minimum number of products that an element of a factor is used in.
+fn factor_reuse(x: &UOp) -> Option<usize> {
     let under = |u: &UOp, movement: bool| {
         let mut u = u.clone();
         while u.op() == Op::Cast || (movement && u.op().is(Group::Movement)) {

@@ -18,7 +18,7 @@ pub struct DeviceTraits {
 impl DeviceTraits {
     /// Those of a device that is not known.
     pub const UNKNOWN: DeviceTraits =
-        DeviceTraits { limits: KernelLimits::ANY, threads: 0, costs: Costs::FIXED };
+        DeviceTraits { limits: KernelLimits::UNLIMITED, threads: 0, costs: Costs::FIXED };
 
     /// Returns the traits of a target.
     pub fn of(target: &Target) -> DeviceTraits {

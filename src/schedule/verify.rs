@@ -19,7 +19,7 @@ pub(super) fn ranged(s: &State) -> Result<(), String> {
     if s.groups.is_empty() {
         let mut stored = s.ranged.stored.iter();
         return stored
-            .try_for_each(|s| check(s.number, &s.ranges, [&s.index, &s.value], s.update.as_ref()));
+            .try_for_each(|s| check(s.buffer, &s.ranges, [&s.index, &s.value], s.update.as_ref()));
     }
     let mut stores = s.groups.iter().flat_map(|g| g.stores.iter().map(move |store| (g, store)));
     stores

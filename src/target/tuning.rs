@@ -93,9 +93,9 @@ pub struct ScheduleTuning {
     /// a load, if one user reads the result.
     pub fused_operands: usize,
     /// Maximum number of operands of a concatenation that every user computes with a select.
-    pub choice_operands: usize,
+    pub select_operands: usize,
     /// Number of elements below which a launch takes longer than selects between a few operands.
-    pub choice_elements: usize,
+    pub select_elements: usize,
     /// Number of bytes from which on a second copy of a concatenation costs more than compiling
     /// kernels that differ in where they write.
     pub copied_bytes: usize,
@@ -115,7 +115,7 @@ pub struct SearchTuning {
     /// Iterations of a reduction whose inputs are staged together in the cache of a CPU.
     pub cpu_steps: &'static [usize],
     /// Tensor-core mappings: there are as many as pairs of output axes.
-    pub tensor_core_ways: &'static [usize],
+    pub tensor_core_mappings: &'static [usize],
     /// Multiples to which axes are padded.
     pub padding: &'static [usize],
     /// Fraction by which padding may extend an axis of constant extent: more is wasted work.
@@ -321,8 +321,8 @@ impl Tuning {
             long_scan: 32,
             scan_epilogue: 24.0,
             fused_operands: 8,
-            choice_operands: 3,
-            choice_elements: 1 << 14,
+            select_operands: 3,
+            select_elements: 1 << 14,
             copied_bytes: 1 << 20,
         },
         cpu: CpuTuning {
@@ -407,7 +407,7 @@ impl Tuning {
             threads: &[2, 4, 8, 16, 32, 64, 128, 256],
             gpu_steps: &[8, 16, 32],
             cpu_steps: &[256, 512],
-            tensor_core_ways: &[0, 1, 2, 3],
+            tensor_core_mappings: &[0, 1, 2, 3],
             padding: &[4, 8, 16, 32],
             padding_fraction: 0.25,
             whole_axis: 16,

@@ -296,7 +296,7 @@ fn invalid<T>(msg: String) -> Result<T> {
 
 /// Checks a kernel of nodes: valid ops on the given buffers, with every access inside them.
 fn check_kernel(ast: UOp, written: &[UOp], read: &[UOp]) -> Result<UOp> {
-    if let Err(e) = lower::unoptimized(&ast) {
+    if let Err(e) = lower::check_unoptimized(&ast) {
         return invalid(e);
     }
     // Opts apply to the simplified form, so that inputs which it does not read are reported here.

@@ -6,7 +6,7 @@ use crate::device::registry::canonical;
 use crate::device::{Buffer, disk};
 use crate::error::Result;
 use crate::ir::{Arg, DeviceName, Op, Src, StorageRef, UOp};
-use crate::schedule::{Layout, even, layout};
+use crate::schedule::{Layout, even_bounds, layout};
 
 impl Tensor {
     fallible! {
@@ -30,7 +30,7 @@ impl Tensor {
         ) -> Tensor {
             let dims = self.dims();
             let axis = axis.into().map(|axis| resolve_axis("shard", axis, &dims)).transpose()?;
-            let cuts = |axis: usize| even(dims[axis], devices.len());
+            let cuts = |axis: usize| even_bounds(dims[axis], devices.len());
             let names = canonical_names(devices)?;
             self.distribute(&names, axis.map(|axis| (axis, cuts(axis))))
         }
@@ -63,7 +63,8 @@ impl Tensor {
                     .flat_map(|l| &l.shapes)
                     .for_each(|s| cuts.push(cuts[cuts.len() - 1] + s[axis]));
                 let names = other.device().each().len();
-                Ok((axis, if cuts[names] == dims[axis] { cuts } else { even(dims[axis], names) }))
+                let fits = cuts[names] == dims[axis];
+                Ok((axis, if fits { cuts } else { even_bounds(dims[axis], names) }))
             };
             self.distribute(
                 other.device().each(),

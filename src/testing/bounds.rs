@@ -26,7 +26,7 @@ pub enum Bound {
 
 /// A value of the reference evaluator with bounds.
 #[derive(Clone, Debug)]
-pub struct Traced {
+pub struct BoundedValue {
     /// The reference value.
     pub value: Value,
     /// The bounds of each element.
@@ -49,11 +49,11 @@ pub enum Narrow {
     Product,
 }
 
-impl Traced {
+impl BoundedValue {
     /// Returns an input, whose content is known.
-    pub fn exact(value: Value) -> Traced {
+    pub fn exact(value: Value) -> BoundedValue {
         let bounds = vec![Bound::Exact; value.data.len()];
-        Traced { value, bounds, rounded_product: false, narrow: Narrow::No }
+        BoundedValue { value, bounds, rounded_product: false, narrow: Narrow::No }
     }
     /// Returns the interval of an element of a float tensor.
     pub fn interval(&self, i: usize) -> Option<(f64, f64)> {
@@ -64,7 +64,7 @@ impl Traced {
         }
     }
     /// Returns true if `answer` is a correct result of element `i`.
-    pub fn admits(&self, i: usize, answer: Const) -> bool {
+    pub fn accepts(&self, i: usize, answer: Const) -> bool {
         match (self.bounds[i], answer) {
             (Bound::Exact, a) => a == self.value.data[i],
             (Bound::Within(lo, hi), Const::Float(v)) => lo <= v && v <= hi,
@@ -75,7 +75,7 @@ impl Traced {
 }
 
 /// Evaluates a node with bounds from its operands.
-pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
+pub fn evaluate_bounded(u: &UOp, src: &[&BoundedValue]) -> BoundedValue {
     let values: SmallVec<[&Value; 3]> = src.iter().map(|t| &t.value).collect();
     let value = reference::node(u, &values);
     let bounds = match (u.op(), u.arg()) {
@@ -115,7 +115,7 @@ pub fn trace(u: &UOp, src: &[&Traced]) -> Traced {
         op if passes(op) => src[0].narrow,
         _ => Narrow::No,
     };
-    Traced { value, bounds, rounded_product, narrow }
+    BoundedValue { value, bounds, rounded_product, narrow }
 }
 
 /// Returns true if the elements of the first operand are those of the result.
@@ -124,8 +124,8 @@ fn passes(op: Op) -> bool {
 }
 
 /// Returns true if one of the products of floats is rounded, or may be.
-fn is_rounded(src: &[&Traced], product: &Value) -> bool {
-    let at = |t: &Traced, i: usize| if t.value.shape.is_empty() { 0 } else { i };
+fn is_rounded(src: &[&BoundedValue], product: &Value) -> bool {
+    let at = |t: &BoundedValue, i: usize| if t.value.shape.is_empty() { 0 } else { i };
     let float = |c: Const| if let Const::Float(v) = c { v } else { f64::NAN };
     matches!(product.dtype, DType::F32 | DType::F64)
         && product.data.iter().enumerate().any(|(i, p)| {
@@ -142,7 +142,7 @@ fn is_rounded(src: &[&Traced], product: &Value) -> bool {
 }
 
 /// Returns the bounds after a movement op, found by moving the positions of the elements.
-fn moved(u: &UOp, x: &Traced) -> Vec<Bound> {
+fn moved(u: &UOp, x: &BoundedValue) -> Vec<Bound> {
     let positions = (1..=x.value.data.len()).map(|i| Const::Int(i as i64)).collect();
     let positions = Value { dtype: DType::I64, shape: x.value.shape.clone(), data: positions };
     let from = reference::node(u, &[&positions]);
@@ -156,10 +156,10 @@ fn moved(u: &UOp, x: &Traced) -> Vec<Bound> {
 
 /// Returns the bounds of concatenated parts, found by concatenating the positions of their
 /// elements.
-fn joined(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
+fn joined(u: &UOp, src: &[&BoundedValue]) -> Vec<Bound> {
     let all: Vec<Bound> = src.iter().flat_map(|t| t.bounds.iter().copied()).collect();
     let mut next = 0;
-    let mut positions = |t: &Traced| {
+    let mut positions = |t: &BoundedValue| {
         let data = t
             .value
             .data
@@ -178,8 +178,8 @@ fn joined(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
     from.data.iter().map(|c| c.as_i64().map_or(Bound::Exact, |i| all[i as usize])).collect()
 }
 
-fn elementwise(u: &UOp, src: &[&Traced], value: &Value) -> Vec<Bound> {
-    let at = |t: &Traced, i: usize| if t.value.shape.is_empty() { 0 } else { i };
+fn elementwise(u: &UOp, src: &[&BoundedValue], value: &Value) -> Vec<Bound> {
+    let at = |t: &BoundedValue, i: usize| if t.value.shape.is_empty() { 0 } else { i };
     (0..value.data.len())
         .map(|i| {
             let bound = |k: usize| src[k].bounds[at(src[k], i)];
@@ -240,7 +240,7 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
     if op == Op::Div && of[1].0 <= 0.0 && of[1].1 >= 0.0 {
         return Bound::Unknown;
     }
-    if op == Op::Mod && !is_one_turn(dtype, of) {
+    if op == Op::Mod && !has_one_quotient(dtype, of) {
         return Bound::Unknown;
     }
     let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -261,7 +261,7 @@ pub(super) fn rounded(op: Op, dtype: DType, of: &[(f64, f64)]) -> Bound {
 
 /// Returns true if a remainder has the same quotient on the complete interval, so that it is
 /// monotone.
-fn is_one_turn(dtype: DType, of: &[(f64, f64)]) -> bool {
+fn has_one_quotient(dtype: DType, of: &[(f64, f64)]) -> bool {
     let ((lo, hi), y) = (of[0], of[1].0);
     let rest = |x: f64| match eval::alu(Op::Mod, dtype, dtype, &[Const::Float(x), Const::Float(y)])
     {

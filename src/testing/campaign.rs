@@ -1,6 +1,6 @@
 //! Runs of many seeds on several threads, in batches that share a start of the C compiler.
 
-use super::bounds::Traced;
+use super::bounds::BoundedValue;
 use super::case::Case;
 use super::devices::lacks;
 use super::graph::random_case;
@@ -87,9 +87,9 @@ impl Campaign {
 
     fn batch(&self, seeds: &[u64], found: &Mutex<Found>) {
         let cases: Vec<Case> = seeds.iter().map(|s| random_case(*s)).collect();
-        let expected: Vec<Vec<Traced>> = cases.iter().map(Case::expected).collect();
+        let expected: Vec<Vec<BoundedValue>> = cases.iter().map(Case::expected).collect();
         let plans: Vec<Vec<Setup>> = seeds.iter().map(|s| setups(*s)).collect();
-        let mut work: Vec<(&Case, &[Traced], &Setup)> = Vec::new();
+        let mut work: Vec<(&Case, &[BoundedValue], &Setup)> = Vec::new();
         let mut whose = Vec::new();
         let mut left_out = BTreeMap::new();
         for i in 0..cases.len() {

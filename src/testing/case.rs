@@ -9,7 +9,7 @@
 //! %2 = Sink void %1
 //! ```
 
-use super::bounds::{Traced, trace};
+use super::bounds::{BoundedValue, evaluate_bounded};
 use crate::device::Buffer;
 use crate::dtype::{DType, read};
 use crate::error::{Error, Result};
@@ -18,9 +18,9 @@ use crate::reference::Value;
 use rustc_hash::FxHashMap;
 
 /// The name of the device under test in a case.
-pub const HERE: &str = "HERE";
+pub const TESTED_DEVICE: &str = "HERE";
 /// The name of another device, for copies.
-pub const THERE: &str = "THERE";
+pub const OTHER_DEVICE: &str = "THERE";
 
 /// A tensor graph over `Param`s, and the bytes of each.
 #[derive(Clone, Debug)]
@@ -33,15 +33,18 @@ pub struct Case {
 
 impl Case {
     /// Returns the outputs with the bounds of correct results.
-    pub fn expected(&self) -> Vec<Traced> {
+    pub fn expected(&self) -> Vec<BoundedValue> {
         let order = toposort(&self.outputs);
-        let mut values: FxHashMap<u64, Traced> = FxHashMap::default();
+        let mut values: FxHashMap<u64, BoundedValue> = FxHashMap::default();
         for u in &order {
             let traced = match u.arg() {
                 Arg::Param { slot, .. } => {
-                    Traced::exact(Value::from_bytes(&self.inputs[*slot], u.dtype()))
+                    BoundedValue::exact(Value::from_bytes(&self.inputs[*slot], u.dtype()))
                 }
-                _ => trace(u, &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>()),
+                _ => evaluate_bounded(
+                    u,
+                    &u.src().iter().map(|s| &values[&s.id()]).collect::<Vec<_>>(),
+                ),
             };
             values.insert(u.id(), traced);
         }
@@ -62,7 +65,7 @@ impl Case {
         let placed = substitute_all(&self.outputs, &map);
         Ok(rebuild_all(&placed, |u, src| match u.arg() {
             Arg::Device(d) => {
-                let device = if d.as_str() == THERE { there } else { device };
+                let device = if d.as_str() == OTHER_DEVICE { there } else { device };
                 Some(u.with_src(src).with_arg(Arg::Device(device.clone())))
             }
             _ => None,
@@ -136,5 +139,10 @@ impl Case {
 
 /// Returns an input of a case.
 pub fn param(slot: usize, len: usize, dtype: DType) -> UOp {
-    UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: DeviceName::new(HERE) })
+    UOp::new(
+        Op::Param,
+        dtype,
+        Src::new(),
+        Arg::Param { slot, len, device: DeviceName::new(TESTED_DEVICE) },
+    )
 }

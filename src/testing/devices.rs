@@ -13,8 +13,11 @@ pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         match env::config().unwrap_or_else(|e| panic!("{e}")).device.as_deref() {
-            Some(dev) => there(dev).then_some(dev).into_iter().collect(),
-            None => ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| there(d)).collect(),
+            Some(dev) => is_available(dev).then_some(dev).into_iter().collect(),
+            None => ["INTERP", "CPU:CLANG", "CPU:LLVM"]
+                .into_iter()
+                .filter(|d| is_available(d))
+                .collect(),
         }
     })
 }
@@ -23,7 +26,7 @@ pub fn devices() -> &'static [&'static str] {
 ///
 /// # Panics
 /// The device is not available, and `PICO_REQUIRE` names it.
-pub fn there(device: &str) -> bool {
+pub fn is_available(device: &str) -> bool {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let Err(why) = Device::get(device) else { return true };
     assert!(!is_required(device), "PICO_REQUIRE names {device}, which is not available: {why}");
@@ -85,7 +88,7 @@ pub fn has_own_memory(device: &DeviceName) -> bool {
 }
 
 /// Returns true if the default device lacks one of the dtypes. Prints that the test is skipped.
-pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
+pub fn is_skipped(test: &str, dtypes: &[DType]) -> bool {
     let device = Device::default_name();
     let spared = lacks(device.as_str(), dtypes.iter().copied());
     if spared {
@@ -95,7 +98,7 @@ pub fn is_spared(test: &str, dtypes: &[DType]) -> bool {
 }
 
 /// Another device for copies: of the same kind if its memory is on the host, else the interpreter.
-pub(super) fn beside(device: &DeviceName) -> DeviceName {
+pub(super) fn second_device(device: &DeviceName) -> DeviceName {
     match memory_space(device) {
         Some(MemorySpace::Host) => DeviceName::new(&format!("{}:1", device.as_str())),
         _ => DeviceName::new("INTERP"),

@@ -1,12 +1,12 @@
 //! Bounds of reductions and scans, which a compiler may compute in any order.
 
-use super::bounds::{Bound, Narrow, Traced, hull, outward, within};
+use super::bounds::{Bound, BoundedValue, Narrow, hull, outward, within};
 use crate::dtype::DType;
 use crate::ir::Fold;
 use crate::reference::Value;
 
 /// Returns the bounds of a reduction.
-pub(super) fn reduce(x: &Traced, fold: Fold, axes: &[usize], value: &Value) -> Vec<Bound> {
+pub(super) fn reduce(x: &BoundedValue, fold: Fold, axes: &[usize], value: &Value) -> Vec<Bound> {
     // The positions of the elements that each result combines.
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); value.data.len()];
     let shape = &x.value.shape;
@@ -25,7 +25,7 @@ pub(super) fn reduce(x: &Traced, fold: Fold, axes: &[usize], value: &Value) -> V
 }
 
 /// Returns the bounds of a scan: each result combines all elements up to it.
-pub(super) fn scan(x: &Traced, fold: Fold, axis: usize, dtype: DType) -> Vec<Bound> {
+pub(super) fn scan(x: &BoundedValue, fold: Fold, axis: usize, dtype: DType) -> Vec<Bound> {
     let (n, inner) = (x.value.shape[axis], x.value.shape[axis + 1..].iter().product::<usize>());
     let row = |i: usize| {
         let place = i / inner % n;
@@ -35,7 +35,7 @@ pub(super) fn scan(x: &Traced, fold: Fold, axis: usize, dtype: DType) -> Vec<Bou
 }
 
 /// Returns the bounds of one result of a reduction.
-fn reduced(x: &Traced, fold: Fold, row: &[usize], dtype: DType) -> Bound {
+fn reduced(x: &BoundedValue, fold: Fold, row: &[usize], dtype: DType) -> Bound {
     let exact = row.iter().all(|&i| x.bounds[i] == Bound::Exact);
     if !dtype.is_float() || row.is_empty() {
         return if exact { Bound::Exact } else { Bound::Unknown };
@@ -86,7 +86,7 @@ fn digits(wide: DType) -> i32 {
 }
 
 /// Returns the bounds of a sum. `exact`: the values are known and no rounded products.
-fn sum(x: &Traced, exact: bool, of: &[(f64, f64)], wide: DType, dtype: DType) -> Bound {
+fn sum(x: &BoundedValue, exact: bool, of: &[(f64, f64)], wide: DType, dtype: DType) -> Bound {
     if exact && sums_exactly(of, digits(wide)) {
         // The sum of minus zeros depends on the identity.
         let minus_zero = of.iter().all(|x| is_minus_zero(x.0));

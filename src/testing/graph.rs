@@ -3,7 +3,7 @@
 
 mod grow;
 
-use super::bounds::{Bound, Traced, epsilon, trace};
+use super::bounds::{Bound, BoundedValue, epsilon, evaluate_bounded};
 use super::case::{Case, param};
 use super::rng::Rng;
 use crate::dtype::{Const, DType, Scalar, write};
@@ -12,11 +12,11 @@ use crate::reference::Value;
 use crate::shape::{Dims, Movement, Ranges};
 
 /// The largest number of elements of a tensor.
-const MOST: usize = 2000;
+const MAX_ELEMENTS: usize = 2000;
 /// The number of elements of a long row.
 const LONG: usize = 1 << 15;
 /// The largest number of elements of most tensors.
-const USUAL: usize = 200;
+const USUAL_ELEMENTS: usize = 200;
 /// The largest number of axes.
 const RANK: usize = 4;
 
@@ -44,12 +44,12 @@ const UNARY: [Op; 14] = [
 
 /// A node with its values and bounds.
 #[derive(Clone)]
-struct Made {
+struct Generated {
     uop: UOp,
-    traced: Traced,
+    traced: BoundedValue,
 }
 
-impl Made {
+impl Generated {
     fn shape(&self) -> &Dims {
         &self.traced.value.shape
     }
@@ -60,7 +60,7 @@ impl Made {
 
 struct Builder {
     rng: Rng,
-    pool: Vec<Made>,
+    pool: Vec<Generated>,
     inputs: Vec<Vec<u8>>,
     /// True if inputs have infinities, NaN and extreme values.
     special: bool,
@@ -83,7 +83,7 @@ pub fn random_case(seed: u64) -> Case {
     for _ in 0..rng.below(3) {
         dtypes.push(if rng.once_in(2) { rng.pick(&INTS) } else { rng.pick(DType::ALL) });
     }
-    let most = if long { LONG * 2 } else { MOST };
+    let most = if long { LONG * 2 } else { MAX_ELEMENTS };
     let mut b = Builder { rng, pool: Vec::new(), inputs: Vec::new(), special, most, sizes, dtypes };
     if long {
         let (dtype, length) = (b.dtype(), LONG + b.rng.pick(&[0, 1, 8, 4096]));
@@ -162,7 +162,7 @@ impl Builder {
                 if n == 0 && !self.rng.once_in(3) { 2 } else { n }
             })
             .collect();
-        let most = if self.rng.once_in(8) { MOST } else { USUAL };
+        let most = if self.rng.once_in(8) { MAX_ELEMENTS } else { USUAL_ELEMENTS };
         while numel(&shape) > most {
             let i = self.rng.below(shape.len());
             shape[i] = (shape[i] / 2).max(1);
@@ -171,13 +171,13 @@ impl Builder {
     }
 
     /// Evaluates a node; none if its values are useless.
-    fn evaluate(&self, uop: UOp, src: &[&Made]) -> Option<Made> {
-        let operands: Vec<&Traced> = src.iter().map(|m| &m.traced).collect();
-        let made = Made { traced: trace(&uop, &operands), uop };
-        self.healthy(&made).then_some(made)
+    fn evaluate(&self, uop: UOp, src: &[&Generated]) -> Option<Generated> {
+        let operands: Vec<&BoundedValue> = src.iter().map(|m| &m.traced).collect();
+        let made = Generated { traced: evaluate_bounded(&uop, &operands), uop };
+        self.is_useful(&made).then_some(made)
     }
 
-    fn healthy(&self, m: &Made) -> bool {
+    fn is_useful(&self, m: &Generated) -> bool {
         if numel(m.shape()) > self.most {
             return false;
         }
@@ -197,7 +197,7 @@ impl Builder {
         })
     }
 
-    fn any(&mut self) -> Made {
+    fn any(&mut self) -> Generated {
         // New nodes are used more often, so that graphs are deep.
         let n = self.pool.len();
         let i =
@@ -205,13 +205,13 @@ impl Builder {
         self.pool[i].clone()
     }
 
-    fn some(&mut self, wanted: impl Fn(&Made) -> bool) -> Option<Made> {
+    fn pick(&mut self, wanted: impl Fn(&Generated) -> bool) -> Option<Generated> {
         let list: Vec<usize> = (0..self.pool.len()).filter(|&i| wanted(&self.pool[i])).collect();
         if list.is_empty() { None } else { Some(self.pool[self.rng.pick(&list)].clone()) }
     }
 
     /// Returns an input of a shape with random content.
-    fn leaf(&mut self, dtype: DType, shape: &Dims) -> Made {
+    fn leaf(&mut self, dtype: DType, shape: &Dims) -> Generated {
         let rng = &mut self.rng;
         let style = rng.below(4);
         let mut bytes = Vec::new();
@@ -223,30 +223,31 @@ impl Builder {
         }
         let slot = self.inputs.len();
         let uop = param(slot, numel(shape), dtype);
-        let base = Made { traced: Traced::exact(Value::from_bytes(&bytes, dtype)), uop };
+        let base = Generated { traced: BoundedValue::exact(Value::from_bytes(&bytes, dtype)), uop };
         self.inputs.push(bytes);
-        let made = self.moved(&base, Movement::Reshape(shape.clone())).expect("a leaf is healthy");
+        let made =
+            self.moved(&base, Movement::Reshape(shape.clone())).expect("a leaf is is_useful");
         self.pool.push(made.clone());
         made
     }
 
-    fn literal(&mut self, dtype: DType) -> Made {
+    fn literal(&mut self, dtype: DType) -> Generated {
         let style = self.rng.below(4);
         let c = value(&mut self.rng, dtype, style, self.special);
         self.constant(c, dtype)
     }
 
-    fn constant(&self, c: Const, dtype: DType) -> Made {
+    fn constant(&self, c: Const, dtype: DType) -> Generated {
         let uop = UOp::literal(c, dtype);
-        Made { traced: trace(&uop, &[]), uop }
+        Generated { traced: evaluate_bounded(&uop, &[]), uop }
     }
 
-    fn number(&self, v: f64, dtype: DType) -> Made {
+    fn number(&self, v: f64, dtype: DType) -> Generated {
         self.constant(Const::Float(v).cast(DType::F64, dtype), dtype)
     }
 
     /// Returns the value after a movement op, if the movement fits.
-    fn moved(&self, x: &Made, m: Movement) -> Option<Made> {
+    fn moved(&self, x: &Generated, m: Movement) -> Option<Generated> {
         let shape = m.apply_shape(x.shape()).ok()?;
         if numel(&shape) > self.most {
             return None;
@@ -257,25 +258,25 @@ impl Builder {
         self.evaluate(x.uop.moved(m), &[x])
     }
 
-    fn unary(&self, op: Op, x: &Made) -> Option<Made> {
+    fn unary(&self, op: Op, x: &Generated) -> Option<Generated> {
         self.evaluate(x.uop.unary(op), &[x])
     }
 
-    fn binary(&self, op: Op, x: &Made, y: &Made) -> Option<Made> {
+    fn binary(&self, op: Op, x: &Generated, y: &Generated) -> Option<Generated> {
         self.evaluate(x.uop.binary(op, &y.uop), &[x, y])
     }
 
-    fn cast(&self, x: &Made, to: DType) -> Option<Made> {
+    fn cast(&self, x: &Generated, to: DType) -> Option<Generated> {
         if x.dtype() == to { Some(x.clone()) } else { self.evaluate(x.uop.cast(to), &[x]) }
     }
 
-    fn reduce(&self, x: &Made, fold: Fold, axes: &[usize]) -> Option<Made> {
+    fn reduce(&self, x: &Generated, fold: Fold, axes: &[usize]) -> Option<Generated> {
         self.evaluate(x.uop.reduced(fold, axes.iter().copied()), &[x])
     }
 
     /// Returns a tensor of a shape from another one by random movements. The shape may be larger or
     /// smaller in every axis.
-    fn conform(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
+    fn conform(&mut self, x: &Generated, shape: &Dims) -> Option<Generated> {
         if x.shape() == shape {
             return Some(x.clone());
         }
@@ -290,7 +291,7 @@ impl Builder {
             return self.moved(&x, Movement::Reshape(Dims::new()));
         }
         let x = self.with_rank(x, shape)?;
-        let have = |x: &Made| x.shape().clone().into_iter().zip(shape.clone());
+        let have = |x: &Generated| x.shape().clone().into_iter().zip(shape.clone());
         let cut: Ranges = have(&x)
             .map(|(have, want)| {
                 if have <= want || have == 1 {
@@ -316,7 +317,7 @@ impl Builder {
 
     /// Returns a tensor with the number of axes of a shape, which is not zero: axes are merged or
     /// inserted.
-    fn with_rank(&mut self, x: &Made, shape: &Dims) -> Option<Made> {
+    fn with_rank(&mut self, x: &Generated, shape: &Dims) -> Option<Generated> {
         let mut x = x.clone();
         while x.shape().len() > shape.len() {
             let i = self.rng.below(x.shape().len() - 1);
@@ -337,12 +338,12 @@ impl Builder {
     }
 
     /// Returns a second operand for `x`: of its dtype, and of its shape or a literal.
-    fn partner(&mut self, x: &Made) -> Option<Made> {
+    fn partner(&mut self, x: &Generated) -> Option<Generated> {
         let (dtype, shape) = (x.dtype(), x.shape().clone());
         match self.rng.below(8) {
             0 => Some(self.literal(dtype)),
             1 if self.inputs.len() < 6 => Some(self.leaf(dtype, &shape)),
-            2 => self.some(|m| m.dtype() == dtype && *m.shape() == shape),
+            2 => self.pick(|m| m.dtype() == dtype && *m.shape() == shape),
             _ => {
                 let y = self.any();
                 let y = self.conform(&y, &shape)?;
@@ -352,7 +353,7 @@ impl Builder {
     }
 
     /// Returns the value limited to ±`most` by one of several ops.
-    fn tame(&mut self, x: &Made, most: f64) -> Option<Made> {
+    fn bound_values(&mut self, x: &Generated, most: f64) -> Option<Generated> {
         let largest = x
             .traced
             .value
@@ -378,11 +379,11 @@ impl Builder {
     }
 
     /// Returns a float of at least 1/4, which is safe as a divisor and for logarithms.
-    fn positive(&mut self, x: &Made) -> Option<Made> {
+    fn positive(&mut self, x: &Generated) -> Option<Generated> {
         let quarter = self.number(0.25, x.dtype());
         match self.rng.below(3) {
             0 => {
-                let square = self.tame(x, 8.0)?;
+                let square = self.bound_values(x, 8.0)?;
                 let square = self.binary(Op::Mul, &square, &square)?;
                 self.binary(Op::Add, &square, &quarter)
             }
@@ -401,12 +402,13 @@ impl Builder {
             .iter()
             .flat_map(|u| u.src().to_vec())
             .collect();
-        let varied = |m: &Made| m.traced.value.data.iter().any(|c| *c != m.traced.value.data[0]);
-        let mut ends: Vec<Made> =
+        let varied =
+            |m: &Generated| m.traced.value.data.iter().any(|c| *c != m.traced.value.data[0]);
+        let mut ends: Vec<Generated> =
             self.pool.iter().filter(|m| !used.contains(&m.uop)).cloned().collect();
         // The last nodes have the largest graphs. Constant outputs test little.
         ends.reverse();
-        let fine: Vec<Made> = ends.iter().filter(|m| varied(m)).cloned().collect();
+        let fine: Vec<Generated> = ends.iter().filter(|m| varied(m)).cloned().collect();
         if !fine.is_empty() && !self.rng.once_in(20) {
             ends = fine;
         }

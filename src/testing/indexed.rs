@@ -1,7 +1,7 @@
 //! Bounds of gathers and scatters. Updates of one element happen in order, so that they are as
 //! exact as the operations.
 
-use super::bounds::{Bound, Traced, rounded};
+use super::bounds::{Bound, BoundedValue, rounded};
 use crate::dtype::Const;
 use crate::ir::typed::Scatter;
 use crate::ir::{UOp, eval};
@@ -19,7 +19,7 @@ fn places(index: &Value, table: &[usize], axis: usize) -> Vec<Option<usize>> {
 }
 
 /// Returns the bounds of a gather: those of the elements that it reads.
-pub(super) fn gather(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
+pub(super) fn gather(u: &UOp, src: &[&BoundedValue]) -> Vec<Bound> {
     let axis = u.expect_gather().axis;
     let bound = |(i, p): (usize, &Option<usize>)| match (src[1].bounds[i], p) {
         (Bound::Exact, Some(p)) => src[0].bounds[*p],
@@ -30,7 +30,7 @@ pub(super) fn gather(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
 }
 
 /// Returns the bounds of a scatter.
-pub(super) fn scatter(u: &UOp, src: &[&Traced]) -> Vec<Bound> {
+pub(super) fn scatter(u: &UOp, src: &[&BoundedValue]) -> Vec<Bound> {
     let Scatter { combine, axis, .. } = u.expect_scatter();
     if src[1].bounds.iter().any(|b| *b != Bound::Exact) {
         return vec![Bound::Unknown; src[0].bounds.len()];

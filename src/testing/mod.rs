@@ -3,7 +3,7 @@
 //!
 //! Input: a seed. Output: a [`Case`], which is a valid graph with the content of its inputs; and
 //! from [`check`] the failures of the compiler on it. The reference evaluator computes a case
-//! together with bounds on the results of a correct compiler ([`Traced`]): exact values are
+//! together with bounds on the results of a correct compiler ([`BoundedValue`]): exact values are
 //! compared by bits, others must be within the bounds.
 //!
 //! | file | contents |
@@ -33,16 +33,16 @@ mod setup;
 mod shrink;
 mod tally;
 
-pub use bounds::{Bound, Traced, trace};
+pub use bounds::{Bound, BoundedValue, evaluate_bounded};
 pub use campaign::{Campaign, Found};
 pub use case::Case;
 pub use devices::{
-    devices, feature_of, graphs, has_own_memory, is_required, is_slow, is_spared, lacks,
-    runs_nothing, there,
+    devices, feature_of, graphs, has_own_memory, is_available, is_required, is_skipped, is_slow,
+    lacks, runs_nothing,
 };
 pub use graph::{makes, random_case};
 pub use rng::Rng;
 pub use run::{Failure, check, check_all, check_for};
-pub use setup::{Choose, Setup, setups};
+pub use setup::{Setup, SetupOpts, setups};
 pub use shrink::{Report, shrink};
 pub use tally::Tally;

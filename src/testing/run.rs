@@ -4,11 +4,11 @@
 //! Compiled code is also compared with the interpreter on the same program, bit by bit. Many cases
 //! are compiled together, so that one start of the C compiler serves a hundred kernels.
 
-use super::bounds::{Bound, Traced};
+use super::bounds::{Bound, BoundedValue};
 use super::case::Case;
-use super::devices::{beside, is_cpu, is_interpreter};
+use super::devices::{is_cpu, is_interpreter, second_device};
 use super::rng::Rng;
-use super::setup::{Choose, Setup};
+use super::setup::{Setup, SetupOpts};
 use crate::compile::{Compiled, compile_programs};
 use crate::device::interp::{Interp, Options};
 use crate::device::{Buffer, Device, Executable, Memory, Purpose, interp};
@@ -149,7 +149,7 @@ fn verified(case: &Case) -> Outcome<()> {
 /// Returns the requests of a case on new buffers.
 fn requests(case: &Case, setup: &Setup, device: &Device) -> Outcome<Vec<Request>> {
     verified(case)?;
-    let placed = case.place(device.name(), &beside(device.name()))?;
+    let placed = case.place(device.name(), &second_device(device.name()))?;
     let inputs: Vec<StorageRef> = toposort(&placed)
         .iter()
         .filter_map(|u| match u.arg() {
@@ -222,14 +222,19 @@ pub(super) fn chosen(case: &Case, setup: &Setup) -> Outcome<Vec<Vec<Opt>>> {
     })
 }
 
-fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -> Outcome<Kernel> {
+fn optimized(
+    kernel: &Kernel,
+    number: usize,
+    choose: &SetupOpts,
+    target: &Target,
+) -> Outcome<Kernel> {
     Ok(match choose {
-        Choose::Default => heuristic::choose(kernel, target),
-        Choose::Nothing => kernel.clone(),
-        Choose::Given(list) => {
+        SetupOpts::Default => heuristic::choose(kernel, target),
+        SetupOpts::Nothing => kernel.clone(),
+        SetupOpts::Given(list) => {
             kernel.apply_all(list.get(number).map_or(&[], |l| l.as_slice()), target)?
         }
-        Choose::Random(seed) => random_opts(
+        SetupOpts::Random(seed) => random_opts(
             kernel,
             &mut Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64)),
             target,
@@ -239,7 +244,7 @@ fn optimized(kernel: &Kernel, number: usize, choose: &Choose, target: &Target) -
 
 /// The largest product of upcast and unrolled axes of random Opts. Larger kernels take long to
 /// compile and test nothing more.
-const MOST_COPIES: usize = 48;
+const MAX_COPIES: usize = 48;
 
 fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
     let mut k = kernel.clone();
@@ -262,8 +267,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         };
         if let Ok(next) = k.apply(&Opt::new(op, axis, amount), target) {
             let copies = |a: &UOp| matches!(a.range_kind(), AxisKind::Upcast | AxisKind::Unroll);
-            if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>()
-                <= MOST_COPIES
+            if next.axes().iter().filter(|a| copies(a)).map(extent).product::<usize>() <= MAX_COPIES
             {
                 k = next;
             }
@@ -349,10 +353,10 @@ fn memory(b: &BufferArg) -> Outcome<interp::Memory<'_>> {
     }
 }
 
-fn compare(expected: &[Traced], got: &[Value]) -> Outcome<()> {
+fn compare(expected: &[BoundedValue], got: &[Value]) -> Outcome<()> {
     for (output, (e, g)) in expected.iter().zip(got).enumerate() {
         for (element, answer) in g.data.iter().enumerate() {
-            if !e.admits(element, *answer) {
+            if !e.accepts(element, *answer) {
                 let limits = match e.bounds[element] {
                     Bound::Within(lo, hi) => format!(" (between {lo} and {hi})"),
                     _ => String::new(),
@@ -365,7 +369,11 @@ fn compare(expected: &[Traced], got: &[Value]) -> Outcome<()> {
     Ok(())
 }
 
-fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) -> Outcome<()> {
+fn compare_bits(
+    expected: &[BoundedValue],
+    compiled: &[Value],
+    interpreted: &[Value],
+) -> Outcome<()> {
     for (output, (c, i)) in compiled.iter().zip(interpreted).enumerate() {
         for (element, (a, b)) in c.data.iter().zip(&i.data).enumerate() {
             // The bits of a NaN are not defined.
@@ -385,8 +393,8 @@ fn compare_bits(expected: &[Traced], compiled: &[Value], interpreted: &[Value]) 
 /// not be available.
 pub fn check_for(
     case: &Case,
-    expected: &[Traced],
-    choose: Choose,
+    expected: &[BoundedValue],
+    choose: SetupOpts,
     target: &Target,
 ) -> Outcome<Vec<Program>> {
     guarded(|| {
@@ -398,14 +406,14 @@ pub fn check_for(
 }
 
 /// Runs one case in one setup.
-pub fn check(case: &Case, expected: &[Traced], setup: &Setup) -> Outcome<()> {
+pub fn check(case: &Case, expected: &[BoundedValue], setup: &Setup) -> Outcome<()> {
     let mut results = check_all(&[(case, expected, setup)], &mut BTreeMap::new());
     results.pop().expect("one in, one out")
 }
 
 /// Runs many cases, each in its setup, with one call of each device's compiler.
 pub fn check_all(
-    work: &[(&Case, &[Traced], &Setup)],
+    work: &[(&Case, &[BoundedValue], &Setup)],
     opts: &mut BTreeMap<&'static str, usize>,
 ) -> Vec<Outcome<()>> {
     let prepared: Vec<Outcome<Prepared>> =
@@ -438,7 +446,7 @@ struct Built {
 }
 
 impl Built {
-    fn of(work: &[(&Case, &[Traced], &Setup)], prepared: &[Outcome<Prepared>]) -> Built {
+    fn of(work: &[(&Case, &[BoundedValue], &Setup)], prepared: &[Outcome<Prepared>]) -> Built {
         let mut by_device: BTreeMap<(&str, bool), Vec<Place<'_>>> = BTreeMap::new();
         for (w, p) in prepared.iter().enumerate().filter_map(|(w, p)| Some((w, p.as_ref().ok()?))) {
             let setup = work[w].2;
@@ -485,7 +493,7 @@ type Place<'a> = ((usize, usize), &'a Program);
 /// Runs a case whose programs are compiled, and compares its outputs.
 fn check_prepared(
     case: &Case,
-    expected: &[Traced],
+    expected: &[BoundedValue],
     setup: &Setup,
     p: &Prepared,
     executables: &[Option<Arc<dyn Executable>>],
@@ -495,7 +503,7 @@ fn check_prepared(
     if let Some(i) = &interpreted {
         compare(expected, i)?;
     }
-    if is_interpreter(setup.device) && setup.choose == Choose::Default {
+    if is_interpreter(setup.device) && setup.choose == SetupOpts::Default {
         // Also through the caches, as for users.
         compare(expected, &realized(case, setup)?)?;
     }

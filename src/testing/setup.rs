@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// The policy that chooses the Opts of the kernels of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choose {
+pub enum SetupOpts {
     /// The heuristic.
     Default,
     /// No Opts.
@@ -25,7 +25,7 @@ pub struct Setup {
     /// The device.
     pub device: &'static str,
     /// The policy that chooses Opts.
-    pub choose: Choose,
+    pub choose: SetupOpts,
     /// True if inputs are donated to outputs, as by an assignment.
     pub in_place: bool,
     /// True if the C compiler optimizes less to save time.
@@ -42,10 +42,10 @@ impl fmt::Display for Setup {
             f.write_str("compiled quickly ")?;
         }
         match &self.choose {
-            Choose::Default => f.write_str("with the heuristic"),
-            Choose::Nothing => f.write_str("without Opts"),
-            Choose::Random(seed) => write!(f, "with random Opts of seed {seed}"),
-            Choose::Given(kernels) => {
+            SetupOpts::Default => f.write_str("with the heuristic"),
+            SetupOpts::Nothing => f.write_str("without Opts"),
+            SetupOpts::Random(seed) => write!(f, "with random Opts of seed {seed}"),
+            SetupOpts::Given(kernels) => {
                 f.write_str("with")?;
                 for (i, opts) in kernels.iter().enumerate() {
                     let opts: Vec<String> = opts.iter().map(|o| o.to_string()).collect();
@@ -72,18 +72,18 @@ impl FromStr for Setup {
             .find(named)
             .ok_or_else(bad)?;
         let choose = if text.contains("with the heuristic") {
-            Choose::Default
+            SetupOpts::Default
         } else if text.contains("without Opts") {
-            Choose::Nothing
+            SetupOpts::Nothing
         } else if let Some((_, seed)) = text.split_once("of seed ") {
-            Choose::Random(seed.trim().parse().map_err(|_| bad())?)
+            SetupOpts::Random(seed.trim().parse().map_err(|_| bad())?)
         } else {
             let kernels = text.split("kernel ").skip(1).map(|k| {
                 let list =
                     k.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or_else(bad)?.0;
                 list.split_whitespace().map(str::parse).collect()
             });
-            Choose::Given(kernels.collect::<Result<_, Error>>()?)
+            SetupOpts::Given(kernels.collect::<Result<_, Error>>()?)
         };
         Ok(Setup {
             device,
@@ -102,12 +102,12 @@ pub fn setups(seed: u64) -> Vec<Setup> {
         if device == "CPU:CLANG" && devices().contains(&"CPU:LLVM") && seed % 8 > 1 {
             continue;
         }
-        let all = [Choose::Default, Choose::Nothing, Choose::Random(seed)];
+        let all = [SetupOpts::Default, SetupOpts::Nothing, SetupOpts::Random(seed)];
         let turn = (seed / 2 % 3) as usize;
         for choose in if is_slow(device) { &all[turn..=turn] } else { &all[..] } {
             let choose = choose.clone();
             // Half of the random setups donate their inputs.
-            let in_place = seed % 2 == 1 && matches!(choose, Choose::Random(_));
+            let in_place = seed % 2 == 1 && matches!(choose, SetupOpts::Random(_));
             // Every fourth pair of cases is compiled as for users.
             let quick = !(seed / 2).is_multiple_of(4) && matches!(device, "CPU" | "CPU:CLANG");
             list.push(Setup { device, choose, in_place, quick });

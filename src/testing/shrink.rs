@@ -1,9 +1,9 @@
 //! Shrinking: replaces a failing case by smaller ones as long as they fail in the same way.
 
-use super::bounds::Traced;
+use super::bounds::BoundedValue;
 use super::case::Case;
 use super::run::{Failure, check, chosen};
-use super::setup::{Choose, Setup};
+use super::setup::{Setup, SetupOpts};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, UOp, rebuild_all, substitute_all, toposort};
 use crate::shape::{Dims, Movement};
@@ -42,7 +42,12 @@ fn fails(case: &Case, setup: &Setup, kind: &str) -> Option<Failure> {
     fails_with(case, &expected, setup, kind)
 }
 
-fn fails_with(case: &Case, expected: &[Traced], setup: &Setup, kind: &str) -> Option<Failure> {
+fn fails_with(
+    case: &Case,
+    expected: &[BoundedValue],
+    setup: &Setup,
+    kind: &str,
+) -> Option<Failure> {
     check(case, expected, setup).err().filter(|f| f.kind() == kind)
 }
 
@@ -74,8 +79,10 @@ pub fn shrink(seed: u64, case: &Case, setup: &Setup, failure: &Failure, limit: D
 /// Replaces the policy by its Opts, and removes those that the failure does not need.
 fn fewer_opts(best: &mut Report, kind: &str) {
     let Ok(mut given) = chosen(&best.case, &best.setup) else { return };
-    let with =
-        |given: &Vec<Vec<_>>| Setup { choose: Choose::Given(given.clone()), ..best.setup.clone() };
+    let with = |given: &Vec<Vec<_>>| Setup {
+        choose: SetupOpts::Given(given.clone()),
+        ..best.setup.clone()
+    };
     if fails(&best.case, &with(&given), kind).is_none() {
         return;
     }

@@ -1,6 +1,6 @@
 //! The coverage of a run of random cases.
 
-use super::bounds::{Bound, Traced};
+use super::bounds::{Bound, BoundedValue};
 use super::case::Case;
 use crate::dtype::{Const, DType};
 use crate::ir::{Op, toposort};
@@ -27,13 +27,13 @@ pub struct Tally {
 
 impl Tally {
     /// Adds a case.
-    pub fn add(&mut self, case: &Case, expected: &[Traced]) {
+    pub fn add(&mut self, case: &Case, expected: &[BoundedValue]) {
         self.cases += 1;
-        let finite = |t: &Traced| {
+        let finite = |t: &BoundedValue| {
             t.value.data.iter().all(|c| !matches!(c, Const::Float(v) if !v.is_finite()))
                 && !t.bounds.contains(&Bound::Unknown)
         };
-        let varied = |t: &Traced| t.value.data.iter().any(|c| *c != t.value.data[0]);
+        let varied = |t: &BoundedValue| t.value.data.iter().any(|c| *c != t.value.data[0]);
         self.useful += (expected.iter().all(finite) && expected.iter().any(varied)) as usize;
         for b in expected.iter().flat_map(|t| &t.bounds) {
             self.elements[match b {

@@ -93,17 +93,17 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     let mut facts = Facts::default();
     for o in open {
         if let Some(If { cond, .. }) = o.as_if() {
-            facts.learn(cond, true);
+            facts.assume(cond, true);
         }
         // The counter is below the extent: tighter than its bounds if the extent is no literal.
         if let Some(Range { extent, .. }) = o.as_range()
             && extent.as_int().is_none()
         {
-            facts.learn(&o.lt(extent), true);
+            facts.assume(&o.lt(extent), true);
         }
     }
     if let Some(mask) = mask {
-        facts.learn(mask, true);
+        facts.assume(mask, true);
     }
     match prove(index, facts, len, lanes, CASES) {
         None => Ok(()),
@@ -119,9 +119,9 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
 
 /// Returns true if `lanes` elements from `index` on are proven to lie in a buffer of `len` elements
 /// wherever the mask is true.
-pub fn shown_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
+pub fn is_proven_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
-    facts.learn(mask, true);
+    facts.assume(mask, true);
     prove(index, facts, len as i128, lanes as i128, CASES).is_none()
 }
 
@@ -142,7 +142,7 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
     };
     for (truth, side) in [(true, x), (false, y)] {
         let mut facts = facts.clone();
-        facts.learn(cond, truth);
+        facts.assume(cond, truth);
         let idx = idx.substitute(&FxHashMap::from_iter([(node.clone(), side.clone())]));
         if let Some(bad) = prove(&idx, facts, len, lanes, cases - 1) {
             return Some(bad);
@@ -242,7 +242,7 @@ struct Facts {
 
 impl Facts {
     /// Adds the fact that a condition is true, or false.
-    fn learn(&mut self, cond: &UOp, truth: bool) {
+    fn assume(&mut self, cond: &UOp, truth: bool) {
         let mut stack = vec![(cond.clone(), truth)];
         while let Some((c, truth)) = stack.pop() {
             match (c.op(), c.as_binary()) {

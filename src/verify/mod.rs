@@ -12,7 +12,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 
-pub use bounds::{in_bounds, kernel_in_bounds, shown_inside};
+pub use bounds::{in_bounds, is_proven_inside, kernel_in_bounds};
 pub use kernel::kernel;
 pub(crate) use program::structure;
 pub use program::{linear, program};
@@ -23,7 +23,7 @@ use crate::ir::typed::{Assign, Store, Where, Wmma};
 use crate::ir::{Arg, AxisKind, Fragment, Group, Op, UOp};
 
 /// Maximum number of threads of a warp.
-const MOST_LANES: usize = 64;
+const MAX_WARP: usize = 64;
 
 /// The dtypes of indices and loop counters.
 const INDICES: &[DType] = &[DType::INDEX, DType::I32, DType::I64];
@@ -217,7 +217,7 @@ fn wmma(u: &UOp) -> Verdict {
 /// Checks a warp shuffle.
 fn shuffle(u: &UOp) -> Verdict {
     let s = u.expect_shuffle();
-    let other = (1..MOST_LANES).contains(&s.bits);
+    let other = (1..MAX_WARP).contains(&s.bits);
     rule(other, "a shuffle reads from another thread of the same warp", u)?;
     let keeps = u.dtype() == s.x.dtype() && u.dtype() != DType::VOID;
     rule(keeps, "a shuffle keeps the dtype", u)

@@ -1,9 +1,9 @@
-//! The device `CL` apart from arithmetic, which the tests of results cover: offsets, order, copies
+//! The device `CL` apart from arithmetic, which the device tests cover: offsets, order, copies
 //! and limits.
 
 use crate::common::kernels;
 use picograd::target::Target;
-use picograd::testing::there;
+use picograd::testing::is_available;
 use picograd::{DType, Device, Error, Tensor, compile};
 
 fn ramp(n: i64) -> Tensor {
@@ -12,7 +12,7 @@ fn ramp(n: i64) -> Tensor {
 
 #[test]
 fn unaligned_buffers_compute() {
-    if !there("CL") {
+    if !is_available("CL") {
         return;
     }
     for dtype in [DType::U8, DType::F16, DType::I32, DType::F64] {
@@ -32,7 +32,7 @@ fn unaligned_buffers_compute() {
 /// Only readers of a result wait for its kernel, and freed memory goes to later kernels.
 #[test]
 fn kernels_run_in_order() {
-    if !there("CL") {
+    if !is_available("CL") {
         return;
     }
     let mut x = Tensor::zeros([1000]).to("CL").realize().unwrap();
@@ -45,7 +45,7 @@ fn kernels_run_in_order() {
 
 #[test]
 fn copies_between_devices_keep_values() {
-    if !there("CL") {
+    if !is_available("CL") {
         return;
     }
     let x = ramp(1000).realize().unwrap();
@@ -58,7 +58,7 @@ fn copies_between_devices_keep_values() {
 
 #[test]
 fn a_missing_device_is_an_error() {
-    if !there("CL") {
+    if !is_available("CL") {
         return;
     }
     let e = Device::get("cl:99").unwrap_err().to_string();
@@ -92,7 +92,7 @@ fn no_double_precision_is_an_error() {
 /// A value computed on one device and read on another is copied.
 #[test]
 fn graphs_over_two_devices_compute() {
-    if !there("CL") {
+    if !is_available("CL") {
         return;
     }
     let x = Tensor::new([1.0f32, 2.0, 3.0]).to("CL").realize().unwrap().as_param();

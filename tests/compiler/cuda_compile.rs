@@ -10,7 +10,7 @@ use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
 use picograd::tensor::Conv;
-use picograd::testing::{Choose, check_for, random_case};
+use picograd::testing::{SetupOpts, check_for, random_case};
 use picograd::{Tensor, compile};
 
 #[test]
@@ -19,7 +19,7 @@ fn random_graphs_match_the_reference_and_compile() {
     for seed in 0..120 {
         let case = random_case(seed);
         let expected = case.expected();
-        for choose in [Choose::Default, Choose::Random(seed)] {
+        for choose in [SetupOpts::Default, SetupOpts::Random(seed)] {
             let made = check_for(&case, &expected, choose.clone(), &Target::cuda());
             programs.extend(
                 made.unwrap_or_else(|e| panic!("seed {seed}, {choose:?}: {e}\n{}", case.text())),

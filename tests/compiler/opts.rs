@@ -1,7 +1,7 @@
 //! Lists of Opts: what is printed, and vector lanes as part of the list.
 
 use crate::common::filled;
-use picograd::compile::Choice;
+use picograd::compile::OptPolicy;
 use picograd::exec::ScheduleItem;
 use picograd::opt::{Kernel, OptOp};
 use picograd::target::Target;
@@ -28,7 +28,7 @@ fn kernel(t: &Tensor) -> Kernel {
 fn bytes(t: &Tensor, opts: &[opt::Opt]) -> Vec<u8> {
     let opts = opts.to_vec();
     let chooser = move |k: &Kernel, target: &Target| k.apply_all(&opts, target).unwrap();
-    compile::with_choice(Choice::By(Rc::new(chooser)), || t.to_bytes().unwrap())
+    compile::with_opt_policy(OptPolicy::By(Rc::new(chooser)), || t.to_bytes().unwrap())
 }
 
 /// Kernels of a device, each with Opts that leave several axes for lanes.

@@ -2,7 +2,7 @@
 
 use picograd::Tensor;
 use picograd::opt::Opt;
-use picograd::testing::{Case, Choose, Setup, check, setups};
+use picograd::testing::{Case, Setup, SetupOpts, check, setups};
 
 /// Runs the graph in every setup, and on the given devices with these Opts per kernel.
 #[track_caller]
@@ -14,7 +14,7 @@ fn agrees(text: &str, given: &[(&'static str, &[&[&str]])]) {
         let opts = |k: &&[&str]| k.iter().map(|o| o.parse::<Opt>().unwrap()).collect();
         list.push(Setup {
             device,
-            choose: Choose::Given(kernels.iter().map(opts).collect()),
+            choose: SetupOpts::Given(kernels.iter().map(opts).collect()),
             in_place: false,
             quick: false,
         });
@@ -189,7 +189,7 @@ fn readers_are_ordered_around_in_place_writes() {
         check(
             &case,
             &case.expected(),
-            &Setup { device, choose: Choose::Default, in_place: true, quick: false },
+            &Setup { device, choose: SetupOpts::Default, in_place: true, quick: false },
         )
         .unwrap();
     }
@@ -209,10 +209,11 @@ fn an_in_place_group_reduce_reads_in_one_thread() {
         %5 = Add f32 %0, %4
         %6 = Sink void %5";
     let case = Case::parse(text).unwrap();
-    let group = Choose::Given(vec![vec!["GROUP:1:2".parse().unwrap()]]);
+    let group = SetupOpts::Given(vec![vec!["GROUP:1:2".parse().unwrap()]]);
     let in_place = Setup { device: "INTERP", choose: group, in_place: true, quick: false };
     check(&case, &case.expected(), &in_place).unwrap();
-    check(&case, &case.expected(), &Setup { choose: Choose::Nothing, ..in_place.clone() }).unwrap();
+    check(&case, &case.expected(), &Setup { choose: SetupOpts::Nothing, ..in_place.clone() })
+        .unwrap();
     check(&case, &case.expected(), &Setup { in_place: false, ..in_place }).unwrap();
 }
 

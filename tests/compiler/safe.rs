@@ -3,14 +3,14 @@
 
 #![forbid(unsafe_code)]
 
-use picograd::compile::Choice;
+use picograd::compile::OptPolicy;
 use picograd::compiler::device::Buffer;
 use picograd::dtype::Const;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Arg, AxisKind, Custom, DeviceName, Fold, Op, Source, Src, UOp};
 use picograd::opt::Kernel;
 use picograd::tensor::CustomKernel;
-use picograd::testing::{Case, Choose, Setup, Traced, check};
+use picograd::testing::{BoundedValue, Case, Setup, SetupOpts, check};
 use picograd::{DType, Device, Jit, SymInt, Tensor, Variable, compile};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -150,8 +150,10 @@ fn with_choice_cannot_replace_the_kernel() {
         let other = other.clone();
         let x = Tensor::ones([8]).contiguous().realize().unwrap().to(device).realize().unwrap();
         let chooser = move |_: &Kernel, _: &picograd::target::Target| Kernel::new(other.clone());
-        let got = compile::with_choice(Choice::By(Rc::new(chooser)), || (&x + 3.0).to_vec::<f32>());
-        assert!(got.unwrap_err().to_string().contains("the chooser returned another kernel"));
+        let got = compile::with_opt_policy(OptPolicy::By(Rc::new(chooser)), || {
+            (&x + 3.0).to_vec::<f32>()
+        });
+        assert!(got.unwrap_err().to_string().contains("chooses Opts returned another kernel"));
         assert_eq!((&x + 3.0).to_vec::<f32>().unwrap(), [4.0; 8]);
     }
 }
@@ -182,8 +184,8 @@ fn test_cases_with_custom_kernels_are_refused() {
         );
         let output =
             UOp::new(Op::Output, DType::F32, [kernel].into_iter().collect::<Src>(), Arg::Output(0));
-        let setup = Setup { device, choose: Choose::Nothing, in_place: false, quick: false };
-        let nothing: Vec<Traced> = Vec::new();
+        let setup = Setup { device, choose: SetupOpts::Nothing, in_place: false, quick: false };
+        let nothing: Vec<BoundedValue> = Vec::new();
         let case = Case { outputs: vec![output], inputs: vec![vec![0; 16]] };
         let e = format!("{}", check(&case, &nothing, &setup).unwrap_err());
         assert!(e.contains("is not allowed in a case"), "{e}");
@@ -329,8 +331,9 @@ fn replay_refuses_a_moved_argument() {
             moved.to_(device).unwrap();
             k.clone()
         };
-        let got =
-            compile::with_choice(Choice::By(Rc::new(chooser)), || sum.call((lazy, b.clone())));
+        let got = compile::with_opt_policy(OptPolicy::By(Rc::new(chooser)), || {
+            sum.call((lazy, b.clone()))
+        });
         let e = got.map(drop).unwrap_err().to_string();
         assert!(b.device().as_str() == device && e.contains("the memory of an argument"), "{e}");
     }
@@ -441,12 +444,13 @@ fn machine_division_is_refused() {
         for device in there() {
             for (a, b) in [(1, 0), (i32::MIN, -1)] {
                 let setup =
-                    Setup { device, choose: Choose::Default, in_place: false, quick: false };
+                    Setup { device, choose: SetupOpts::Default, in_place: false, quick: false };
                 let case = Case {
                     outputs: vec![input(0).binary(op, input(1))],
                     inputs: vec![bytes(a), bytes(b)],
                 };
-                let e = format!("{}", check(&case, &Vec::<Traced>::new(), &setup).unwrap_err());
+                let e =
+                    format!("{}", check(&case, &Vec::<BoundedValue>::new(), &setup).unwrap_err());
                 assert!(e.contains("only in kernels after lowering"), "{e}");
             }
             let r = UOp::range(8, 0, AxisKind::Global);
@@ -456,7 +460,7 @@ fn machine_division_is_refused() {
                 .map(drop)
                 .unwrap_err()
                 .to_string();
-            assert!(e.contains("has no place in a kernel before it is optimized"), "{e}");
+            assert!(e.contains("is not allowed in an unoptimized kernel"), "{e}");
         }
     }
 }
@@ -502,8 +506,9 @@ fn a_kernel_to_compile_is_proven() {
 
 #[test]
 fn a_test_case_that_overflows_is_refused() {
-    let setup = Setup { device: "INTERP", choose: Choose::Nothing, in_place: false, quick: false };
-    let nothing: Vec<Traced> = Vec::new();
+    let setup =
+        Setup { device: "INTERP", choose: SetupOpts::Nothing, in_place: false, quick: false };
+    let nothing: Vec<BoundedValue> = Vec::new();
     let input = |len: usize| {
         UOp::new(
             Op::Param,

@@ -2,14 +2,14 @@
 //! dtype, group size and launch, and CUDA compiles them.
 
 use crate::common::{self, count, kernels};
-use picograd::compile::{Choice, with_choice};
+use picograd::compile::{OptPolicy, with_opt_policy};
 use picograd::dtype::{Const, DType};
 use picograd::ir::{Arg, DeviceName, Op, Src, UOp};
 use picograd::lower::Program;
 use picograd::opt::Kernel;
 use picograd::render::{Cuda, Renderer};
 use picograd::target::Target;
-use picograd::testing::{Case, Choose, check_for};
+use picograd::testing::{Case, SetupOpts, check_for};
 use picograd::{Tensor, compile, heuristic, opt};
 use std::rc::Rc;
 
@@ -45,7 +45,7 @@ fn compared(make: impl Fn() -> Tensor, opts: &str) -> Vec<Program> {
         }
     };
     let expected = common::evaluated(&[make()]);
-    let got = with_choice(Choice::By(Rc::new(apply)), || common::computed(&make()));
+    let got = with_opt_policy(OptPolicy::By(Rc::new(apply)), || common::computed(&make()));
     assert_eq!(common::differences(&expected[0], &got), [], "{opts} of {:?}", make());
     kernels(&make())
         .iter()
@@ -143,7 +143,7 @@ fn several_reductions_of_a_row_match_on_two_targets() {
         let case = Case { outputs: vec![t.uop()], inputs: inputs.clone() };
         let expected = case.expected();
         for target in [Target::cuda(), Target::opencl()] {
-            let programs = check_for(&case, &expected, Choose::Default, &target).unwrap();
+            let programs = check_for(&case, &expected, SetupOpts::Default, &target).unwrap();
             assert_eq!(count(nodes(&programs), Op::Shuffle) > 0, target.warp > 0);
         }
     }

@@ -44,7 +44,7 @@ const AT_ROOT: &[(&str, &str)] = &[
 ];
 
 /// The longest allowed file. Past 600 lines it is usually two.
-const MOST_LINES: usize = 600;
+const MAX_LINES: usize = 600;
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -196,7 +196,7 @@ fn every_file_has_a_header() {
 }
 
 /// The longest line of code and prose, as in rustfmt.toml.
-const MOST_COLUMNS: usize = 100;
+const MAX_COLUMNS: usize = 100;
 
 /// Files and directories with longer lines, with the reason.
 const WIDE_FILES: &[(&str, &str)] = &[
@@ -224,7 +224,7 @@ fn fits(line: &str) -> bool {
     let url = line.find("http://").or(line.find("https://")).map_or(0, |at| {
         line[at..].chars().take_while(|c| !c.is_whitespace() && !")>\"".contains(*c)).count()
     });
-    length <= MOST_COLUMNS || url > 0 && length - url <= MOST_COLUMNS
+    length <= MAX_COLUMNS || url > 0 && length - url <= MAX_COLUMNS
 }
 
 /// The numbers of the lines that are too long. Rows of tables and code blocks of Markdown are
@@ -251,7 +251,7 @@ fn lines_fit_in_100_columns() {
     for (path, text) in text_files().into_iter().filter(|(path, _)| !exempt(path)) {
         wrong.extend(long_lines(&path, &text).iter().map(|i| format!("{}:{i}", path.display())));
     }
-    assert!(wrong.is_empty(), "lines over {MOST_COLUMNS} columns:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "lines over {MAX_COLUMNS} columns:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn no_file_is_too_long() {
     for (path, text) in sources() {
         let lines = text.lines().count();
         assert!(
-            lines <= MOST_LINES,
-            "{} has {lines} lines, expected at most {MOST_LINES}",
+            lines <= MAX_LINES,
+            "{} has {lines} lines, expected at most {MAX_LINES}",
             path.display()
         );
     }

@@ -1,8 +1,8 @@
-//! The device `WEBGPU` apart from arithmetic, which the tests of results cover: offsets, elements
+//! The device `WEBGPU` apart from arithmetic, which the device tests cover: offsets, elements
 //! below a word, order, copies and limits. Without the feature `webgpu` it is an error that says
 //! so.
 
-use picograd::testing::there;
+use picograd::testing::is_available;
 use picograd::{DType, Device, Error, Tensor};
 
 fn ramp(n: i64) -> Tensor {
@@ -18,7 +18,7 @@ fn a_missing_feature_is_an_error() {
 
 #[test]
 fn unaligned_buffers_compute() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     for dtype in [DType::BOOL, DType::U8, DType::I8, DType::F16, DType::I16, DType::I32, DType::F32]
@@ -48,7 +48,7 @@ fn unaligned_buffers_compute() {
 /// of elements per thread.
 #[test]
 fn packed_elements_are_written_independently() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     for n in [1i64, 2, 3, 5, 63, 64, 65, 1000, 4099] {
@@ -80,7 +80,7 @@ fn packed_elements_are_written_independently() {
 /// Only readers of a result wait for its kernel, and freed memory goes to later kernels.
 #[test]
 fn kernels_run_in_order() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     let mut x = Tensor::zeros([1000]).to("WEBGPU").realize().unwrap();
@@ -95,7 +95,7 @@ fn kernels_run_in_order() {
 /// Copies include byte ranges that begin and end inside a word.
 #[test]
 fn copies_between_devices_keep_values() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     let x = ramp(1000).realize().unwrap();
@@ -121,7 +121,7 @@ fn copies_between_devices_keep_values() {
 /// Grids beyond the limit of a dimension (65,535) and buffers beyond that of a binding (128 MiB).
 #[test]
 fn long_grids_and_large_buffers_are_split() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     // The size is a prime, so a workgroup has one thread.
@@ -143,7 +143,7 @@ fn long_grids_and_large_buffers_are_split() {
 
 #[test]
 fn a_missing_device_is_an_error() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     let e = Device::get("webgpu:99").unwrap_err().to_string();
@@ -168,7 +168,7 @@ fn a_missing_device_is_an_error() {
 /// More buffers than a kernel may bind are split, or are an error that names the kernel.
 #[test]
 fn too_many_buffers_are_split_or_an_error() {
-    if !there("WEBGPU") {
+    if !is_available("WEBGPU") {
         return;
     }
     let inputs: Vec<Tensor> = (0..60)
@@ -284,7 +284,7 @@ mod fused {
 
     #[test]
     fn fma_rounds_once() {
-        if !super::there("WEBGPU") {
+        if !super::is_available("WEBGPU") {
             return;
         }
         let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();

@@ -1,7 +1,7 @@
 //! Views past 2³¹ elements: indices are 64-bit exactly when they must be.
 
 use crate::common;
-use picograd::compile::Choice;
+use picograd::compile::OptPolicy;
 use picograd::dtype::DType;
 use picograd::exec::ScheduleItem;
 use picograd::ir::{Op, UOp};
@@ -41,7 +41,8 @@ fn views_of_three_billion_elements_are_exact() {
         let at = Tensor::arange(0i64, 3_000_000_000, 1)
             .to(device)
             .shrink(&[(2_999_999_990, 2_999_999_999)]);
-        let got = compile::with_choice(Choice::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
+        let got =
+            compile::with_opt_policy(OptPolicy::Nothing, || (&at * 2).to_vec::<i64>()).unwrap();
         assert_eq!(
             got,
             (2_999_999_990..2_999_999_999i64).map(|i| i * 2).collect::<Vec<_>>(),

@@ -341,7 +341,7 @@ fn every_opt_preserves_values() {
                 // The Opt applies to another kernel of the graph.
                 Err(_) => k.clone(),
             };
-            let got = compile::with_choice(compile::Choice::By(Rc::new(chooser)), || {
+            let got = compile::with_opt_policy(compile::OptPolicy::By(Rc::new(chooser)), || {
                 fresh().to_vec::<f32>().unwrap()
             });
             assert!(used.get() > 0, "{} was applied to no kernel", opt::show(&k.opts));

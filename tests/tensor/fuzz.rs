@@ -177,7 +177,7 @@ impl Draw {
 }
 
 /// The time limit of a call, which only builds a graph.
-const MOST: Duration = Duration::from_secs(10);
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The running call and its start.
 static NOW: Mutex<Option<(&str, u64, Instant)>> = Mutex::new(None);
@@ -188,7 +188,7 @@ fn watch() {
         loop {
             std::thread::sleep(Duration::from_millis(200));
             if let Some((name, n, since)) = *NOW.lock().unwrap()
-                && since.elapsed() > 6 * MOST
+                && since.elapsed() > 6 * MAX_TIME
             {
                 eprintln!("{name}, call {n} does not return");
                 std::process::exit(1);
@@ -226,7 +226,7 @@ fn no_call_panics() {
                     wrong.push(format!("{name}, call {n}: {text}"));
                 }
             }
-            if took > MOST {
+            if took > MAX_TIME {
                 wrong.push(format!("{name}, call {n}: took {took:?}"));
             }
             // Only the first failure of a method is reported.
@@ -274,7 +274,7 @@ fn huge_sizes_are_refused_at_once() {
     }
     let few = Tensor::ones([1usize << 62]).try_gather(0, &Tensor::new([0i64, 5, -1, 9]));
     assert!(few.and_then(|x| x.to_vec::<f32>()).is_err());
-    assert!(start.elapsed() < MOST, "{:?}", start.elapsed());
+    assert!(start.elapsed() < MAX_TIME, "{:?}", start.elapsed());
 }
 
 /// Every `try_` method is in the list of calls.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 const WIDTH: usize = 4;
 /// Alternations per kernel; the best counts.
-const TURNS: usize = 7;
+const ROUNDS: usize = 7;
 /// Approximate duration of one measurement.
-const TURN: Duration = Duration::from_millis(40);
+const MEASUREMENT: Duration = Duration::from_millis(40);
 
 /// Prints the figures, or those whose names contain one of the words. A GPU runs the workloads of
 /// `bench gpu`, which are large enough to saturate it.
@@ -76,7 +76,7 @@ fn figure(name: &str, device: &Device, t: &Tensor) -> Result<()> {
     };
     let tuned = by_heuristic.item().compile_with(&found.opts)?;
     let (mut best, mut best_heuristic) = (f64::MAX, f64::MAX);
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         best = best.min(time(&tuned, device)?);
         best_heuristic = best_heuristic.min(time(by_heuristic, device)?);
     }
@@ -132,6 +132,6 @@ fn time(item: &ExecItem, device: &Device) -> Result<f64> {
         Ok(start.elapsed() / times)
     };
     let once = run(2)?;
-    Ok(run((TURN.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(2.0, 2000.0) as u32)?
+    Ok(run((MEASUREMENT.as_secs_f64() / once.as_secs_f64().max(1e-6)).clamp(2.0, 2000.0) as u32)?
         .as_secs_f64())
 }

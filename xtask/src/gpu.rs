@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Measuring time of each figure.
 const MEASURED: Duration = Duration::from_millis(300);
 /// Training steps between two reads of the loss.
-const LOOKED_AT: usize = 10;
+const STEPS_PER_READ: usize = 10;
 
 /// Peak rates of GPUs by a part of their description, in TFLOP/s: f32 by the datasheet, and 16-bit
 /// matrix products as measured with `mma.sync`.
@@ -141,11 +141,11 @@ impl Bench<'_> {
         let mut steps = 0;
         // The loss is read now and then, as a progress bar does.
         while start.elapsed() < 3 * MEASURED {
-            for _ in 1..LOOKED_AT {
+            for _ in 1..STEPS_PER_READ {
                 step()?.realize()?;
             }
             step()?.item::<f32>()?;
-            steps += LOOKED_AT;
+            steps += STEPS_PER_READ;
         }
         let each = start.elapsed().as_secs_f64() * 1e3 / steps as f64;
         with_peer(

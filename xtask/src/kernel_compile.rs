@@ -36,17 +36,17 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
     compile::compiled(&asts[0], device)?;
     let renderer = name.split(':').nth(1).unwrap_or(name).to_lowercase();
     // The second time, the disk cache has the kernels.
-    for (which, kept) in [("", false), ("_cached", true)] {
+    for (which, cached) in [("", false), ("_cached", true)] {
         compile::clear_programs();
         let compiled =
             asts.iter().map(|ast| compile::compiled(ast, device)).collect::<Result<Vec<_>>>()?;
-        let of_kind = compiled.iter().filter(|c| c.from_cache == kept);
+        let of_kind = compiled.iter().filter(|c| c.from_cache == cached);
         let mut times: Vec<Duration> = of_kind.map(|c| c.compile_time).collect();
         times.sort();
         let [.., worst] = times[..] else {
             eprintln!(
                 "{model} on {name}: no kernel was {}",
-                if kept { "in the disk cache" } else { "compiled: all are in the disk cache" }
+                if cached { "in the disk cache" } else { "compiled: all are in the disk cache" }
             );
             continue;
         };

@@ -24,7 +24,7 @@ pub const GPT2_TABLE: f64 = 50_257.0 * 768.0;
 /// Returns the forward pass of GPT-2 small over 64 tokens on NULL, with the logits of all
 /// positions.
 pub fn gpt2() -> Tensor {
-    gpt2_of(&input, 64, false, &beside(&input, 0))
+    gpt2_of(&input, 64, false, &attend_cached(&input, 0))
 }
 
 /// Returns the logits of the next token on the default device, for some tokens after others in a
@@ -33,7 +33,7 @@ pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
     let input = |shape: &[usize]| {
         Tensor::full(shape, 0.01f32).contiguous().realize().expect("the weights fit in memory")
     };
-    gpt2_of(&input, tokens, true, &beside(&input, past))
+    gpt2_of(&input, tokens, true, &attend_cached(&input, past))
 }
 
 /// Weights that the first pass through a model creates and later passes reuse. All have the same
@@ -41,14 +41,14 @@ pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
 #[derive(Default)]
 pub struct Weights {
     made: RefCell<Vec<Tensor>>,
-    turn: Cell<usize>,
+    next_index: Cell<usize>,
 }
 
 impl Weights {
     /// Returns the next weight.
     pub fn next(&self, shape: &[usize]) -> Tensor {
-        let (mut made, i) = (self.made.borrow_mut(), self.turn.get());
-        self.turn.set(i + 1);
+        let (mut made, i) = (self.made.borrow_mut(), self.next_index.get());
+        self.next_index.set(i + 1);
         if i == made.len() {
             made.push(
                 Tensor::full(shape, 0.01f32)
@@ -69,11 +69,11 @@ impl Weights {
 /// Returns the logits of the next token after one given token and others in a cache.
 pub fn gpt2_with(weights: &Weights, token: &Tensor, past: usize) -> Tensor {
     // The first weight is the token.
-    weights.turn.set(1);
+    weights.next_index.set(1);
     let first = Cell::new(true);
     let input =
         |shape: &[usize]| if first.replace(false) { token.clone() } else { weights.next(shape) };
-    gpt2_of(&input, 1, true, &beside(&input, past))
+    gpt2_of(&input, 1, true, &attend_cached(&input, past))
 }
 
 /// Keys and values of the tokens so far, for each layer: `[longest, heads, head width]`, filled up
@@ -104,7 +104,7 @@ pub fn gpt2_cached(
     cache: &Cache,
     at: &SymInt,
 ) -> Result<Tensor> {
-    weights.turn.set(1);
+    weights.next_index.set(1);
     let first = Cell::new(true);
     let layer = Cell::new(0);
     let attend = |q: &Tensor, k: Tensor, v: Tensor| -> Tensor {
@@ -127,7 +127,7 @@ const WIDTH: usize = 768;
 const HEADS: usize = 12;
 
 /// Attention over the tokens in a full cache and the new ones.
-fn beside(
+fn attend_cached(
     input: &dyn Fn(&[usize]) -> Tensor,
     past: usize,
 ) -> impl Fn(&Tensor, Tensor, Tensor) -> Tensor {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LIMIT: f64 = 2.0;
 
 /// Alternations of picograd and the peer per case. The best of each counts.
-const TURNS: usize = 2;
+const ROUNDS: usize = 2;
 
 /// The options of the command line.
 pub struct Options<'a> {
@@ -115,7 +115,7 @@ pub fn figures(options: &Options) -> Result<()> {
         device.synchronize()?;
         let first = start.elapsed();
         let (mut ours, mut theirs) = (Duration::MAX, f64::INFINITY);
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             ours = ours.min(best(&device, time, &mut work)?);
             if let Some(peer) = &mut peer {
                 theirs = theirs.min(peer.ask(&job.request(time.as_secs_f64())));

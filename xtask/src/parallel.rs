@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 /// Binaries that run at a time. Each has its own threads.
-const AT_A_TIME: usize = 2;
+const PARALLEL_BINARIES: usize = 2;
 
 /// The slowest binaries, in starting order: a slow one that starts last would leave a core idle.
 const LONG: [&str; 14] = [
@@ -142,7 +142,7 @@ pub fn run(args: &[&str], documents: bool) -> bool {
     let (waiting, failed) = (Mutex::new(binaries), Mutex::new(Vec::new()));
     let next = || waiting.lock().unwrap_or_else(|e| e.into_inner()).pop();
     std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
+        for _ in 0..PARALLEL_BINARIES {
             scope.spawn(|| {
                 while let Some(binary) = next() {
                     let (text, passed) = binary.run();

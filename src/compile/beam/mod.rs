@@ -15,9 +15,9 @@ mod scratch;
 mod trial;
 
 use self::scratch::Scratch;
-use self::trial::Fate;
+use self::trial::FirstRun;
 use super::build::{compile_program, compile_programs};
-use super::pipeline::computable;
+use super::pipeline::check_dtypes;
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, profile};
 use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::env;
@@ -38,16 +38,16 @@ use std::time::{Duration, Instant};
 const GAIN: f64 = 0.985;
 /// Maximum number of steps of the unoptimized kernel, per second of the time limit. A longer kernel
 /// is not run: it would use most of the time limit, or exceed it.
-const MOST_PLAIN: f64 = 4e8;
+const MAX_UNOPTIMIZED_STEPS: f64 = 4e8;
 /// Maximum ratio of a candidate's steps to those of the heuristic's choice. A candidate with more,
 /// such as one that recomputes each row for every element, is not run: a run on a GPU cannot be
 /// stopped.
-const MOST_STEPS: f64 = 32.0;
+const MAX_STEP_RATIO: f64 = 32.0;
 /// Maximum length of a program, unless the heuristic's own is longer. Longer programs take long to
 /// compile and never won in measurements.
-const MOST_UOPS: usize = 3000;
+const MAX_UOPS: usize = 3000;
 /// A candidate with this multiple of the best time is not timed again.
-const FAR_SLOWER: u32 = 2;
+const RETIME_RATIO: u32 = 2;
 /// Minimum and maximum number of runs of a candidate, and the total time after which the minimum
 /// suffices.
 const RUNS: (usize, usize) = (3, 40);
@@ -55,11 +55,11 @@ const MEASURED: Duration = Duration::from_millis(6);
 /// Duration of a run from which on cold caches hardly affect its time.
 const LONG: Duration = Duration::from_millis(120);
 /// Minimum time limit of a first run, which touches its memory for the first time.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MIN_FIRST_RUN_LIMIT: Duration = Duration::from_millis(100);
 /// The time of a first run that may be due to cold memory.
 const COLD: Duration = Duration::from_millis(5);
 /// Rounds in which the best candidates are timed alternately.
-const TURNS: usize = 3;
+const FINAL_ROUNDS: usize = 3;
 
 /// The extent of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,14 +92,14 @@ type Wrap<'a> = &'a dyn Fn(Arc<dyn Executable>) -> Arc<dyn Executable>;
 /// the heuristic's choice if nothing can be timed.
 pub(in crate::compile) fn tuned(kernel: &Kernel, device: &Device, beam: Beam) -> Result<Kernel> {
     let key = key(&kernel.ast, device);
-    if let Some(known) = recall(disk_cache::global(), key, beam.width)
+    if let Some(known) = load_tuned(disk_cache::global(), key, beam.width)
         .and_then(|opts| kernel.apply_all(&opts, device.target()).ok())
     {
         return Ok(known);
     }
     match search(kernel, device, beam, &|e| e)? {
         Some(found) => {
-            remember(disk_cache::global(), key, device, beam.width, &found);
+            store_tuned(disk_cache::global(), key, device, beam.width, &found);
             kernel.apply_all(&found.opts, device.target())
         }
         None => Ok(heuristic::choose(kernel, device.target())),
@@ -123,13 +123,13 @@ fn key(ast: &UOp, device: &Device) -> CacheKey {
 }
 
 /// Returns a cached list, if its search was at least as wide.
-fn recall(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
+fn load_tuned(store: &DiskCache, key: CacheKey, width: usize) -> Option<Vec<Opt>> {
     let text = String::from_utf8(store.get(&[key]).pop().flatten()?).ok()?;
     let (searched, opts) = text.split_once('\n')?;
     if searched.parse::<usize>().ok()? < width { None } else { opt::parse(opts).ok() }
 }
 
-fn remember(store: &DiskCache, key: CacheKey, device: &Device, width: usize, found: &Tuned) {
+fn store_tuned(store: &DiskCache, key: CacheKey, device: &Device, width: usize, found: &Tuned) {
     let value = format!("{width}\n{}", opt::show(&found.opts));
     store.put(&[CacheEntry {
         key,
@@ -163,13 +163,13 @@ struct Search<'a> {
     expected: Vec<Vec<u8>>,
     /// Programs that were tried, by the hash of their text.
     seen: FxHashSet<u128>,
-    most_uops: usize,
-    most_steps: f64,
+    max_uops: usize,
+    max_steps: f64,
     best: Option<Duration>,
 }
 
 fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Option<Tuned>> {
-    computable(&kernel.ast, device.target())?;
+    check_dtypes(&kernel.ast, device.target())?;
     let start = Instant::now();
     let chosen = heuristic::choose(kernel, device.target());
     let (Some(plain), Some(chosen)) = (candidate(kernel, device), candidate(&chosen, device))
@@ -193,25 +193,25 @@ fn search(kernel: &Kernel, device: &Device, beam: Beam, wrap: Wrap) -> Result<Op
         scratch,
         expected: Vec::new(),
         seen: FxHashSet::default(),
-        most_uops: MOST_UOPS.max(chosen.program.uops.len() * 2),
-        most_steps: MOST_STEPS * chosen.program.estimate.steps,
+        max_uops: MAX_UOPS.max(chosen.program.uops.len() * 2),
+        max_steps: MAX_STEP_RATIO * chosen.program.estimate.steps,
         best: None,
     };
     // These two are trusted, and the first that runs defines the expected values. The unoptimized
     // kernel may exceed a driver's time limit; the heuristic's choice is what runs without a
     // search.
     let list = chosen.kernel.opts.clone();
-    let is_short = plain.program.estimate.steps <= MOST_PLAIN * beam.seconds;
-    let plain = if is_short { s.trusted(plain).unwrap_or(None) } else { None };
-    let Some(mut by_heuristic) = s.trusted(chosen)? else { return Ok(None) };
+    let is_short = plain.program.estimate.steps <= MAX_UNOPTIMIZED_STEPS * beam.seconds;
+    let plain = if is_short { s.time_reference(plain).unwrap_or(None) } else { None };
+    let Some(mut by_heuristic) = s.time_reference(chosen)? else { return Ok(None) };
     s.best = Some(plain.iter().map(|t| t.time).fold(by_heuristic.time, Duration::min));
-    let parts = s.parts_of(kernel, &by_heuristic.candidate.kernel);
+    let parts = s.sublists_of(kernel, &by_heuristic.candidate.kernel);
     let mut kept: Vec<Timed> = s.time_all(parts)?;
     kept.extend(plain);
     while s.round(&mut kept, &mut by_heuristic, beam.width, &progress)? {}
     kept.sort_by_key(|t| t.time);
-    kept.truncate(TURNS);
-    let best = s.final_turns(&mut by_heuristic, &mut kept)?;
+    kept.truncate(FINAL_ROUNDS);
+    let best = s.final_comparison(&mut by_heuristic, &mut kept)?;
     let (opts, time) =
         best.map_or((list, by_heuristic.time), |t| (t.candidate.kernel.opts.clone(), t.time));
     let (heuristic, tried, took) = (by_heuristic.time, s.seen.len(), start.elapsed());
@@ -249,9 +249,9 @@ fn report(kernel: &Kernel, why: &str) {
 }
 
 impl Search<'_> {
-    /// Returns the candidates of parts of the heuristic's list: its prefixes, and all of it but one
-    /// Opt. Thread order and vector lanes are chosen again.
-    fn parts_of(&mut self, kernel: &Kernel, chosen: &Kernel) -> Vec<Candidate> {
+    /// Returns candidates from sublists of the heuristic's Opts: its prefixes, and the list without
+    /// each single Opt. Thread order and vector lanes are chosen again.
+    fn sublists_of(&mut self, kernel: &Kernel, chosen: &Kernel) -> Vec<Candidate> {
         let list = chosen.without_last().opts;
         let prefixes = (1..list.len()).map(|n| list[..n].to_vec());
         let without = (0..list.len()).map(|i| [&list[..i], &list[i + 1..]].concat());
@@ -299,12 +299,12 @@ impl Search<'_> {
     /// Returns true if this program is new, and small enough to win.
     fn is_new(&mut self, c: &Candidate) -> bool {
         let small =
-            c.program.uops.len() <= self.most_uops && c.program.estimate.steps <= self.most_steps;
+            c.program.uops.len() <= self.max_uops && c.program.estimate.steps <= self.max_steps;
         small && self.seen.insert(hash128(ir::print_program(&c.program.uops).as_bytes()))
     }
 
     /// Times a kernel that also runs without a search.
-    fn trusted(&mut self, c: Candidate) -> Result<Option<Timed>> {
+    fn time_reference(&mut self, c: Candidate) -> Result<Option<Timed>> {
         self.is_new(&c);
         let executable = compile_program(self.device, &c.program)?.executable;
         let _alone = buffer::writing();
@@ -326,13 +326,14 @@ impl Search<'_> {
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
         let _alone = buffer::writing();
-        let fates = self.first_runs(&compiled);
+        let runs = self.first_runs(&compiled);
         let mut timed = Vec::new();
-        for ((candidate, executable), fate) in compiled.into_iter().zip(fates) {
-            match fate {
-                Fate::Died => report(&candidate.kernel, "its first run ended the process"),
-                Fate::Ended(time) if time > self.hopeless(candidate.program.launch.threads) => {}
-                Fate::Ended(_) if Instant::now() < self.deadline => {
+        for ((candidate, executable), run) in compiled.into_iter().zip(runs) {
+            match run {
+                FirstRun::Died => report(&candidate.kernel, "its first run ended the process"),
+                FirstRun::Ended(time)
+                    if time > self.second_run_limit(candidate.program.launch.threads) => {}
+                FirstRun::Ended(_) if Instant::now() < self.deadline => {
                     match self.check_and_time(&candidate, &*executable) {
                         Ok(Some(time)) => {
                             self.best = Some(self.best.map_or(time, |b| b.min(time)));
@@ -353,7 +354,7 @@ impl Search<'_> {
                         }
                     }
                 }
-                Fate::Ended(_) | Fate::Refused | Fate::Slow => {}
+                FirstRun::Ended(_) | FirstRun::Refused | FirstRun::Slow => {}
             }
         }
         Ok(timed)
@@ -361,31 +362,31 @@ impl Search<'_> {
 
     /// Returns the results of the first runs. Machine code could end this process, so that it first
     /// runs in a forked one.
-    fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<Fate> {
+    fn first_runs(&self, compiled: &[(Candidate, Arc<dyn Executable>)]) -> Vec<FirstRun> {
         let native = |e: &Arc<dyn Executable>| e.machine_code().is_some();
         let to_try: Vec<_> = compiled
             .iter()
             .filter(|(_, e)| native(e))
             .map(|(c, e)| (&**e, c.program.launch))
             .collect();
-        let patience = PATIENCE.max(self.hopeless(self.device.target().threads));
+        let timeout = MIN_FIRST_RUN_LIMIT.max(self.second_run_limit(self.device.target().threads));
         let mut tried =
-            trial::fates(&to_try, &self.scratch.places(), patience, self.deadline).into_iter();
-        let harmless = Fate::Ended(Duration::ZERO);
+            trial::run_in_fork(&to_try, &self.scratch.places(), timeout, self.deadline).into_iter();
+        let harmless = FirstRun::Ended(Duration::ZERO);
         compiled
             .iter()
-            .map(|(_, e)| if native(e) { tried.next().unwrap_or(Fate::Slow) } else { harmless })
+            .map(|(_, e)| if native(e) { tried.next().unwrap_or(FirstRun::Slow) } else { harmless })
             .collect()
     }
 
     /// Returns the time of a first run on one thread above which the candidate is not run again.
-    fn hopeless(&self, threads: usize) -> Duration {
-        self.best.map_or(Duration::MAX, |b| b * FAR_SLOWER * 2 * threads.max(1) as u32 + COLD)
+    fn second_run_limit(&self, threads: usize) -> Duration {
+        self.best.map_or(Duration::MAX, |b| b * RETIME_RATIO * 2 * threads.max(1) as u32 + COLD)
     }
 
     /// Times the best and the heuristic's choice alternately. Returns the best if it is faster by
     /// more than noise.
-    fn final_turns<'t>(
+    fn final_comparison<'t>(
         &mut self,
         by_heuristic: &mut Timed,
         best: &'t mut [Timed],
@@ -393,7 +394,7 @@ impl Search<'_> {
         let _alone = buffer::writing();
         self.best = None;
         let mut times = vec![Duration::MAX; best.len() + 1];
-        for _ in 0..TURNS {
+        for _ in 0..FINAL_ROUNDS {
             for (t, least) in best.iter().chain([&*by_heuristic]).zip(&mut times) {
                 *least = (*least).min(self.time(&*t.executable, &t.candidate.program)?);
             }
@@ -443,7 +444,7 @@ impl Search<'_> {
         let places = self.scratch.places();
         let (mut least, mut total) = (Duration::MAX, Duration::ZERO);
         for n in 0..RUNS.1 {
-            let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * FAR_SLOWER);
+            let far = self.best.is_some_and(|b| least != Duration::MAX && least > b * RETIME_RATIO);
             if far || (n >= RUNS.0 && total >= MEASURED) || total >= LONG {
                 break;
             }

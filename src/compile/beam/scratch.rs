@@ -11,11 +11,11 @@ use crate::lower::Program;
 /// The number of random values before they repeat: a prime, so that rows differ.
 const PERIOD: usize = 65_521;
 /// Outputs of up to this many bytes are compared completely.
-const WHOLE: usize = 4 << 20;
+const MAX_FULL_COMPARE: usize = 4 << 20;
 /// Number of samples that are compared of a longer buffer, and bytes of each: a multiple of every
 /// element size.
-const PIECES: usize = 8;
-const PIECE: usize = 512 << 10;
+const SAMPLES: usize = 8;
+const SAMPLE_BYTES: usize = 512 << 10;
 
 /// An argument of the kernel.
 struct ScratchSlot {
@@ -102,7 +102,7 @@ impl Scratch {
     pub(super) fn difference(&self, expected: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
         let outputs = self.slots.iter().filter(|s| s.before.is_some()).zip(expected).zip(got);
         outputs.enumerate().find_map(|(i, ((slot, e), g))| {
-            Some(format!("output {i}: {}", differ(slot.dtype, slot.from_sums, e, g)?))
+            Some(format!("output {i}: {}", describe_difference(slot.dtype, slot.from_sums, e, g)?))
         })
     }
 }
@@ -120,14 +120,14 @@ impl ScratchSlot {
     fn contents(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         let pieces: Vec<(usize, usize)> = match self.bytes {
-            n if n <= WHOLE => vec![(0, n)],
+            n if n <= MAX_FULL_COMPARE => vec![(0, n)],
             // The first at the beginning, the last at the end.
-            n => (0..PIECES)
+            n => (0..SAMPLES)
                 .map(|i| {
                     (
-                        (n - PIECE) / 64 * i / (PIECES - 1) * 64
-                            + if i + 1 == PIECES { (n - PIECE) % 64 } else { 0 },
-                        PIECE,
+                        (n - SAMPLE_BYTES) / 64 * i / (SAMPLES - 1) * 64
+                            + if i + 1 == SAMPLES { (n - SAMPLE_BYTES) % 64 } else { 0 },
+                        SAMPLE_BYTES,
                     )
                 })
                 .collect(),
@@ -197,7 +197,7 @@ fn sums_floats(value: &UOp) -> bool {
 }
 
 /// The largest relative error of a quotient by a sum near zero.
-const LOST: f64 = 0.05;
+const MAX_QUOTIENT_ERROR: f64 = 0.05;
 
 /// Of this number of integers computed from sums, one may differ. A wrong kernel exceeds that.
 const FROM_SUMS: usize = 16;
@@ -209,7 +209,12 @@ fn median(mut list: Vec<f64>) -> f64 {
 }
 
 /// Describes the first element that differs by more than another order of sums explains.
-fn differ(dtype: DType, from_sums: bool, expected: &[u8], got: &[u8]) -> Option<String> {
+fn describe_difference(
+    dtype: DType,
+    from_sums: bool,
+    expected: &[u8],
+    got: &[u8],
+) -> Option<String> {
     if expected == got {
         return None;
     }
@@ -222,7 +227,7 @@ fn differ(dtype: DType, from_sums: bool, expected: &[u8], got: &[u8]) -> Option<
     let largest = expected.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
     // A quotient by such a sum is larger than other values, and its error by the same factor.
     let usual = median(expected.iter().filter(|x| x.is_finite()).map(|x| x.abs()).collect());
-    let most = (LOST / tolerance(dtype)).max(1.0);
+    let most = (MAX_QUOTIENT_ERROR / tolerance(dtype)).max(1.0);
     let scale = |x: f64| if usual > 0.0 { x * (x / usual).clamp(1.0, most) } else { x };
     let near = |expected: f64, b: f64| {
         (expected - b).abs() <= tolerance(dtype) * (scale(expected.abs()) + 0.1 * largest)
@@ -277,7 +282,9 @@ mod tests {
     #[test]
     fn differences_beyond_reordering_are_detected() {
         let bytes = |v: &[f32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
-        let same = |a: &[f32], b: &[f32]| differ(DType::F32, false, &bytes(a), &bytes(b)).is_none();
+        let same = |a: &[f32], b: &[f32]| {
+            describe_difference(DType::F32, false, &bytes(a), &bytes(b)).is_none()
+        };
         assert!(same(
             &[1.0, f32::NAN, f32::INFINITY, 0.0],
             &[1.0001, f32::NAN, f32::INFINITY, -0.0]
@@ -301,7 +308,9 @@ mod tests {
             "garbage"
         );
         let ints = |v: &[i32]| -> Vec<u8> { v.iter().flat_map(|x| x.to_le_bytes()).collect() };
-        let steps = |a: &[i32], b: &[i32]| differ(DType::I32, true, &ints(a), &ints(b)).is_none();
+        let steps = |a: &[i32], b: &[i32]| {
+            describe_difference(DType::I32, true, &ints(a), &ints(b)).is_none()
+        };
         assert!(
             steps(&[7], &[8]) && !steps(&[7], &[9]) && steps(&[10_000], &[10_010]),
             "a sum that is cast"
@@ -319,9 +328,13 @@ mod tests {
                 && steps(&many, &but(5, 1))
                 && !steps(&many, &but(6, 1))
         );
-        let difference =
-            differ(DType::I32, false, &[1, 0, 0, 0, 2, 0, 0, 0], &[1, 0, 0, 0, 3, 0, 0, 0])
-                .unwrap();
+        let difference = describe_difference(
+            DType::I32,
+            false,
+            &[1, 0, 0, 0, 2, 0, 0, 0],
+            &[1, 0, 0, 0, 3, 0, 0, 0],
+        )
+        .unwrap();
         assert_eq!(difference, "element 1 is 3, expected 2");
     }
 }

@@ -92,24 +92,24 @@ fn endless_candidates_are_stopped() {
         wrapped.iter().map(|w| (w as &dyn Executable, Launch::default())).collect();
     let _alone = buffer::writing();
     let far = Instant::now() + Duration::from_secs(600);
-    let fates = trial::fates(&candidates, &[], Duration::from_secs(3), far);
+    let runs = trial::run_in_fork(&candidates, &[], Duration::from_secs(3), far);
     let expected = bads.map(|bad| match bad {
-        None | Some(Bad::Lies) => Fate::Ended(Duration::ZERO),
-        Some(Bad::Faults) => Fate::Died,
-        Some(Bad::Hangs) => Fate::Slow,
-        Some(Bad::Refuses | Bad::Panics) => Fate::Refused,
+        None | Some(Bad::Lies) => FirstRun::Ended(Duration::ZERO),
+        Some(Bad::Faults) => FirstRun::Died,
+        Some(Bad::Hangs) => FirstRun::Slow,
+        Some(Bad::Refuses | Bad::Panics) => FirstRun::Refused,
     });
-    assert_eq!(fates, expected);
+    assert_eq!(runs, expected);
     // After the time limit nothing is waited for.
     let start = Instant::now();
-    let fates = trial::fates(
+    let runs = trial::run_in_fork(
         &candidates[3..6],
         &[],
         Duration::from_secs(600),
         start + Duration::from_millis(50),
     );
-    assert!(fates == [Fate::Slow; 3] && start.elapsed() < Duration::from_secs(60));
-    assert!(trial::fates(&[], &[], Duration::ZERO, far).is_empty());
+    assert!(runs == [FirstRun::Slow; 3] && start.elapsed() < Duration::from_secs(60));
+    assert!(trial::run_in_fork(&[], &[], Duration::ZERO, far).is_empty());
 }
 
 #[test]
@@ -199,17 +199,17 @@ fn cached_results_need_as_wide_a_search() {
     let device = Device::get("INTERP").unwrap();
     let kernel = kernel_of(&(stored([8, 8], &device) + 1.0));
     let key = key(&kernel.ast, &device);
-    assert_eq!(recall(&store, key, 1), None);
+    assert_eq!(load_tuned(&store, key, 1), None);
     let opts = opt::parse("UPCAST:0:4 LOCAL:0:2").unwrap();
     let time = Duration::from_micros(3);
     let found = Tuned { opts: opts.clone(), time, heuristic: time, tried: 9, took: time };
-    remember(&store, key, &device, 4, &found);
+    store_tuned(&store, key, &device, 4, &found);
     assert_eq!(
-        (recall(&store, key, 4), recall(&store, key, 1), recall(&store, key, 5)),
+        (load_tuned(&store, key, 4), load_tuned(&store, key, 1), load_tuned(&store, key, 5)),
         (Some(opts.clone()), Some(opts), None)
     );
-    remember(&store, key, &device, 1, &Tuned { opts: Vec::new(), ..found });
-    assert_eq!(recall(&store, key, 1), Some(Vec::new()), "nothing may be the best");
+    store_tuned(&store, key, &device, 1, &Tuned { opts: Vec::new(), ..found });
+    assert_eq!(load_tuned(&store, key, 1), Some(Vec::new()), "nothing may be the best");
     assert_eq!(store.contents().unwrap().entries[&(EntryKind::Opts, "INTERP".to_string())].0, 1);
     // An invalid entry is ignored.
     for text in ["", "4", "x\nUPCAST:0:4", "4\nUPCAST:0"] {
@@ -219,7 +219,7 @@ fn cached_results_need_as_wide_a_search() {
             device: "INTERP",
             value: text.as_bytes(),
         }]);
-        assert_eq!(recall(&store, key, 1), None, "{text:?}");
+        assert_eq!(load_tuned(&store, key, 1), None, "{text:?}");
     }
     let other = kernel_of(&(stored([8, 8], &device) + 2.0));
     assert_ne!(key, super::key(&other.ast, &device));

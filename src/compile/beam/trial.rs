@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The result of a candidate's first run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum FirstRun {
     /// It ended after this time, on one thread.
     Ended(Duration),
     /// It returned an error or panicked.
@@ -26,23 +26,23 @@ pub(super) enum Fate {
 }
 
 /// The report of a run that returned an error or panicked.
-const GAVE_UP: u64 = u64::MAX;
+const REJECTED: u64 = u64::MAX;
 
 /// Returns the results of the first runs within a time limit. After the deadline no more are tried.
-pub(super) fn fates(
+pub(super) fn run_in_fork(
     candidates: &[(&dyn Executable, Launch)],
     places: &[MemoryRef],
     limit: Duration,
     deadline: Instant,
-) -> Vec<Fate> {
-    let mut fates = Vec::new();
-    while fates.len() < candidates.len() && Instant::now() < deadline {
-        if !run_some(&candidates[fates.len()..], places, limit, deadline, &mut fates) {
+) -> Vec<FirstRun> {
+    let mut runs = Vec::new();
+    while runs.len() < candidates.len() && Instant::now() < deadline {
+        if !run_some(&candidates[runs.len()..], places, limit, deadline, &mut runs) {
             break;
         }
     }
-    fates.resize(candidates.len(), Fate::Slow);
-    fates
+    runs.resize(candidates.len(), FirstRun::Slow);
+    runs
 }
 
 /// Runs candidates in a forked process until one does not return, and records each result. `false`
@@ -52,7 +52,7 @@ fn run_some(
     places: &[MemoryRef],
     limit: Duration,
     deadline: Instant,
-    fates: &mut Vec<Fate>,
+    runs: &mut Vec<FirstRun>,
 ) -> bool {
     let Ok((mut reader, writer)) = pipe() else { return false };
     // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another
@@ -67,10 +67,10 @@ fn run_some(
     }
     drop(writer);
     for _ in candidates {
-        let fate =
-            next_fate(&mut reader, limit.min(deadline.saturating_duration_since(Instant::now())));
-        fates.push(fate);
-        if matches!(fate, Fate::Slow | Fate::Died) {
+        let run =
+            read_result(&mut reader, limit.min(deadline.saturating_duration_since(Instant::now())));
+        runs.push(run);
+        if matches!(run, FirstRun::Slow | FirstRun::Died) {
             break;
         }
     }
@@ -105,7 +105,7 @@ fn run_and_exit(
         // are as long as its arguments; the copy of the process is alone.
         let run = || unsafe { executable.run(places, launch) }.ok();
         let time = catch_unwind(AssertUnwindSafe(run)).ok().flatten();
-        let report = time.map_or(GAVE_UP, |t| t.as_nanos() as u64);
+        let report = time.map_or(REJECTED, |t| t.as_nanos() as u64);
         if writer.write_all(&report.to_le_bytes()).is_err() {
             break;
         }
@@ -115,21 +115,21 @@ fn run_and_exit(
 }
 
 /// Reads the next report of the forked process.
-fn next_fate(reader: &mut PipeReader, patience: Duration) -> Fate {
+fn read_result(reader: &mut PipeReader, timeout: Duration) -> FirstRun {
     let mut report = [0u8; 8];
-    if !is_readable(reader, patience) {
-        return Fate::Slow;
+    if !is_readable(reader, timeout) {
+        return FirstRun::Slow;
     }
     match reader.read_exact(&mut report).map(|()| u64::from_le_bytes(report)) {
-        Err(_) => Fate::Died,
-        Ok(GAVE_UP) => Fate::Refused,
-        Ok(nanos) => Fate::Ended(Duration::from_nanos(nanos)),
+        Err(_) => FirstRun::Died,
+        Ok(REJECTED) => FirstRun::Refused,
+        Ok(nanos) => FirstRun::Ended(Duration::from_nanos(nanos)),
     }
 }
 
 /// Returns true if there is data to read, or the end of the file, within this time.
-fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
-    let end = Instant::now() + patience;
+fn is_readable(file: &impl AsRawFd, timeout: Duration) -> bool {
+    let end = Instant::now() + timeout;
     loop {
         let mut one = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // Rounded up, or the last millisecond would be spent polling.

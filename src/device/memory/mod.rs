@@ -253,8 +253,8 @@ unsafe impl Send for Block {}
 
 fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no memory of
-    // ours.
+    // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no other
+    // mapping.
     let p = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
     if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
 }
@@ -262,7 +262,7 @@ fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
 /// Unmaps part of a mapping.
 ///
 /// # Safety
-/// The range is in a mapping of ours that is not used any more.
+/// The range is in a mapping of this allocator that is no longer used.
 unsafe fn unmap(p: *mut u8, size: usize) {
     if size > 0 {
         // SAFETY: the caller upholds the contract of this function.

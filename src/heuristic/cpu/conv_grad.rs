@@ -53,7 +53,7 @@ pub(super) fn conv_grad_tile(
     }
     let axes = k.axes();
     let (row, taps) = window(&axes, main, loads, target)?;
-    let most_lanes = (target.vector_bytes / 4).max(2);
+    let max_lanes = (target.vector_bytes / 4).max(2);
     let budget = accumulators(target);
     if extent(&row) > budget {
         return None;
@@ -62,7 +62,7 @@ pub(super) fn conv_grad_tile(
     let uses = |a: &Access, r: &UOp| a.node.uses_range(r.range_id());
     let mut best: Option<(f64, &UOp, usize, &UOp, usize)> = None;
     for v in outputs.iter().filter(|v| main.uses_range(v.range_id())) {
-        let Some(lanes) = power_of_two_divisor(extent(v), most_lanes) else { continue };
+        let Some(lanes) = power_of_two_divisor(extent(v), max_lanes) else { continue };
         for b in &outputs {
             let left = if b == v { extent(b) / lanes } else { extent(b) };
             for n in (1..=budget / extent(&row)).filter(|n| left.is_multiple_of(*n)) {

@@ -17,7 +17,7 @@ use crate::target::Target;
 
 /// Chooses the Opts of a kernel on a CPU.
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
-    let k = loops(kernel, target);
+    let k = choose_loops(kernel, target);
     // Last, because what is stored depends on how many rows are computed together.
     let fits_cache =
         reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.stored_bytes);
@@ -25,7 +25,7 @@ pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
 }
 
 /// Chooses all Opts but `REUSE`.
-fn loops(kernel: &Kernel, target: &Target) -> Kernel {
+fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     let facts = KernelFacts::of(kernel);
     if let Some(staged) = panels::panels(&facts, target) {
         return staged;
@@ -42,7 +42,7 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
     // axis, or whose loads would then be strided, along the axis in which its loads are contiguous.
     let reduce = unit_stride_reduce(&k);
     let outputs =
-        unit_stride_output(&k).filter(|axis| reduce.is_none() || !scatters(&facts, *axis));
+        unit_stride_output(&k).filter(|axis| reduce.is_none() || !lanes_are_strided(&facts, *axis));
     let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
         let size = extent(&k.axes()[axis]);
@@ -54,24 +54,24 @@ fn loops(kernel: &Kernel, target: &Target) -> Kernel {
             across = upcasts(&k);
             rows = reduce.is_some()
                 && unit_stride_reduce(&k).is_some_and(|axis| {
-                    together(&mut k, axis, tuning.rows, tuning.row_reduces, target)
+                    upcast_rows(&mut k, axis, tuning.rows, tuning.row_reduces, target)
                 });
         }
         None => {
             if let Some(axis) = reduce {
                 let r = k.axes()[axis].clone();
                 let (streams, most) = (tuning.streams, tuning.stream_reduces);
-                let amount = if together(&mut k, axis, streams, most, target) {
+                let amount = if upcast_rows(&mut k, axis, streams, most, target) {
                     power_of_two_divisor(extent(&r), lanes)
                 } else {
-                    steps(extent(&r), lanes, target)
+                    unrolled_iterations(extent(&r), lanes, target)
                 };
                 if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r))
                 {
                     try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
                 }
             } else {
-                chains(&mut k, target);
+                interleave_scans(&mut k, target);
             }
         }
     }
@@ -92,7 +92,7 @@ fn vectorize_reduces(k: &mut Kernel, rows: bool, across: &[UOp], target: &Target
         let Some(amount) = (if rows {
             power_of_two_divisor(extent(&r), lanes)
         } else {
-            steps(extent(&r), lanes, target)
+            unrolled_iterations(extent(&r), lanes, target)
         }) else {
             break;
         };
@@ -105,7 +105,7 @@ fn vectorize_reduces(k: &mut Kernel, rows: bool, across: &[UOp], target: &Target
 }
 
 /// Interleaves scans, where there are enough rows for all threads.
-fn chains(k: &mut Kernel, target: &Target) {
+fn interleave_scans(k: &mut Kernel, target: &Target) {
     if !k.ast.toposort().iter().any(|u| u.op() == Op::Scan) {
         return;
     }
@@ -120,7 +120,7 @@ fn chains(k: &mut Kernel, target: &Target) {
 }
 
 /// Returns the iterations of a reduction that are unrolled to vectors.
-fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
+fn unrolled_iterations(size: usize, lanes: usize, target: &Target) -> Option<usize> {
     let many = lanes * target.tuning.cpu.reduce_vectors;
     if size.is_multiple_of(many) && size >= target.tuning.cpu.reduce_rounds * many {
         Some(many)
@@ -131,13 +131,13 @@ fn steps(size: usize, lanes: usize, target: &Target) -> Option<usize> {
 
 /// Returns true if lanes along an output axis have no unit stride in the loads of the largest
 /// reduction.
-fn scatters(facts: &KernelFacts, axis: usize) -> bool {
+fn lanes_are_strided(facts: &KernelFacts, axis: usize) -> bool {
     let (axis, all) = (&facts.axes[axis], facts.accesses());
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0
         && loads.peek().is_some()
-        && loads.all(|a| a.node.uses_range(axis.range_id()) && a.parts(axis, 2) > 1)
+        && loads.all(|a| a.node.uses_range(axis.range_id()) && a.machine_accesses(axis, 2) > 1)
 }
 
 /// Returns the axes of kind Upcast.
@@ -148,7 +148,13 @@ fn upcasts(k: &Kernel) -> Vec<UOp> {
 /// Upcasts an output axis by up to `most`, so that several outputs of a reduction axis are computed
 /// together: memory serves several streams faster than one. Does nothing if the kernel has more
 /// than `reduces` reductions.
-fn together(k: &mut Kernel, reduce: usize, most: usize, reduces: usize, target: &Target) -> bool {
+fn upcast_rows(
+    k: &mut Kernel,
+    reduce: usize,
+    most: usize,
+    reduces: usize,
+    target: &Target,
+) -> bool {
     let (axes, order) = (k.axes(), k.ast.toposort());
     let r = &axes[reduce];
     let output = |a: &UOp| is_output(a) && shares_load(&k.ast, a, r);

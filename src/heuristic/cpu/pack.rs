@@ -10,7 +10,7 @@ use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
 /// Returns true if the input of a load is small and used often enough to be packed as a whole.
-pub(super) fn is_worth(axes: &[UOp], load: &Access, target: &Target) -> bool {
+pub(super) fn is_profitable(axes: &[UOp], load: &Access, target: &Target) -> bool {
     let is_masked = load.node.expect_access().place.mask.is_some();
     if is_masked || load.node.dtype() != DType::F32 || argument(&load.node).is_none() {
         return false;

@@ -14,7 +14,7 @@ use crate::target::Target;
 /// Chooses a register tile of a matrix product, and stages a panel of the matrix of its columns.
 pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     let mut p = MatmulPattern::of(facts)?;
-    if let Some(row) = nearest_row(facts, &p, target) {
+    if let Some(row) = min_stride_row(facts, &p, target) {
         p.row = row;
     }
     if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
@@ -46,7 +46,7 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
 }
 
 /// Returns the row axis with the smallest stride in the output.
-fn nearest_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<UOp> {
+fn min_stride_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<UOp> {
     let store = facts.kernel.ast.operand();
     let stride = |r: &UOp| kernel::stride(store, r).map_or(u64::MAX, i64::unsigned_abs);
     let is_row = |r: &&UOp| {
@@ -61,7 +61,7 @@ fn nearest_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Optio
 /// Returns the rows and vectors of the register tile of the lowest estimated cost.
 fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
     let lanes = target.vector_bytes / 4;
-    let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.step));
+    let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.inner));
     // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
     let registers = target.machine.vector_registers - target.tuning.cpu.spare_registers;
     let uses: usize = facts
@@ -84,13 +84,16 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
     let [most_vectors, most_rows] = target.tuning.cpu.panel_tile;
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=most_vectors).rev().filter(|_| lanes >= target.tuning.cpu.min_panel_lanes) {
-        let wide = Fit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns, target);
+        let wide = TileFit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns, target);
         for height in
             (2..=most_rows).filter(|r| r * vectors + vectors < registers && uses >= r * least)
         {
-            let high = Fit::of(rows, height, target.tuning.cpu.padded_rows, target);
+            let high = TileFit::of(rows, height, target.tuning.cpu.padded_rows, target);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
-            if !wide.little || !high.little || steps * copied * 4 > target.shared_bytes {
+            if !wide.is_within_limit
+                || !high.is_within_limit
+                || steps * copied * 4 > target.shared_bytes
+            {
                 continue;
             }
             // A multiplication and what is loaded for it, with those that padding adds.
@@ -102,7 +105,7 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
                 .iter()
                 .copied()
                 .chain([wide.parts, high.parts])
-                .map(|n| shares(n, target.threads))
+                .map(|n| max_threads(n, target.threads))
                 .max()
                 .unwrap_or(1);
             let cost = cost / shared as f64;
@@ -116,30 +119,31 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
 }
 
 /// Returns the maximum number of threads that an axis can be divided between.
-fn shares(size: usize, threads: usize) -> usize {
+fn max_threads(size: usize, threads: usize) -> usize {
     (2..=threads).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
 }
 
 /// The division of an axis into tiles of equal size.
-struct Fit {
+struct TileFit {
     /// The number of parts.
     parts: usize,
     /// True if the axis is padded.
     padded: bool,
     /// True if the padding is within the limit of the tuning.
-    little: bool,
+    is_within_limit: bool,
     /// The work relative to that without padding.
     cost: f64,
 }
 
-impl Fit {
-    fn of(size: usize, part: usize, padding: f64, target: &Target) -> Fit {
+impl TileFit {
+    fn of(size: usize, part: usize, padding: f64, target: &Target) -> TileFit {
         let whole = size.next_multiple_of(part);
         let padded = whole != size;
-        Fit {
+        TileFit {
             parts: whole / part,
             padded,
-            little: (whole - size) as f64 <= size as f64 * target.tuning.cpu.padding_fraction,
+            is_within_limit: (whole - size) as f64
+                <= size as f64 * target.tuning.cpu.padding_fraction,
             cost: whole as f64 / size as f64 * if padded { padding } else { 1.0 },
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn cpu_register_tile(
     if loads.len() < 2 {
         return None;
     }
-    let small: Vec<bool> = loads.iter().map(|l| pack::is_worth(axes, l, target)).collect();
+    let small: Vec<bool> = loads.iter().map(|l| pack::is_profitable(axes, l, target)).collect();
     if let Some(tiled) = conv_grad::conv_grad_tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
@@ -66,7 +66,7 @@ fn best_tile(
     small: &[bool],
     target: &Target,
 ) -> Option<Tile> {
-    let most_lanes = (target.vector_bytes / 4).max(2);
+    let max_lanes = (target.vector_bytes / 4).max(2);
     let [most, fewer] = target.tuning.cpu.tile_accumulators;
     let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
     // Copies along an axis that the reduction does not depend on would compute the same value.
@@ -79,7 +79,7 @@ fn best_tile(
         .collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.closed_ranges().contains(r)) {
-        let Some(lanes) = power_of_two_divisor(splittable_extent(v), most_lanes) else { continue };
+        let Some(lanes) = power_of_two_divisor(splittable_extent(v), max_lanes) else { continue };
         let parts: Vec<f64> = loads
             .iter()
             .zip(small)
@@ -125,7 +125,7 @@ pub(super) fn load_cost(
     lanes: usize,
     target: &Target,
 ) -> f64 {
-    let (parts, tuning) = (load.parts(axis, lanes), &target.tuning.cpu);
+    let (parts, tuning) = (load.machine_accesses(axis, lanes), &target.tuning.cpu);
     match load.is_masked(axis) {
         _ if parts == 1 || packed => 1.0,
         true => parts as f64 * tuning.masked_lane_load,
@@ -135,7 +135,7 @@ pub(super) fn load_cost(
 
 /// Returns the machine stores for one store of lanes along an axis.
 fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize, target: &Target) -> f64 {
-    match store.parts(axis, lanes) {
+    match store.machine_accesses(axis, lanes) {
         1 => 1.0,
         n => n as f64 * target.tuning.cpu.lane_store,
     }
@@ -151,22 +151,22 @@ pub(super) fn to_pack(
     let apart = loads
         .iter()
         .zip(small)
-        .filter(|(l, small)| is_output(axis) && **small && l.parts(axis, lanes) > 1);
+        .filter(|(l, small)| is_output(axis) && **small && l.machine_accesses(axis, lanes) > 1);
     apart.filter_map(|(l, _)| argument(&l.node)).collect()
 }
 
 /// The copies along an output axis of a tile: the position of the axis, and their number.
-type Part = (usize, usize);
+type AxisCopies = (usize, usize);
 
 /// Calls `f` with every tile of at most `budget` copies.
-fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnMut(&[Part])) {
-    fn more(
+fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnMut(&[AxisCopies])) {
+    fn extend_tile(
         sizes: &[usize],
         from: usize,
         budget: usize,
         limits: &CpuTuning,
-        tile: &mut Vec<Part>,
-        f: &mut dyn FnMut(&[Part]),
+        tile: &mut Vec<AxisCopies>,
+        f: &mut dyn FnMut(&[AxisCopies]),
     ) {
         f(tile);
         if tile.len() == limits.tile_axes {
@@ -175,10 +175,10 @@ fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnM
         for axis in from..sizes.len() {
             for n in (2..=budget.min(limits.tile_side)).filter(|n| sizes[axis].is_multiple_of(*n)) {
                 tile.push((axis, n));
-                more(sizes, axis + 1, budget / n, limits, tile, f);
+                extend_tile(sizes, axis + 1, budget / n, limits, tile, f);
                 tile.pop();
             }
         }
     }
-    more(sizes, 0, budget, limits, &mut Vec::new(), f);
+    extend_tile(sizes, 0, budget, limits, &mut Vec::new(), f);
 }

@@ -26,8 +26,8 @@ pub(super) fn staged_tiles(facts: &KernelFacts, target: &Target) -> Option<Kerne
             apply_to(&mut k, OptOp::Local, r, tuning.matmul_side, target)?;
             apply_to(&mut k, OptOp::Upcast, r, side / tuning.matmul_vector, target)?;
         }
-        let axis = k.axis_of(&p.step)?;
-        if extent(&p.step) == steps {
+        let axis = k.axis_of(&p.inner)?;
+        if extent(&p.inner) == steps {
             return None;
         }
         k = k.apply(&Opt::new(OptOp::Split, axis, steps), target).ok()?;

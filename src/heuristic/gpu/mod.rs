@@ -19,7 +19,7 @@ mod tile;
 use super::facts::{KernelFacts, iterations};
 use super::{power_of_two_divisor, try_apply, unit_stride_output, unit_stride_reduce};
 use crate::ir::{AxisKind, Op, UOp};
-use crate::kernel::{extent, has_unit_stride_load, is_symbolic, most_lanes};
+use crate::kernel::{extent, has_unit_stride_load, is_symbolic, max_lanes};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
@@ -139,7 +139,7 @@ fn threads(k: &Kernel) -> usize {
 /// Upcasts the axis along which stores have unit stride to a vector, if there are enough outputs
 /// for threads.
 fn upcast(k: &mut Kernel, target: &Target) {
-    let lanes = most_lanes(target);
+    let lanes = max_lanes(target);
     if outputs(k) >= target.machine.lockstep_threads * lanes
         && let Some(axis) = unit_stride_output(k)
         && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), lanes)
@@ -155,7 +155,7 @@ fn elementwise(k: &mut Kernel, target: &Target) {
     // Each thread, and each workgroup, reads a square along one axis and writes it along the other.
     if let Some(r) = loaded
         && let Some(axis) = k.axis_of(&r)
-        && let Some(amount) = power_of_two_divisor(extent(&r), most_lanes(target))
+        && let Some(amount) = power_of_two_divisor(extent(&r), max_lanes(target))
         && try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target)
         && let Some(axis) = k.axis_of(&r)
         && let Some(amount) = power_of_two_divisor(extent(&k.axes()[axis]), side)

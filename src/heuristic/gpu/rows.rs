@@ -3,7 +3,7 @@
 use super::super::facts::{KernelFacts, iterations};
 use super::super::{apply_to, power_of_two_divisor, try_apply, unit_stride_reduce};
 use crate::ir::UOp;
-use crate::kernel::{extent, most_lanes};
+use crate::kernel::{extent, max_lanes};
 use crate::opt::{Kernel, Opt, OptOp, is_output};
 use crate::target::Target;
 
@@ -13,7 +13,7 @@ pub(super) fn rows(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     let (reduces, tuning) = (&facts.reduces, &target.tuning.gpu);
     let len = extent(&facts.axes[unit_stride_reduce(&facts.kernel)?]);
     let along = row_axes(reduces, len, target)?;
-    let lanes = power_of_two_divisor(len, most_lanes(target)).unwrap_or(1);
+    let lanes = power_of_two_divisor(len, max_lanes(target)).unwrap_or(1);
     let vectors = len / lanes;
     let wanted = (vectors / tuning.thread_vectors)
         .clamp(target.machine.lockstep_threads, tuning.row_threads)

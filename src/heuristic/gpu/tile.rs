@@ -20,7 +20,7 @@ use crate::target::Target;
 const WIDEST_LOAD: i64 = 4;
 
 /// A load of the sum.
-struct Operand {
+struct LoadFacts {
     /// The stride along each axis, if it is constant.
     strides: Vec<Option<i64>>,
     /// The constant term of the index.
@@ -33,12 +33,12 @@ struct Operand {
     mask_varies: Vec<bool>,
 }
 
-impl Operand {
-    fn of(load: &UOp, axes: &[UOp]) -> Option<Operand> {
+impl LoadFacts {
+    fn of(load: &UOp, axes: &[UOp]) -> Option<LoadFacts> {
         let Index { index, mask, .. } = load.expect_load().place;
         let varies = |r: &UOp| mask.is_some_and(|m| m.uses_range(r.range_id()));
-        Some(Operand {
-            strides: axes.iter().map(|r| kernel::step(index, r)).collect(),
+        Some(LoadFacts {
+            strides: axes.iter().map(|r| kernel::index_stride(index, r)).collect(),
             constant: Linear::of(index)?.constant,
             bytes: load.dtype().itemsize() as i64,
             is_masked: mask.is_some(),
@@ -103,7 +103,7 @@ struct SumOfProducts {
     sizes: Vec<usize>,
     /// The number of output axes.
     outputs: usize,
-    loads: Vec<Operand>,
+    loads: Vec<LoadFacts>,
     /// For each axis, whether the mask of the products varies along it, such as that of a window
     /// that exceeds an edge. Along other axes it is evaluated once per iteration.
     mask_varies: Vec<bool>,
@@ -127,18 +127,18 @@ impl SumOfProducts {
         let p = SumOfProducts {
             sizes: axes.iter().map(splittable_extent).collect(),
             outputs,
-            loads: loads.map(|load| Operand::of(load, &axes)).collect::<Option<_>>()?,
+            loads: loads.map(|load| LoadFacts::of(load, &axes)).collect::<Option<_>>()?,
             mask_varies: axes.iter().map(varies).collect(),
             axes,
         };
-        p.is_worth_a_tile(target).then_some(p)
+        p.is_tile_profitable(target).then_some(p)
     }
 
     /// Returns true if two loads each serve enough outputs that the other does not depend on. If
     /// those are few, or all outputs are, it is better to share each sum between threads.
-    fn is_worth_a_tile(&self, target: &Target) -> bool {
+    fn is_tile_profitable(&self, target: &Target) -> bool {
         let tuning = &target.tuning.gpu;
-        let serves_alone = |l: &Operand, other: &Operand| {
+        let serves_alone = |l: &LoadFacts, other: &LoadFacts| {
             let alone = |axis: &usize| !l.is_independent(*axis) && other.is_independent(*axis);
             (0..self.outputs).filter(alone).map(|axis| self.sizes[axis]).product::<usize>()
                 >= tuning.factor_outputs
@@ -157,7 +157,7 @@ impl SumOfProducts {
     /// Returns the first offset and the width of each machine load of sorted offsets.
     fn vector_loads(
         &self,
-        load: &Operand,
+        load: &LoadFacts,
         copies: &Copies,
         offsets: &[i64],
         target: &Target,
@@ -289,7 +289,12 @@ impl SumOfProducts {
 
     /// Returns the coordinates along each axis of the threads of a workgroup's first warp. Threads
     /// along the axis of the smallest stride are adjacent, as `ORDER` makes them.
-    fn lanes(&self, copies: &Copies, group: &[usize], target: &Target) -> Vec<Vec<usize>> {
+    fn warp_coordinates(
+        &self,
+        copies: &Copies,
+        group: &[usize],
+        target: &Target,
+    ) -> Vec<Vec<usize>> {
         let stride = |axis: &usize| {
             let strides = self.loads.iter().filter_map(|l| l.strides[*axis]);
             let strides = strides.map(|s| s.unsigned_abs() as usize * copies[*axis]);
@@ -322,7 +327,7 @@ impl SumOfProducts {
         let mut best: Option<(f64, Copies, Vec<usize>)> = None;
         for (_, copies) in ranked {
             for group in self.workgroups(&copies, target) {
-                let lanes = self.lanes(&copies, &group, target);
+                let lanes = self.warp_coordinates(&copies, &group, target);
                 let Some(cost) = self.cost(&copies, Some(&lanes), target) else { continue };
                 // A warp that is not full takes as long as a full one.
                 let threads: usize = group.iter().product();

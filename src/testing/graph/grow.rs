@@ -1,10 +1,12 @@
 //! The ops that the generator adds: single ones, and patterns of several.
 
-use super::{Builder, FOLDS, MOST, Made, RANK, UNARY, USUAL, merged, numel, size};
+use super::{
+    Builder, FOLDS, Generated, MAX_ELEMENTS, RANK, UNARY, USUAL_ELEMENTS, merged, numel, size,
+};
 use crate::dtype::{Const, DType};
 use crate::ir::{Combine, DeviceName, Fold, Op, UOp};
 use crate::shape::{Dims, Movement, Ranges};
-use crate::testing::case::{HERE, THERE};
+use crate::testing::case::{OTHER_DEVICE, TESTED_DEVICE};
 
 /// Returns the binary ops of a dtype; some are listed twice to be picked more often.
 fn binary_ops(dtype: DType) -> &'static [Op] {
@@ -49,15 +51,15 @@ impl Builder {
         }
     }
 
-    fn float(&mut self) -> Option<Made> {
+    fn float(&mut self) -> Option<Generated> {
         let x = self.any();
         if x.dtype().is_float() {
             return Some(x);
         }
-        self.some(|m| m.dtype().is_float())
+        self.pick(|m| m.dtype().is_float())
     }
 
-    fn grow_unary(&mut self) -> Option<Made> {
+    fn grow_unary(&mut self) -> Option<Generated> {
         let op = self.rng.pick(&UNARY);
         if op == Op::Detach {
             let x = self.any();
@@ -67,14 +69,14 @@ impl Builder {
         let x = match op {
             _ if self.special => x,
             Op::Sqrt | Op::Rsqrt | Op::Log | Op::Log2 => self.positive(&x)?,
-            Op::Exp | Op::Exp2 => self.tame(&x, 4.0)?,
-            Op::Tan => self.tame(&x, 1.0)?,
+            Op::Exp | Op::Exp2 => self.bound_values(&x, 4.0)?,
+            Op::Tan => self.bound_values(&x, 1.0)?,
             _ => x,
         };
         self.unary(op, &x)
     }
 
-    fn grow_binary(&mut self) -> Option<Made> {
+    fn grow_binary(&mut self) -> Option<Generated> {
         let x = self.any();
         let y = self.partner(&x)?;
         let dtype = x.dtype();
@@ -101,7 +103,12 @@ impl Builder {
     }
 
     /// Float operands for which the result of a binary op is finite.
-    fn tame_operands(&mut self, op: Op, x: Made, y: Made) -> Option<(Made, Made)> {
+    fn tame_operands(
+        &mut self,
+        op: Op,
+        x: Generated,
+        y: Generated,
+    ) -> Option<(Generated, Generated)> {
         Some(match op {
             Op::Div | Op::Mod => {
                 let y = self.positive(&y)?;
@@ -110,19 +117,19 @@ impl Builder {
                 (x, if negate { self.binary(Op::Mul, &y, &minus)? } else { y })
             }
             Op::Pow => {
-                let x = self.tame(&x, 4.0)?;
-                (self.positive(&x)?, self.tame(&y, 3.0)?)
+                let x = self.bound_values(&x, 4.0)?;
+                (self.positive(&x)?, self.bound_values(&y, 3.0)?)
             }
-            Op::Mul => (self.tame(&x, 32.0)?, self.tame(&y, 32.0)?),
+            Op::Mul => (self.bound_values(&x, 32.0)?, self.bound_values(&y, 32.0)?),
             _ => (x, y),
         })
     }
 
     /// Returns the remainder of truncating division: that of the magnitudes, with the sign of the
     /// dividend.
-    fn fmod(&mut self, x: &Made, y: &Made) -> Option<Made> {
+    fn fmod(&mut self, x: &Generated, y: &Generated) -> Option<Generated> {
         let minus = self.number(-1.0, x.dtype());
-        let size = |made: &mut Self, t: &Made| {
+        let size = |made: &mut Self, t: &Generated| {
             let negative = made.binary(Op::Mul, t, &minus)?;
             made.binary(Op::Max, t, &negative)
         };
@@ -133,9 +140,9 @@ impl Builder {
         self.evaluate(below.uop.select(&negative.uop, &rest.uop), &[&below, &negative, &rest])
     }
 
-    fn condition(&mut self, shape: &Dims) -> Option<Made> {
+    fn condition(&mut self, shape: &Dims) -> Option<Generated> {
         if let (true, Some(c)) =
-            (self.rng.once_in(2), self.some(|m| m.dtype().is_bool() && m.shape() == shape))
+            (self.rng.once_in(2), self.pick(|m| m.dtype().is_bool() && m.shape() == shape))
         {
             return Some(c);
         }
@@ -149,7 +156,7 @@ impl Builder {
         self.binary(op, &x, &y)
     }
 
-    fn grow_select(&mut self) -> Option<Made> {
+    fn grow_select(&mut self) -> Option<Generated> {
         let x = self.any();
         let y = self.partner(&x)?;
         let c = self.condition(&x.shape().clone())?;
@@ -157,15 +164,15 @@ impl Builder {
         self.evaluate(c.uop.select(&x.uop, &y.uop), &[&c, &x, &y])
     }
 
-    fn grow_scan(&mut self) -> Option<Made> {
-        let x = self.some(|m| !m.shape().is_empty())?;
+    fn grow_scan(&mut self) -> Option<Generated> {
+        let x = self.pick(|m| !m.shape().is_empty())?;
         let (axis, fold) = (self.rng.below(x.shape().len()), self.rng.pick(&FOLDS));
         self.evaluate(x.uop.scanned(fold, axis), &[&x])
     }
 
     /// Tensors concatenated along an axis, sometimes many, which are concatenated in groups.
-    fn grow_cat(&mut self) -> Option<Made> {
-        let x = self.some(|m| !m.shape().is_empty())?;
+    fn grow_cat(&mut self) -> Option<Generated> {
+        let x = self.pick(|m| !m.shape().is_empty())?;
         let axis = self.rng.below(x.shape().len());
         let most = if self.rng.once_in(6) { 60 } else { 10 };
         let mut parts = vec![x.clone()];
@@ -180,16 +187,16 @@ impl Builder {
         self.evaluate(uop, &parts.iter().collect::<Vec<_>>())
     }
 
-    fn grow_fma(&mut self) -> Option<Made> {
+    fn grow_fma(&mut self) -> Option<Generated> {
         let x = self.float()?;
-        let x = self.tame(&x, 32.0)?;
+        let x = self.bound_values(&x, 32.0)?;
         let y = self.partner(&x)?;
-        let y = self.tame(&y, 32.0)?;
+        let y = self.bound_values(&y, 32.0)?;
         let z = self.partner(&x)?;
         self.evaluate(x.uop.fma(&y.uop, &z.uop), &[&x, &y, &z])
     }
 
-    fn grow_cast(&mut self) -> Option<Made> {
+    fn grow_cast(&mut self) -> Option<Generated> {
         let x = self.any();
         let to = if self.rng.once_in(2) { self.rng.pick(DType::ALL) } else { self.dtype() };
         let x = if x.dtype().is_int() && to.is_float() && !self.special {
@@ -202,7 +209,7 @@ impl Builder {
         self.cast(&x, to)
     }
 
-    fn grow_bits(&mut self) -> Option<Made> {
+    fn grow_bits(&mut self) -> Option<Generated> {
         let x = self.any();
         let to: Vec<DType> = DType::ALL
             .iter()
@@ -230,7 +237,7 @@ impl Builder {
         }
     }
 
-    fn grow_movement(&mut self) -> Option<Made> {
+    fn grow_movement(&mut self) -> Option<Generated> {
         let x = self.any();
         let shape = x.shape().clone();
         let n = shape.len();
@@ -240,7 +247,7 @@ impl Builder {
                 let x = if shape.contains(&1) {
                     x.clone()
                 } else {
-                    self.some(|m| m.shape().contains(&1))?
+                    self.pick(|m| m.shape().contains(&1))?
                 };
                 let to = x
                     .shape()
@@ -320,16 +327,17 @@ impl Builder {
     }
 
     /// Returns a gather or a scatter. Some indices are out of range or repeat.
-    fn grow_indexed(&mut self) -> Option<Made> {
-        let x = self.some(|m| !m.shape().is_empty())?;
+    fn grow_indexed(&mut self) -> Option<Generated> {
+        let x = self.pick(|m| !m.shape().is_empty())?;
         let axis = self.rng.below(x.shape().len());
         let n = x.shape()[axis];
         let mut shape = x.shape().clone();
         shape[axis] = size(&mut self.rng);
-        let index = self.some(|m| !m.dtype().is_bool() && numel(m.shape()) > 0)?;
+        let index = self.pick(|m| !m.dtype().is_bool() && numel(m.shape()) > 0)?;
         let index = self.conform(&index, &shape)?;
         let wide = self.rng.pick(&[DType::I32, DType::I32, DType::I64]);
-        let whole = if index.dtype().is_float() { self.tame(&index, 100.0)? } else { index };
+        let whole =
+            if index.dtype().is_float() { self.bound_values(&index, 100.0)? } else { index };
         let whole = self.cast(&whole, wide)?;
         // From one before the first index to one after the last.
         let places =
@@ -346,7 +354,7 @@ impl Builder {
             .filter(|c| *c != Combine::SetDistinct)
             .unwrap_or(Combine::Set);
         let value = if combine == Combine::Mul && x.dtype().is_float() && !self.special {
-            self.tame(&value, 1.0)?
+            self.bound_values(&value, 1.0)?
         } else {
             value
         };
@@ -356,7 +364,7 @@ impl Builder {
         )
     }
 
-    fn grow_reduce(&mut self) -> Option<Made> {
+    fn grow_reduce(&mut self) -> Option<Generated> {
         let x = self.any();
         if x.shape().is_empty() {
             return None;
@@ -365,7 +373,7 @@ impl Builder {
         let fold = self.rng.pick(&FOLDS);
         let x = if fold == Fold::Mul && x.dtype().is_float() && !self.special {
             // Near one, so that products stay finite.
-            let near = self.tame(&x, 1.0)?;
+            let near = self.bound_values(&x, 1.0)?;
             let near = self.binary(Op::Mul, &near, &self.number(0.25, x.dtype()))?;
             self.binary(Op::Add, &near, &self.number(1.0, x.dtype()))?
         } else {
@@ -382,7 +390,7 @@ impl Builder {
 
     /// Returns a reduction that is expanded and combined with its operand, as in softmax and
     /// layernorm.
-    fn grow_row(&mut self) -> Option<Made> {
+    fn grow_row(&mut self) -> Option<Generated> {
         let x = self.any();
         if x.shape().is_empty() || numel(x.shape()) == 0 {
             return None;
@@ -403,7 +411,7 @@ impl Builder {
         let back = if op == Op::Div && !self.special { self.positive(&back)? } else { back };
         let y = self.binary(op, &x, &back)?;
         if self.rng.once_in(2) && y.dtype().is_float() {
-            let e = self.tame(&y, 4.0)?;
+            let e = self.bound_values(&y, 4.0)?;
             let e = self.unary(Op::Exp, &e)?;
             let sum = self.reduce(&e, Fold::Add, &axes)?;
             let sum = self.moved(&sum, Movement::Expand(e.shape().clone()))?;
@@ -413,19 +421,19 @@ impl Builder {
     }
 
     /// Returns a matrix product of movement, multiplication and sum.
-    fn grow_product(&mut self) -> Option<Made> {
+    fn grow_product(&mut self) -> Option<Generated> {
         let a =
-            self.some(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
+            self.pick(|m| m.shape().len() == 2 && !m.dtype().is_bool() && numel(m.shape()) > 0)?;
         let (rows, inner) = (a.shape()[0], a.shape()[1]);
-        let columns = 1 + self.rng.below((MOST / (rows * inner).max(1)).clamp(1, 12));
-        let a = self.tame(&a, 4.0)?;
-        let b = match self.some(|m| {
+        let columns = 1 + self.rng.below((MAX_ELEMENTS / (rows * inner).max(1)).clamp(1, 12));
+        let a = self.bound_values(&a, 4.0)?;
+        let b = match self.pick(|m| {
             m.dtype() == a.dtype()
                 && m.shape().len() == 2
                 && m.shape()[0] == inner
                 && m.shape()[1] <= columns
         }) {
-            Some(b) => self.tame(&b, 4.0)?,
+            Some(b) => self.bound_values(&b, 4.0)?,
             None => {
                 let shape = Dims::from_slice(&[inner, columns]);
                 self.leaf(a.dtype(), &shape)
@@ -443,11 +451,11 @@ impl Builder {
     }
 
     /// Overlapping windows of an axis, as in convolution and pooling.
-    fn grow_windows(&mut self) -> Option<Made> {
-        let x = self.some(|m| {
+    fn grow_windows(&mut self) -> Option<Generated> {
+        let x = self.pick(|m| {
             (1..=3).contains(&m.shape().len())
                 && m.shape().last().is_some_and(|n| *n > 1)
-                && numel(m.shape()) <= USUAL
+                && numel(m.shape()) <= USUAL_ELEMENTS
         })?;
         let rank = x.shape().len();
         let n = x.shape()[rank - 1];
@@ -471,14 +479,14 @@ impl Builder {
         self.reduce(&y, fold, &[rank - 1])
     }
 
-    fn grow_leaf(&mut self) -> Option<Made> {
+    fn grow_leaf(&mut self) -> Option<Generated> {
         match self.rng.below(3) {
             0 => {
                 let (dtype, shape) = (self.dtype(), self.shape());
                 if dtype.is_bool() {
                     return None;
                 }
-                let len = numel(&shape).min(if dtype.is_float() { 60 } else { MOST });
+                let len = numel(&shape).min(if dtype.is_float() { 60 } else { MAX_ELEMENTS });
                 let iota = self.evaluate(UOp::iota(len, dtype), &[])?;
                 if numel(&shape) == numel(iota.shape()) {
                     self.moved(&iota, Movement::Reshape(shape))
@@ -502,18 +510,19 @@ impl Builder {
     }
 
     /// Returns a value that is stored, or copied to another device and back.
-    fn grow_border(&mut self) -> Option<Made> {
+    fn grow_border(&mut self) -> Option<Generated> {
         let x = self.any();
         if !self.rng.once_in(3) {
             return self.unary(Op::Contiguous, &x);
         }
-        let copy =
-            |b: &Builder, x: &Made, to: &str| b.evaluate(x.uop.copied(&DeviceName::new(to)), &[x]);
-        let mut y = copy(self, &x, THERE)?;
+        let copy = |b: &Builder, x: &Generated, to: &str| {
+            b.evaluate(x.uop.copied(&DeviceName::new(to)), &[x])
+        };
+        let mut y = copy(self, &x, OTHER_DEVICE)?;
         if self.rng.once_in(2) && !x.dtype().is_bool() {
             let c = self.literal(x.dtype());
             y = self.binary(Op::Add, &y, &c)?;
         }
-        copy(self, &y, HERE)
+        copy(self, &y, TESTED_DEVICE)
     }
 }
