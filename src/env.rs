@@ -282,7 +282,7 @@ mod tests {
                 read(&[(name, bad)])
                     .unwrap_err()
                     .to_string()
-                    .contains(&format!("{name}={bad}: it takes "))
+                    .contains(&format!("{name}={bad}: expected "))
             );
         }
         for bad in ["0", "-1", "1 GB"] {
@@ -304,7 +304,7 @@ mod tests {
                 && read(&[]).unwrap().tensor_cores
                 && !read(&[]).unwrap().allow_tf32
         );
-        assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: it takes 0 or 1"));
+        assert!(read(&[("TC", "2")]).unwrap_err().to_string().contains("TC=2: expected 0 or 1"));
         assert_eq!(
             (
                 read(&[("WINO", "1")]).unwrap().winograd,
@@ -324,7 +324,7 @@ mod tests {
         for bad in ["2", "yes", "trace.txt", "json"] {
             assert!(
                 profile(bad).unwrap_err().to_string().contains(&format!(
-                    "PROFILE={bad}: it takes 0, 1 or a file that ends in .json"
+                    "PROFILE={bad}: expected 0, 1 or a file that ends in .json"
                 ))
             );
         }

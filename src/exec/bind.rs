@@ -225,16 +225,16 @@ mod tests {
     fn copies_are_checked() {
         let (a, b) = (buffer(DType::F32, 8), buffer(DType::F32, 8));
         copy_buffer(&a, &b).unwrap();
-        says(copy_buffer(&a, &a), "overlap");
+        says(copy_buffer(&a, &a), "source and target overlap");
         says(copy_buffer(&a, &buffer(DType::F32, 7)), "lengths differ");
         says(copy_buffer(&buffer(DType::F32, 7), &a), "lengths differ");
         says(copy_buffer(&a, &buffer(DType::I32, 8)), "dtypes differ");
-        says(copy_buffer(&a.part(0..4), &a.part(2..6)), "overlap");
+        says(copy_buffer(&a.part(0..4), &a.part(2..6)), "source and target overlap");
         copy_buffer(&a.part(0..4), &a.part(4..8)).unwrap();
         let lent = Buffer::lent(&DeviceName::new("INTERP"), vec![1f32; 8]).unwrap();
         copy_buffer(&a, &lent).unwrap();
         assert_eq!(a.read().unwrap(), lent.read().unwrap());
-        says(copy_buffer(&lent, &b), "lent for reading");
+        says(copy_buffer(&lent, &b), "the target is borrowed and read-only");
     }
 
     #[test]
@@ -242,10 +242,10 @@ mod tests {
         let needs = |bytes, written| Needs { bytes, written };
         let (here, x) = (DeviceName::new("INTERP"), buffer(DType::F32, 8));
         needs(32, true).check(0, &here, &x, 0).unwrap();
-        says(needs(33, false).check(0, &here, &x, 0), "has 32 bytes, and the kernel needs 33");
+        says(needs(33, false).check(0, &here, &x, 0), "has 32 bytes, but the kernel needs 33");
         says(needs(32, false).check(0, &here, &x, 1), "has 31 bytes");
         says(needs(1, false).check(0, &here, &x, usize::MAX), "has 0 bytes");
-        says(needs(8, false).check(0, &DeviceName::new("CUDA"), &x, 0), "was given");
+        says(needs(8, false).check(0, &DeviceName::new("CUDA"), &x, 0), "cannot access");
         let null = Buffer::new(&DeviceName::new("NULL"), DType::F32, 8).unwrap();
         for device in ["CPU", "CPU:CLANG", "INTERP"] {
             says(needs(32, true).check(0, &DeviceName::new(device), &null, 0), "has no memory");
@@ -254,7 +254,7 @@ mod tests {
         needs(32, true).check(0, &DeviceName::new("NULL"), &x, 0).unwrap();
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
         needs(32, false).check(0, &here, &lent, 0).unwrap();
-        says(needs(32, true).check(0, &here, &lent, 0), "lent for reading");
+        says(needs(32, true).check(0, &here, &lent, 0), "is borrowed and read-only");
     }
 
     #[test]
@@ -289,10 +289,10 @@ mod tests {
         let (f, i) = (buffer(DType::F32, 8), buffer(DType::I32, 8));
         check(&[&f, &f]).unwrap();
         says(check(&[&f]), "1 buffers for a kernel that takes 2");
-        says(check(&[&f, &i]), "is i32, and the kernel takes f32");
+        says(check(&[&f, &i]), "is i32, but the kernel takes f32");
         says(check(&[&f, &f.part(0..7)]), "has 28 bytes");
         let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
         check(&[&f, &lent]).unwrap();
-        says(check(&[&lent, &f]), "lent for reading");
+        says(check(&[&lent, &f]), "is borrowed and read-only");
     }
 }

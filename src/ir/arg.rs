@@ -371,12 +371,12 @@ impl Slice {
         }
         start.check("slice").and(len.check("slice"))?;
         if start.min() < 0 || len.min() < 1 || start.max() + len.max() > size as i64 {
-            let within = |b: &SymInt| format!("{b}, which is within {}..={}", b.min(), b.max());
+            let bounded = |b: &SymInt| format!("{b} (within {}..={})", b.min(), b.max());
             return wrong(format!(
-                "start {} and length {} on axis {axis} of {shape:?}; a slice has at least one \
-                 element and stays within 0..{size} for all values",
-                within(start),
-                within(len)
+                "axis {axis} of {shape:?}: expected at least one element within 0..{size} for all \
+                 values, got start {} and length {}",
+                bounded(start),
+                bounded(len)
             ));
         }
         Ok(())

@@ -282,7 +282,7 @@ fn misuse_is_an_error() {
     );
     assert!(
         text(logp.try_ctc_loss(&target, &Tensor::new([1, 1]), &one, Reduction::Mean))
-            .contains("input_lengths of shape [2]")
+            .contains("expected input_lengths of shape [1], got [2]")
     );
     assert!(
         text(logp.try_ctc_loss(&target, &one, &Tensor::zeros([1]), Reduction::Mean))

@@ -322,7 +322,7 @@ mod tests {
             .map(drop)
             .unwrap_err()
             .to_string();
-        assert!(off.contains("PICO_NVRTC turns"), "{off}");
+        assert!(off.contains("PICO_NVRTC=off disables NVRTC"), "{off}");
         let wrong = Nvrtc::search(&|name| (name == "PICO_NVRTC").then(|| "/no/such/file".into()))
             .map(drop)
             .unwrap_err()

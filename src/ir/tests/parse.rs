@@ -73,7 +73,7 @@ fn mistakes_are_named_with_their_line() {
         2,
         "fold: expected one of [Add, Mul, Max, Min]",
     );
-    refused("%0 = Gep f32 1.0:f32x4 {lanes [4]}", 1, "lane 4 of 4");
+    refused("%0 = Gep f32 1.0:f32x4 {lanes [4]}", 1, "lane 4 is out of range for 4 lanes");
     refused("%0 = Var index {name=\"a}", 1, "quotes are not closed");
     refused("%0 = Var index {name=\"\\q\"}", 1, "an escape is one of");
     refused("%0 = Var index {name=\"\\u{d800}\"}", 1, "no character");

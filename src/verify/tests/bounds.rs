@@ -47,7 +47,7 @@ fn indices_stay_in_bounds() {
         ]
     };
     in_bounds(&v(8)).unwrap();
-    refused(in_bounds(&v(9)), "elements 9 to 12 of 12");
+    refused(in_bounds(&v(9)), "inside its buffer of 12 (proven: elements 9 to 12)");
     // A loop without iterations accesses nothing.
     in_bounds(&put(&UOp::define_global(0, 0, DType::F32), &loops(0, 0))).unwrap();
     refused(in_bounds(&put(&UOp::define_global(0, 0, DType::F32), &i32c(0))), "inside its buffer");
@@ -68,7 +68,10 @@ fn masks_bound_indices() {
     let sum = &i + &(&j * 2i32);
     let twice = &(&i * 2i32) + &(&j * 4i32);
     in_bounds(&get(&x, &twice, &sum.lt(6i32))).unwrap();
-    refused(in_bounds(&get(&x, &twice, &sum.lt(7i32))), "elements 0 to 12 of 12");
+    refused(
+        in_bounds(&get(&x, &twice, &sum.lt(7i32))),
+        "inside its buffer of 12 (proven: elements 0 to 12)",
+    );
     // Conditions on the shifted coordinates themselves.
     let (y, z) = (&i + -1i32, &j + -1i32);
     let inside = y.ge(0i32).and(y.lt(3i32)).and(z.ge(0i32)).and(z.lt(4i32));
@@ -116,7 +119,10 @@ fn conditions_bound_indices() {
     let head = [x.clone(), l.clone(), c, at.clone(), open.clone()];
     in_bounds(&[&head[..], &[put.clone(), end_if(&open)]].concat()).unwrap();
     // After the region the condition no longer holds.
-    refused(in_bounds(&[&head[..], &[end_if(&open), put]].concat()), "elements 0 to 7 of 4");
+    refused(
+        in_bounds(&[&head[..], &[end_if(&open), put]].concat()),
+        "inside its buffer of 4 (proven: elements 0 to 7)",
+    );
 }
 
 #[test]
@@ -184,5 +190,8 @@ fn symbolic_extents_are_bounded() {
     // From the end: n - 1 - r is inside because r < n.
     let back = &(&n + -1i32) + &(&r * -1i32);
     in_bounds(&put(&x, &back)).unwrap();
-    refused(in_bounds(&put(&x, &(&back + -1i32))), "elements -1 to 7 of 9");
+    refused(
+        in_bounds(&put(&x, &(&back + -1i32))),
+        "inside its buffer of 9 (proven: elements -1 to 7)",
+    );
 }
