@@ -421,9 +421,6 @@ ops! {
     ContiguousBackward(x) as_contiguous_backward expect_contiguous_backward [Mark];
     /// A realized value, and the graph that computed it, which gradients follow.
     Computed(x, origin)     as_computed expect_computed      [Mark];
-    /// The rectified value `x` of `origin`, which gradients follow. The VJP reads `x` only, so that
-    /// `origin` need not be stored for the backward pass.
-    Relu(x, origin)         as_relu expect_relu              [Mark];
     /// A value computed from the inputs by a function with a custom gradient, the payload.
     Call(x; inputs)                     as_call expect_call
         with Arg::Gradient(gradient) => { gradient: &'a Gradient = gradient } [Mark] on=Floats;
@@ -555,6 +552,12 @@ ops! {
         with Arg::Source(source) => { source: &'a Arc<ir::Source> = source };
     /// The stores of a kernel, or the outputs of a tensor graph.
     Sink(; effects)                     as_sink expect_sink;
+
+    // New ops come last: the number of an op is part of the keys that order operands, so that an
+    // insertion would change the text of most kernels.
+    /// The rectified value `x` of `origin`, which gradients follow. The VJP reads `x` only, so that
+    /// `origin` need not be stored for the backward pass.
+    Relu(x, origin)         as_relu expect_relu              [Mark];
 }
 
 impl Op {
