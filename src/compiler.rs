@@ -48,9 +48,9 @@
 pub mod ir {
     pub use crate::ir::{
         Access, Arg, AxisKind, Bounds, Combine, Coordinate, Custom, DTypes, DeviceName, Fold,
-        Fragment, Gradient, GradientFn, Group, Like, LoadHint, Loop, Moved, Op, OpSet, RangeSet,
-        Rounding, Slice, Source, SpecialKind, Src, Storage, StorageRef, TensorCore, ToSrc, UOp,
-        parse, parse_program, print, print_part, print_program, typed,
+        Fragment, Gradient, GradientFn, Group, IntoOperand, LoadHint, Loop, Moved, Op, OpSet,
+        RangeSet, Rounding, Slice, Source, SpecialKind, Src, Storage, StorageRef, TensorCore,
+        ToSrc, UOp, parse, parse_program, print, print_part, print_program, typed,
     };
 }
 
@@ -74,7 +74,7 @@ pub mod shape {
 /// What realizes a tensor: kernels and copies in order, with their buffers.
 pub mod schedule {
     pub use crate::exec::{BufferArg, ExecItem, Proof, ScheduleItem};
-    pub use crate::schedule::{PlannedMemory, Role, Values};
+    pub use crate::schedule::{PlannedMemory, Role, VariableValues};
 }
 
 /// Loop transformations as data, and kernels that they are applied to.

@@ -22,7 +22,7 @@ pub struct Variable {
 }
 
 /// Maximum number of threads of the CPU device. A larger value is taken for a typing error.
-pub const MOST_THREADS: usize = 1024;
+pub const MAX_THREADS: usize = 1024;
 
 /// The file of `PROFILE=1`.
 const TRACE: &str = "picograd.trace.json";
@@ -160,8 +160,8 @@ variables! {
     "THREADS" takes "1 to 1024":
         "Threads of the CPU device. Default: one per core."
         => threads: Option<usize> = |v| {
-            let valid = |n: &usize| (1..=MOST_THREADS).contains(n);
-            let takes = format!("a number from 1 to {MOST_THREADS}");
+            let valid = |n: &usize| (1..=MAX_THREADS).contains(n);
+            let takes = format!("a number from 1 to {MAX_THREADS}");
             v.parse(&takes, |v| v.trim().parse().ok().filter(valid))
         };
     "PICO_LLVM" takes "a file, or `off`":

@@ -221,7 +221,7 @@ pub struct Loops;
 /// The example of the page on debugging, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/debug.md")]
-pub struct Seeing;
+pub struct Debugging;
 
 /// The examples of the page on safety, which must not compile.
 #[cfg(doctest)]

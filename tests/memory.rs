@@ -152,7 +152,7 @@ fn borrowed_memory_is_read_in_place() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let numbers: std::sync::Arc<[f32]> = (0..MIB).map(|i| i as f32).collect();
     let (buffers, own) = (memory::live_bytes(), LIVE.load(Ordering::Relaxed));
-    let lent = Buffer::lent(Device::get("INTERP").unwrap().name(), numbers.clone()).unwrap();
+    let lent = Buffer::borrowed(Device::get("INTERP").unwrap().name(), numbers.clone()).unwrap();
     assert!(
         memory::live_bytes() == buffers && LIVE.load(Ordering::Relaxed) - own < 4096,
         "nothing was copied"

@@ -12,11 +12,11 @@
 //! after all of them:  dW = Σ_t h[t-1]ᵀ·dz[t]
 //! ```
 
-use super::{gradients_of, spread, zeros};
+use super::{broadcast_to, gradients_of, zeros};
 use crate::error::Result;
 use crate::ir::{
-    Batch, Body, DeviceName, Group, Loop, Op, UOp, before, dependents, output, param,
-    substitute_all, toposort, toposort_until, typed, unmoved, unshaped,
+    BatchedGraph, Body, DeviceName, Group, Loop, Op, UOp, carry_stack, dependents, movement_base,
+    output, param, substitute_all, toposort, toposort_until, typed, unshaped,
 };
 use crate::shape::{Dims, Movement};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -132,7 +132,8 @@ impl<'a> Backward<'a> {
                 let inner = unshaped(&argument(p, &flat, &self.device)).clone();
                 map.insert(p.clone(), inner.clone());
                 let is_carry = i < self.l.carries;
-                let outer = if is_carry { before(self.node, i) } else { self.inputs[i].clone() };
+                let outer =
+                    if is_carry { carry_stack(self.node, i) } else { self.inputs[i].clone() };
                 self.stacks.push(Stacked { inner, outer: flat_stack(&outer, self.l.count) });
             } else {
                 let capture = self.inputs[i].moved(Movement::Reshape(flat));
@@ -153,7 +154,7 @@ impl<'a> Backward<'a> {
             let shape = self.inputs[i].shape();
             let first = upstream.get(&i).cloned().unwrap_or_else(|| zeros(&self.inputs[i]));
             let after = gradients.get(&i).map_or_else(
-                || spread(&g.const_like(0i64), shape),
+                || broadcast_to(&g.const_like(0i64), shape),
                 |d| d.moved(Movement::Reshape(shape.clone())),
             );
             (g.clone(), first, after)
@@ -174,7 +175,7 @@ impl<'a> Backward<'a> {
         let known = of_stacks.chain(self.fixed.iter().map(|f| f.0.id())).collect();
         let used = |i: usize| if l.is_element(i) { Use::Stack } else { Use::Sum };
         let values = gradients.range(l.carries..).map(|(&i, g)| (g.clone(), used(i))).collect();
-        let kept = cut(&self.cotangents, &known, values);
+        let kept = values_to_stack(&self.cotangents, &known, values);
         // Iterations read only the stacks that they need.
         let needed: FxHashSet<u64> =
             toposort(carries.iter().map(|c| &c.2).chain(&kept)).iter().map(UOp::id).collect();
@@ -196,7 +197,7 @@ impl<'a> Backward<'a> {
         let flat = |s: &Stacked| (unshaped(&s.inner).clone(), flat_stack(&s.outer, l.count));
         let mut stacks: Vec<(UOp, UOp)> = self.stacks.iter().map(flat).collect();
         stacks.extend(kept.iter().zip(&built.stacked).map(|(k, &i)| (k.clone(), built.output(i))));
-        let mut batch = Batch::new(l.count, &stacks, &self.fixed);
+        let mut batch = BatchedGraph::new(l.count, &stacks, &self.fixed);
         let part = |i: usize| {
             if let Some(at) = self.carried.iter().position(|c| *c == i) {
                 return Some(built.output(at));
@@ -233,7 +234,11 @@ enum Use {
 /// Returns the values that each iteration stacks, so that the given values can be computed from
 /// them for all iterations at once. Only values that depend on a cotangent need to be stacked, and
 /// of an outer product only its factors.
-fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> Vec<UOp> {
+fn values_to_stack(
+    cotangents: &[UOp],
+    known: &FxHashSet<u64>,
+    values: Vec<(UOp, Use)>,
+) -> Vec<UOp> {
     let order = toposort_until(values.iter().map(|v| &v.0), |u| known.contains(&u.id()));
     let carried: FxHashSet<u64> = cotangents.iter().map(|c| unshaped(c).id()).collect();
     let unknown = order.iter().filter(|u| !known.contains(&u.id()));
@@ -245,7 +250,7 @@ fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> V
         if known.contains(&u.id()) || !seen.insert((u.id(), used)) {
             continue;
         }
-        let goes_on = Batch::takes(&u)
+        let goes_on = BatchedGraph::supports(&u)
             && (!inside.contains(&u.id())
                 || match (u.op(), used) {
                     (Op::Reshape, _) | (Op::Add, Use::Sum) => true,
@@ -265,5 +270,5 @@ fn cut(cotangents: &[UOp], known: &FxHashSet<u64>, values: Vec<(UOp, Use)>) -> V
 /// Returns true if an op has more elements than each of its operands that depend on a cotangent.
 fn is_outer(u: &UOp, inside: &FxHashSet<u64>) -> bool {
     let mut operands = u.src().iter().filter(|s| inside.contains(&s.id()));
-    operands.all(|s| unmoved(s).numel() < u.numel())
+    operands.all(|s| movement_base(s).numel() < u.numel())
 }

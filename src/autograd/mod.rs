@@ -17,7 +17,7 @@ mod scan;
 
 pub(crate) use rules::decision_operands;
 pub use rules::{GRADIENTS, device_of};
-pub(crate) use scan::routed;
+pub(crate) use scan::monotone_gather_gradient;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -40,10 +40,12 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
     let wanted: FxHashSet<u64> = targets.iter().map(|t| t.id()).collect();
     // The nodes on paths from the roots to the targets, operands first.
     let mut all: Vec<UOp> = Vec::new();
-    walk_along(roots.iter().map(|r| &r.0), followed, |u| all.push(u.clone()));
+    walk_along(roots.iter().map(|r| &r.0), differentiable_operands, |u| all.push(u.clone()));
     let mut on_way: FxHashSet<u64> = FxHashSet::default();
     for u in &all {
-        if wanted.contains(&u.id()) || followed(u).iter().any(|s| on_way.contains(&s.id())) {
+        if wanted.contains(&u.id())
+            || differentiable_operands(u).iter().any(|s| on_way.contains(&s.id()))
+        {
             on_way.insert(u.id());
         }
     }
@@ -56,7 +58,7 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
     // Values that are stored, which gradients read instead of their graphs.
     let mut computed: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in all.iter().rev() {
-        if !followed(u).iter().any(|s| on_way.contains(&s.id())) {
+        if !differentiable_operands(u).iter().any(|s| on_way.contains(&s.id())) {
             continue;
         }
         let parts = if let Some(upstream) = of_outputs.remove(&u.id()) {
@@ -68,15 +70,15 @@ fn gradients_of(roots: &[(UOp, UOp)], targets: &[UOp]) -> Result<Vec<Option<UOp>
                     of_outputs.entry(of.id()).or_default().insert(*i, g);
                     continue;
                 }
-                _ => parts(u, g)?,
+                _ => operand_gradients(u, g)?,
             }
         };
         if let Some(c) = u.as_computed() {
             computed.insert(c.origin.clone(), u.clone());
         }
-        for (s, part) in followed(u).iter().zip(parts) {
+        for (s, part) in differentiable_operands(u).iter().zip(parts) {
             if let (true, Some(part)) = (on_way.contains(&s.id()), part) {
-                add(&mut grads, s, fitted(part, s));
+                add(&mut grads, s, reduce_to_shape(part, s));
             }
         }
     }
@@ -106,7 +108,7 @@ pub fn leaves(root: &UOp) -> Vec<UOp> {
 }
 
 /// Returns the operands that gradients follow.
-fn followed(u: &UOp) -> &[UOp] {
+fn differentiable_operands(u: &UOp) -> &[UOp] {
     match (u.op(), u.src()) {
         (Op::Detach | Op::Leaf, _) => &[],
         (Op::Computed | Op::Relu | Op::Call, [_, followed @ ..]) => followed,
@@ -116,9 +118,9 @@ fn followed(u: &UOp) -> &[UOp] {
 }
 
 /// Returns the gradients of the followed operands; `None` where the derivative is zero.
-fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
+fn operand_gradients(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
     if let Some(s) = std::iter::once(u)
-        .chain(followed(u).iter().filter(|s| s.requires_grad()))
+        .chain(differentiable_operands(u).iter().filter(|s| s.requires_grad()))
         .find(|s| s.op() == Op::Slice || !s.extents().is_empty())
     {
         let msg = format!(
@@ -129,7 +131,7 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
         return Err(Error::Gradient(msg));
     }
     if let Arg::Gradient(gradient) = u.arg() {
-        return called(gradient, &g, followed(u));
+        return custom_gradients(gradient, &g, differentiable_operands(u));
     }
     let mut g = g;
     let Some((sink, _)) = RULES.step(u, &mut g) else {
@@ -139,13 +141,17 @@ fn parts(u: &UOp, g: UOp) -> Result<Vec<Option<UOp>>> {
             u.op()
         )));
     };
-    debug_assert_eq!(sink.src().len(), followed(u).len(), "a gradient for each operand of {u:?}");
+    debug_assert_eq!(
+        sink.src().len(),
+        differentiable_operands(u).len(),
+        "a gradient for each operand of {u:?}"
+    );
     Ok(sink.src().iter().map(|part| (part.op() != Op::Sink).then(|| part.clone())).collect())
 }
 
 /// Returns the gradients of the inputs of a call by its custom function; none for inputs that are
 /// no floats.
-fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
+fn custom_gradients(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp>>> {
     let parts = gradient.apply(g, inputs)?;
     if parts.len() != inputs.len() {
         let msg = format!(
@@ -174,20 +180,20 @@ fn called(gradient: &Gradient, g: &UOp, inputs: &[UOp]) -> Result<Vec<Option<UOp
 }
 
 /// Returns a gradient in the shape of the operand: for an operand of rank 0 its sum.
-fn fitted(g: UOp, operand: &UOp) -> UOp {
+fn reduce_to_shape(g: UOp, operand: &UOp) -> UOp {
     debug_assert_eq!(g.dtype(), operand.dtype(), "the gradient of {operand:?}");
     if operand.shape() == g.shape() {
         return g;
     }
     if g.shape().is_empty() {
-        return spread(&g, operand.shape());
+        return broadcast_to(&g, operand.shape());
     }
     let rank = g.shape().len();
     g.reduced(Fold::Add, 0..rank).moved(Movement::Reshape(operand.shape().clone()))
 }
 
 /// Expands a value of rank 0, or one with axes of size one, to a shape.
-fn spread(x: &UOp, shape: &Dims) -> UOp {
+fn broadcast_to(x: &UOp, shape: &Dims) -> UOp {
     let ones =
         if x.shape().is_empty() { Dims::from_elem(1, shape.len()) } else { x.shape().clone() };
     let x = if x.shape() == &ones { x.clone() } else { x.moved(Movement::Reshape(ones)) };
@@ -201,16 +207,16 @@ fn inverse(order: &[usize]) -> Dims {
 }
 
 /// Returns `0, 1, …` in a dtype that holds every index.
-fn line(len: usize) -> UOp {
+fn iota_vector(len: usize) -> UOp {
     UOp::iota(len, if i32::try_from(len).is_ok() { DType::I32 } else { DType::I64 })
 }
 
 /// Returns `0, 1, …` along an axis of a shape; the other axes have size one.
 fn iota(shape: &[usize], axis: usize) -> UOp {
     let along = (0..shape.len()).map(|a| if a == axis { shape[a] } else { 1 });
-    line(shape[axis]).moved(Movement::reshape(along))
+    iota_vector(shape[axis]).moved(Movement::reshape(along))
 }
 
 fn zeros(like: &UOp) -> UOp {
-    spread(&like.const_like(0i64), like.shape())
+    broadcast_to(&like.const_like(0i64), like.shape())
 }

@@ -2,7 +2,7 @@
 //! wrong if a factor is zero. Therefore the product is computed by a tree of pairwise
 //! multiplications, whose gradients of every order are right.
 
-use super::{inverse, spread};
+use super::{broadcast_to, inverse};
 use crate::dtype::DType;
 use crate::ir::UOp;
 use crate::shape::Movement;
@@ -26,7 +26,7 @@ pub fn product(u: &UOp, x: &UOp, g: &UOp) -> UOp {
         .moved(Movement::reshape([rows, len]))
         .moved(Movement::pad([(0, 0), (0, full - len)]));
     let place = UOp::iota(full, DType::I64).moved(Movement::reshape([1, full]));
-    let inside = spread(&place.lt(len as i64), filled.shape());
+    let inside = broadcast_to(&place.lt(len as i64), filled.shape());
     let mut levels = vec![inside.select(&filled, &x.const_like(1i64))];
     let half = |t: &UOp, which: usize| {
         let n = t.shape()[1] / 2;

@@ -3,7 +3,7 @@
 //! for a derivative that is zero wherever it exists.
 
 use super::product::product;
-use super::{indexed, inverse, scan, spread};
+use super::{broadcast_to, indexed, inverse, scan};
 use crate::ir::typed::Reduce;
 use crate::ir::{Arg, Combine, DeviceName, Fold, Op, Src, UOp};
 use crate::rewrite::rules;
@@ -13,66 +13,66 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
 rules! {
     /// Gradients of every op of the tensor graph.
     pub GRADIENTS |u, g: UOp| {
-        d_contiguous:  Contiguous(_)                       => to([g.clone()]);
-        d_contiguous_backward: ContiguousBackward(_)       => to([g.unary(Op::Contiguous)]);
-        d_computed:    Computed(..)                        => to([g.clone()]);
-        d_relu:        Relu(y, _)                          => to([positive(y, g)]);
-        d_shards:      Shards(..)                          => shares(u, g);
-        d_copy:        Copy(..)                            => to([copied(g, u.operand())]);
-        d_reshape:     Reshape(x)                          => to([reshaped(g, x.shape())]);
-        d_expand:      Expand(x)                           => to([summed(g, x.shape())]);
-        d_permute:     Permute(..)                         => to([g.moved(unpermuted(u))]);
-        d_pad:         Pad(x)                              => to([g.moved(unpadded(u, x))]);
-        d_shrink:      Shrink(x)                           => to([g.moved(unshrunk(u, x))]);
-        d_flip:        Flip(..)                            => to([g.moved(movement(u).clone())]);
-        d_reduce_add:  Reduce(x) if fold(u) == Fold::Add   => to([spread(g, x.shape())]);
-        d_reduce_mul:  Reduce(x) if fold(u) == Fold::Mul   => to([product(u, x, g)]);
-        d_reduce_best: Reduce(x) if is_extreme(u)          => to([shared(u, x, g)]);
-        d_scan_add:    Scan(_) if fold(u) == Fold::Add     => to([scan::sums(u, g)]);
-        d_scan_mul:    Scan(x) if fold(u) == Fold::Mul     => to([scan::products(u, x, g)]);
-        d_scan_best:   Scan(x) if is_extreme(u)            => to([scan::extremes(u, x, g)]);
-        d_cat:         Cat(..)                             => pieces(u, g, u.expect_cat().axis);
-        d_gather:      Gather(..)                          => to([indexed::gathered(u, g), none()]);
+        d_contiguous:  Contiguous(_)                       => gradients([g.clone()]);
+        d_contiguous_backward: ContiguousBackward(_)       => gradients([g.unary(Op::Contiguous)]);
+        d_computed:    Computed(..)                        => gradients([g.clone()]);
+        d_relu:        Relu(y, _)                          => gradients([relu_gradient(y, g)]);
+        d_shards:      Shards(..)                          => shards_gradients(u, g);
+        d_copy:        Copy(..)                            => gradients([copied(g, u.operand())]);
+        d_reshape:     Reshape(x)                          => gradients([reshaped(g, x.shape())]);
+        d_expand:      Expand(x)                           => gradients([summed(g, x.shape())]);
+        d_permute:     Permute(..)                         => gradients([g.moved(unpermuted(u))]);
+        d_pad:         Pad(x)                              => gradients([g.moved(unpadded(u, x))]);
+        d_shrink:      Shrink(x)                           => gradients([g.moved(unshrunk(u, x))]);
+        d_flip: Flip(..) => gradients([g.moved(movement(u).clone())]);
+        d_reduce_add: Reduce(x) if fold(u) == Fold::Add => gradients([broadcast_to(g, x.shape())]);
+        d_reduce_mul:  Reduce(x) if fold(u) == Fold::Mul   => gradients([product(u, x, g)]);
+        d_reduce_best: Reduce(x) if is_extreme(u) => gradients([reduce_max_gradient(u, x, g)]);
+        d_scan_add:    Scan(_) if fold(u) == Fold::Add     => gradients([scan::sums(u, g)]);
+        d_scan_mul:    Scan(x) if fold(u) == Fold::Mul     => gradients([scan::products(u, x, g)]);
+        d_scan_best:   Scan(x) if is_extreme(u)            => gradients([scan::extremes(u, x, g)]);
+        d_cat: Cat(..) => slices_along(u, g, u.expect_cat().axis);
+        d_gather: Gather(..) => gradients([indexed::gathered(u, g), zero_gradient()]);
         d_scatter:     Scatter(..)                         => {
             let (base, value) = indexed::scattered(u, g);
-            to([base, none(), value])
+            gradients([base, zero_gradient(), value])
         };
 
-        d_cast:        Cast(x) if converts_floats(u)       => to([g.cast(x.dtype())]);
-        d_cast_int:    Cast(_) if !converts_floats(u)      => to([none()]);
-        d_sqrt:        Sqrt(_)                             => to([&*g / (u * 2.0)]);
-        d_trunc:       Trunc(_)                            => to([none()]);
-        d_rsqrt:       Rsqrt(_)                            => to([&*g * (u * u * u * -0.5)]);
-        d_exp:         Exp(_)                              => to([&*g * u]);
-        d_exp2:        Exp2(_)                             => to([&*g * (u * LN_2)]);
-        d_log:         Log(x)                              => to([&*g / x]);
-        d_log2:        Log2(x)                             => to([&*g / (x * LN_2)]);
-        d_sin:         Sin(x)                              => to([&*g * x.unary(Op::Cos)]);
-        d_cos:         Cos(x)                              => to([&*g * -x.unary(Op::Sin)]);
-        d_tan:         Tan(_)                              => to([&*g * (u * u + 1.0)]);
-        d_tanh:        Tanh(_)                             => to([&*g * (-(u * u) + 1.0)]);
-        d_sigmoid:     Sigmoid(_)                          => to([&*g * (u * (-u + 1.0))]);
-        d_erf:         Erf(x)                              => to([&*g * bell(x)]);
+        d_cast:        Cast(x) if converts_floats(u)       => gradients([g.cast(x.dtype())]);
+        d_cast_int:    Cast(_) if !converts_floats(u)      => gradients([zero_gradient()]);
+        d_sqrt:        Sqrt(_)                             => gradients([&*g / (u * 2.0)]);
+        d_trunc:       Trunc(_)                            => gradients([zero_gradient()]);
+        d_rsqrt:       Rsqrt(_)                            => gradients([&*g * (u * u * u * -0.5)]);
+        d_exp:         Exp(_)                              => gradients([&*g * u]);
+        d_exp2:        Exp2(_)                             => gradients([&*g * (u * LN_2)]);
+        d_log:         Log(x)                              => gradients([&*g / x]);
+        d_log2:        Log2(x)                             => gradients([&*g / (x * LN_2)]);
+        d_sin:         Sin(x)                              => gradients([&*g * x.unary(Op::Cos)]);
+        d_cos:         Cos(x)                              => gradients([&*g * -x.unary(Op::Sin)]);
+        d_tan:         Tan(_)                              => gradients([&*g * (u * u + 1.0)]);
+        d_tanh:        Tanh(_)                             => gradients([&*g * (-(u * u) + 1.0)]);
+        d_sigmoid:     Sigmoid(_)                          => gradients([&*g * (u * (-u + 1.0))]);
+        d_erf:         Erf(x)                              => gradients([&*g * erf_derivative(x)]);
 
-        d_add:         Add(_, _)                           => to([g.clone(), g.clone()]);
-        d_mul:         Mul(x, y)                           => to([&*g * y, &*g * x]);
-        d_div:         Div(_, y)                           => to([&*g / y, -(&*g * u / y)]);
-        d_mod:         Mod(x, y) => to([g.clone(), by_divisor(u, x, y, g)]);
-        d_max:         Max(x, y)                           => to(winners(u.op(), x, y, g));
-        d_min:         Min(x, y)                           => to(winners(u.op(), x, y, g));
-        d_pow:         Pow(x, y)                           => to(of_power(u, x, y, g));
-        d_where:       Where(c, x, y)                      => chosen(c, g);
-        d_fma:         Fma(x, y, _)                        => to([&*g * y, &*g * x, g.clone()]);
+        d_add:         Add(_, _)                           => gradients([g.clone(), g.clone()]);
+        d_mul:         Mul(x, y)                           => gradients([&*g * y, &*g * x]);
+        d_div:         Div(_, y)                           => gradients([&*g / y, -(&*g * u / y)]);
+        d_mod:         Mod(x, y) => gradients([g.clone(), mod_divisor_gradient(u, x, y, g)]);
+        d_max: Max(x, y) => gradients(max_min_gradients(u.op(), x, y, g));
+        d_min: Min(x, y) => gradients(max_min_gradients(u.op(), x, y, g));
+        d_pow:         Pow(x, y)                           => gradients(pow_gradients(u, x, y, g));
+        d_where:       Where(c, x, y)                      => where_gradients(c, g);
+        d_fma: Fma(x, y, _) => gradients([&*g * y, &*g * x, g.clone()]);
     }
 }
 
 /// The gradients of the operands.
-fn to<const N: usize>(parts: [UOp; N]) -> UOp {
+fn gradients<const N: usize>(parts: [UOp; N]) -> UOp {
     UOp::sink(parts.into_iter().collect::<Src>())
 }
 
 /// Returns the marker of a derivative that is zero wherever it exists.
-fn none() -> UOp {
+fn zero_gradient() -> UOp {
     UOp::sink(Src::new())
 }
 
@@ -107,14 +107,14 @@ pub(crate) fn decision_operands(u: &UOp) -> &[UOp] {
 }
 
 /// Returns `g` where the output of a relu is positive, and zero elsewhere.
-fn positive(y: &UOp, g: &UOp) -> UOp {
+fn relu_gradient(y: &UOp, g: &UOp) -> UOp {
     y.materialized().differs(0.0).select(g, &g.const_like(0i64))
 }
 
 /// Returns the gradients of the operands of a `Where`.
-fn chosen(c: &UOp, g: &UOp) -> UOp {
+fn where_gradients(c: &UOp, g: &UOp) -> UOp {
     let c = c.materialized();
-    to([none(), c.select(g, &g.const_like(0i64)), c.select(0i64, g)])
+    gradients([zero_gradient(), c.select(g, &g.const_like(0i64)), c.select(0i64, g)])
 }
 
 fn reshaped(g: &UOp, shape: &Dims) -> UOp {
@@ -153,7 +153,7 @@ fn unshrunk(u: &UOp, x: &UOp) -> Movement {
 /// Returns the gradient on the device of the operand, if the operand has one.
 fn copied(g: &UOp, x: &UOp) -> UOp {
     match device_of(x) {
-        Some(devices) if devices.is_several() => {
+        Some(devices) if devices.is_multi_device() => {
             UOp::shards(devices.each().iter().map(|d| g.copied(d)).collect::<Src>(), &devices, None)
         }
         Some(device) => g.copied(&device),
@@ -163,11 +163,11 @@ fn copied(g: &UOp, x: &UOp) -> UOp {
 
 /// Returns the gradients of the operands of `Shards`. Shards get their slices of `g`; of replicas,
 /// the first gets `g` and the others get zero.
-fn shares(u: &UOp, g: &UOp) -> UOp {
+fn shards_gradients(u: &UOp, g: &UOp) -> UOp {
     match u.expect_shards().axis {
-        Some(axis) => pieces(u, g, axis),
+        Some(axis) => slices_along(u, g, axis),
         None => {
-            let share = |i: usize| if i == 0 { g.clone() } else { none() };
+            let share = |i: usize| if i == 0 { g.clone() } else { zero_gradient() };
             UOp::sink((0..u.src().len()).map(share).collect::<Src>())
         }
     }
@@ -175,7 +175,7 @@ fn shares(u: &UOp, g: &UOp) -> UOp {
 
 /// Returns the parts of `g` along an axis that belong to the operands, which are concatenated along
 /// it.
-fn pieces(u: &UOp, g: &UOp, axis: usize) -> UOp {
+fn slices_along(u: &UOp, g: &UOp, axis: usize) -> UOp {
     let mut end = 0;
     let piece = |x: &UOp| {
         let start = end;
@@ -196,26 +196,26 @@ pub fn device_of(x: &UOp) -> Option<DeviceName> {
 /// The maximum is computed from the value that it is compared with. `u` may have been stored by an
 /// earlier plan; if `x` is rematerialized and rounded differently, no element is equal to `u`. The
 /// `Detach` makes the reduction another node than `u`, which a stored `u` does not replace.
-fn shared(u: &UOp, x: &UOp, g: &UOp) -> UOp {
+fn reduce_max_gradient(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let Reduce { fold, axes, .. } = u.expect_reduce();
     let x = x.materialized();
     let best = x.unary(Op::Detach).reduced(fold, axes.iter().copied());
-    let is_best = x.equals(spread(&best, x.shape()));
+    let is_best = x.equals(broadcast_to(&best, x.shape()));
     let one = is_best.select(1.0, &x.const_like(0i64));
     let count = one.reduced(Fold::Add, axes.iter().copied());
     let is_lost = best.differs(&best).and(g.differs(0.0));
     let others = is_lost.select(f64::NAN, &x.const_like(0i64));
-    is_best.select(spread(&(g / &count), x.shape()), &spread(&others, x.shape()))
+    is_best.select(broadcast_to(&(g / &count), x.shape()), &broadcast_to(&others, x.shape()))
 }
 
 /// Returns the gradients of both operands of a maximum or minimum.
-fn winners(op: Op, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
-    [wins(x, y, op, g), wins(y, x, op, g)]
+fn max_min_gradients(op: Op, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
+    [max_min_gradient(x, y, op, g), max_min_gradient(y, x, op, g)]
 }
 
 /// Returns `g` where `x` is selected, half of it where both operands are equal. The operands are
 /// materialized, so that the kernels of both gradients select the same one.
-fn wins(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
+fn max_min_gradient(x: &UOp, y: &UOp, op: Op, g: &UOp) -> UOp {
     let (x, y) = (x.materialized(), y.materialized());
     let loses = if op == Op::Max { x.lt(&y) } else { y.lt(&x) };
     x.equals(&y).select(g * 0.5, &loses.select(0i64, g))
@@ -233,28 +233,28 @@ fn quotient(u: &UOp, x: &UOp, y: &UOp) -> UOp {
 }
 
 /// Returns the derivative of erf.
-fn bell(x: &UOp) -> UOp {
+fn erf_derivative(x: &UOp) -> UOp {
     (-(x * x)).unary(Op::Exp) * FRAC_2_SQRT_PI
 }
 
 /// Returns the gradient of the divisor of a remainder.
-fn by_divisor(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
+fn mod_divisor_gradient(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
     -(g * quotient(u, x, y))
 }
 
 /// Returns the gradients of base and exponent of a power.
-fn of_power(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
-    [by_base(x, y, g), by_exponent(u, x, y, g)]
+fn pow_gradients(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> [UOp; 2] {
+    [pow_base_gradient(x, y, g), pow_exponent_gradient(u, x, y, g)]
 }
 
 /// Returns the gradient y·x^(y-1)·g of the base. It is 0 for y = 0, also where x^-1 is infinite.
-fn by_base(x: &UOp, y: &UOp, g: &UOp) -> UOp {
+fn pow_base_gradient(x: &UOp, y: &UOp, g: &UOp) -> UOp {
     y.equals(0i64).select(0i64, &(g * (y * x.binary(Op::Pow, y + -1.0))))
 }
 
 /// Returns the gradient xʸ·log(x)·g of the exponent. It is 0 for x = 0 and y ≥ 0, where the
 /// logarithm is infinite.
-fn by_exponent(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
+fn pow_exponent_gradient(u: &UOp, x: &UOp, y: &UOp, g: &UOp) -> UOp {
     let flat = x.equals(0i64).and(y.lt(0i64).not());
     // The logarithm of 1 instead of 0, so that the gradient of this gradient has no infinity.
     let log = flat.select(1.0, x).unary(Op::Log);

@@ -7,7 +7,7 @@
 //! They are computed in blocks with O(n · BLOCK) work and without division, which would be wrong if
 //! a factor is zero. Gradients of every order are right.
 
-use super::{inverse, iota, line, spread};
+use super::{broadcast_to, inverse, iota, iota_vector};
 use crate::ir::{Fold, Op, UOp};
 use crate::shape::{Dims, Movement};
 
@@ -44,13 +44,17 @@ pub(super) fn extremes(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let x = &x.materialized();
     let best = x.unary(Op::Detach).scanned(u.expect_scan().fold, axis(u));
     let is_best = x.equals(&best).or(x.differs(x));
-    let place = spread(&iota(x.shape(), axis(u)), x.shape());
-    routed(&is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)), g, axis(u))
+    let place = broadcast_to(&iota(x.shape(), axis(u)), x.shape());
+    monotone_gather_gradient(
+        &is_best.select(&place, &place.const_like(0i64)).scanned(Fold::Max, axis(u)),
+        g,
+        axis(u),
+    )
 }
 
 /// Returns the gradient by `x` of `y[i] = x[places[i]]` along an axis. Places ascend, and
 /// `places[i] <= i`.
-pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
+pub fn monotone_gather_gradient(places: &UOp, g: &UOp, axis: usize) -> UOp {
     if g.numel() == 0 {
         return g.clone();
     }
@@ -59,7 +63,7 @@ pub fn routed(places: &UOp, g: &UOp, axis: usize) -> UOp {
     let n = p.shape()[1];
     let last = p.narrowed(1, 0..n - 1).moved(Movement::pad([(0, 0), (1, 0)]));
     let sums = suffix_sums(&p.equals(&last), &up);
-    let here = spread(&iota(p.shape(), 1).cast(p.dtype()), p.shape());
+    let here = broadcast_to(&iota(p.shape(), 1).cast(p.dtype()), p.shape());
     rows.back(&p.equals(&here).select(&sums, &up.const_like(0i64)))
 }
 
@@ -86,9 +90,9 @@ fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
     let left = left.narrowed(1, 0..blocks - 1).moved(Movement::pad([(0, 0), (1, 0)]));
     let after =
         suffix_sums(&left, &part).narrowed(1, 1..blocks).moved(Movement::pad([(0, 0), (0, 1)]));
-    let after = spread(&after.moved(Movement::reshape([rows * blocks, 1])), sums.shape());
-    let is_last = line(blocks).equals((blocks - 1) as i64);
-    let is_last = spread(
+    let after = broadcast_to(&after.moved(Movement::reshape([rows * blocks, 1])), sums.shape());
+    let is_last = iota_vector(blocks).equals((blocks - 1) as i64);
+    let is_last = broadcast_to(
         &is_last.moved(Movement::reshape([1, blocks, 1])),
         &Dims::from_slice(&[rows, blocks, BLOCK]),
     );
@@ -102,8 +106,9 @@ fn suffix_sums(a: &UOp, g: &UOp) -> UOp {
 fn inside(a: &UOp, g: &UOp) -> (UOp, UOp) {
     let (rows, n) = (g.shape()[0], g.shape()[1]);
     let square = Dims::from_slice(&[rows, n, n]);
-    let across = |x: &UOp| spread(&x.moved(Movement::reshape([rows, 1, n])), &square);
-    let (from, to) = (spread(&iota(&square, 1), &square), spread(&iota(&square, 2), &square));
+    let across = |x: &UOp| broadcast_to(&x.moved(Movement::reshape([rows, 1, n])), &square);
+    let (from, to) =
+        (broadcast_to(&iota(&square, 1), &square), broadcast_to(&iota(&square, 2), &square));
     let weights = from.lt(&to).select(across(a), &a.const_like(1i64)).scanned(Fold::Mul, 2);
     let terms = times(&weights, &across(g));
     let sums = to.lt(&from).select(g.const_like(0i64), &terms).reduced(Fold::Add, [2]);
@@ -127,7 +132,7 @@ fn product(a: &UOp, b: &UOp) -> UOp {
 
 /// Returns the mask of the first element of each row.
 fn first(rows: &UOp) -> UOp {
-    spread(&iota(rows.shape(), 1).equals(0i64), rows.shape())
+    broadcast_to(&iota(rows.shape(), 1).equals(0i64), rows.shape())
 }
 
 fn axis(u: &UOp) -> usize {
@@ -138,22 +143,22 @@ fn axis(u: &UOp) -> usize {
 struct Rows {
     /// The axes in the order in which that axis is the last.
     order: Vec<usize>,
-    turned: Dims,
+    permuted: Dims,
     flat: [usize; 2],
 }
 
 impl Rows {
     fn of(shape: &Dims, axis: usize) -> Rows {
         let order: Vec<usize> = (0..shape.len()).filter(|a| *a != axis).chain([axis]).collect();
-        let turned = order.iter().map(|&a| shape[a]).collect();
+        let permuted = order.iter().map(|&a| shape[a]).collect();
         let rows = shape.iter().product::<usize>() / shape[axis].max(1);
-        Rows { order, turned, flat: [rows, shape[axis]] }
+        Rows { order, permuted, flat: [rows, shape[axis]] }
     }
     fn flat(&self, x: &UOp) -> UOp {
         x.moved(Movement::permute(self.order.iter().copied())).moved(Movement::reshape(self.flat))
     }
     fn back(&self, x: &UOp) -> UOp {
-        x.moved(Movement::Reshape(self.turned.clone()))
+        x.moved(Movement::Reshape(self.permuted.clone()))
             .moved(Movement::Permute(inverse(&self.order)))
     }
 }

@@ -33,32 +33,32 @@ fn main() -> ExitCode {
         ["cache", "clear", "opts"] => return clear(&mut out, &[EntryKind::Opts]),
         ["--help" | "-h" | "help"] => out.write_all(USAGE.as_bytes()),
         ["--version" | "-V" | "version"] => writeln!(out, "pico {}", env!("CARGO_PKG_VERSION")),
-        [] => return wrong("a command is missing"),
-        words => return wrong(&format!("there is no command `{}`", words.join(" "))),
+        [] => return usage_error("a command is missing"),
+        words => return usage_error(&format!("there is no command `{}`", words.join(" "))),
     };
-    finish(done, &mut out)
+    exit_code(done, &mut out)
 }
 
 /// Flushes the output and converts its result to an exit code.
-fn finish(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
+fn exit_code(done: io::Result<()>, out: &mut impl Write) -> ExitCode {
     match done.and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has closed the pipe.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
-            complain(&format!("pico: {e}\n"));
+            print_error(&format!("pico: {e}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Writes to standard error, which may be closed as well.
-fn complain(text: &str) {
+fn print_error(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-fn wrong(what: &str) -> ExitCode {
-    complain(&format!("pico: {what}\n\n{USAGE}"));
+fn usage_error(what: &str) -> ExitCode {
+    print_error(&format!("pico: {what}\n\n{USAGE}"));
     ExitCode::from(2)
 }
 
@@ -104,7 +104,11 @@ fn devices(out: &mut impl Write) -> io::Result<()> {
 fn show_cache(out: &mut impl Write) -> io::Result<()> {
     let cache = disk_cache::global();
     let Some(path) = cache.dir() else {
-        return writeln!(out, "there is no disk cache: {}", cache.why_off().unwrap_or("no folder"));
+        return writeln!(
+            out,
+            "there is no disk cache: {}",
+            cache.disabled_reason().unwrap_or("no folder")
+        );
     };
     let contents = match cache.contents() {
         Ok(contents) => contents,
@@ -128,8 +132,12 @@ fn show_cache(out: &mut impl Write) -> io::Result<()> {
     if contents.corrupt > 0 {
         writeln!(out, "corrupt   {}, damaged or not written by you", contents.corrupt)?;
     }
-    if contents.lost_writes > 0 {
-        writeln!(out, "failed    {} writes: the disk was full or read-only", contents.lost_writes)?;
+    if contents.failed_writes > 0 {
+        writeln!(
+            out,
+            "failed    {} writes: the disk was full or read-only",
+            contents.failed_writes
+        )?;
     }
     Ok(())
 }
@@ -138,17 +146,21 @@ fn clear(out: &mut impl Write, kinds: &[EntryKind]) -> ExitCode {
     let cache = disk_cache::global();
     let said = match (cache.dir(), cache.clear(kinds)) {
         (None, _) => {
-            writeln!(out, "there is no disk cache: {}", cache.why_off().unwrap_or("no folder"))
+            writeln!(
+                out,
+                "there is no disk cache: {}",
+                cache.disabled_reason().unwrap_or("no folder")
+            )
         }
         (Some(path), Ok((entries, freed))) => {
             writeln!(out, "deleted {entries} entries, {}, from {}", bytes(freed), path.display())
         }
         (Some(path), Err(why)) => {
-            complain(&format!("pico: cannot delete from {}: {why}\n", path.display()));
+            print_error(&format!("pico: cannot delete from {}: {why}\n", path.display()));
             return ExitCode::FAILURE;
         }
     };
-    finish(said, out)
+    exit_code(said, out)
 }
 
 fn bytes(n: u64) -> String {

@@ -100,7 +100,7 @@ fn load_or_compile(
             }
         }
     }
-    let Batching { per_module, at_once } = compiler.batching(missing.len());
+    let Batching { per_module, parallel_modules } = compiler.batching(missing.len());
     let batches: Vec<&[usize]> = missing.chunks(per_module.max(1)).collect();
     let compile = |batch: &[usize]| -> Result<(CompiledModule, Vec<String>)> {
         if let [one] = batch {
@@ -112,7 +112,7 @@ fn load_or_compile(
         Ok((compiler.compile_module(&text, "many", purpose)?, entries))
     };
     let mut objects = Vec::new();
-    for (batch, result) in batches.iter().zip(parallel_map(&batches, at_once, compile)) {
+    for (batch, result) in batches.iter().zip(parallel_map(&batches, parallel_modules, compile)) {
         let (CompiledModule { loaded: module, object }, entries) = result?;
         for (i, symbol) in batch.iter().zip(&entries) {
             let (module, symbol) = (module.clone(), symbol.clone());

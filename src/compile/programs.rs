@@ -134,7 +134,7 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<CacheLookup> {
         OptPolicy::By(_) => None,
     };
     if let Some(noopt) = plain
-        && let Some(c) = lock().get(&(ast.clone(), device.code(), noopt))
+        && let Some(c) = lock().get(&(ast.clone(), device.code_device(), noopt))
     {
         return Ok(CacheLookup::Hit(c.clone()));
     }
@@ -149,8 +149,8 @@ fn choose(ast: &UOp, device: &Device, config: &Config) -> Result<CacheLookup> {
     let (kernel, times) = choose_opts(ast, device, policy)?;
     // A kernel that was optimized by hand is its own key: its AST contains the Opts.
     let key = match plain {
-        Some(noopt) => (ast.clone(), device.code(), noopt),
-        None => (kernel.ast.clone(), device.code(), true),
+        Some(noopt) => (ast.clone(), device.code_device(), noopt),
+        None => (kernel.ast.clone(), device.code_device(), true),
     };
     if plain.is_none()
         && let Some(c) = lock().get(&key)
@@ -207,7 +207,7 @@ pub(crate) fn planned(ast: &UOp, device: &Device) -> Result<Arc<Compiled>> {
 
 /// Returns the program of a custom kernel's source text.
 fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compiled>> {
-    let key = (ast.clone(), device.code(), true);
+    let key = (ast.clone(), device.code_device(), true);
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());
     }
@@ -251,7 +251,7 @@ pub(crate) fn compiled_with(ast: &UOp, opts: &[Opt], device: &Device) -> Result<
         };
     }
     let (kernel, times) = choose_opts(ast, device, Policy::Given(opts))?;
-    let key = (kernel.ast.clone(), device.code(), true);
+    let key = (kernel.ast.clone(), device.code_device(), true);
     if let Some(c) = lock().get(&key) {
         return Ok(c.clone());
     }
@@ -275,7 +275,7 @@ pub fn compile_together<'a>(
     for (ast, name) in kernels {
         let device = Device::named(name)?;
         // Before Opts are chosen, by a search of many seconds if `BEAM` is set.
-        if !seen.insert((ast.clone(), device.code())) {
+        if !seen.insert((ast.clone(), device.code_device())) {
             continue;
         }
         let CacheLookup::Miss(chosen) = choose(ast, &device, config)? else { continue };
@@ -286,7 +286,7 @@ pub fn compile_together<'a>(
     while let Some((device, ..)) = fresh.first() {
         let device = device.clone();
         let (list, rest): (Vec<_>, Vec<_>) =
-            fresh.into_iter().partition(|f| f.0.code() == device.code());
+            fresh.into_iter().partition(|f| f.0.code_device() == device.code_device());
         fresh = rest;
         let start = Instant::now();
         let mut span = profile::span(|| format!("compile {} kernels", list.len()).into());

@@ -2,7 +2,7 @@
 //! allocator of a device behind a driver. Evicted blocks are freed outside the lock.
 
 use super::backend::{SystemMemory, lock};
-use super::memory::class;
+use super::memory::size_class;
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -22,23 +22,23 @@ pub(in crate::device) struct Blocks<B> {
     frees: u64,
     /// Free blocks by size, the least recently freed in front, each with the sequence number of its
     /// free.
-    pub kept: BTreeMap<usize, VecDeque<(u64, B)>>,
+    pub free_lists: BTreeMap<usize, VecDeque<(u64, B)>>,
 }
 
 impl<B> Default for Blocks<B> {
     fn default() -> Blocks<B> {
-        Blocks { held: 0, live: 0, peak: 0, cached: 0, frees: 0, kept: BTreeMap::new() }
+        Blocks { held: 0, live: 0, peak: 0, cached: 0, frees: 0, free_lists: BTreeMap::new() }
     }
 }
 
 impl<B> Blocks<B> {
     /// Takes a free block of this size.
     pub fn take(&mut self, size: usize) -> Option<B> {
-        let blocks = self.kept.get_mut(&size)?;
+        let blocks = self.free_lists.get_mut(&size)?;
         // The last one freed is the most likely to be in a cache.
         let (_, block) = blocks.pop_back()?;
         if blocks.is_empty() {
-            self.kept.remove(&size);
+            self.free_lists.remove(&size);
         }
         self.cached -= size;
         Some(block)
@@ -46,10 +46,10 @@ impl<B> Blocks<B> {
 
     /// Adds a freed block to the free list, and evicts the least recently freed ones above `most`
     /// bytes.
-    pub fn keep(&mut self, block: B, size: usize, most: usize) -> Vec<B> {
+    pub fn add_free(&mut self, block: B, size: usize, most: usize) -> Vec<B> {
         self.frees += 1;
         self.cached += size;
-        self.kept.entry(size).or_default().push_back((self.frees, block));
+        self.free_lists.entry(size).or_default().push_back((self.frees, block));
         self.shrink(most)
     }
 
@@ -57,14 +57,15 @@ impl<B> Blocks<B> {
     pub fn shrink(&mut self, most: usize) -> Vec<B> {
         let mut out = Vec::new();
         while self.cached > most {
-            let oldest = self.kept.iter().filter_map(|(&size, q)| Some((q.front()?.0, size))).min();
-            let Some((size, (_, block))) =
-                oldest.and_then(|(_, size)| Some((size, self.kept.get_mut(&size)?.pop_front()?)))
+            let oldest =
+                self.free_lists.iter().filter_map(|(&size, q)| Some((q.front()?.0, size))).min();
+            let Some((size, (_, block))) = oldest
+                .and_then(|(_, size)| Some((size, self.free_lists.get_mut(&size)?.pop_front()?)))
             else {
                 break;
             };
-            if self.kept.get(&size).is_some_and(VecDeque::is_empty) {
-                self.kept.remove(&size);
+            if self.free_lists.get(&size).is_some_and(VecDeque::is_empty) {
+                self.free_lists.remove(&size);
             }
             self.cached -= size;
             self.held -= size;
@@ -139,7 +140,7 @@ impl<B> Pool<B> {
         if len > self.largest {
             return Err(full());
         }
-        let size = class(len.max(1)).min(self.largest);
+        let size = size_class(len.max(1)).min(self.largest);
         let block = |block| PooledBlock { pool: self.clone(), block: Some(block), len, size };
         let free = lock(&self.blocks).take(size);
         if let Some(free) = free {
@@ -191,7 +192,7 @@ impl<B> Drop for PooledBlock<B> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let most = POOL_CACHE.min(self.pool.limit.unwrap_or(usize::MAX) / 4);
-            let evicted = lock(&self.pool.blocks).keep(block, self.size, most);
+            let evicted = lock(&self.pool.blocks).add_free(block, self.size, most);
             drop(evicted);
         }
     }

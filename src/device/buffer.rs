@@ -6,7 +6,7 @@ use super::kind::{MemorySpace, memory_space};
 use super::limits::zeroed;
 use super::memory::HostBuffer;
 use super::registry::Device;
-use super::usage::{Taken, Usage};
+use super::usage::{LiveBytes, Usage};
 use super::{disk, limits, profile};
 use crate::dtype::{DType, Element, as_bytes};
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ impl dyn Remote {
 static ACCESS: RwLock<()> = RwLock::new(());
 
 /// Returns the lock that is held while a kernel runs.
-pub(crate) fn writing() -> RwLockWriteGuard<'static, ()> {
+pub(crate) fn lock_for_kernel() -> RwLockWriteGuard<'static, ()> {
     ACCESS.write().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -61,7 +61,7 @@ struct Block {
     memory: Memory,
     version: AtomicU64,
     /// Counts the memory towards its device until it is freed.
-    _taken: Taken,
+    _taken: LiveBytes,
 }
 
 struct Inner {
@@ -166,14 +166,14 @@ impl Buffer {
 
     /// Wraps elements of the caller: without a copy on a device that computes in host memory, as a
     /// copy elsewhere.
-    pub fn lent<T: Element>(
+    pub fn borrowed<T: Element>(
         device: &DeviceName,
         elements: impl AsRef<[T]> + Send + Sync + 'static,
     ) -> Result<Buffer> {
         if memory_space(device) != Some(MemorySpace::Host) {
             return Buffer::from_bytes(device, T::DTYPE, as_bytes(elements.as_ref()));
         }
-        let memory = HostBuffer::lent(elements);
+        let memory = HostBuffer::borrowed(elements);
         Ok(Buffer::with(
             Usage::of(device),
             device,
@@ -185,7 +185,7 @@ impl Buffer {
 
     /// Returns true if kernels may write to it: borrowed memory is read-only.
     pub(crate) fn is_writable(&self) -> bool {
-        !matches!(&self.0.block.memory, Memory::Host(h) if h.is_lent())
+        !matches!(&self.0.block.memory, Memory::Host(h) if h.is_borrowed())
     }
 
     /// Wraps the bytes of a file without reading them; see `disk`.
@@ -204,7 +204,7 @@ impl Buffer {
     ) -> Buffer {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let bytes = match &memory {
-            Memory::Host(h) if !h.is_lent() => h.len(),
+            Memory::Host(h) if !h.is_borrowed() => h.len(),
             Memory::Remote(_) => len * dtype.itemsize(),
             Memory::Host(_) | Memory::Disk(_) | Memory::Null => 0,
         };
@@ -212,7 +212,7 @@ impl Buffer {
             id,
             memory,
             version: AtomicU64::new(0),
-            _taken: Taken::new(usage, bytes),
+            _taken: LiveBytes::new(usage, bytes),
         });
         Buffer(Arc::new(Inner { id, device: device.clone(), dtype, len, block, offset: 0 }))
     }
@@ -306,13 +306,13 @@ impl Buffer {
     }
     /// Returns true if no other buffer shares its memory and this one has at most `handles`
     /// handles.
-    pub(crate) fn is_alone(&self, handles: usize) -> bool {
+    pub(crate) fn is_unshared(&self, handles: usize) -> bool {
         Arc::strong_count(&self.0) <= handles && Arc::strong_count(&self.0.block) == 1
     }
     /// Replaces the content. Graphs that contain the buffer read the new one.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), self.bytes(), "the content of {self:?}");
-        let _alone = writing();
+        let _alone = lock_for_kernel();
         match &self.0.block.memory {
             Memory::Host(h) => {
                 // SAFETY: the buffer is inside its memory, and the lock excludes all other readers

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read per call of a driver. A multiple of every element size.
-const PIECE: usize = 16 << 20;
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// The kind of device of tensors in files.
 pub(super) const NAME: &str = "DISK";
@@ -52,7 +52,7 @@ impl DiskFile {
     /// Fills `out` with the bytes from `at` on. Kernels expect bools to be 0 or 1, so any other
     /// byte of a bool becomes 1.
     pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
-        self.inside(at, out.len())?;
+        self.check_range(at, out.len())?;
         self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
         if dtype.is_bool() {
             as_bools(out);
@@ -61,24 +61,24 @@ impl DiskFile {
     }
 
     /// Passes `bytes` bytes from `at` on to a driver, in pieces with their offsets from `at`.
-    pub(crate) fn read_pieces(
+    pub(crate) fn read_chunks(
         &self,
         at: usize,
         dtype: DType,
         bytes: usize,
         take: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.inside(at, bytes)?;
-        let mut piece = zeroed(bytes.min(PIECE))?;
-        for from in (0..bytes).step_by(PIECE) {
-            let piece = &mut piece[..PIECE.min(bytes - from)];
+        self.check_range(at, bytes)?;
+        let mut piece = zeroed(bytes.min(CHUNK_BYTES))?;
+        for from in (0..bytes).step_by(CHUNK_BYTES) {
+            let piece = &mut piece[..CHUNK_BYTES.min(bytes - from)];
             self.read(at + from, dtype, piece)?;
             take(from, piece)?;
         }
         Ok(())
     }
 
-    fn inside(&self, at: usize, bytes: usize) -> Result<()> {
+    fn check_range(&self, at: usize, bytes: usize) -> Result<()> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.len => Ok(()),
             _ => Err(Error::Io {
@@ -108,7 +108,7 @@ mod tests {
     fn truncation_after_open_is_an_error() {
         let dir = TempDir::new("disk");
         let path = dir.path().join("a");
-        let content: Vec<u8> = (0..PIECE + 5).map(|i| (i * 7 % 251) as u8).collect();
+        let content: Vec<u8> = (0..CHUNK_BYTES + 5).map(|i| (i * 7 % 251) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let m = DiskFile::open(&path).unwrap();
         let mut all = vec![0; content.len()];
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(flags, [1; 4]);
         let handed = |at: usize, dtype: DType, bytes: usize| {
             let mut out = Vec::new();
-            let taken = m.read_pieces(at, dtype, bytes, &mut |from, piece| {
+            let taken = m.read_chunks(at, dtype, bytes, &mut |from, piece| {
                 assert_eq!(from, out.len());
                 out.extend_from_slice(piece);
                 Ok(())

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 
 /// Age at which a temporary file counts as abandoned, on a file system without locks.
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Creates a locked temporary file beside the target, and removes abandoned ones. The file is
 /// deleted on drop; [`NamedTempFile::persist`] moves it to the target.
@@ -31,8 +31,8 @@ pub(crate) fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
             // The mode of `File::create`, from which the system removes the umask.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)?;
-        // Where locks are not supported, `DAY` protects the file. Another process may have removed
-        // it before the lock was taken.
+        // Where locks are not supported, `ABANDONED_AFTER` protects the file. Another process
+        // may have removed it before the lock was taken.
         let _ = file.as_file().lock();
         if file.as_file().metadata()?.nlink() > 0 {
             return Ok(file);
@@ -72,7 +72,7 @@ fn remove_if_abandoned(entry: &fs::DirEntry) {
         Err(fs::TryLockError::Error(_)) => {
             let age =
                 entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
-            age.is_some_and(|age| age > DAY)
+            age.is_some_and(|age| age > ABANDONED_AFTER)
         }
     };
     // The lock is held until the file is removed: a process that created it in this moment gets the
@@ -83,7 +83,7 @@ fn remove_if_abandoned(entry: &fs::DirEntry) {
 }
 
 /// Returns the reason why [`write`] would fail, if one can be found in advance.
-pub(crate) fn why_not(path: &Path) -> Option<String> {
+pub(crate) fn write_obstacle(path: &Path) -> Option<String> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if target.is_dir() {
         return Some("it is a folder".into());

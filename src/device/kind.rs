@@ -97,7 +97,7 @@ pub(crate) const KINDS: &[DeviceKind] = &[
     },
     DeviceKind::new("METAL", &[renderer("", |n, _| metal(n))], MemorySpace::Device),
     DeviceKind {
-        check_arch: arch::is_known,
+        check_arch: arch::check_name,
         ..DeviceKind::new(
             "CPU",
             &[
@@ -193,7 +193,7 @@ pub(crate) fn language(name: &DeviceName) -> DeviceName {
 }
 
 /// Returns true if kernels of the device accept host memory. `NULL` accesses none.
-pub(crate) fn sees_host(name: &DeviceName) -> bool {
+pub(crate) fn accepts_host_memory(name: &DeviceName) -> bool {
     matches!(memory_space(name), Some(MemorySpace::Host | MemorySpace::Null))
 }
 

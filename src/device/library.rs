@@ -25,7 +25,7 @@ impl Library {
     }
 
     /// Returns the address of a function.
-    pub fn need(&self, name: &str) -> Result<*mut c_void, String> {
+    pub fn function(&self, name: &str) -> Result<*mut c_void, String> {
         // SAFETY: only the address is taken; whoever calls it states the type.
         let symbol = unsafe { self.0.get::<*mut c_void>(name.as_bytes()) };
         let address = symbol.map_or(std::ptr::null_mut(), |symbol| symbol.into_raw());
@@ -35,7 +35,7 @@ impl Library {
     /// Returns the path of the file that defines a function.
     pub fn path(&self, function: &str) -> Option<PathBuf> {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        let address = self.need(function).ok()?;
+        let address = self.function(function).ok()?;
         // SAFETY: the address is of a loaded library, and the call writes the one struct; a file
         // name ends in a null byte and stays as long as the library.
         unsafe {
@@ -103,7 +103,7 @@ macro_rules! functions {
                 use std::ffi::c_void;
                 use std::mem::transmute;
                 $(
-                    let address = library.need(stringify!($name))?;
+                    let address = library.function(stringify!($name))?;
                     // SAFETY: the type is that of the library's headers.
                     let $name = unsafe {
                         transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $result)?>(

@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of allocations between two reads of the limits. Reading them takes about 50 µs, writing
 /// 16 MiB about 5 ms.
-pub(in crate::device) const STEP: usize = 16 << 20;
+pub(in crate::device) const RECHECK_BYTES: usize = 16 << 20;
 
 /// Bytes that large allocations leave free: small allocations of the compiler cannot fail.
 const RESERVE: u64 = 96 << 20;
 
 /// Bytes available under a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct Available {
     pub(crate) bytes: u64,
     /// Name and value of the limit, for error messages.
     pub(crate) limit: String,
@@ -32,15 +32,15 @@ pub(crate) struct Left {
 /// Checks that an allocation is within every limit.
 pub(crate) fn check(bytes: usize) -> Result<()> {
     static SINCE: AtomicUsize = AtomicUsize::new(0);
-    let since = SINCE.fetch_add(bytes.min(STEP), Ordering::Relaxed).saturating_add(bytes);
-    if since < STEP {
+    let since = SINCE.fetch_add(bytes.min(RECHECK_BYTES), Ordering::Relaxed).saturating_add(bytes);
+    if since < RECHECK_BYTES {
         return Ok(());
     }
     SINCE.store(0, Ordering::Relaxed);
-    fits(bytes, left())
+    fits(bytes, available())
 }
 
-fn fits(bytes: usize, left: Option<Left>) -> Result<()> {
+fn fits(bytes: usize, left: Option<Available>) -> Result<()> {
     match left {
         Some(left) if (bytes as u64).saturating_add(RESERVE) > left.bytes => {
             Err(refused(bytes, &format!("{}, {} bytes are available", left.limit, left.bytes)))
@@ -56,7 +56,7 @@ fn refused(asked: usize, why: &str) -> Error {
 
 /// Returns the error of an allocation that the system refused, with the limit if there is one.
 pub(crate) fn out_of_memory(asked: usize) -> Error {
-    match left() {
+    match available() {
         Some(left) if asked as u64 > left.bytes => {
             refused(asked, &format!("{}, {} bytes are available", left.limit, left.bytes))
         }
@@ -102,9 +102,9 @@ pub(crate) fn heap_bytes(bytes: usize) -> usize {
 /// A growing byte buffer. Exceeding a memory limit is an error of the writer, from which
 /// [`io_error`] recovers the `Error::OutOfMemory`.
 #[derive(Default)]
-pub(crate) struct Growing(pub(crate) Vec<u8>);
+pub(crate) struct LimitedBuffer(pub(crate) Vec<u8>);
 
-impl Write for Growing {
+impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let needed = self.0.len().saturating_add(bytes.len());
         if needed > self.0.capacity() {
@@ -155,13 +155,13 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns the limit that leaves the fewest bytes.
-pub(crate) fn left() -> Option<Left> {
+pub(crate) fn available() -> Option<Available> {
     let cgroups = cgroups(&|path: &Path| std::fs::read_to_string(path).ok());
     address_space().into_iter().chain(cgroups).chain(machine()).min_by_key(|l| l.bytes)
 }
 
 /// Address space that `ulimit -v` leaves.
-fn address_space() -> Option<Left> {
+fn address_space() -> Option<Available> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a struct of the right type, which the call fills.
     if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0
@@ -178,26 +178,26 @@ fn address_space() -> Option<Left> {
     // SAFETY: asks for a number.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
     let all = limit.rlim_cur;
-    Some(Left {
+    Some(Available {
         bytes: all.saturating_sub(pages.saturating_mul(page)),
         limit: format!("RLIMIT_AS is {all} bytes"),
     })
 }
 
 /// Returns the memory that the machine has available, with reclaimable memory and swap.
-fn machine() -> Option<Left> {
+fn machine() -> Option<Available> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let field = |name: &str| -> Option<u64> {
         let line = text.lines().find_map(|l| l.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
     };
     let bytes = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));
-    Some(Left { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
+    Some(Available { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
 }
 
 /// Returns the bytes that the cgroups of the process leave, innermost first. `read` returns the
 /// text of a file.
-fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Left> {
+fn cgroups(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Available> {
     let Some(list) = read(Path::new("/proc/self/cgroup")) else { return Vec::new() };
     let mut found = Vec::new();
     for line in list.lines() {
@@ -229,7 +229,7 @@ fn of_group(
     group: &Path,
     [limit, usage, reclaimable]: [&str; 3],
     read: &dyn Fn(&Path) -> Option<String>,
-) -> Option<Left> {
+) -> Option<Available> {
     let number = |name: &str| read(&group.join(name))?.trim().parse::<u64>().ok();
     // `max`, or on v1 a number near 2^63, means no limit.
     let all = number(limit).filter(|n| *n < 1 << 60)?;
@@ -240,7 +240,7 @@ fn of_group(
         .find_map(|l| l.strip_prefix(reclaimable)?.trim().parse::<u64>().ok())
         .unwrap_or(0);
     let bytes = all.saturating_sub(used.saturating_sub(cache));
-    Some(Left { bytes, limit: format!("{} is {all} bytes", group.join(limit).display()) })
+    Some(Available { bytes, limit: format!("{} is {all} bytes", group.join(limit).display()) })
 }
 
 #[cfg(test)]
@@ -290,7 +290,8 @@ mod tests {
 
     #[test]
     fn an_error_names_the_limit() {
-        let left = || Some(Left { bytes: 1 << 30, limit: "RLIMIT_AS is 2147483648 bytes".into() });
+        let left =
+            || Some(Available { bytes: 1 << 30, limit: "RLIMIT_AS is 2147483648 bytes".into() });
         fits(1 << 29, left()).unwrap();
         let e = fits(1 << 30, left()).unwrap_err().to_string();
         assert!(e.contains("RLIMIT_AS is 2147483648 bytes, 1073741824 bytes are available"), "{e}");
@@ -301,7 +302,7 @@ mod tests {
                 && zeroed(1 << 62).is_err()
         );
         assert_eq!([0, 1, 24, 25, 40, 41].map(heap_bytes), [0, 32, 32, 48, 48, 64]);
-        let mut out = Growing::default();
+        let mut out = LimitedBuffer::default();
         out.write_all(&[1, 2]).and_then(|()| out.write_all(&[3])).unwrap();
         assert_eq!(out.0, [1, 2, 3]);
         assert_eq!(copied(&[1, 2, 3]).unwrap(), [1, 2, 3]);

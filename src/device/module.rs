@@ -21,7 +21,7 @@ pub trait ModuleCompiler: Sync {
     fn renderer(&self) -> &dyn Renderer;
     /// Divides kernels into modules.
     fn batching(&self, _kernels: usize) -> Batching {
-        Batching { per_module: 1, at_once: 1 }
+        Batching { per_module: 1, parallel_modules: 1 }
     }
     /// Returns the key of the object that this source compiles to: a hash of everything that
     /// determines it. `None` if the compiler returns no objects.
@@ -54,7 +54,7 @@ pub struct Batching {
     /// Kernels per module.
     pub per_module: usize,
     /// Modules that are compiled in parallel.
-    pub at_once: usize,
+    pub parallel_modules: usize,
 }
 
 /// A module that was just compiled.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 pub use super::kind::canonical;
-pub(crate) use super::kind::{is_null, language, sees_host};
+pub(crate) use super::kind::{accepts_host_memory, is_null, language};
 
 /// An opened device.
 #[derive(Clone)]
@@ -139,8 +139,8 @@ impl Device {
     }
     /// Returns the device whose compiled code runs here too: all CPUs of a process are the same
     /// machine.
-    pub(crate) fn code(&self) -> DeviceName {
-        if sees_host(&self.name) { language(&self.name) } else { self.name.clone() }
+    pub(crate) fn code_device(&self) -> DeviceName {
+        if accepts_host_memory(&self.name) { language(&self.name) } else { self.name.clone() }
     }
     /// Returns the target: what its kernels may use.
     pub fn target(&self) -> &Target {

@@ -67,22 +67,22 @@ impl Usage {
 }
 
 /// Bytes that count as live until this is dropped.
-pub(in crate::device) struct Taken(Option<(&'static Usage, usize)>);
+pub(in crate::device) struct LiveBytes(Option<(&'static Usage, usize)>);
 
-impl Taken {
+impl LiveBytes {
     /// Counts `bytes` of a device as live.
-    pub fn new(usage: &'static Usage, bytes: usize) -> Taken {
+    pub fn new(usage: &'static Usage, bytes: usize) -> LiveBytes {
         if bytes == 0 {
-            return Taken(None);
+            return LiveBytes(None);
         }
         let live = usage.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         usage.peak.fetch_max(live, Ordering::Relaxed);
         profile::memory(&usage.device, live);
-        Taken(Some((usage, bytes)))
+        LiveBytes(Some((usage, bytes)))
     }
 }
 
-impl Drop for Taken {
+impl Drop for LiveBytes {
     fn drop(&mut self) {
         if let Some((usage, bytes)) = self.0 {
             profile::memory(&usage.device, usage.live.fetch_sub(bytes, Ordering::Relaxed) - bytes);

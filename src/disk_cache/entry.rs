@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 const MAGIC: &[u8; 9] = b"picograd\x02";
 const HEAD: usize = MAGIC.len() + MAC_LEN;
 /// Maximum bytes of an entry that is written or read.
-pub(super) const MOST_BYTES: u64 = 256 << 20;
+pub(super) const MAX_ENTRY_BYTES: u64 = 256 << 20;
 /// The suffix of corrupt entries.
 pub(super) const CORRUPT: &str = ".corrupt";
 /// Minimum age of the recorded time of use before it is updated: updating it at each use would only
@@ -56,8 +56,8 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
     let mut bytes = Vec::new();
     let Ok(meta) = file.metadata() else { return Found::Nothing };
     // No entry is that long, and the MAC can be checked only after reading all of it.
-    if meta.len() > MOST_BYTES {
-        set_aside(folder, key);
+    if meta.len() > MAX_ENTRY_BYTES {
+        rename_corrupt(folder, key);
         return Found::Corrupt;
     }
     if bytes.try_reserve_exact(meta.len() as usize).is_err()
@@ -66,7 +66,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
         return Found::Nothing;
     }
     let Some((_, _, value)) = opened(folder, key, &bytes) else {
-        set_aside(folder, key);
+        rename_corrupt(folder, key);
         return Found::Corrupt;
     };
     let start = bytes.len() - value.len();
@@ -85,21 +85,21 @@ fn opened<'a>(
     bytes: &'a [u8],
 ) -> Option<(EntryKind, &'a str, &'a [u8])> {
     let (stored, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<MAC_LEN>()?;
-    let (kind, device) = about(rest)?;
+    let (kind, device) = parse_header(rest)?;
     let (head, value) = rest.split_at_checked(2 + device.len())?;
     // Compared in constant time.
     (mac(&folder.secret, key, head, value) == *stored).then_some((kind, device, value))
 }
 
 /// Returns the kind and the device, at the start of the authenticated part.
-fn about(rest: &[u8]) -> Option<(EntryKind, &str)> {
+fn parse_header(rest: &[u8]) -> Option<(EntryKind, &str)> {
     let [kind, len, rest @ ..] = rest else { return None };
     let device = std::str::from_utf8(rest.get(..usize::from(*len))?).ok()?;
     Some((*EntryKind::ALL.get(usize::from(*kind))?, device))
 }
 
 /// Renames a corrupt entry, so that it can be inspected.
-fn set_aside(folder: &Folder, key: CacheKey) {
+fn rename_corrupt(folder: &Folder, key: CacheKey) {
     if let (Ok(from), Ok(to)) = (c_name(&key.to_string()), c_name(&format!("{key}{CORRUPT}"))) {
         let _ = folder.rename(&from, &to);
     }
@@ -159,7 +159,7 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
     for file in fs::read_dir(&folder.path)?.flatten() {
         let Ok(name) = file.file_name().into_string() else { continue };
         if name.starts_with(NEW) {
-            remove_left(folder, &name);
+            remove_unfinished(folder, &name);
             continue;
         }
         let Ok(meta) = file.metadata() else { continue };
@@ -180,7 +180,7 @@ pub(super) fn list(folder: &Folder) -> io::Result<Vec<Listed>> {
 }
 
 /// Deletes an unfinished file whose process has ended, so that its lock is free.
-fn remove_left(folder: &Folder, name: &str) {
+fn remove_unfinished(folder: &Folder, name: &str) {
     let Ok(name) = c_name(name) else { return };
     if folder.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
         let _ = folder.remove(&name);
@@ -193,5 +193,5 @@ pub(super) fn describe(folder: &Folder, name: &str) -> Option<(EntryKind, String
     file.seek(SeekFrom::Start(HEAD as u64)).ok()?;
     let mut rest = Vec::new();
     file.take(2 + 255).read_to_end(&mut rest).ok()?;
-    about(&rest).map(|(kind, device)| (kind, device.to_string()))
+    parse_header(&rest).map(|(kind, device)| (kind, device.to_string()))
 }

@@ -28,18 +28,18 @@ pub(super) struct Folder {
     pub(super) secret: [u8; MAC_LEN],
 }
 
-fn wrong(why: &str) -> io::Error {
+fn permission_denied(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 /// Checks that a file belongs to this user, and that nobody else can write to it.
-fn private(meta: &fs::Metadata) -> io::Result<()> {
+fn check_private(meta: &fs::Metadata) -> io::Result<()> {
     // SAFETY: asks for a number.
     if meta.uid() != unsafe { libc::geteuid() } {
-        return Err(wrong("it belongs to another user"));
+        return Err(permission_denied("it belongs to another user"));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(wrong("other users can write to it"));
+        return Err(permission_denied("other users can write to it"));
     }
     Ok(())
 }
@@ -50,16 +50,16 @@ impl Folder {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         // A link to a folder is followed: the owner of the folder matters.
         let dir = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path)?;
-        private(&dir.metadata()?)?;
+        check_private(&dir.metadata()?)?;
         let mut folder = Folder { path: path.to_path_buf(), dir: dir.into(), secret: [0; MAC_LEN] };
-        folder.secret = folder.known_secret().or_else(|_| folder.new_secret())?;
+        folder.secret = folder.read_secret().or_else(|_| folder.create_secret())?;
         Ok(folder)
     }
 
-    fn known_secret(&self) -> io::Result<[u8; MAC_LEN]> {
+    fn read_secret(&self) -> io::Result<[u8; MAC_LEN]> {
         let mut file = self.read(SECRET)?;
         if file.metadata()?.mode() & 0o077 != 0 {
-            return Err(wrong("others can read the secret"));
+            return Err(permission_denied("others can read the secret"));
         }
         let mut secret = [0; MAC_LEN];
         file.read_exact(&mut secret)?;
@@ -67,7 +67,7 @@ impl Folder {
     }
 
     /// Creates the secret. If another process creates it first, that one is used.
-    fn new_secret(&self) -> io::Result<[u8; MAC_LEN]> {
+    fn create_secret(&self) -> io::Result<[u8; MAC_LEN]> {
         let mut secret = [0; MAC_LEN];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
         // A damaged secret, or one that others can read, is replaced, which invalidates all
@@ -88,7 +88,7 @@ impl Folder {
         let _ = self.remove(&name);
         match linked {
             0 => Ok(secret),
-            _ if error.kind() == io::ErrorKind::AlreadyExists => self.known_secret(),
+            _ if error.kind() == io::ErrorKind::AlreadyExists => self.read_secret(),
             _ => Err(error),
         }
     }
@@ -113,9 +113,9 @@ impl Folder {
         let file = self.open_at(name, libc::O_RDONLY)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
-            return Err(wrong("it is not a regular file"));
+            return Err(permission_denied("it is not a regular file"));
         }
-        private(&meta)?;
+        check_private(&meta)?;
         Ok(file)
     }
 
@@ -127,7 +127,7 @@ impl Folder {
     /// Opens or creates a file that only this user can access.
     pub(super) fn update(&self, name: &CStr) -> io::Result<File> {
         let file = self.open_at(name, libc::O_RDWR | libc::O_CREAT)?;
-        private(&file.metadata()?)?;
+        check_private(&file.metadata()?)?;
         Ok(file)
     }
 

@@ -37,9 +37,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// The file that counts the writes that were lost, of all processes.
-const LOST: &std::ffi::CStr = c"lost-writes";
+const FAILED_WRITES_FILE: &std::ffi::CStr = c"lost-writes";
 /// Files of earlier versions, which are not read any more.
-const OLD: [&str; 2] = ["store.redb", "store.redb.corrupt"];
+const LEGACY_FILES: [&str; 2] = ["store.redb", "store.redb.corrupt"];
 /// The size limit in MiB without `PICO_CACHE_SIZE`: at 10 kB per kernel, fifty thousand kernels.
 pub const DEFAULT_SIZE: u64 = 512;
 
@@ -118,7 +118,7 @@ pub struct DiskCacheContents {
     /// Corrupt files: damaged, or written by another user.
     pub corrupt: usize,
     /// Entries that could not be written since the folder was cleared, by all processes.
-    pub lost_writes: u64,
+    pub failed_writes: u64,
     /// The number of entries of a kind for a device, and their bytes.
     pub entries: BTreeMap<(EntryKind, String), (usize, u64)>,
 }
@@ -146,7 +146,7 @@ pub struct DiskCache {
     /// Bytes of all entries as far as this process knows; `None` before the first count.
     bytes: Mutex<Option<u64>>,
     /// Added to the time, for tests.
-    later: AtomicU64,
+    test_clock_offset: AtomicU64,
     hits: AtomicUsize,
     misses: AtomicUsize,
     corrupt: AtomicUsize,
@@ -195,7 +195,7 @@ impl DiskCache {
             off: Some(why.into()),
             limit: DEFAULT_SIZE << 20,
             bytes: Mutex::default(),
-            later: AtomicU64::default(),
+            test_clock_offset: AtomicU64::default(),
             hits: AtomicUsize::default(),
             misses: AtomicUsize::default(),
             corrupt: AtomicUsize::default(),
@@ -209,7 +209,7 @@ impl DiskCache {
     }
 
     /// Why there is no cache; `None` if there is one.
-    pub fn why_off(&self) -> Option<&str> {
+    pub fn disabled_reason(&self) -> Option<&str> {
         self.off.as_deref()
     }
 
@@ -233,8 +233,8 @@ impl DiskCache {
         let mut cached = |key: CacheKey| -> Option<CachedProgram> {
             let (symbol, object) = read_program(self.read(folder, key, now)?)?;
             let object = match object {
-                Object::Inside(object) => Some(Arc::new(object)),
-                Object::Named(name) => objects
+                Object::Inline(object) => Some(Arc::new(object)),
+                Object::ByKey(name) => objects
                     .entry(name)
                     .or_insert_with(|| self.read(folder, name, now).map(Arc::new))
                     .clone(),
@@ -307,7 +307,7 @@ impl DiskCache {
         let mut bytes = self.bytes.lock().unwrap_or_else(|e| e.into_inner());
         let mut sum = bytes.unwrap_or_else(|| total(folder));
         for e in entries {
-            let done = size_of_entry(e) <= self.limit.min(entry::MOST_BYTES)
+            let done = size_of_entry(e) <= self.limit.min(entry::MAX_ENTRY_BYTES)
                 && entry::write(folder, e, now).is_ok();
             if done {
                 sum += size_of_entry(e);
@@ -318,13 +318,13 @@ impl DiskCache {
         // Entries of other processes, and those that were replaced, are counted when this limit is
         // reached.
         if sum > self.limit {
-            sum = make_room(folder, self.limit);
+            sum = evict(folder, self.limit);
         }
         *bytes = Some(sum);
         drop(bytes);
         if lost > 0 {
             self.failed.fetch_add(lost, Ordering::Relaxed);
-            let _ = add_lost(folder, lost as u64);
+            let _ = add_failed_writes(folder, lost as u64);
         }
     }
 
@@ -346,7 +346,7 @@ impl DiskCache {
             }
         }
         if all {
-            let _ = folder.remove(LOST);
+            let _ = folder.remove(FAILED_WRITES_FILE);
         }
         *self.bytes.lock().unwrap_or_else(|e| e.into_inner()) = None;
         Ok(deleted)
@@ -355,8 +355,10 @@ impl DiskCache {
     /// Returns the entries of the cache, or why they cannot be read.
     pub fn contents(&self) -> std::result::Result<DiskCacheContents, String> {
         let Some(folder) = &self.folder else { return Ok(DiskCacheContents::default()) };
-        let mut found =
-            DiskCacheContents { lost_writes: lost(folder), ..DiskCacheContents::default() };
+        let mut found = DiskCacheContents {
+            failed_writes: total_failed_writes(folder),
+            ..DiskCacheContents::default()
+        };
         for file in entry::list(folder).map_err(|e| e.to_string())? {
             let Some((kind, device)) = file.key.and_then(|_| entry::describe(folder, &file.name))
             else {
@@ -381,13 +383,13 @@ impl DiskCache {
     }
 
     fn now(&self) -> SystemTime {
-        SystemTime::now() + Duration::from_secs(self.later.load(Ordering::Relaxed))
+        SystemTime::now() + Duration::from_secs(self.test_clock_offset.load(Ordering::Relaxed))
     }
 }
 
 /// Returns the bytes of all entries. Files of earlier versions are deleted.
 fn total(folder: &Folder) -> u64 {
-    for name in OLD {
+    for name in LEGACY_FILES {
         let _ = c_name(name).and_then(|n| folder.remove(&n));
     }
     entry::list(folder).map_or(0, |list| list.iter().map(|f| f.bytes).sum())
@@ -395,7 +397,7 @@ fn total(folder: &Folder) -> u64 {
 
 /// If the limit is exceeded, deletes the least recently used entries down to four fifths of it, so
 /// that the next write does not evict again. Returns the remaining bytes.
-fn make_room(folder: &Folder, limit: u64) -> u64 {
+fn evict(folder: &Folder, limit: u64) -> u64 {
     let Ok(mut list) = entry::list(folder) else { return 0 };
     let mut bytes: u64 = list.iter().map(|f| f.bytes).sum();
     if bytes <= limit {
@@ -417,8 +419,8 @@ fn make_room(folder: &Folder, limit: u64) -> u64 {
 }
 
 /// Returns the writes that were lost, of all processes.
-fn lost(folder: &Folder) -> u64 {
-    let text = folder.read(LOST).and_then(|mut f| {
+fn total_failed_writes(folder: &Folder) -> u64 {
+    let text = folder.read(FAILED_WRITES_FILE).and_then(|mut f| {
         let mut text = String::new();
         f.read_to_string(&mut text).map(|_| text)
     });
@@ -427,8 +429,8 @@ fn lost(folder: &Folder) -> u64 {
 
 /// Counts failed writes. On a full disk a few bytes can often still be written; if not, the count
 /// is lost.
-fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
-    let mut file = folder.update(LOST)?;
+fn add_failed_writes(folder: &Folder, more: u64) -> io::Result<()> {
+    let mut file = folder.update(FAILED_WRITES_FILE)?;
     file.lock()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -439,8 +441,8 @@ fn add_lost(folder: &Folder, more: u64) -> io::Result<()> {
 
 /// The location of a program's object.
 enum Object {
-    Inside(Vec<u8>),
-    Named(CacheKey),
+    Inline(Vec<u8>),
+    ByKey(CacheKey),
 }
 
 /// Encodes a program: whether the object or its key follows, the name of the function, and the
@@ -457,10 +459,10 @@ fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     let symbol = String::from_utf8(symbol.to_vec()).ok()?;
     let start = value.len() - object.len();
     match head[0] {
-        0 => Some((symbol, Object::Named(CacheKey(u128::from_le_bytes(object.try_into().ok()?))))),
+        0 => Some((symbol, Object::ByKey(CacheKey(u128::from_le_bytes(object.try_into().ok()?))))),
         1 => {
             value.drain(..start);
-            Some((symbol, Object::Inside(value)))
+            Some((symbol, Object::Inline(value)))
         }
         _ => None,
     }

@@ -6,13 +6,13 @@
 //! and is writable where the program writes it. A copy has two buffers of one length, the target is
 //! writable, and the two do not overlap.
 
-use crate::device::registry::{is_null, sees_host};
+use crate::device::registry::{accepts_host_memory, is_null};
 use crate::device::{Buffer, Memory};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{Arg, DeviceName, Storage, UOp};
 use crate::lower::Program;
-use crate::schedule::{SlotRef, Values};
+use crate::schedule::{SlotRef, VariableValues};
 use std::sync::Arc;
 
 /// The item as planned, for which its bounds were proven. Only the scheduler issues one; an item
@@ -24,7 +24,7 @@ struct Planned {
     ast: Option<UOp>,
     device: Option<DeviceName>,
     buffers: Vec<u64>,
-    values: Option<Arc<Values>>,
+    values: Option<Arc<VariableValues>>,
 }
 
 impl Proof {
@@ -33,7 +33,7 @@ impl Proof {
         ast: &UOp,
         device: &DeviceName,
         buffers: impl Iterator<Item = &'a Buffer>,
-        values: &Arc<Values>,
+        values: &Arc<VariableValues>,
     ) -> Proof {
         let buffers = buffers.map(Storage::id).collect();
         Proof(Arc::new(Planned {
@@ -60,7 +60,7 @@ impl Proof {
         ast: &UOp,
         device: &DeviceName,
         mut buffers: impl ExactSizeIterator<Item = &'a Buffer>,
-        values: &Arc<Values>,
+        values: &Arc<VariableValues>,
     ) -> Result<()> {
         let planned = &*self.0;
         let same = planned.ast.as_ref() == Some(ast)
@@ -114,11 +114,11 @@ impl Needs {
     ) -> Result<()> {
         let name = buffer.device_name();
         // Devices of the host share memory.
-        if name != device && !(sees_host(name) && sees_host(device)) {
+        if name != device && !(accepts_host_memory(name) && accepts_host_memory(device)) {
             return Err(Error::Device(format!("a kernel on {device} cannot access {buffer:?}")));
         }
         // NULL has no memory, and only its own kernels do not access any.
-        let runs_on_host = sees_host(device) && !is_null(device);
+        let runs_on_host = accepts_host_memory(device) && !is_null(device);
         if runs_on_host && !matches!(buffer.place().memory, Memory::Host(_)) {
             return Err(Error::Device(format!(
                 "a kernel on {device} was given {buffer:?}, which has no memory of the host"
@@ -231,7 +231,7 @@ mod tests {
         says(copy_buffer(&a, &buffer(DType::I32, 8)), "dtypes differ");
         says(copy_buffer(&a.part(0..4), &a.part(2..6)), "source and target overlap");
         copy_buffer(&a.part(0..4), &a.part(4..8)).unwrap();
-        let lent = Buffer::lent(&DeviceName::new("INTERP"), vec![1f32; 8]).unwrap();
+        let lent = Buffer::borrowed(&DeviceName::new("INTERP"), vec![1f32; 8]).unwrap();
         copy_buffer(&a, &lent).unwrap();
         assert_eq!(a.read().unwrap(), lent.read().unwrap());
         says(copy_buffer(&lent, &b), "the target is borrowed and read-only");
@@ -252,7 +252,7 @@ mod tests {
         }
         needs(32, true).check(0, &DeviceName::new("NULL"), &null, 0).unwrap();
         needs(32, true).check(0, &DeviceName::new("NULL"), &x, 0).unwrap();
-        let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
+        let lent = Buffer::borrowed(&here, vec![1f32; 8]).unwrap();
         needs(32, false).check(0, &here, &lent, 0).unwrap();
         says(needs(32, true).check(0, &here, &lent, 0), "is borrowed and read-only");
     }
@@ -291,7 +291,7 @@ mod tests {
         says(check(&[&f]), "1 buffers for a kernel that takes 2");
         says(check(&[&f, &i]), "is i32, but the kernel takes f32");
         says(check(&[&f, &f.part(0..7)]), "has 28 bytes");
-        let lent = Buffer::lent(&here, vec![1f32; 8]).unwrap();
+        let lent = Buffer::borrowed(&here, vec![1f32; 8]).unwrap();
         check(&[&f, &lent]).unwrap();
         says(check(&[&lent, &f]), "is borrowed and read-only");
     }

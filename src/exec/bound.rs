@@ -6,13 +6,13 @@ use super::item::{BufferArg, ScheduleItem};
 use super::memory::SlotMemory;
 use super::schedule::Scheduled;
 use crate::compile::{Compiled, planned};
-use crate::device::buffer::writing;
+use crate::device::buffer::lock_for_kernel;
 use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::{DeviceName, UOp};
-use crate::schedule::{Command, SlotRef, Values};
+use crate::schedule::{Command, SlotRef, VariableValues};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct BoundPlan {
     pub(super) commands: Vec<BoundCommand>,
     /// Memory of the slots of the plan, then of buffers with the values of variables.
     memory: SlotMemory,
-    values: Arc<Values>,
+    values: Arc<VariableValues>,
 }
 
 impl BoundPlan {
@@ -113,7 +113,7 @@ impl BoundPlan {
         let debug = env::config()?.debug;
         let mut time = Duration::ZERO;
         for command in &self.commands {
-            let _alone = writing();
+            let _alone = lock_for_kernel();
             time += command::run(command, &self.memory, &self.values, debug)?;
         }
         Ok(time)
@@ -138,7 +138,7 @@ impl ValueBuffers {
         &mut self,
         device: &DeviceName,
         names: &[Arc<str>],
-        values: &Values,
+        values: &VariableValues,
     ) -> Result<(Buffer, Option<usize>)> {
         let found = self.0.iter().find(|w| w.device == *device && w.names == names);
         if let Some(known) = found {

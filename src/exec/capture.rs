@@ -11,7 +11,7 @@ use super::schedule::Scheduled;
 use crate::device::Buffer;
 use crate::error::Error;
 use crate::ir::{Storage, StorageRef, UOp, walk_values};
-use crate::schedule::{Plan, Request, Values};
+use crate::schedule::{Plan, Request, VariableValues};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct RecordedPlan {
     /// Storage of each output, or of each shard of one.
     pub outputs: Vec<Option<u64>>,
     /// Values of the graph's variables.
-    pub values: Arc<Values>,
+    pub values: Arc<VariableValues>,
 }
 
 /// A storage that a run reads.
@@ -98,7 +98,7 @@ pub struct Capture {
     /// Ids of tensors that were assigned to.
     pub assigned: Vec<usize>,
     /// Ids of tensors whose gradient was set or taken.
-    pub graded: Vec<usize>,
+    pub gradients_changed: Vec<usize>,
     /// True if the RNG was seeded.
     pub seeded: bool,
     /// The error of the first value that was read in [`Mode::Capture`].
@@ -178,7 +178,7 @@ impl Capture {
             }
             Event::Seed => self.seeded = true,
             Event::Assign(tensor) => self.assigned.push(tensor),
-            Event::SetGrad(tensor) => self.graded.push(tensor),
+            Event::SetGrad(tensor) => self.gradients_changed.push(tensor),
             Event::ReadValue(message) if self.mode == Mode::Capture => {
                 return Some(Error::Jit(self.read.get_or_insert_with(message).clone()));
             }

@@ -10,7 +10,7 @@ use crate::device::{Buffer, Memory};
 use crate::dtype::{DType, as_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{DeviceName, StorageRef, UOp, map_symints, walk_values};
-use crate::schedule::{Command, Role, SlotRef, Values};
+use crate::schedule::{Command, Role, SlotRef, VariableValues};
 use crate::shape::SymInt;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) struct CapturedPlan {
     /// Origin of the given slots, in their order.
     pub sources: Vec<Source>,
     /// Values of variables at the capture, for those that are not arguments.
-    pub values: Values,
+    pub values: VariableValues,
     filled: Filled,
 }
 
@@ -76,7 +76,7 @@ impl CapturedPlan {
     /// `next_words` draws as many numbers as it is given.
     pub fn write_inputs(
         &self,
-        values: &Values,
+        values: &VariableValues,
         next_words: impl Fn(u64) -> [u32; 4],
     ) -> Result<()> {
         for (buffer, names) in &self.filled.variables {
@@ -108,7 +108,7 @@ struct Hole {
 
 impl Template {
     /// Fills in the memory of the slots.
-    pub fn filled(&self, memory: &SlotMemory, values: &Values) -> Result<UOp> {
+    pub fn filled(&self, memory: &SlotMemory, values: &VariableValues) -> Result<UOp> {
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for hole in &self.parts {
             let buffer = memory.view(&hole.at);
@@ -139,7 +139,7 @@ type FindOwner<'a> = &'a dyn Fn(u64) -> Option<(usize, usize)>;
 pub(crate) struct CaptureBuilder<'a> {
     slots: Vec<Slot>,
     commands: Vec<BoundCommand>,
-    values: Values,
+    values: VariableValues,
     filled: Filled,
     /// Slots with the values of variables.
     of_variables: FxHashMap<(DeviceName, Vec<Arc<str>>), usize>,
@@ -158,7 +158,7 @@ impl<'a> CaptureBuilder<'a> {
         CaptureBuilder {
             slots: Vec::new(),
             commands: Vec::new(),
-            values: Values::default(),
+            values: VariableValues::default(),
             filled: Filled::default(),
             of_variables: FxHashMap::default(),
             by_id: FxHashMap::default(),

@@ -19,7 +19,7 @@ use crate::device::{Addresses, Counters, MemoryRef, count_all};
 use crate::error::Result;
 use crate::ir::DeviceName;
 use crate::lower::Launch;
-use crate::schedule::{Command, Repeat, SlotRef, Values};
+use crate::schedule::{Command, Repeat, SlotRef, VariableValues};
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn check_reach(
 }
 
 /// Returns the launch sizes of a kernel with these values of variables.
-pub(super) fn launch(compiled: &Compiled, values: &Values) -> Launch {
+pub(super) fn launch(compiled: &Compiled, values: &VariableValues) -> Launch {
     compiled.program.variables.launch(&compiled.program.launch, &|name| values.get(name))
 }
 
@@ -89,7 +89,7 @@ pub(super) fn launch(compiled: &Compiled, values: &Values) -> Launch {
 pub(super) fn run(
     command: &BoundCommand,
     memory: &SlotMemory,
-    values: &Values,
+    values: &VariableValues,
     debug: u8,
 ) -> Result<Duration> {
     run_resolved(command, memory, values, debug, &|view| view)
@@ -98,7 +98,7 @@ pub(super) fn run(
 fn run_resolved(
     command: &BoundCommand,
     memory: &SlotMemory,
-    values: &Values,
+    values: &VariableValues,
     debug: u8,
     outer: Resolve,
 ) -> Result<Duration> {

@@ -4,7 +4,7 @@ use super::capture::{Capture, RecordedPlan};
 use crate::device::{Buffer, Memory};
 use crate::error::{Error, Result};
 use crate::ir::{StorageRef, UOp};
-use crate::schedule::Values;
+use crate::schedule::VariableValues;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Fingerprint {
     /// Variables that are no arguments, with their values.
     values: Vec<(Arc<str>, i64)>,
     /// Contents of results and changed tensors at the end.
-    ends: Vec<(usize, Vec<Origin>)>,
+    final_values: Vec<(usize, Vec<Origin>)>,
     draws: Vec<u64>,
     given: Vec<String>,
 }
@@ -27,19 +27,19 @@ pub(crate) struct RecordedCall {
     /// The arguments, as messages name them.
     pub given: Vec<String>,
     /// Values of the variables among the arguments.
-    pub passed: Values,
+    pub passed: VariableValues,
     /// Results and changed tensors.
-    pub ends: Vec<End>,
+    pub final_values: Vec<FinalValue>,
 }
 
 /// The value of a result or a changed tensor after a call.
-pub(crate) struct End {
+pub(crate) struct FinalValue {
     /// The id of a changed tensor; 0 for a result.
     pub tensor: usize,
     /// Its memory, by shard.
     pub storages: Vec<StorageRef>,
     /// Values of its symbolic dimensions.
-    pub values: Values,
+    pub values: VariableValues,
 }
 
 /// The origin of a storage that a call reads or leaves.
@@ -52,9 +52,9 @@ pub(crate) enum Origin {
     /// An RNG draw.
     Draw(usize),
     /// The result of a run, by its number and that of the output.
-    Made(usize, usize),
+    RunOutput(usize, usize),
     /// A storage that was freed.
-    Gone,
+    Freed,
     /// Host data of the function: dtype, elements, and a hash.
     Host(String, u64),
 }
@@ -85,12 +85,12 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
     let mut found = Difference::None;
     for (x, y) in before.iter().zip(now) {
         match (x, y) {
-            (Origin::Gone, _) | (_, Origin::Gone) => return Difference::Other,
+            (Origin::Freed, _) | (_, Origin::Freed) => return Difference::Other,
             (x, y) if x == y => {}
             (Origin::Host(what, _), Origin::Host(same, _)) if what == same => {
                 let msg = format!(
                     "the function creates {what} from host data that differs from the \
-                     previous call; {PASS}"
+                     previous call; {ADVICE}"
                 );
                 found = Difference::Values(msg);
             }
@@ -100,13 +100,14 @@ fn compare_origins(before: &[Origin], now: &[Origin]) -> Difference {
     found
 }
 
-const PASS: &str = "pass values that change between calls as arguments, or store them in a tensor";
+const ADVICE: &str =
+    "pass values that change between calls as arguments, or store them in a tensor";
 
 impl Fingerprint {
     /// Returns the fingerprint of a recorded call.
     pub(crate) fn of(capture: &Capture, call: RecordedCall) -> Result<Fingerprint> {
         let values = own_values(capture, &call)?;
-        let RecordedCall { origins: mut known, given, ends, .. } = call;
+        let RecordedCall { origins: mut known, given, final_values, .. } = call;
         for (i, draw) in capture.draws.iter().enumerate() {
             known.extend(draw.storages.iter().map(|id| (*id, Origin::Draw(i))));
         }
@@ -118,10 +119,11 @@ impl Fingerprint {
             Some(known) => Ok(known.clone()),
             None => host_origin(&Buffer::of(s)),
         };
-        let end = |e: &End| Ok((e.tensor, e.storages.iter().map(origin).collect::<Result<_>>()?));
-        let ends = ends.iter().map(end).collect::<Result<_>>()?;
+        let end =
+            |e: &FinalValue| Ok((e.tensor, e.storages.iter().map(origin).collect::<Result<_>>()?));
+        let final_values = final_values.iter().map(end).collect::<Result<_>>()?;
         let draws = capture.draws.iter().map(|d| d.numbers).collect();
-        Ok(Fingerprint { runs, values, ends, draws, given })
+        Ok(Fingerprint { runs, values, final_values, draws, given })
     }
 
     /// Returns the difference of a call from this one.
@@ -132,7 +134,7 @@ impl Fingerprint {
         let names = |f: &Fingerprint| f.values.iter().map(|v| v.0.clone()).collect::<Vec<_>>();
         if self.runs.len() != now.runs.len()
             || self.draws != now.draws
-            || self.ends.len() != now.ends.len()
+            || self.final_values.len() != now.final_values.len()
             || names(self) != names(now)
         {
             return Difference::Other;
@@ -145,7 +147,9 @@ impl Fingerprint {
             ));
         }
         let mut found = Difference::None;
-        for ((tensor, holds), (now_tensor, now_holds)) in self.ends.iter().zip(&now.ends) {
+        for ((tensor, holds), (now_tensor, now_holds)) in
+            self.final_values.iter().zip(&now.final_values)
+        {
             match compare_origins(holds, now_holds) {
                 _ if tensor != now_tensor => return Difference::Other,
                 Difference::None => {}
@@ -190,12 +194,12 @@ fn origins_of(
         origins.push(match (known.get(&input.id), &input.own) {
             (Some(known), _) => known.clone(),
             (None, Some(own)) => known.entry(input.id).or_insert(host_origin(own)?).clone(),
-            (None, None) => Origin::Gone,
+            (None, None) => Origin::Freed,
         });
     }
     for (o, id) in run.outputs.iter().enumerate() {
         if let Some(id) = id {
-            known.entry(*id).or_insert(Origin::Made(number, o));
+            known.entry(*id).or_insert(Origin::RunOutput(number, o));
         }
     }
     Ok(origins)
@@ -206,7 +210,7 @@ fn origins_of(
 fn own_values(capture: &Capture, call: &RecordedCall) -> Result<Vec<(Arc<str>, i64)>> {
     let mut all = call.passed.clone();
     let of_runs = capture.runs.iter().map(|r| &*r.values);
-    for values in of_runs.chain(call.ends.iter().map(|e| &e.values)) {
+    for values in of_runs.chain(call.final_values.iter().map(|e| &e.values)) {
         if let Some((name, a, b)) = all.differing(values) {
             return Err(Error::Jit(format!(
                 "the variable {name} is {a} and {b} in one call, and a captured function has one \
@@ -235,7 +239,7 @@ fn compare_graphs(before: &UOp, now: &UOp) -> Difference {
     };
     Difference::Values(format!(
         "the function differs from the previous call: an operation `{:?}` has {:?} and had {:?}; \
-         {PASS}",
+         {ADVICE}",
         x.op(),
         y.arg(),
         x.arg()

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::{self, Arg, DeviceName, Op, UOp};
 use crate::opt::{Kernel, Opt};
-use crate::schedule::{Role, Values};
+use crate::schedule::{Role, VariableValues};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub enum ScheduleItem {
         /// Device that runs it.
         device: DeviceName,
         /// Values of variables.
-        values: Arc<Values>,
+        values: Arc<VariableValues>,
         /// The item as planned. A changed item does not run.
         proof: Proof,
     },

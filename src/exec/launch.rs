@@ -69,13 +69,13 @@ pub(super) fn run_copy(to: &Buffer, from: &Buffer, debug: u8) -> Result<Duration
 
 /// Copies a whole buffer to another of the same dtype and length.
 pub(crate) fn copy_buffer(to: &Buffer, from: &Buffer) -> Result<()> {
-    let _alone = crate::device::buffer::writing();
+    let _alone = crate::device::buffer::lock_for_kernel();
     run_copy(to, from, env::config()?.debug).map(drop)
 }
 
 /// Bytes per chunk of a copy through the host, between devices without a direct copy: a multiple of
 /// every element size.
-const PIECE: usize = 16 << 20;
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// Copies between any two kinds of memory.
 fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
@@ -111,16 +111,16 @@ fn copy(to: &Buffer, from: &Buffer) -> Result<()> {
         }
         (Memory::Remote(r), Memory::Remote(from)) => {
             // Through the host, one chunk at a time.
-            let mut piece = zeroed(bytes.min(PIECE))?;
-            for at in (0..bytes).step_by(PIECE) {
-                let piece = &mut piece[..PIECE.min(bytes - at)];
+            let mut piece = zeroed(bytes.min(CHUNK_BYTES))?;
+            for at in (0..bytes).step_by(CHUNK_BYTES) {
+                let piece = &mut piece[..CHUNK_BYTES.min(bytes - at)];
                 from.read(f.offset + at, piece)?;
                 r.write(t.offset + at, piece)?;
             }
             Ok(())
         }
         (Memory::Remote(r), Memory::Disk(file)) => {
-            file.read_pieces(f.offset, to.dtype(), bytes, &mut |at, piece| {
+            file.read_chunks(f.offset, to.dtype(), bytes, &mut |at, piece| {
                 r.write(t.offset + at, piece)
             })
         }

@@ -10,13 +10,13 @@ use super::command::{self, BoundCommand};
 use super::launch::counters_of;
 use super::memory::SlotMemory;
 use crate::compile::Compiled;
-use crate::device::buffer::writing;
+use crate::device::buffer::lock_for_kernel;
 use crate::device::{Buffer, Counters, Device, Graph, GraphKernel, MemoryRef, count_all};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
-use crate::schedule::{Command, PlannedMemory, SlotRef, Values, plan_memory};
+use crate::schedule::{Command, PlannedMemory, SlotRef, VariableValues, plan_memory};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -156,10 +156,10 @@ impl ReplayPlan {
     }
 
     /// Runs all commands on the memory of all slots, with these values of variables.
-    pub fn run(&mut self, memory: &SlotMemory, values: &Values) -> Result<()> {
+    pub fn run(&mut self, memory: &SlotMemory, values: &VariableValues) -> Result<()> {
         let config = env::config()?;
         self.check(memory)?;
-        let (debug, _alone) = (config.debug, writing());
+        let (debug, _alone) = (config.debug, lock_for_kernel());
         let single = |c: &BoundCommand| command::run(c, memory, values, debug).map(drop);
         if config.times_kernels() {
             return self.commands.iter().try_for_each(single);

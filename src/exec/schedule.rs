@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::ir::{DeviceName, Op, StorageRef, UOp};
 use crate::lower;
 use crate::schedule::{
-    self, Command, DeviceTraits, Output, Plan, PlannedGraph, Request, Role, SlotRef, Values,
+    self, Command, DeviceTraits, Output, Plan, PlannedGraph, Request, Role, SlotRef, VariableValues,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +36,7 @@ pub struct Scheduled {
     /// Memory of the slots of the plan.
     pub(crate) memory: SlotMemory,
     /// Values of the graph's variables.
-    pub values: Arc<Values>,
+    pub values: Arc<VariableValues>,
 }
 
 /// Plans requests of an unchecked graph and allocates their memory. Nothing runs, but the items can
@@ -172,7 +172,7 @@ impl Scheduled {
         device: &DeviceName,
         of_values: &mut ValueBuffers,
     ) -> Result<Option<BufferArg>> {
-        if *self.values == Values::default() || ast.op() != Op::Sink {
+        if *self.values == VariableValues::default() || ast.op() != Op::Sink {
             return Ok(None);
         }
         let names = lower::names(ast);

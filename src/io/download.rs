@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Maximum bytes of a download whose size is not known in advance.
-pub(crate) const MOST: u64 = 16 << 30;
+pub(crate) const MAX_BYTES: u64 = 16 << 30;
 
 impl Tensor {
     /// Downloads a file once and returns its bytes on `DISK`, as [`from_file`](Self::from_file)
@@ -142,7 +142,7 @@ fn transfer(_: &str, _: u64, _: &mut dyn std::io::Write) -> std::result::Result<
 pub(crate) fn cached(url: &str, folder: &Path) -> Result<PathBuf> {
     let path = folder.join(sha256(url.as_bytes()));
     if !path.exists() {
-        download(url, &path, MOST, |_| Ok(()))
+        download(url, &path, MAX_BYTES, |_| Ok(()))
             .map_err(|why| Error::Data(format!("{url}: {why}")))?;
     }
     Ok(path)
@@ -186,8 +186,9 @@ mod tests {
     fn downloads_are_complete_or_leave_nothing() {
         let dir = TempDir::new("download");
         let server = Server::new();
-        let get =
-            |path: &str| download(&server.url(path), &dir.path().join("to/file"), MOST, |_| Ok(()));
+        let get = |path: &str| {
+            download(&server.url(path), &dir.path().join("to/file"), MAX_BYTES, |_| Ok(()))
+        };
         let left = || fs::read_dir(dir.path().join("to")).unwrap().count();
         for (path, why) in [("absent", "404"), ("cut", "isconnected"), ("loop", "redirects")] {
             let e = get(path).unwrap_err();
@@ -195,7 +196,7 @@ mod tests {
             assert_eq!(left(), 0, "{path} leaves nothing behind");
         }
         let refused =
-            download("http://127.0.0.1:1/x", &dir.path().join("to/file"), MOST, |_| Ok(()))
+            download("http://127.0.0.1:1/x", &dir.path().join("to/file"), MAX_BYTES, |_| Ok(()))
                 .unwrap_err();
         assert!(refused.contains("refused"), "{refused}");
         let long =
@@ -205,16 +206,18 @@ mod tests {
         let long =
             download(&server.url("long"), &dir.path().join("to/file"), 2, |_| Ok(())).unwrap_err();
         assert!(long.contains("longer than the limit of 2 bytes"), "{long}");
-        let local = download(&server.url("local"), &dir.path().join("to/file"), MOST, |_| Ok(()))
-            .unwrap_err();
+        let local =
+            download(&server.url("local"), &dir.path().join("to/file"), MAX_BYTES, |_| Ok(()))
+                .unwrap_err();
         assert!(local.contains("download failed"), "{local}");
         for address in
             ["file:///etc/hostname", "ftp://127.0.0.1/x", "/etc/hostname", "HTTPS://x", ""]
         {
-            let e = download(address, &dir.path().join("to/file"), MOST, |_| Ok(())).unwrap_err();
+            let e =
+                download(address, &dir.path().join("to/file"), MAX_BYTES, |_| Ok(())).unwrap_err();
             assert!(e.contains("does not begin with https:// or http://"), "{e}");
         }
-        let wrong = download(&server.url("abc"), &dir.path().join("to/file"), MOST, |_| {
+        let wrong = download(&server.url("abc"), &dir.path().join("to/file"), MAX_BYTES, |_| {
             Err("another file".into())
         })
         .unwrap_err();

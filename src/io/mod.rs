@@ -28,7 +28,7 @@ pub use safetensors::{safe_load, safe_load_bytes, safe_load_metadata, safe_save,
 pub use state_dict::StateDict;
 
 /// Maximum number of axes of an array in a file: NumPy's limit.
-const MOST_AXES: usize = 64;
+const MAX_AXES: usize = 64;
 
 /// Returns the number of elements of a shape. An error unless they take exactly `bytes` bytes.
 pub(crate) fn elements(
@@ -36,8 +36,8 @@ pub(crate) fn elements(
     shape: &[usize],
     bytes: usize,
 ) -> crate::Result<usize, String> {
-    if shape.len() > MOST_AXES {
-        return Err(format!("{} axes; at most {MOST_AXES} are supported", shape.len()));
+    if shape.len() > MAX_AXES {
+        return Err(format!("{} axes; at most {MAX_AXES} are supported", shape.len()));
     }
     let len = checked_numel("shape", shape).map_err(|e| e.to_string())?;
     if len.checked_mul(dtype.itemsize()) != Some(bytes) {

@@ -15,7 +15,7 @@ use std::path::Path;
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// Maximum bytes of a header. The header of the longest shape has about 1,400 bytes.
-const MOST_HEADER: u64 = 1 << 20;
+const MAX_HEADER: u64 = 1 << 20;
 
 /// The format's name of each dtype, without the byte order.
 const NAMES: [(&str, DType); 12] = [
@@ -189,7 +189,7 @@ pub fn npz_save(path: impl AsRef<Path>, state: &StateDict, compress: bool) -> Re
 /// # Ok::<(), picograd::Error>(())
 /// ```
 pub fn npz_to_bytes(state: &StateDict, compress: bool) -> Result<Vec<u8>> {
-    let mut bytes = limits::Growing::default();
+    let mut bytes = limits::LimitedBuffer::default();
     pack(Path::new("npz"), state, compress, &mut bytes)?;
     Ok(bytes.0)
 }
@@ -274,8 +274,8 @@ fn split(from: &mut dyn Read, size: u64) -> Result<(String, u64), String> {
         other => return Err(format!("version {other}; versions 1 to 3 are supported")),
     };
     let left = size.checked_sub(before + len).ok_or("it ends inside the header")?;
-    if len > MOST_HEADER {
-        return Err(format!("its header has {len} bytes, more than the limit of {MOST_HEADER}"));
+    if len > MAX_HEADER {
+        return Err(format!("its header has {len} bytes, more than the limit of {MAX_HEADER}"));
     }
     let mut text = vec![0; len as usize];
     from.read_exact(&mut text).map_err(|_| "it ends inside the header")?;

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Maximum bytes of a header, by the format.
-const MOST_HEADER: u64 = 100_000_000;
+const MAX_HEADER: u64 = 100_000_000;
 
 /// The format's name of each dtype.
 const NAMES: [(&str, DType); 15] = [
@@ -185,11 +185,11 @@ fn header_len(at: &str, first: Option<&[u8]>, len: usize) -> Result<usize> {
         return wrong(at, format!("{len} bytes are too few"));
     };
     let header = u64::from_le_bytes(*first);
-    if header > MOST_HEADER || header > len as u64 - 8 {
+    if header > MAX_HEADER || header > len as u64 - 8 {
         return wrong(
             at,
             format!(
-                "a header of {header} bytes in a file of {len}; at most {MOST_HEADER} are allowed"
+                "a header of {header} bytes in a file of {len}; at most {MAX_HEADER} are allowed"
             ),
         );
     }
@@ -332,9 +332,9 @@ impl<'a> Layout<'a> {
         let mut header = format!("{{{}}}", parts.join(",")).into_bytes();
         // Pads the header so that the data is aligned to eight bytes.
         header.resize(header.len().next_multiple_of(8), b' ');
-        if header.len() as u64 > MOST_HEADER {
+        if header.len() as u64 > MAX_HEADER {
             return Err(refused(format!(
-                "a header of {} bytes; at most {MOST_HEADER} are allowed",
+                "a header of {} bytes; at most {MAX_HEADER} are allowed",
                 header.len()
             )));
         }

@@ -4,7 +4,7 @@
 //! Reading trusts no length: entries lie inside the file and together take no more bytes than it
 //! has, the directory hides none of them, and inflated data is limited by the declared size.
 
-use crate::device::limits::Growing;
+use crate::device::limits::LimitedBuffer;
 use crate::error::{Error, Result};
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
@@ -20,7 +20,7 @@ const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 
 /// Largest compression ratio of deflate.
-pub(crate) const MOST_RATIO: u64 = 1032;
+pub(crate) const MAX_RATIO: u64 = 1032;
 
 /// One file of an archive.
 pub(super) struct Entry<'a> {
@@ -68,12 +68,13 @@ pub(super) fn entries<'a>(at: &str, bytes: &'a [u8]) -> Result<Vec<Entry<'a>>> {
     let inside = || bytes.get(usize::try_from(start).ok()?..end);
     let mut fields = Fields(inside().ok_or_else(|| wrong("its directory lies outside the file"))?);
     let mut out: Vec<Entry> = Vec::new();
-    let mut room = bytes.len();
+    let mut remaining = bytes.len();
     for _ in 0..count {
         let e = entry(bytes, &mut fields)
             .ok_or_else(|| wrong("an entry of the directory lies outside the file"))?;
         let e = e.map_err(|msg| wrong(&msg))?;
-        room = room.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
+        remaining =
+            remaining.checked_sub(e.data.len()).ok_or_else(|| wrong("its entries overlap"))?;
         out.push(e);
     }
     // A directory that declares fewer entries than it contains would hide the others.
@@ -162,7 +163,7 @@ fn checked<'a>(
     }
     let fits = match method {
         STORED => size == data.len() as u64,
-        DEFLATED => size <= (data.len() as u64).saturating_mul(MOST_RATIO),
+        DEFLATED => size <= (data.len() as u64).saturating_mul(MAX_RATIO),
         other => {
             return Err(format!(
                 "{name} uses compression method {other}; only stored and deflated entries are \
@@ -283,7 +284,7 @@ impl Writer<'_> {
         content: [&[u8]; 2],
         compress: bool,
     ) -> std::io::Result<()> {
-        let mut packed = Growing::default();
+        let mut packed = LimitedBuffer::default();
         if compress {
             let mut encoder =
                 DeflateEncoder::new(content[0].chain(content[1]), Compression::default());

@@ -44,12 +44,12 @@ impl DeviceName {
         &self.0.name
     }
     /// Returns true for a list of several devices.
-    pub fn is_several(&self) -> bool {
+    pub fn is_multi_device(&self) -> bool {
         !self.0.each.is_empty()
     }
     /// Returns the devices of a list, in order, or the one device.
     pub fn each(&self) -> &[DeviceName] {
-        if self.is_several() { &self.0.each } else { std::slice::from_ref(self) }
+        if self.is_multi_device() { &self.0.each } else { std::slice::from_ref(self) }
     }
 }
 

@@ -132,7 +132,7 @@ impl UOp {
             return UOp(node);
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let node = allocated(Node {
+        let node = allocate(Node {
             handles: AtomicU64::new(1),
             op,
             dtype,
@@ -154,7 +154,7 @@ impl UOp {
 
     /// Returns true if the graph has no users besides the caller, who has `handles` handles of the
     /// root. Handles in cached views do not count.
-    pub(crate) fn is_held_alone(&self, handles: u64) -> bool {
+    pub(crate) fn has_no_other_user(&self, handles: u64) -> bool {
         // Nodes, and the number of their users that have been visited.
         let mut stack: Vec<(&UOp, u64)> = vec![(self, handles)];
         let mut seen: Vec<&UOp> = Vec::new();
@@ -176,7 +176,7 @@ impl UOp {
 
     /// Returns the nodes of which this node has handles: its operands, and the base of its cached
     /// view.
-    pub(crate) fn held(&self) -> impl Iterator<Item = &UOp> {
+    pub(crate) fn referenced_nodes(&self) -> impl Iterator<Item = &UOp> {
         self.src().iter().chain(self.node().facts.view_of())
     }
 
@@ -221,22 +221,22 @@ impl Drop for UOp {
 thread_local! {
     /// Nodes whose last handle was dropped inside [`free`] on this thread: a payload may hold a
     /// closure of user code, which may hold a tensor.
-    static WAITING: RefCell<Option<Vec<NonNull<Node>>>> = const { RefCell::new(None) };
+    static DEFERRED: RefCell<Option<Vec<NonNull<Node>>>> = const { RefCell::new(None) };
 }
 
 /// Ends a walk of [`free`], also if user code panics.
-struct Walk;
+struct FreeWalk;
 
-impl Drop for Walk {
+impl Drop for FreeWalk {
     fn drop(&mut self) {
-        let _ = WAITING.try_with(|w| w.borrow_mut().take());
+        let _ = DEFERRED.try_with(|w| w.borrow_mut().take());
     }
 }
 
 /// Drops a handle that was the last one when it was checked, and frees the node if it still is.
 /// Operands without other handles are freed in the same loop and not by nested drops.
 fn free(last: NonNull<Node>) {
-    let under_way = WAITING.try_with(|w| {
+    let under_way = DEFERRED.try_with(|w| {
         let mut waiting = w.borrow_mut();
         match &mut *waiting {
             Some(list) => list.push(last),
@@ -247,11 +247,11 @@ fn free(last: NonNull<Node>) {
     if under_way == Ok(true) {
         return;
     }
-    let _walk = under_way.is_ok().then_some(Walk);
+    let _walk = under_way.is_ok().then_some(FreeWalk);
     let mut stack: SmallVec<[NonNull<Node>; 8]> = smallvec::smallvec![last];
     loop {
         let Some(node) = stack.pop() else {
-            let more = WAITING
+            let more = DEFERRED
                 .try_with(|w| w.borrow_mut().as_mut().map(std::mem::take))
                 .ok()
                 .flatten()
@@ -275,8 +275,8 @@ fn free(last: NonNull<Node>) {
             }
         }
         // SAFETY: there is no handle, and the node is not in the table, so that nothing else refers
-        // to it; it was allocated by `allocated`.
-        let Node { src, mut facts, arg, .. } = unsafe { taken(node) };
+        // to it; it was allocated by `allocate`.
+        let Node { src, mut facts, arg, .. } = unsafe { take_node(node) };
         for u in src.into_iter().chain(facts.take_view()) {
             let u = ManuallyDrop::new(u);
             if u.is_last() {
@@ -288,17 +288,17 @@ fn free(last: NonNull<Node>) {
 }
 
 /// Maximum number of freed nodes whose memory a thread reuses.
-const KEPT: usize = 1 << 14;
+const MAX_FREE_NODES: usize = 1 << 14;
 
 /// The memory of freed nodes.
-type Kept = Vec<Box<MaybeUninit<Node>>>;
+type FreeNodes = Vec<Box<MaybeUninit<Node>>>;
 
 thread_local! {
-    static MEMORY: RefCell<Kept> = const { RefCell::new(Vec::new()) };
+    static FREE_NODES: RefCell<FreeNodes> = const { RefCell::new(Vec::new()) };
 }
 
-fn allocated(node: Node) -> NonNull<Node> {
-    let kept = MEMORY.try_with(|m| m.borrow_mut().pop()).ok().flatten();
+fn allocate(node: Node) -> NonNull<Node> {
+    let kept = FREE_NODES.try_with(|m| m.borrow_mut().pop()).ok().flatten();
     let mut place = kept.unwrap_or_else(Box::new_uninit);
     place.write(node);
     NonNull::from(Box::leak(place)).cast()
@@ -307,16 +307,16 @@ fn allocated(node: Node) -> NonNull<Node> {
 /// Moves a node out of its memory, which is kept for another one.
 ///
 /// # Safety
-/// The pointer is from [`allocated`], and is not used afterwards.
-unsafe fn taken(node: NonNull<Node>) -> Node {
+/// The pointer is from [`allocate`], and is not used afterwards.
+unsafe fn take_node(node: NonNull<Node>) -> Node {
     // SAFETY: it is a leaked box with a node, and the caller is its only user. The node is moved
     // out once, and the box has the type of uninitialized memory.
     let (node, place) =
         unsafe { (node.read(), Box::from_raw(node.cast::<MaybeUninit<Node>>().as_ptr())) };
     // A thread that is being destroyed has no list.
-    let _ = MEMORY.try_with(|m| {
+    let _ = FREE_NODES.try_with(|m| {
         let mut kept = m.borrow_mut();
-        if kept.len() < KEPT {
+        if kept.len() < MAX_FREE_NODES {
             kept.push(place);
         }
     });

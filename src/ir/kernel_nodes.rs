@@ -1,6 +1,6 @@
 //! Constructors of the ops of kernels and linear programs, and typed views of groups of ops.
 
-use super::{Arg, AxisKind, Fold, Group, Like, Op, SpecialKind, Src, ToSrc, UOp};
+use super::{Arg, AxisKind, Fold, Group, IntoOperand, Op, SpecialKind, Src, ToSrc, UOp};
 use crate::dtype::DType;
 use crate::shape;
 use smallvec::SmallVec;
@@ -15,8 +15,8 @@ impl UOp {
         UOp::new(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
     }
     /// Returns a loop axis of `extent` iterations.
-    pub fn range(extent: impl Like, id: u32, kind: AxisKind) -> UOp {
-        let extent = extent.like(&UOp::int(0));
+    pub fn range(extent: impl IntoOperand, id: u32, kind: AxisKind) -> UOp {
+        let extent = extent.into_operand(&UOp::int(0));
         let arg = Arg::Range { id, kind, lanes: false };
         UOp::new(Op::Range, extent.dtype(), [extent].to_src(), arg)
     }
@@ -26,12 +26,12 @@ impl UOp {
     }
     /// Returns an element of a buffer of a kernel, to be [loaded](Self::load) or
     /// [stored](Self::store) to.
-    pub fn at(&self, index: impl Like) -> UOp {
+    pub fn at(&self, index: impl IntoOperand) -> UOp {
         UOp::masked_index(self, index, None)
     }
     /// Returns the element `buffer[index]`, accessed only where the mask is true, if there is one.
-    pub fn masked_index(buffer: &UOp, index: impl Like, mask: Option<UOp>) -> UOp {
-        let mut src = [buffer.clone(), index.like(&UOp::int(0))].to_src();
+    pub fn masked_index(buffer: &UOp, index: impl IntoOperand, mask: Option<UOp>) -> UOp {
+        let mut src = [buffer.clone(), index.into_operand(&UOp::int(0))].to_src();
         src.extend(mask);
         UOp::new(Op::Index, buffer.dtype(), src, Arg::None)
     }
@@ -53,9 +53,11 @@ impl UOp {
         UOp::new(Op::Load, self.dtype(), [self.clone(), after.clone()].to_src(), Arg::None)
     }
     /// Writes the value to an index, in each iteration of the ranges.
-    pub fn store(&self, value: impl Like, ranges: &[UOp]) -> UOp {
-        let src: Src =
-            [self.clone(), value.like(self)].into_iter().chain(ranges.iter().cloned()).collect();
+    pub fn store(&self, value: impl IntoOperand, ranges: &[UOp]) -> UOp {
+        let src: Src = [self.clone(), value.into_operand(self)]
+            .into_iter()
+            .chain(ranges.iter().cloned())
+            .collect();
         UOp::new(Op::Store, DType::VOID, src, Arg::None)
     }
     /// Returns a reduction of a kernel's value over ranges of a reduction kind.

@@ -103,7 +103,7 @@ pub(crate) fn output(node: &UOp, i: usize) -> UOp {
 
 /// Returns the node under reshapes: of an argument its `Param`.
 pub(crate) fn unshaped(u: &UOp) -> &UOp {
-    u.under(|op| op == Op::Reshape)
+    u.follow_operands(|op| op == Op::Reshape)
 }
 
 /// Returns an input of a graph as a node of a shape.
@@ -113,7 +113,7 @@ pub(crate) fn param(slot: usize, dtype: DType, shape: &Dims, device: &DeviceName
 }
 
 /// Returns a value that a loop reads, stored on the device of the loop if it depends on no data.
-fn placed(u: &UOp, device: &DeviceName) -> UOp {
+fn stored_on_device(u: &UOp, device: &DeviceName) -> UOp {
     if u.has_data() {
         return u.clone();
     }
@@ -157,8 +157,9 @@ impl Body<'_> {
             add(u, &mut outputs);
         }
         let captures = captures(&order, &outputs, &inside);
-        let mut src: Vec<UOp> = self.carries.iter().map(|c| placed(&c.1, self.device)).collect();
-        src.extend(self.elements.iter().map(|e| placed(&e.1, self.device)));
+        let mut src: Vec<UOp> =
+            self.carries.iter().map(|c| stored_on_device(&c.1, self.device)).collect();
+        src.extend(self.elements.iter().map(|e| stored_on_device(&e.1, self.device)));
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for (slot, p) in arguments.into_iter().enumerate() {
             let new = param(slot, p.dtype(), &smallvec::smallvec![p.numel()], self.device);
@@ -166,7 +167,7 @@ impl Body<'_> {
         }
         for c in captures {
             map.insert(c.clone(), param(src.len(), c.dtype(), c.shape(), self.device));
-            src.push(placed(&c, self.device));
+            src.push(stored_on_device(&c, self.device));
         }
         let body = UOp::sink(substitute_all(&outputs, &map));
         let (count, reverse, carries, elements) =
@@ -180,8 +181,8 @@ impl Body<'_> {
 }
 
 /// Returns the node under movement ops.
-pub(crate) fn unmoved(u: &UOp) -> &UOp {
-    u.under(|op| op.is(Group::Movement))
+pub(crate) fn movement_base(u: &UOp) -> &UOp {
+    u.follow_operands(|op| op.is(Group::Movement))
 }
 
 /// Returns the nodes outside a body that it uses, in the order of the graph. Expressions of
@@ -196,14 +197,14 @@ fn captures(order: &[UOp], outputs: &[UOp], inside: &FxHashSet<u64>) -> Vec<UOp>
     let mut open: Vec<&UOp> = used.collect();
     let (mut seen, mut found): (FxHashSet<u64>, FxHashSet<u64>) = Default::default();
     while let Some(u) = open.pop() {
-        let base = unmoved(u);
+        let base = movement_base(u);
         if !outer.contains(&base.id()) || !seen.insert(base.id()) {
             continue;
         }
         let from_outside = || base.src().iter().filter(|s| outer.contains(&s.id()));
         if base.op().is_alu()
             && !base.op().is(Group::Mark)
-            && from_outside().all(|s| unmoved(s).numel() < base.numel())
+            && from_outside().all(|s| movement_base(s).numel() < base.numel())
         {
             open.extend(base.src());
         } else {
@@ -220,7 +221,7 @@ fn prepended<T: Copy, L: FromIterator<T>>(first: T, rest: &[T]) -> L {
 
 /// Returns the stack of a carry's values before each iteration: its initial value, and its values
 /// after all iterations but the last.
-pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
+pub(crate) fn carry_stack(node: &UOp, carry: usize) -> UOp {
     let l = node.expect_loop().body;
     let after = &l.body.src()[carry];
     let kept = (l.carries..l.body.src().len())
@@ -248,25 +249,25 @@ pub(crate) fn before(node: &UOp, carry: usize) -> UOp {
 
 /// The vectorization (JAX: `vmap`) of a graph of one iteration over all iterations: values get a
 /// leading axis with an element per iteration.
-pub(crate) struct Batch {
+pub(crate) struct BatchedGraph {
     count: usize,
     /// The converted nodes, and whether they have the axis: loop-invariant nodes do not.
     done: FxHashMap<u64, (UOp, bool)>,
 }
 
-impl Batch {
+impl BatchedGraph {
     /// Returns the conversion with the stacks of some nodes, and with loop-invariant values of
     /// others.
-    pub(crate) fn new(count: usize, stacks: &[(UOp, UOp)], fixed: &[(UOp, UOp)]) -> Batch {
+    pub(crate) fn new(count: usize, stacks: &[(UOp, UOp)], fixed: &[(UOp, UOp)]) -> BatchedGraph {
         let stacks = stacks.iter().map(|(u, s)| (u.id(), (s.clone(), true)));
-        Batch {
+        BatchedGraph {
             count,
             done: stacks.chain(fixed.iter().map(|(u, f)| (u.id(), (f.clone(), false)))).collect(),
         }
     }
 
     /// Returns true if a node can be converted when its operands can.
-    pub(crate) fn takes(u: &UOp) -> bool {
+    pub(crate) fn supports(u: &UOp) -> bool {
         let leaf = matches!(u.op(), Op::Const | Op::Iota);
         leaf || u.op().is(Group::Movement)
             || u.op().is_alu()
@@ -282,11 +283,11 @@ impl Batch {
             }
         }
         let (node, stacked) = self.done[&root.id()].clone();
-        if stacked { node } else { self.spread(&node, root.shape()) }
+        if stacked { node } else { self.broadcast(&node, root.shape()) }
     }
 
     /// Returns a loop-invariant value, repeated along the axis.
-    fn spread(&self, u: &UOp, shape: &Dims) -> UOp {
+    fn broadcast(&self, u: &UOp, shape: &Dims) -> UOp {
         let all = prepended(self.count, shape);
         u.moved(Movement::Reshape(prepended(1, shape))).moved(Movement::Expand(all))
     }
@@ -316,7 +317,7 @@ impl Batch {
                 let fit =
                     |(s, (node, stacked)): (&UOp, &(UOp, bool))| match (stacked, s.shape().len()) {
                         (false, 0) => node.clone(),
-                        (false, _) => self.spread(node, s.shape()),
+                        (false, _) => self.broadcast(node, s.shape()),
                         (true, n) if n == rank => node.clone(),
                         // A stacked operand of rank 0 is expanded to the shape.
                         (true, _) => {

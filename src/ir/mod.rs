@@ -3,12 +3,12 @@
 
 pub(crate) mod arg;
 pub(crate) mod bounds;
+mod check;
 mod custom;
 mod derive;
 mod doc;
 mod dtypes;
 pub mod eval;
-mod fit;
 mod idset;
 mod intern;
 mod kernel_nodes;
@@ -31,16 +31,16 @@ pub use arg::{
     Storage, StorageRef,
 };
 pub use bounds::{Bounds, dtype_bounds};
+pub(crate) use check::{check_indexed, check_payload};
 pub use custom::{Custom, Source};
 #[cfg(feature = "testing")]
 pub use doc::doc_table;
 pub use dtypes::DTypes;
-pub(crate) use fit::{fit_along, fit_payload};
 pub(crate) use idset::IdSet;
 pub use intern::{Src, UOp};
 pub use kernel_nodes::{Access, Moved};
 pub use loops::Loop;
-pub(crate) use loops::{Batch, Body, before, output, param, unmoved, unshaped};
+pub(crate) use loops::{BatchedGraph, Body, carry_stack, movement_base, output, param, unshaped};
 pub use materialize::Rounding;
 pub use op::{Group, Op, OpSet, typed};
 pub use parse::{parse, parse_program};
@@ -48,7 +48,7 @@ pub use payload::Arg;
 pub use print::{print, print_part, print_program};
 pub use range_set::RangeSet;
 pub use tensor_core::{Coordinate, Fragment, TensorCore};
-pub use uop::{Like, ToSrc};
+pub use uop::{IntoOperand, ToSrc};
 #[cfg(feature = "testing")]
 pub use walk::visits;
 pub(crate) use walk::{dependents, map_symints, next_range, visit, walk, walk_along};

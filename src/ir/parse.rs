@@ -10,8 +10,8 @@
 //! the operands and the payload that its op needs, and they fit each other. The verifiers check
 //! dtypes, and which ops a stage allows.
 
+use super::check::check_payload;
 use super::doc::sample;
-use super::fit::fit_payload;
 use super::payload::Field;
 use super::print::word_char;
 use super::{Arg, Op, Src, UOp};
@@ -170,7 +170,7 @@ impl<'a> Line<'a> {
         }
         let arg = self
             .fields(op)
-            .and_then(|arg| fit_payload(op, src, &arg).map(|()| arg))
+            .and_then(|arg| check_payload(op, src, &arg).map(|()| arg))
             .map_err(|e| format!("{e} in the payload of {op:?}, such as {sample}"))?;
         self.expect('}')?;
         Ok(arg)

@@ -65,23 +65,23 @@ pub(super) fn unexpected(u: &UOp, op: Op) -> ! {
 }
 
 /// An operand of a binary op: a node, or a number that takes the dtype of the other operand.
-pub trait Like {
+pub trait IntoOperand {
     /// Returns the operand as a node of the dtype of `u`.
-    fn like(self, u: &UOp) -> UOp;
+    fn into_operand(self, u: &UOp) -> UOp;
 }
-impl Like for UOp {
-    fn like(self, _: &UOp) -> UOp {
+impl IntoOperand for UOp {
+    fn into_operand(self, _: &UOp) -> UOp {
         self
     }
 }
-impl Like for &UOp {
-    fn like(self, _: &UOp) -> UOp {
+impl IntoOperand for &UOp {
+    fn into_operand(self, _: &UOp) -> UOp {
         self.clone()
     }
 }
 macro_rules! like {
     ($($t:ty),*) => {
-        $(impl Like for $t { fn like(self, u: &UOp) -> UOp { u.const_like(self) } })*
+        $(impl IntoOperand for $t { fn into_operand(self, u: &UOp) -> UOp { u.const_like(self) } })*
     };
 }
 like!(i32, i64, usize, f32, f64, bool, Const);
@@ -163,8 +163,8 @@ impl UOp {
         UOp::new(op, self.dtype(), [self.clone()].to_src(), arg)
     }
     /// Returns an elementwise node of two operands; comparisons give bools.
-    pub fn binary(&self, op: Op, other: impl Like) -> UOp {
-        let other = other.like(self);
+    pub fn binary(&self, op: Op, other: impl IntoOperand) -> UOp {
+        let other = other.into_operand(self);
         let dtype = if op.is(super::Group::Comparison) {
             DType::BOOL.vec(self.dtype().lanes)
         } else {
@@ -173,8 +173,8 @@ impl UOp {
         UOp::new(op, dtype, [self.clone(), other].to_src(), Arg::None)
     }
     /// Returns `self ? x : y`.
-    pub fn select(&self, x: impl Like, y: &UOp) -> UOp {
-        let x = x.like(y);
+    pub fn select(&self, x: impl IntoOperand, y: &UOp) -> UOp {
+        let x = x.into_operand(y);
         UOp::new(Op::Where, y.dtype(), [self.clone(), x, y.clone()].to_src(), Arg::None)
     }
     /// self·y+z with one rounding.
@@ -198,20 +198,20 @@ impl UOp {
         UOp::new(op, dtype, [self.clone()].to_src(), Arg::None)
     }
     /// Returns `self < other`.
-    pub fn lt(&self, other: impl Like) -> UOp {
+    pub fn lt(&self, other: impl IntoOperand) -> UOp {
         self.binary(Op::Lt, other)
     }
     /// Returns `self >= other` for integers: `other < self + 1` cannot overflow when written as a
     /// negation.
-    pub fn ge(&self, other: impl Like) -> UOp {
+    pub fn ge(&self, other: impl IntoOperand) -> UOp {
         self.lt(other).not()
     }
     /// Returns `self == other`.
-    pub fn equals(&self, other: impl Like) -> UOp {
+    pub fn equals(&self, other: impl IntoOperand) -> UOp {
         self.binary(Op::Eq, other)
     }
     /// Returns `self != other`.
-    pub fn differs(&self, other: impl Like) -> UOp {
+    pub fn differs(&self, other: impl IntoOperand) -> UOp {
         self.binary(Op::Ne, other)
     }
     /// Negation: bitwise, for bools logical.
@@ -220,11 +220,11 @@ impl UOp {
         self.binary(Op::Xor, ones)
     }
     /// Bitwise or logical and.
-    pub fn and(&self, other: impl Like) -> UOp {
+    pub fn and(&self, other: impl IntoOperand) -> UOp {
         self.binary(Op::And, other)
     }
     /// Bitwise or logical or.
-    pub fn or(&self, other: impl Like) -> UOp {
+    pub fn or(&self, other: impl IntoOperand) -> UOp {
         self.binary(Op::Or, other)
     }
     /// Returns a movement op. The movement fits the shape.
@@ -335,14 +335,14 @@ impl<const N: usize> ToSrc for [UOp; N] {
 /// Declares operators of nodes, by value and by reference.
 macro_rules! operators {
     ($($trait:ident $method:ident |$x:ident, $y:ident| $result:expr;)*) => { $(
-        impl<R: Like> std::ops::$trait<R> for &UOp {
+        impl<R: IntoOperand> std::ops::$trait<R> for &UOp {
             type Output = UOp;
             fn $method(self, $y: R) -> UOp {
                 let $x = self;
                 $result
             }
         }
-        impl<R: Like> std::ops::$trait<R> for UOp {
+        impl<R: IntoOperand> std::ops::$trait<R> for UOp {
             type Output = UOp;
             fn $method(self, other: R) -> UOp {
                 (&self).$method(other)
@@ -362,7 +362,7 @@ operators! {
     // Float division for floats, floor division for integers.
     Div div |x, y| x.binary(if x.dtype().is_float() { Op::Div } else { Op::IDiv }, y);
     // The IR has no subtraction. `x + y * -1` rounds and wraps in the same way.
-    Sub sub |x, y| x.binary(Op::Add, -y.like(x));
+    Sub sub |x, y| x.binary(Op::Add, -y.into_operand(x));
 }
 
 impl std::ops::Neg for &UOp {

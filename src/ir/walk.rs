@@ -123,12 +123,12 @@ impl UOp {
 
     /// Returns the node under marks, which has the same value.
     pub fn unmarked(&self) -> &UOp {
-        self.under(|op| op.is(Group::Mark))
+        self.follow_operands(|op| op.is(Group::Mark))
     }
 
     /// Returns the node that is reached by following first operands while `through` is true for the
     /// op.
-    pub(crate) fn under(&self, through: impl Fn(Op) -> bool) -> &UOp {
+    pub(crate) fn follow_operands(&self, through: impl Fn(Op) -> bool) -> &UOp {
         let mut u = self;
         while through(u.op()) {
             u = u.operand();
@@ -195,11 +195,11 @@ pub fn walk_values(roots: &[UOp], f: impl FnMut(&UOp)) {
     walk_along(roots, value_operands, f)
 }
 
-/// Graphs without marks, which are for gradients alone. `exchange` may return a replacement of a
+/// Graphs without marks, which are for gradients alone. `replace` may return a replacement of a
 /// node; it is called once for each, in topological order.
-pub fn unmarked(roots: &[UOp], mut exchange: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
+pub fn unmarked(roots: &[UOp], mut replace: impl FnMut(&UOp) -> Option<UOp>) -> Vec<UOp> {
     rebuild_along(roots, value_operands, |u, src| {
-        let new = exchange(u).or_else(|| u.op().is(Group::Mark).then(|| src[0].clone()));
+        let new = replace(u).or_else(|| u.op().is(Group::Mark).then(|| src[0].clone()));
         // The body of a loop has its own marks.
         match u.arg() {
             Arg::Loop(l) => {

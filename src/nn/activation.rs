@@ -118,7 +118,7 @@ impl Layer for PReLU {
         let slopes = self.weight.numel();
         let channels = if x.ndim() > 1 { x.size(1) } else { 1 };
         if slopes != 1 && slopes != channels {
-            return super::unfit("PReLU", format_args!("[batch, {slopes}, …]"), x);
+            return super::unexpected_input("PReLU", format_args!("[batch, {slopes}, …]"), x);
         }
         let shape: Vec<usize> = std::iter::once(slopes)
             .chain(std::iter::repeat_n(1, x.ndim().saturating_sub(2)))

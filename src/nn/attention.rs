@@ -1,6 +1,6 @@
 //! Multi-head attention, and the transformer block.
 
-use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unfit};
+use super::{Dropout, Layer, LayerNorm, Linear, Module, init, unexpected_input};
 use crate::error::{Error, Result};
 use crate::tensor::{Attention, Tensor, or_panic};
 
@@ -149,7 +149,7 @@ impl MultiHeadAttention {
     ) -> Result<Tensor> {
         for x in [query, key, value] {
             if x.ndim() != 3 || x.size(-1) != self.size {
-                return unfit(
+                return unexpected_input(
                     "MultiHeadAttention",
                     format_args!("[batch, length, {}]", self.size),
                     x,

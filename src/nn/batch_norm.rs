@@ -1,7 +1,7 @@
 //! Batch normalization and its running statistics.
 
 use super::norm::{affine_setting, eps_setting, ones, per_channel, zeros};
-use super::{Layer, Mode, Module, unfit};
+use super::{Layer, Mode, Module, unexpected_input};
 use crate::error::Result;
 use crate::tensor::{Tensor, autocast, no_grad, realize_with_step};
 
@@ -136,7 +136,7 @@ impl Layer for BatchNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         let n = self.features;
         if x.ndim() < 2 || x.size(1) != n {
-            return unfit("BatchNorm", format_args!("[batch, {n}, …]"), x);
+            return unexpected_input("BatchNorm", format_args!("[batch, {n}, …]"), x);
         }
         let (mean, var) = match (&self.running_mean, &self.running_var) {
             (Some(mean), Some(var)) if !self.mode.is_training() => {
@@ -148,7 +148,7 @@ impl Layer for BatchNorm {
                     x.require_static("BatchNorm in training", 0..x.ndim())?;
                     let each = x.numel() / n.max(1);
                     if each < 2 {
-                        return unfit(
+                        return unexpected_input(
                             "BatchNorm",
                             "two elements or more per channel in training",
                             x,

@@ -1,6 +1,6 @@
 //! Convolution and transposed-convolution layers.
 
-use super::{Layer, Module, Weighted, init, unfit};
+use super::{Layer, Module, Weighted, init, unexpected_input};
 use crate::error::Result;
 use crate::tensor::{Conv, Sides, Spatial, Tensor, or_panic};
 
@@ -166,7 +166,7 @@ macro_rules! convolutions {
                 let rank = x.ndim();
                 let has_axes = rank == $axes + 1 || rank == $axes + 2;
                 if !has_axes || x.size(rank as isize - $axes - 1) != self.inputs {
-                    return unfit(stringify!($name), shape_of(self.inputs, $axes), x);
+                    return unexpected_input(stringify!($name), shape_of(self.inputs, $axes), x);
                 }
                 x.$method(weight, self.bias.iter().fold(self.how.clone(), Conv::bias))
             }

@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use super::{Layer, Module, Weighted, init, unfit};
+use super::{Layer, Module, Weighted, init, unexpected_input};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -55,7 +55,7 @@ impl Weighted for Linear {
     fn forward_with(&self, weight: &Tensor, x: &Tensor) -> Result<Tensor> {
         let inputs = self.weight.size(-1);
         if x.max_shape().last() != Some(&inputs) {
-            return unfit("Linear", format_args!("[…, {inputs}]"), x);
+            return unexpected_input("Linear", format_args!("[…, {inputs}]"), x);
         }
         x.try_linear(weight, self.bias.as_ref())
     }

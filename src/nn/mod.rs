@@ -100,7 +100,11 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Returns the error of an input that a layer does not accept.
-fn unfit<T>(layer: &'static str, takes: impl std::fmt::Display, got: &Tensor) -> Result<T> {
+fn unexpected_input<T>(
+    layer: &'static str,
+    takes: impl std::fmt::Display,
+    got: &Tensor,
+) -> Result<T> {
     Err(Error::Shape { op: layer, msg: format!("expected {takes}, got {:?}", got.shape()) })
 }
 

@@ -1,6 +1,6 @@
 //! Normalization layers: statistics over some axes, then a learned scale and shift.
 
-use super::{Layer, Module, unfit};
+use super::{Layer, Module, unexpected_input};
 use crate::dtype::{DType, promote};
 use crate::error::{Error, Result};
 use crate::tensor::{Sizes, Tensor, autocast, or_panic};
@@ -160,7 +160,7 @@ impl LayerNorm {
 fn last_axes(layer: &'static str, x: &Tensor, shape: &[usize]) -> Result<Vec<isize>> {
     if !x.max_shape().ends_with(shape) {
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-        return unfit(layer, format_args!("[…, {}]", sizes.join(", ")), x);
+        return unexpected_input(layer, format_args!("[…, {}]", sizes.join(", ")), x);
     }
     Ok((1..=shape.len() as isize).map(|a| -a).collect())
 }
@@ -211,7 +211,7 @@ impl LayerNorm2d {
 impl Layer for LayerNorm2d {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() != 4 || x.size(1) != self.channels {
-            return unfit(
+            return unexpected_input(
                 "LayerNorm2d",
                 format_args!("[batch, {}, height, width]", self.channels),
                 x,
@@ -271,7 +271,7 @@ fn by_groups(x: &Tensor, groups: usize, eps: f64) -> Result<Tensor> {
 impl Layer for GroupNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() < 2 || x.size(1) != self.channels {
-            return unfit("GroupNorm", format_args!("[batch, {}, …]", self.channels), x);
+            return unexpected_input("GroupNorm", format_args!("[batch, {}, …]", self.channels), x);
         }
         rounded_once(x, [&self.weight, &self.bias], Autocast::Wide, |x| {
             affine(&by_groups(x, self.groups, self.eps)?, &self.weight, &self.bias)
@@ -326,7 +326,11 @@ impl InstanceNorm {
 impl Layer for InstanceNorm {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() < 3 || x.size(1) != self.channels {
-            return unfit("InstanceNorm", format_args!("[batch, {}, length, …]", self.channels), x);
+            return unexpected_input(
+                "InstanceNorm",
+                format_args!("[batch, {}, length, …]", self.channels),
+                x,
+            );
         }
         if x.max_shape()[2..].iter().product::<usize>() == 1 {
             return Err(Error::Shape {

@@ -1,6 +1,6 @@
 //! Pooling layers over one, two and three axes.
 
-use super::{Layer, Module, unfit};
+use super::{Layer, Module, unexpected_input};
 use crate::error::Result;
 use crate::tensor::{Pool, Sides, Spatial, Tensor};
 
@@ -67,7 +67,7 @@ macro_rules! pools {
         impl Layer for $name {
             fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
                 if x.ndim() < $axes + 1 {
-                    return unfit(stringify!($name), LAYOUTS[$axes - 1], x);
+                    return unexpected_input(stringify!($name), LAYOUTS[$axes - 1], x);
                 }
                 let kernel = self.kernel.positive(stringify!($name), "kernel", $axes)?;
                 x.$method(&kernel, self.how.clone())
@@ -171,7 +171,7 @@ macro_rules! adaptive_pools {
         impl Layer for $name {
             fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
                 if x.ndim() < $axes + 1 {
-                    return unfit(stringify!($name), LAYOUTS[$axes - 1], x);
+                    return unexpected_input(stringify!($name), LAYOUTS[$axes - 1], x);
                 }
                 x.$method(&self.sizes.positive(stringify!($name), "sizes", $axes)?)
             }

@@ -1,6 +1,6 @@
 //! Upsampling and downsampling of images as a layer.
 
-use super::{Layer, Module, unfit};
+use super::{Layer, Module, unexpected_input};
 use crate::error::{Error, Result};
 use crate::tensor::{Interpolate, Tensor};
 
@@ -153,7 +153,11 @@ impl Upsample {
 impl Layer for Upsample {
     fn try_forward(&self, x: &Tensor) -> Result<Tensor> {
         if x.ndim() < 3 {
-            return unfit("Upsample", "[batch, channels, …] with one spatial axis or more", x);
+            return unexpected_input(
+                "Upsample",
+                "[batch, channels, …] with one spatial axis or more",
+                x,
+            );
         }
         x.try_interpolate(self.sizes(&x.shape()[2..])?, self.mode, self.align_corners)
     }

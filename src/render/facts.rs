@@ -58,7 +58,7 @@ pub(super) fn layout(scalar: Scalar) -> Layout {
 
 /// Returns the ids of integers that are only used by addresses and loop bounds, and are computed
 /// from launch positions and loop counters alone: they cannot overflow.
-pub(super) fn counted(uops: &[UOp]) -> FxHashSet<u64> {
+pub(super) fn address_integers(uops: &[UOp]) -> FxHashSet<u64> {
     let mut pure: FxHashSet<u64> = FxHashSet::default();
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
     for u in uops {

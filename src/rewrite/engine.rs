@@ -99,7 +99,7 @@ impl<C> Rules<C> {
             while let Some(top) = stack.last_mut() {
                 if let Some(s) = top.node.src().get(top.operand) {
                     top.operand += 1;
-                    if !memo.knows(s) {
+                    if !memo.is_done(s) {
                         let s = s.clone();
                         stack.push(Frame::new(s));
                     }
@@ -115,10 +115,10 @@ impl<C> Rules<C> {
                 let now = new.as_ref().unwrap_or(&top.node);
                 let Some((next, rule)) = self.step(now, cx) else {
                     if let Some(new) = new {
-                        memo.keep(&new);
+                        memo.set_unchanged(&new);
                         memo.set(&top.node, new);
                     } else {
-                        memo.keep(&top.node);
+                        memo.set_unchanged(&top.node);
                     }
                     stack.pop();
                     continue;
@@ -183,27 +183,27 @@ struct Memo {
     /// Nodes whose result is known.
     done: IdSet,
     /// The results that differ from their node.
-    moved: FxHashMap<u64, UOp>,
+    replaced: FxHashMap<u64, UOp>,
     /// The bit of the rule set; nodes that have it are unchanged and need no entry.
     fixpoint_bit: u32,
 }
 
 impl Memo {
     #[inline]
-    fn knows(&self, u: &UOp) -> bool {
+    fn is_done(&self, u: &UOp) -> bool {
         u.is_fixpoint(self.fixpoint_bit) || self.done.has(u.id())
     }
     fn visit(&self, u: &UOp, stack: &mut Vec<Frame>) {
-        if !self.knows(u) {
+        if !self.is_done(u) {
             stack.push(Frame::new(u.clone()));
         }
     }
     #[inline]
     fn changed(&self, u: &UOp) -> Option<&UOp> {
-        if self.moved.is_empty() || u.is_fixpoint(self.fixpoint_bit) {
+        if self.replaced.is_empty() || u.is_fixpoint(self.fixpoint_bit) {
             None
         } else {
-            self.moved.get(&u.id())
+            self.replaced.get(&u.id())
         }
     }
     fn result(&self, u: &UOp) -> UOp {
@@ -219,7 +219,7 @@ impl Memo {
         ))
     }
     /// Records that the node is its own result.
-    fn keep(&mut self, u: &UOp) {
+    fn set_unchanged(&mut self, u: &UOp) {
         if self.fixpoint_bit != 0 {
             u.mark_fixpoint(self.fixpoint_bit);
         } else {
@@ -229,7 +229,7 @@ impl Memo {
     fn set(&mut self, u: &UOp, new: UOp) {
         self.done.insert(u.id());
         if new != *u {
-            self.moved.insert(u.id(), new);
+            self.replaced.insert(u.id(), new);
         }
     }
 }

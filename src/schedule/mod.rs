@@ -51,7 +51,7 @@ pub use prepare::PREPARE;
 pub use reduce_simplify::REDUCE_SIMPLIFY;
 pub use shard::{Layout, even_bounds, layout};
 pub use traits::DeviceTraits;
-pub use variables::Values;
+pub use variables::VariableValues;
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -164,7 +164,7 @@ pub struct PlannedGraph {
     /// Input storages, by number.
     pub inputs: Vec<StorageRef>,
     /// Values of its variables.
-    pub values: Values,
+    pub values: VariableValues,
     /// True on a hit of the schedule cache.
     pub hit: bool,
 }
@@ -200,9 +200,9 @@ pub fn schedule(
 
 /// Removes gradient marks, replaces buffers by parameters in order of first use, and unbinds
 /// variables. Returns the nodes, the storage of each parameter and the values of the variables.
-fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values)> {
+fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, VariableValues)> {
     let mut inputs = Vec::new();
-    let mut values = Values::default();
+    let mut values = VariableValues::default();
     let mut wrong = None;
     let nodes: Vec<UOp> = requests.iter().map(|r| r.node.clone()).collect();
     let nodes = unmarked(&nodes, |u| {
@@ -226,7 +226,7 @@ fn abstracted(requests: &[Request]) -> Result<(Vec<UOp>, Vec<StorageRef>, Values
     });
     match wrong {
         Some(e) => Err(e),
-        None if values == Values::default() => Ok((nodes, inputs, values)),
+        None if values == VariableValues::default() => Ok((nodes, inputs, values)),
         None => Ok((map_symints(&nodes, &SymInt::unbound), inputs, values)),
     }
 }

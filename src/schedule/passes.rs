@@ -104,8 +104,10 @@ impl Markers {
         let order = toposort(outputs);
         let mut first: Option<&DeviceName> = None;
         let mut differs = |d| *first.get_or_insert(d) != d;
-        let mut markers =
-            Markers { shards: devices.iter().any(DeviceName::is_several), ..Markers::default() };
+        let mut markers = Markers {
+            shards: devices.iter().any(DeviceName::is_multi_device),
+            ..Markers::default()
+        };
         for d in devices {
             markers.devices |= differs(d);
         }

@@ -40,7 +40,7 @@ pub struct Sharded {
 /// is replicated.
 pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     let order = toposort(outputs);
-    if !devices.iter().any(|d| d.is_several()) && order.iter().all(|u| u.op() != Op::Shards) {
+    if !devices.iter().any(|d| d.is_multi_device()) && order.iter().all(|u| u.op() != Op::Shards) {
         return Sharded {
             shards: outputs.to_vec(),
             devices: devices.to_vec(),
@@ -51,7 +51,7 @@ pub fn shard(outputs: &[UOp], devices: &[DeviceName]) -> Sharded {
     let mut sharded = Sharded { shards: Vec::new(), devices: Vec::new(), layouts: Vec::new() };
     for (o, name) in outputs.iter().zip(devices) {
         let value = &values[&o.id()];
-        if !name.is_several() {
+        if !name.is_multi_device() {
             sharded.shards.push(match value {
                 Value::One { node, .. } => node.clone(),
                 Value::Many(many) => many.gather_on(name),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 /// The value of each variable, by its name.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub struct Values(BTreeMap<Arc<str>, ((i64, i64), i64)>);
+pub struct VariableValues(BTreeMap<Arc<str>, ((i64, i64), i64)>);
 
-impl Values {
+impl VariableValues {
     /// Adds a variable with its bounds. A name stands for one variable with one value.
     pub fn insert(&mut self, name: &Arc<str>, bounds: (i64, i64), value: i64) -> Result<()> {
         let (known, before) = *self.0.entry(name.clone()).or_insert((bounds, value));
@@ -38,13 +38,13 @@ impl Values {
     }
     /// Returns a variable that others have with another value, or within other bounds: its name,
     /// and both values.
-    pub fn differing<'a>(&'a self, others: &Values) -> Option<(&'a Arc<str>, i64, i64)> {
+    pub fn differing<'a>(&'a self, others: &VariableValues) -> Option<(&'a Arc<str>, i64, i64)> {
         self.0
             .iter()
             .find_map(|(name, v)| others.0.get(name).filter(|o| *o != v).map(|o| (name, v.1, o.1)))
     }
     /// Adds the variables of others that these lack.
-    pub fn complete(&mut self, others: &Values) {
+    pub fn complete(&mut self, others: &VariableValues) {
         for (name, v) in &others.0 {
             self.0.entry(name.clone()).or_insert(*v);
         }

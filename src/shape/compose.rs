@@ -33,11 +33,11 @@ impl Axis {
 
 /// The rule by which adjacent axes are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(super) enum Join {
+pub(super) enum MergeRule {
     /// No axes are merged.
-    Apart,
+    Never,
     /// Axes that are adjacent in memory and not masked.
-    Open,
+    Unmasked,
     /// Axes whose union has one stride and one open range.
     Masked,
 }
@@ -47,10 +47,10 @@ pub(super) type Axes = SmallVec<[Axis; 4]>;
 
 /// Returns the axes of a view, merged by a rule, and the offset for their strides. The view maps an
 /// index.
-pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
+pub(super) fn axes_of(view: &View, join: MergeRule) -> (Axes, i128) {
     let mut axes = Axes::new();
     let mut offset = view.offset() as i128;
-    let open = view.open();
+    let open = view.unmasked_ranges();
     for (axis, &size) in view.shape().iter().enumerate().filter(|(_, s)| **s != 1) {
         let (lo, hi) = (open[axis].0 as i128, open[axis].1 as i128);
         let size = size as i128;
@@ -61,13 +61,15 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
             continue;
         };
         let follows = last.stride == stride * size && next.is_open();
-        if join == Join::Masked && last.hi - last.lo == 1 {
+        if join == MergeRule::Masked && last.hi - last.lo == 1 {
             // One index of the left axis is open, so the union is the right axis at that index. The
             // left stride is 0, because views are canonical.
             let start = last.lo * size;
             offset -= start * stride;
             *last = Axis { size: last.size * size, stride, lo: start + lo, hi: start + hi };
-        } else if follows && (join == Join::Masked || (join == Join::Open && last.is_open())) {
+        } else if follows
+            && (join == MergeRule::Masked || (join == MergeRule::Unmasked && last.is_open()))
+        {
             *last = Axis { size: last.size * size, stride, lo: last.lo * size, hi: last.hi * size };
         } else {
             axes.push(next);
@@ -78,14 +80,14 @@ pub(super) fn axes_of(view: &View, join: Join) -> (Axes, i128) {
 
 /// Returns the view that maps as `upper` and then `lower`, if one is found.
 pub(super) fn compose(lower: &View, upper: &View) -> Option<View> {
-    if lower.is_nothing() || upper.is_nothing() {
-        return Some(View::nothing(upper.shape().into()));
+    if lower.maps_nothing() || upper.maps_nothing() {
+        return Some(View::fully_masked(upper.shape().into()));
     }
     if lower.is_contiguous() {
         return Some(upper.clone());
     }
     let mut tried = None;
-    for join in [Join::Apart, Join::Open, Join::Masked] {
+    for join in [MergeRule::Never, MergeRule::Unmasked, MergeRule::Masked] {
         let grouped = axes_of(lower, join);
         if tried.as_ref() == Some(&grouped) {
             continue;
@@ -110,7 +112,7 @@ fn unravel(axes: &[Axis], mut position: i128) -> SmallVec<[i128; 4]> {
 
 fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     let mut open: SmallVec<[(i128, i128); 4]> =
-        upper.open().iter().map(|&(lo, hi)| (lo as i128, hi as i128 - 1)).collect();
+        upper.unmasked_ranges().iter().map(|&(lo, hi)| (lo as i128, hi as i128 - 1)).collect();
     let strides = upper.strides();
     let first = open
         .iter()
@@ -149,7 +151,7 @@ fn compose_grouped(axes: &[Axis], offset: i128, upper: &View) -> Option<View> {
     for (d, axis) in axes.iter().enumerate().filter(|(_, a)| !a.is_open()) {
         let slope: SmallVec<[i128; 4]> = steps.iter().map(|s| s[d]).collect();
         if !restrict(&mut open, &slope, axis.lo - zero[d], axis.hi - zero[d])? {
-            return Some(View::nothing(upper.shape().into()));
+            return Some(View::fully_masked(upper.shape().into()));
         }
     }
 

@@ -9,7 +9,7 @@
 //! becomes `(i%2)·3 + j`. Dividends are not negative where the mask is true, so that truncating and
 //! floor division agree.
 
-use super::compose::{Join, axes_of};
+use super::compose::{MergeRule, axes_of};
 use super::{Movement, ShapeTracker, gcd};
 use smallvec::SmallVec;
 
@@ -256,13 +256,13 @@ impl ShapeTracker {
         let mut mask = Mask(None);
         let mut flat = Sum::constant(0);
         for (depth, view) in self.views().iter().rev().enumerate() {
-            if view.is_nothing() {
+            if view.maps_nothing() {
                 // Without elements the mask is false.
                 return (E::int(0), E::int(0).lt(0));
             }
             if depth == 0 {
                 flat = Sum::constant(view.offset() as i128);
-                for (axis, &(lo, hi)) in view.open().iter().enumerate() {
+                for (axis, &(lo, hi)) in view.unmasked_ranges().iter().enumerate() {
                     if lo > 0 {
                         mask.require(index[axis].ge(lo as i64));
                     }
@@ -281,7 +281,7 @@ impl ShapeTracker {
                 }
                 continue;
             }
-            let (axes, offset) = axes_of(view, Join::Masked);
+            let (axes, offset) = axes_of(view, MergeRule::Masked);
             let sizes: SmallVec<[i128; 4]> = axes.iter().map(|a| a.size).collect();
             let coords = flat.digits(&sizes, &mut names);
             flat = Sum::constant(offset);

@@ -16,18 +16,18 @@ const ENUMERATE: usize = 1 << 12;
 const SEARCH: usize = 16 * ENUMERATE;
 
 /// The elements `low + Σ step·i`, `0 <= i <= count`, with positive steps.
-struct Touched {
+struct Footprint {
     low: i128,
     high: i128,
     terms: SmallVec<[(i128, i128); 8]>,
 }
 
-impl Touched {
+impl Footprint {
     /// Returns the elements that `view` accesses; it must map some.
-    fn of(view: &View) -> Touched {
+    fn of(view: &View) -> Footprint {
         let offset = view.offset() as i128;
         let (mut low, mut high, mut terms) = (offset, offset, SmallVec::new());
-        for (&stride, &(first, end)) in view.strides().iter().zip(&view.open()) {
+        for (&stride, &(first, end)) in view.strides().iter().zip(&view.unmasked_ranges()) {
             let (stride, first, last) = (stride as i128, first as i128, end as i128 - 1);
             low += (stride * first).min(stride * last);
             high += (stride * first).max(stride * last);
@@ -35,11 +35,11 @@ impl Touched {
                 terms.push((stride.abs(), last - first));
             }
         }
-        Touched { low, high, terms }
+        Footprint { low, high, terms }
     }
 
     /// Returns true if both access a common element; none if the search is cut off.
-    fn meets(&self, other: &Touched) -> Option<bool> {
+    fn intersects(&self, other: &Footprint) -> Option<bool> {
         // a.low + Σ a = b.low + Σ b, with the terms of b counted from their high end to have one
         // sign.
         let terms = self.terms.iter().chain(&other.terms).copied().collect();
@@ -126,14 +126,14 @@ impl View {
     /// Returns the bounds of the elements of the array below that positions `first..=last` of this
     /// view access. They are exact for all positions of the view.
     fn extent_of(&self, first: usize, last: usize) -> Option<(usize, usize)> {
-        if self.is_nothing() {
+        if self.maps_nothing() {
             return None;
         }
         // Both ends share leading coordinates; after the first different one, any are possible.
         let (from, to) = (unravel(self.shape(), first), unravel(self.shape(), last));
         let (mut low, mut high) = (self.offset() as i128, self.offset() as i128);
         let mut shared = true;
-        for (axis, &(mut lo, mut end)) in self.open().iter().enumerate() {
+        for (axis, &(mut lo, mut end)) in self.unmasked_ranges().iter().enumerate() {
             if shared {
                 (lo, end) = (lo.max(from[axis]), end.min(to[axis] + 1));
                 shared = from[axis] == to[axis];
@@ -199,9 +199,9 @@ impl ShapeTracker {
             return false;
         }
         match (self.single(), other.single()) {
-            (Some(a), Some(b)) => Touched::of(a).meets(&Touched::of(b)).unwrap_or(true),
-            (Some(one), None) => other.meets_view(one),
-            (None, Some(one)) => self.meets_view(one),
+            (Some(a), Some(b)) => Footprint::of(a).intersects(&Footprint::of(b)).unwrap_or(true),
+            (Some(one), None) => other.intersects_view(one),
+            (None, Some(one)) => self.intersects_view(one),
             (None, None) if self.numel().max(other.numel()) <= ENUMERATE => {
                 let mut mine: Vec<usize> = self.touched().collect();
                 mine.sort_unstable();
@@ -212,8 +212,8 @@ impl ShapeTracker {
     }
 
     /// Returns true if a stack of several views may access an element of one view.
-    fn meets_view(&self, view: &View) -> bool {
-        let Touched { low, terms, .. } = Touched::of(view);
+    fn intersects_view(&self, view: &View) -> bool {
+        let Footprint { low, terms, .. } = Footprint::of(view);
         let sums = Sums::new(terms);
         let mut budget = SEARCH;
         self.numel() > ENUMERATE

@@ -12,11 +12,11 @@ use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
 /// The largest value of a variable: kernels read it as `i32`.
-const MOST: i64 = i32::MAX as i64;
+const MAX_VALUE: i64 = i32::MAX as i64;
 
 /// The largest partial sum of a size or an index. Kernels multiply indices by strides in 64 bits,
 /// and no memory has that number of elements.
-const MOST_SUM: i128 = 1 << 47;
+const MAX_SUM: i128 = 1 << 47;
 
 /// A size or an index with a name and bounds, which is bound to a value at run time.
 ///
@@ -52,11 +52,11 @@ impl Variable {
                 format!("{name:?} is not a name: expected letters, digits and `_`, no digit first"),
             );
         }
-        if min > max || min < 0 || max > MOST {
+        if min > max || min < 0 || max > MAX_VALUE {
             return wrong(
                 "variable",
                 format!(
-                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MOST}"
+                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MAX_VALUE}"
                 ),
             );
         }
@@ -144,7 +144,9 @@ impl SymInt {
         let mut all: SmallVec<[Term; 1]> = SmallVec::new();
         for t in terms {
             match all.iter_mut().find(|a| (&a.variable, a.value) == (&t.variable, t.value)) {
-                Some(a) => a.times = noted(a.times.overflowing_add(t.times), &mut wrapped),
+                Some(a) => {
+                    a.times = record_overflow(a.times.overflowing_add(t.times), &mut wrapped)
+                }
                 None => all.push(t),
             }
         }
@@ -208,7 +210,7 @@ impl SymInt {
     pub(crate) fn check(&self, op: &'static str) -> Result<()> {
         let reach = |t: &Term| i128::from(t.times).abs() * i128::from(t.variable.max);
         let reach = self.terms.iter().fold(i128::from(self.plus).abs(), |sum, t| sum + reach(t));
-        if self.wrapped || reach > MOST_SUM {
+        if self.wrapped || reach > MAX_SUM {
             let msg = format!(
                 "{self} cannot be a size or an index: a partial sum can exceed 2^47; use \
                  smaller factors and bounds"
@@ -304,7 +306,7 @@ impl fmt::Debug for SymInt {
 }
 
 /// Returns the result of an operation; sets `wrapped` if it overflowed.
-fn noted((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
+fn record_overflow((result, left): (i64, bool), wrapped: &mut bool) -> i64 {
     *wrapped |= left;
     result
 }
@@ -329,7 +331,7 @@ macro_rules! operators {
             type Output = SymInt;
             fn mul(self, other: i64) -> SymInt {
                 let mut wrapped = self.wrapped;
-                let mut by = |n: i64| noted(n.overflowing_mul(other), &mut wrapped);
+                let mut by = |n: i64| record_overflow(n.overflowing_mul(other), &mut wrapped);
                 let plus = by(self.plus);
                 let term = |t: &Term| Term { times: by(t.times), ..t.clone() };
                 let terms: SmallVec<[Term; 1]> = self.terms.iter().map(term).collect();

@@ -51,7 +51,7 @@ impl View {
     }
 
     /// Returns the view of `shape` that maps no index.
-    pub(super) fn nothing(shape: Dims) -> View {
+    pub(super) fn fully_masked(shape: Dims) -> View {
         let mask = (!shape.contains(&0)).then(|| Ranges::from_elem((0, 0), shape.len()));
         View { strides: Strides::from_elem(0, shape.len()), shape, offset: 0, mask }
     }
@@ -65,7 +65,7 @@ impl View {
         mask: Ranges,
     ) -> Option<View> {
         if shape.contains(&0) || mask.iter().any(|&(lo, hi)| lo >= hi) {
-            return Some(View::nothing(shape));
+            return Some(View::fully_masked(shape));
         }
         for (stride, &(lo, hi)) in strides.iter_mut().zip(&mask) {
             if hi - lo == 1 {
@@ -105,7 +105,7 @@ impl View {
     }
 
     /// Returns true if no index maps to an element: the view is empty, or masks all its elements.
-    pub fn is_nothing(&self) -> bool {
+    pub fn maps_nothing(&self) -> bool {
         // A mask of rank 0 has no ranges and hides everything, because it would be absent
         // otherwise.
         let hidden = |mask: &Ranges| mask.iter().all(|&(lo, hi)| lo >= hi);
@@ -124,7 +124,7 @@ impl View {
     }
 
     /// Returns the unmasked range of each axis.
-    pub(super) fn open(&self) -> Ranges {
+    pub(super) fn unmasked_ranges(&self) -> Ranges {
         match &self.mask {
             Some(mask) => mask.clone(),
             None => self.shape.iter().map(|&size| (0, size)).collect(),
@@ -139,7 +139,7 @@ impl View {
         let inside =
             index.len() == self.shape.len() && index.iter().zip(&self.shape).all(|(i, s)| i < s);
         assert!(inside, "index {index:?} is outside {:?}", self.shape);
-        if self.is_nothing() {
+        if self.maps_nothing() {
             return None;
         }
         if let Some(mask) = &self.mask
@@ -175,12 +175,12 @@ impl View {
     /// Returns the view after a valid movement with its resulting shape; none if it is not one
     /// view.
     pub(super) fn moved(&self, movement: &Movement, shape: Dims) -> Option<View> {
-        if self.is_nothing() || shape.contains(&0) {
-            return Some(View::nothing(shape));
+        if self.maps_nothing() || shape.contains(&0) {
+            return Some(View::fully_masked(shape));
         }
         let mut strides = self.strides.clone();
         let mut offset = self.offset;
-        let mut mask = self.open();
+        let mut mask = self.unmasked_ranges();
         match movement {
             Movement::Reshape(_) => return compose(self, &View::contiguous(&shape)),
             Movement::Expand(new) => {

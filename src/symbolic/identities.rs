@@ -54,14 +54,14 @@ rules! {
         where_mul:        Where(a, Mul[x, Where(=a, y, _)], z)     => a.select(x * y, z);
         where_and:        Where(a, Where(b, x, y), =y)             => a.and(b).select(x, y);
         cast_self:        Cast(x) if x.dtype() == u.dtype()        => x;
-        cast_cast:        Cast(y @ Cast(x)) if passes(x, y, u)     => x.cast(u.dtype());
+        cast_cast:        Cast(y @ Cast(x)) if is_single_cast(x, y, u)     => x.cast(u.dtype());
         bitcast_self:     Bitcast(x) if x.dtype() == u.dtype()     => x;
         bitcast_bitcast:  Bitcast(y @ Bitcast(x)) if !y.dtype().is_bool() => x.bitcast(u.dtype());
-        fold_unary:       {Unary}(%a)                              => fold(u, &[a]);
-        fold_binary:      {Binary}(%a, %b)                         => fold(u, &[a, b]);
-        fold_ternary:     {Ternary}(%a, %b, %c)                    => fold(u, &[a, b, c]);
-        fold_cast:        Cast(%a)                                 => fold(u, &[a]);
-        fold_bitcast:     Bitcast(%a)                              => fold(u, &[a]);
+        fold_unary:       {Unary}(%a)                              => fold_constants(u, &[a]);
+        fold_binary:      {Binary}(%a, %b)                         => fold_constants(u, &[a, b]);
+        fold_ternary:     {Ternary}(%a, %b, %c)                    => fold_constants(u, &[a, b, c]);
+        fold_cast:        Cast(%a)                                 => fold_constants(u, &[a]);
+        fold_bitcast:     Bitcast(%a)                              => fold_constants(u, &[a]);
         gep_vectorize:    Gep(v @ Vectorize(..)) if lanes(u).len() == 1 => lane(v, lanes(u)[0]);
         gep_const:        Gep(%c)                                  => c;
         fold_bounds:      {Binary}(..) if !u.dtype().is_float() && u.vmin() == u.vmax() => bound(u);
@@ -100,7 +100,7 @@ fn lanes(u: &UOp) -> &[u16] {
 }
 
 /// Evaluates an op of literals.
-fn fold(u: &UOp, x: &[Const]) -> Option<UOp> {
+fn fold_constants(u: &UOp, x: &[Const]) -> Option<UOp> {
     let from = if u.op() == Op::Where { u.dtype() } else { u.operand().dtype() };
     // Transcendental functions differ between devices in the last place, so that a literal would
     // differ from a computed value.
@@ -131,7 +131,7 @@ fn same_const(u: &UOp) -> Option<UOp> {
 /// Integers wrap where floats saturate, so that an integer cast to a float must fit the final
 /// integer too. Floats below 32 bits are converted through f32 on every device: lowering writes
 /// both casts, which are merged only if they cancel.
-fn passes(x: &UOp, y: &UOp, u: &UOp) -> bool {
+fn is_single_cast(x: &UOp, y: &UOp, u: &UOp) -> bool {
     let (from, through, to) = (x.dtype(), y.dtype(), u.dtype());
     let is_narrow = from.is_narrow_float() || to.is_narrow_float();
     if through.scalar() == DType::F32 && is_narrow && from != to {

@@ -139,7 +139,7 @@ struct Quotient {
 }
 
 /// Returns `x // c` with the multiples of `c` taken out.
-fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
+fn factor_out(x: &Linear, c: i64) -> Option<Quotient> {
     // Multiples of `c` leave the division, also those in the literal.
     let (mut whole, mut rest) = x.split(c);
     whole.constant = rest.constant.div_euclid(c);
@@ -165,7 +165,7 @@ fn take_out(x: &Linear, c: i64) -> Option<Quotient> {
 
 /// Returns `x // c` with the multiples of `c` taken out; none if that changes nothing.
 fn divide(x: &UOp, c: i64) -> Option<UOp> {
-    let Quotient { whole, left } = take_out(&Linear::of(x)?, c)?;
+    let Quotient { whole, left } = factor_out(&Linear::of(x)?, c)?;
     let nothing = whole.terms.is_empty() && whole.constant == 0;
     match left {
         None => Some(whole.build()),
@@ -180,7 +180,7 @@ fn divide(x: &UOp, c: i64) -> Option<UOp> {
 fn quotient(x: &UOp, c: i64) -> Option<Linear> {
     let (mut sum, mut x, mut c) = (Linear::from(0), Linear::of(x)?, c);
     loop {
-        let Quotient { whole, left } = take_out(&x, c)?;
+        let Quotient { whole, left } = factor_out(&x, c)?;
         sum.add_scaled(&whole, 1)?;
         let Some((y, d)) = left else { break };
         // (z // a) // d is z // (a·d), which may be split further.

@@ -16,7 +16,7 @@ rules! {
         index_always: Index(..) if literal_mask(u) == Some(true) => u.unmasked();
         load_always:  Load(i, alt) if needs_no_alt(i, alt) => u.with_src([i.clone()].to_src());
         load_never:   Load(i, alt) if literal_mask(i) == Some(false) => alt;
-        store_never:  Sink(..) if u.src().iter().any(is_never) => without_never(u);
+        store_never:  Sink(..) if u.src().iter().any(is_dead_store) => without_dead_stores(u);
     }
 }
 
@@ -31,12 +31,12 @@ fn needs_no_alt(index: &UOp, alt: &UOp) -> bool {
 }
 
 /// Returns a sink without the stores whose mask is false.
-fn without_never(sink: &UOp) -> UOp {
-    sink.with_src(sink.src().iter().filter(|s| !is_never(s)).cloned().collect::<Src>())
+fn without_dead_stores(sink: &UOp) -> UOp {
+    sink.with_src(sink.src().iter().filter(|s| !is_dead_store(s)).cloned().collect::<Src>())
 }
 
 /// Returns true if the mask of a store is false.
-fn is_never(u: &UOp) -> bool {
+fn is_dead_store(u: &UOp) -> bool {
     u.as_store().is_some_and(|s| literal_mask(s.place.node) == Some(false))
 }
 

@@ -76,7 +76,7 @@ impl Tensor {
         let new = self
             .match_extents(broadcast_to("assign", &new, &self.dims())?)
             .try_cast(self.dtype())?;
-        let new = if self.device().is_several() && self.raw().has_data() {
+        let new = if self.device().is_multi_device() && self.raw().has_data() {
             new.try_shard_like(self)?
         } else {
             new
@@ -86,7 +86,8 @@ impl Tensor {
         // own.
         let stored = is_stored(&new.raw());
         if let Some(s) = storages(&old) {
-            *lock(&self.0.home) = if stored { vec![] } else { s.into_iter().cloned().collect() };
+            *lock(&self.0.reusable_storage) =
+                if stored { vec![] } else { s.into_iter().cloned().collect() };
         }
         let new = new.raw();
         Capture::note(Event::Assign(self.id()));
@@ -112,7 +113,7 @@ impl Tensor {
                 return Ok(self.copy());
             }
             let devices = DeviceName::new(device);
-            if devices.is_several() {
+            if devices.is_multi_device() {
                 return self.try_shard(devices.each(), None);
             }
             let device = canonical(device)?;
@@ -162,7 +163,7 @@ impl Tensor {
         Capture::note(Event::Assign(self.id()));
         *self.0.device.write().unwrap_or_else(|e| e.into_inner()) = moved.device();
         self.set_uop(node);
-        lock(&self.0.home).clear();
+        lock(&self.0.reusable_storage).clear();
         self.set_grad(grad);
         Ok(())
     }

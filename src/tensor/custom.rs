@@ -282,7 +282,7 @@ fn input_node(t: &Tensor, device: &DeviceName) -> Result<UOp> {
     if uop.has_data() {
         return Ok(uop);
     }
-    if device.is_several() {
+    if device.is_multi_device() {
         return Ok(Tensor::from_uop(uop, super::realize::default_device())
             .try_to(device.as_str())?
             .uop());

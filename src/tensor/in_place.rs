@@ -75,7 +75,7 @@ impl<'a> Locked<'a> {
         of_run.for_each(|u| *of_nodes.entry(u.id()).or_default() += 1);
         let mut visited = Vec::new();
         let visit = |u| {
-            UOp::held(u).for_each(|s| *of_nodes.entry(s.id()).or_default() += 1);
+            UOp::referenced_nodes(u).for_each(|s| *of_nodes.entry(s.id()).or_default() += 1);
             visited.push(u);
         };
         readers.walk(nodes, |_| false, visit);
@@ -85,14 +85,14 @@ impl<'a> Locked<'a> {
         donated()
             .chain(visited.iter().filter_map(|u| u.arg().storage()))
             .for_each(|s| count(s.storage.id()));
-        self.guards
-            .values()
-            .for_each(|(t, _)| lock(&t.0.home).iter().for_each(|s| count(s.storage.id())));
+        self.guards.values().for_each(|(t, _)| {
+            lock(&t.0.reusable_storage).iter().for_each(|s| count(s.storage.id()))
+        });
         let alone = |s: &crate::ir::StorageRef| {
             Arc::strong_count(&s.storage) <= of_storages[&s.storage.id()]
         };
         visited.iter().all(|u| u.handles() <= of_nodes.get(&u.id()).copied().unwrap_or(0))
-            && donated().all(|s| alone(s) && Buffer::of(s).is_alone(usize::MAX))
+            && donated().all(|s| alone(s) && Buffer::of(s).is_unshared(usize::MAX))
     }
 
     /// Sets the values of the locked tensors and unlocks them. Returns the nodes of all tensors.

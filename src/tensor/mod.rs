@@ -244,7 +244,7 @@ struct Inner {
     /// Device; only in-place moves change it.
     device: RwLock<&'static DeviceName>,
     /// Storage of the value before an assignment, which the new value may reuse: one per device.
-    home: Mutex<Vec<StorageRef>>,
+    reusable_storage: Mutex<Vec<StorageRef>>,
     /// Number of a parameter, whose node is a `Leaf` of that number.
     param: Option<u64>,
     /// True while a parameter is treated as a constant.
@@ -281,7 +281,7 @@ impl Tensor {
         let tensor = Tensor(Arc::new(Inner {
             uop,
             device,
-            home: Mutex::default(),
+            reusable_storage: Mutex::default(),
             param,
             frozen: AtomicBool::new(false),
             grad: Mutex::default(),

@@ -70,22 +70,23 @@ impl Tensor {
 
     /// Elements, if reading them is cheap: few in host memory, or one literal for all. `None`
     /// inside a captured function, which also has to be correct for other values.
-    pub(super) fn at_hand(&self) -> Option<Vec<f64>> {
+    pub(super) fn host_values(&self) -> Option<Vec<f64>> {
         /// Maximum number of elements; 2¹⁸ take less than a millisecond.
-        const MOST: usize = 1 << 18;
+        const MAX_ELEMENTS: usize = 1 << 18;
         let uop = self.uop();
         let mut node = base(&uop);
         while node.op() == Op::Expand {
             node = base(node.operand());
         }
         if let Some(c) = node.as_const() {
-            return Some(vec![c.as_f64(self.dtype()); self.numel().min(MOST)]);
+            return Some(vec![c.as_f64(self.dtype()); self.numel().min(MAX_ELEMENTS)]);
         }
         let stored = is_stored(&uop)
             && uop.extents().is_empty()
-            && !self.device().is_several()
+            && !self.device().is_multi_device()
             && memory_space(self.device()) == Some(MemorySpace::Host);
-        if Capture::is_active() || !stored || self.numel() > MOST || self.dtype().lanes != 1 {
+        if Capture::is_active() || !stored || self.numel() > MAX_ELEMENTS || self.dtype().lanes != 1
+        {
             return None;
         }
         let (bytes, dtype) = (self.to_bytes().ok()?, self.dtype());

@@ -131,7 +131,7 @@ fn content(s: &StorageRef) -> (u64, u64) {
 
 /// Node and the nodes under its reshapes and marks, which have the same elements. Shards
 /// (`in_parts`) would be split elsewhere under a reshape.
-fn alike(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
+fn same_elements(node: &UOp, in_parts: bool) -> impl Iterator<Item = &UOp> {
     let is_mark = move |u: &UOp| u.op().is(Group::Mark) || (u.op() == Op::Reshape && !in_parts);
     std::iter::successors(Some(node), move |&u| is_mark(u).then(|| u.operand()))
         .filter(|u| !matches!(u.op(), Op::Const | Op::Var))
@@ -159,9 +159,10 @@ fn retained(device: &DeviceName, tensors: &[&Tensor], nodes: &[UOp]) -> Vec<UOp>
         }
         _ => {}
     });
-    let keys: FxHashSet<&UOp> = nodes.iter().flat_map(|u| alike(u, device.is_several())).collect();
+    let keys: FxHashSet<&UOp> =
+        nodes.iter().flat_map(|u| same_elements(u, device.is_multi_device())).collect();
     candidates.retain(|u| !keys.contains(u) && !is_stored(u));
-    if candidates.is_empty() || device.is_several() {
+    if candidates.is_empty() || device.is_multi_device() {
         return vec![];
     }
     let on = devices(nodes);
@@ -215,7 +216,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
     let wanted: FxHashSet<*const Inner> = tensors.iter().map(|t| Arc::as_ptr(&t.0)).collect();
     let homes: Vec<(u64, u64)> = tensors
         .iter()
-        .flat_map(|t| lock(&t.0.home).iter().map(content).collect::<Vec<_>>())
+        .flat_map(|t| lock(&t.0.reusable_storage).iter().map(content).collect::<Vec<_>>())
         .collect();
     let mut read: FxHashSet<(u64, u64)> = FxHashSet::default();
     let readers = (!homes.is_empty()).then(|| holders::readers(homes.iter().copied()));
@@ -247,7 +248,7 @@ fn requests(tensors: &[&Tensor], nodes: &[UOp]) -> Result<(Vec<Request>, Option<
                 && !read.contains(&content(s))
                 && alone(s)
         };
-        let reuse = lock(&t.0.home)
+        let reuse = lock(&t.0.reusable_storage)
             .iter()
             .map(|s| (free(s) && Buffer::of(s).is_writable()).then(|| s.clone()))
             .collect();
@@ -298,7 +299,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         computed.insert(u.clone(), value);
     }
     for ((old, layout), value) in old.iter().zip(&plan.layouts).zip(&values) {
-        computed.extend(alike(old, layout.is_some()).map(|u| (u.clone(), value)));
+        computed.extend(same_elements(old, layout.is_some()).map(|u| (u.clone(), value)));
     }
     let (map, before) = stand_ins(&computed);
     let mut done: FxHashSet<*const Inner> = FxHashSet::default();
@@ -307,7 +308,7 @@ fn realize_on(device: &DeviceName, tensors: &[&Tensor]) -> Result<()> {
         let new = map.get(old).cloned().unwrap_or_else(|| stand_in(old, value));
         // A tensor that was assigned to in between may contain computed nodes, like any other.
         if t.exchange(now, new) {
-            lock(&t.0.home).clear();
+            lock(&t.0.reusable_storage).clear();
             done.insert(Arc::as_ptr(&t.0));
         }
     }

@@ -45,7 +45,7 @@ impl Tensor {
         /// assert_eq!((y.devices(), y.shard_axis()), (x.devices(), Some(1)));
         /// ```
         pub fn shard_like | try_shard_like(&self, other: &Tensor) -> Tensor {
-            if !other.device().is_several() {
+            if !other.device().is_multi_device() {
                 return self.try_to(other.device().as_str());
             }
             let like = other.layout();
@@ -122,7 +122,7 @@ impl Tensor {
     }
 
     fn layout(&self) -> Option<Layout> {
-        if self.device().is_several() { layout(&self.raw(), self.device()) } else { None }
+        if self.device().is_multi_device() { layout(&self.raw(), self.device()) } else { None }
     }
 
     /// Distributes the tensor over devices, split along an axis at `cuts`.

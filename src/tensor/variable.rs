@@ -93,7 +93,7 @@ impl Tensor {
         start: SymInt,
         len: SymInt,
     ) -> Result<Tensor> {
-        if self.device().is_several() {
+        if self.device().is_multi_device() {
             return refuse!(
                 Device,
                 "{op}: a symbolic slice of a tensor on {}; expected one device (gather it with \

@@ -49,7 +49,7 @@ fn declared(u: &UOp) -> Verdict {
         "an op has the number of operands that the table of ops declares",
         u,
     )?;
-    rule(u.arg().suits(u.op()), "an op has the payload that the table of ops declares", u)
+    rule(u.arg().is_valid_for(u.op()), "an op has the payload that the table of ops declares", u)
 }
 
 /// Returns true if memory can hold elements of the dtype.

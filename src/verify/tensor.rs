@@ -3,7 +3,7 @@
 
 use super::{Verdict, bounds_of_variable, broken, declared, elementwise, literal, rule, storable};
 use crate::dtype::DType;
-use crate::ir::{Arg, Group, Op, UOp, fit_payload};
+use crate::ir::{Arg, Group, Op, UOp, check_payload};
 
 /// Checks a tensor graph.
 pub fn tensor(root: &UOp) -> Result<(), String> {
@@ -24,7 +24,7 @@ fn is_structural(op: Op) -> bool {
 fn node(u: &UOp, root: &UOp) -> Verdict {
     rule(u.dtype().lanes == 1, "the tensor graph has no vectors", u)?;
     declared(u)?;
-    fit_payload(u.op(), u.src(), u.arg())
+    check_payload(u.op(), u.src(), u.arg())
         .map_err(|e| broken(&format!("the payload fits the operands ({e})"), u))?;
     match u.op() {
         Op::Const | Op::Var | Op::Buffer | Op::Param | Op::Iota => leaf(u),
@@ -107,7 +107,7 @@ fn structural(u: &UOp) -> Verdict {
             let alike = u.src().iter().all(|s| s.dtype() == u.dtype());
             rule(alike, "shards have one dtype", u)?;
             let first = u.operand().shape();
-            let alike = u.src().iter().all(|s| s.is_part_like(first, *axis));
+            let alike = u.src().iter().all(|s| s.matches_except(first, *axis));
             rule(alike, "the shapes of shards differ in their axis alone", u)?;
         }
         _ => {}

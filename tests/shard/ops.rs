@@ -126,7 +126,7 @@ fn sharded_convolutions_match_one_device() {
 fn sharded_losses_and_indexing_match_one_device() {
     let classes = Tensor::new([0, 2, 1, 2, 0, 1]).realize().unwrap();
     check("cross entropy", &[&[6, 3]], |x| {
-        let target = if x[0].device().is_several() {
+        let target = if x[0].device().is_multi_device() {
             classes.shard(&x[0].devices(), 0)
         } else {
             classes.clone()
@@ -135,7 +135,7 @@ fn sharded_losses_and_indexing_match_one_device() {
     });
     let rows = Tensor::new([4, 0, 4, 2]).realize().unwrap();
     check("index_select", &[&[6, 3]], |x| {
-        let rows = if x[0].device().is_several() {
+        let rows = if x[0].device().is_multi_device() {
             rows.shard(&x[0].devices(), None)
         } else {
             rows.clone()

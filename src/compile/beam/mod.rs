@@ -307,7 +307,7 @@ impl Search<'_> {
     fn time_reference(&mut self, c: Candidate) -> Result<Option<Timed>> {
         self.is_new(&c);
         let executable = compile_program(self.device, &c.program)?.executable;
-        let _alone = buffer::writing();
+        let _alone = buffer::lock_for_kernel();
         self.scratch.restore()?;
         // SAFETY: as in `time`.
         let first = unsafe { executable.timed(&self.scratch.places(), &c.program.launch) }?;
@@ -325,7 +325,7 @@ impl Search<'_> {
     /// Returns the times of the candidates that compile, return and compute the expected values.
     fn time_all(&mut self, candidates: Vec<Candidate>) -> Result<Vec<Timed>> {
         let compiled: Vec<(Candidate, Arc<dyn Executable>)> = self.compile(candidates);
-        let _alone = buffer::writing();
+        let _alone = buffer::lock_for_kernel();
         let runs = self.first_runs(&compiled);
         let mut timed = Vec::new();
         for ((candidate, executable), run) in compiled.into_iter().zip(runs) {
@@ -391,7 +391,7 @@ impl Search<'_> {
         by_heuristic: &mut Timed,
         best: &'t mut [Timed],
     ) -> Result<Option<&'t Timed>> {
-        let _alone = buffer::writing();
+        let _alone = buffer::lock_for_kernel();
         self.best = None;
         let mut times = vec![Duration::MAX; best.len() + 1];
         for _ in 0..FINAL_ROUNDS {

@@ -90,7 +90,7 @@ fn endless_candidates_are_stopped() {
     let wrapped: Vec<Wrapped> = bads.iter().map(|bad| Wrapped { inner: None, bad: *bad }).collect();
     let candidates: Vec<(&dyn Executable, Launch)> =
         wrapped.iter().map(|w| (w as &dyn Executable, Launch::default())).collect();
-    let _alone = buffer::writing();
+    let _alone = buffer::lock_for_kernel();
     let far = Instant::now() + Duration::from_secs(600);
     let runs = trial::run_in_fork(&candidates, &[], Duration::from_secs(3), far);
     let expected = bads.map(|bad| match bad {

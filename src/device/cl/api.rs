@@ -12,7 +12,7 @@ pub(super) type Handle = *mut c_void;
 /// The status that most functions return: 0, or an error code.
 type Status = i32;
 /// Type of callback parameters; null is always passed.
-type Nobody = *const c_void;
+type NullCallback = *const c_void;
 
 functions! {
     /// The used functions, with the names of the library.
@@ -21,7 +21,9 @@ functions! {
     clGetPlatformInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clGetDeviceIDs(Handle, u64, u32, *mut Handle, *mut u32) -> Status;
     clGetDeviceInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
-    clCreateContext(*const isize, u32, *const Handle, Nobody, *mut c_void, *mut Status) -> Handle;
+    clCreateContext(
+        *const isize, u32, *const Handle, NullCallback, *mut c_void, *mut Status
+    ) -> Handle;
     clReleaseContext(Handle) -> Status;
     clCreateCommandQueue(Handle, Handle, u64, *mut Status) -> Handle;
     clReleaseCommandQueue(Handle) -> Status;
@@ -44,7 +46,7 @@ functions! {
     clCreateProgramWithBinary(
         Handle, u32, *const Handle, *const usize, *const *const u8, *mut Status, *mut Status
     ) -> Handle;
-    clBuildProgram(Handle, u32, *const Handle, *const c_char, Nobody, *mut c_void) -> Status;
+    clBuildProgram(Handle, u32, *const Handle, *const c_char, NullCallback, *mut c_void) -> Status;
     clGetProgramInfo(Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clGetProgramBuildInfo(Handle, Handle, u32, usize, *mut c_void, *mut usize) -> Status;
     clReleaseProgram(Handle) -> Status;
@@ -185,7 +187,7 @@ impl Drop for Owned {
 }
 
 /// Returns the result of a query that is called twice: for its length, and for its bytes.
-pub(super) fn answer(
+pub(super) fn query(
     what: &str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> Status,
 ) -> Result<Vec<u8>> {
@@ -241,7 +243,7 @@ impl Api {
         // SAFETY: the list has the length that is passed.
         let list =
             |most, ids, count: &mut u32| unsafe { (self.clGetPlatformIDs)(most, ids, count) };
-        listed("listing platforms", PLATFORM_NOT_FOUND, list)
+        query_list("listing platforms", PLATFORM_NOT_FOUND, list)
     }
 
     /// Lists the devices of a platform of the given kinds.
@@ -251,22 +253,22 @@ impl Api {
         let list = |most, ids, count: &mut u32| unsafe {
             (self.clGetDeviceIDs)(platform, kinds, most, ids, count)
         };
-        listed("listing devices", DEVICE_NOT_FOUND, list)
+        query_list("listing devices", DEVICE_NOT_FOUND, list)
     }
 
     /// Returns a property of a platform.
-    pub fn of_platform(&self, platform: Handle, what: u32) -> Result<Vec<u8>> {
+    pub fn platform_info(&self, platform: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: the answer is written to a buffer of the passed length, and its length to a local
         // number.
-        answer("querying a platform", |n, out, len| unsafe {
+        query("querying a platform", |n, out, len| unsafe {
             (self.clGetPlatformInfo)(platform, what, n, out, len)
         })
     }
 
     /// Returns a property of a device.
-    pub fn of_device(&self, device: Handle, what: u32) -> Result<Vec<u8>> {
+    pub fn device_info(&self, device: Handle, what: u32) -> Result<Vec<u8>> {
         // SAFETY: as above.
-        answer("querying a device", |n, out, len| unsafe {
+        query("querying a device", |n, out, len| unsafe {
             (self.clGetDeviceInfo)(device, what, n, out, len)
         })
     }
@@ -274,7 +276,7 @@ impl Api {
 
 /// Returns a list that is queried twice: for its length, and for its elements. `none` is the status
 /// of an empty one.
-fn listed(
+fn query_list(
     what: &str,
     none: Status,
     list: impl Fn(u32, *mut Handle, &mut u32) -> Status,

@@ -1,6 +1,6 @@
 //! Programs of an OpenCL device: built from source or from a cached binary, and launched.
 
-use super::api::{Owned, answer, check, numbers, text};
+use super::api::{Owned, check, numbers, query, text};
 use super::memory::ClMemory;
 use super::{ClContext, api};
 use crate::device::backend::{Executable, lock};
@@ -44,7 +44,7 @@ impl LoadedModule for ClModule {
         };
         let kernel = Owned::new("creating a kernel", (kernel, status), shared.api.clReleaseKernel)?;
         let threads: usize = program.launch.local.iter().product();
-        let most = shared.most_threads(&kernel)?;
+        let most = shared.max_threads(&kernel)?;
         if threads > most {
             let why = format!(
                 "a workgroup has {threads} threads, and {} allows at most {most}",
@@ -132,7 +132,7 @@ impl ClContext {
     fn log(&self, program: &Owned) -> String {
         // SAFETY: program and device are alive; the answer is written to a buffer of the passed
         // length.
-        let log = answer("reading the build log", |n, out, len| unsafe {
+        let log = query("reading the build log", |n, out, len| unsafe {
             (self.api.clGetProgramBuildInfo)(
                 program.handle,
                 self.device.0,
@@ -181,10 +181,10 @@ impl ClContext {
     }
 
     /// Returns the largest workgroup of the kernel, in threads.
-    fn most_threads(&self, kernel: &Owned) -> Result<usize> {
+    fn max_threads(&self, kernel: &Owned) -> Result<usize> {
         // SAFETY: kernel and device are alive; the answer is written to a buffer of the passed
         // length.
-        let most = answer("querying the workgroup limit", |n, out, len| unsafe {
+        let most = query("querying the workgroup limit", |n, out, len| unsafe {
             (self.api.clGetKernelWorkGroupInfo)(
                 kernel.handle,
                 self.device.0,
@@ -228,14 +228,14 @@ impl ClContext {
 }
 
 impl ClKernel {
-    fn misfit(&self, what: &str) -> Error {
+    fn error(&self, what: &str) -> Error {
         Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
     }
 
     /// Sets the memory and the element offset of each argument.
     fn set_args(&self, kernel: &Owned, args: &[MemoryRef]) -> Result<()> {
         if args.len() != self.widths.len() {
-            return Err(self.misfit(&format!(
+            return Err(self.error(&format!(
                 "{} arguments given, expected {}",
                 args.len(),
                 self.widths.len()
@@ -249,15 +249,15 @@ impl ClKernel {
                 (self.shared.api.clSetKernelArg)(kernel.handle, at as u32, length, start)
             } {
                 0 => Ok(()),
-                status => Err(self.misfit(&format!("argument {at}: {}", api::named(status)))),
+                status => Err(self.error(&format!("argument {at}: {}", api::named(status)))),
             }
         };
         for (slot, (place, width)) in args.iter().zip(&self.widths).enumerate() {
             let memory = place.remote::<ClMemory>().and_then(|m| m.handle(&self.shared));
             let memory =
-                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
+                memory.ok_or_else(|| self.error("an argument is memory of another device"))?;
             if place.offset % width != 0 {
-                return Err(self.misfit(&format!(
+                return Err(self.error(&format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
                     place.offset
                 )));
@@ -294,7 +294,7 @@ impl ClKernel {
             )
         };
         if status != 0 {
-            return Err(self.misfit(&format!(
+            return Err(self.error(&format!(
                 "a grid of {:?} workgroups of {:?}: {}",
                 launch.grid,
                 launch.local,

@@ -68,7 +68,7 @@ fn found(api: &Api) -> Result<Vec<(Handle, Handle)>> {
             // A driver that fails does not hide the devices of the others.
             for device in api.devices(*platform, kinds).unwrap_or_default() {
                 let says = |what| {
-                    api.of_device(device, what).is_ok_and(|b| numbers(&b, 4).first() == Some(&1))
+                    api.device_info(device, what).is_ok_and(|b| numbers(&b, 4).first() == Some(&1))
                 };
                 let usable = [
                     api::DEVICE_AVAILABLE,
@@ -103,7 +103,7 @@ impl Cl {
         let &(platform, device) =
             list.get(index).ok_or_else(|| no_such_device("CL", index, "OpenCL", list.len()))?;
         let properties = Properties { api, device };
-        let of_platform = |what| api.of_platform(platform, what).map(|b| text(&b));
+        let of_platform = |what| api.platform_info(platform, what).map(|b| text(&b));
         let (platform, version) =
             (of_platform(api::PLATFORM_NAME)?, of_platform(api::PLATFORM_VERSION)?);
         let model = properties.text(api::DEVICE_NAME)?;
@@ -159,12 +159,12 @@ struct Properties {
 
 impl Properties {
     fn text(&self, what: u32) -> Result<String> {
-        Ok(text(&self.api.of_device(self.device, what)?))
+        Ok(text(&self.api.device_info(self.device, what)?))
     }
 
     /// Returns the first number of a property whose numbers have `width` bytes.
     fn number(&self, what: u32, width: usize) -> Result<u64> {
-        let bytes = self.api.of_device(self.device, what)?;
+        let bytes = self.api.device_info(self.device, what)?;
         Ok(numbers(&bytes, width).first().copied().unwrap_or(0))
     }
 
@@ -190,7 +190,7 @@ impl Properties {
     fn target(&self) -> Result<Target> {
         let common =
             if self.has_f64()? { Target::opencl() } else { Target::opencl().without_f64() };
-        let sizes = self.api.of_device(self.device, api::DEVICE_MAX_WORK_ITEM_SIZES)?;
+        let sizes = self.api.device_info(self.device, api::DEVICE_MAX_WORK_ITEM_SIZES)?;
         let sizes = numbers(&sizes, size_of::<usize>());
         let is_cpu = self.number(api::DEVICE_TYPE, 8)? & api::DEVICE_TYPE_CPU != 0;
         let saturating_threads = if is_cpu { 0 } else { common.tuning.saturating_threads };
@@ -269,7 +269,7 @@ impl ModuleCompiler for Cl {
         &self.renderer
     }
     fn batching(&self, _kernels: usize) -> Batching {
-        Batching { per_module: PER_MODULE, at_once: 1 }
+        Batching { per_module: PER_MODULE, parallel_modules: 1 }
     }
     fn cache_key(&self, source: &str) -> Option<CacheKey> {
         let identity = self.shared.identity.as_bytes();

@@ -105,7 +105,7 @@ pub(super) mod number {
     pub const LOCATION_DEVICE: c_int = 1;
     pub const READ_WRITE: c_int = 3;
     /// Codes with which the driver rejects a module of an incompatible compiler.
-    pub const MISFIT: [c_int; 4] = [200, 209, 218, 222];
+    pub const INCOMPATIBLE_IMAGE: [c_int; 4] = [200, 209, 218, 222];
     /// Codes after which the context of the process is unusable.
     pub const FATAL: [c_int; 14] =
         [4, 46, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999];
@@ -148,7 +148,7 @@ impl Driver {
         }
         let version = driver.version();
         if version < OLDEST {
-            return Err(too_old(format!("it is for CUDA {}", shown(version))));
+            return Err(too_old(format!("it is for CUDA {}", format_version(version))));
         }
         Ok(driver)
     }
@@ -184,6 +184,6 @@ impl Driver {
 }
 
 /// Formats a version number: 13020 is `13.2`.
-pub(super) fn shown(version: c_int) -> String {
+pub(super) fn format_version(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes of freed memory that the driver caches for the next allocations; more is released when the
 /// stream is synchronized.
-const KEEP: u64 = 8 << 30;
+const MAX_CACHED_BYTES: u64 = 8 << 30;
 
 /// An opened GPU.
 pub(super) struct Gpu {
@@ -28,7 +28,7 @@ pub(super) struct Gpu {
     pub held: AtomicUsize,
     pub staging: Mutex<Option<Staging>>,
     /// The event that other GPUs wait for.
-    pub mark: Event,
+    pub peer_event: Event,
     /// The kernel that was launched last, which an asynchronous error names.
     last: Mutex<Arc<str>>,
     /// The fatal error after which every call fails.
@@ -81,7 +81,7 @@ impl Gpu {
             pool: None,
             held: AtomicUsize::new(0),
             staging: Mutex::default(),
-            mark: Event(null_mut()),
+            peer_event: Event(null_mut()),
             last: Mutex::new("none".into()),
             lost: OnceLock::new(),
             timer: Mutex::default(),
@@ -92,17 +92,18 @@ impl Gpu {
             (d.cuStreamCreate)(&mut stream, number::STREAM_NON_BLOCKING)
         })?;
         gpu.stream = stream;
-        gpu.mark = gpu.event(number::EVENT_DISABLE_TIMING)?;
+        gpu.peer_event = gpu.event(number::EVENT_DISABLE_TIMING)?;
         gpu.pool = gpu.memory_pool()?;
         Ok(gpu)
     }
 
-    /// Returns the driver's memory pool, set to cache [`KEEP`] bytes; `None` if the GPU has none.
+    /// Returns the driver's memory pool, set to cache [`MAX_CACHED_BYTES`] bytes; `None` if the GPU
+    /// has none.
     fn memory_pool(&self) -> Result<Option<Handle>> {
         if self.attribute(number::POOLS_SUPPORTED) != 1 {
             return Ok(None);
         }
-        let (mut pool, mut keep) = (null_mut(), KEEP);
+        let (mut pool, mut keep) = (null_mut(), MAX_CACHED_BYTES);
         // SAFETY: the first call writes one handle, the second reads one number of 64 bits, which
         // this attribute is.
         self.call("configuring the memory pool", |d| unsafe {

@@ -1,6 +1,6 @@
 //! Compiled kernels: modules of machine code that are loaded into a GPU, and their launches.
 
-use super::driver::{Address, Driver, Handle, number, shown};
+use super::driver::{Address, Driver, Handle, format_version, number};
 use super::gpu::Gpu;
 use super::memory::CudaMemory;
 use super::nvrtc::Nvrtc;
@@ -39,7 +39,7 @@ impl ModuleCompiler for Builder {
     }
     /// One module for all: starting NVRTC takes as long as several small kernels.
     fn batching(&self, kernels: usize) -> Batching {
-        Batching { per_module: kernels, at_once: 1 }
+        Batching { per_module: kernels, parallel_modules: 1 }
     }
     fn cache_key(&self, source: &str) -> Option<CacheKey> {
         Some(self.nvrtc.key(source, &self.arch))
@@ -64,8 +64,8 @@ impl ModuleCompiler for Builder {
                 let (driver, nvrtc) = (self.gpu.driver, self.nvrtc);
                 let mut msg =
                     format!("the driver rejected kernel {name}: {}", driver.explain(code));
-                if number::MISFIT.contains(&code) {
-                    let version = shown(driver.version());
+                if number::INCOMPATIBLE_IMAGE.contains(&code) {
+                    let version = format_version(driver.version());
                     msg += &format!(
                         "\nthe driver is for CUDA {version}, and NVRTC ({}) is {}: update the \
                          driver, or use an NVRTC that is not newer",

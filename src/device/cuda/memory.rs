@@ -204,11 +204,11 @@ impl Remote for CudaMemory {
         // The copy runs after all earlier operations of the other GPU, and its later ones run after
         // the copy.
         let wait = |waiting: &Gpu, on: &Gpu| -> Result<()> {
-            on.record(on.mark)?;
+            on.record(on.peer_event)?;
             // SAFETY: the handles live as long as the process. The wait is for the event as it is
             // recorded now.
             waiting.call("waiting for another GPU", |d| unsafe {
-                (d.cuStreamWaitEvent)(waiting.stream, on.mark.0, 0)
+                (d.cuStreamWaitEvent)(waiting.stream, on.peer_event.0, 0)
             })
         };
         wait(gpu, other)?;

@@ -22,7 +22,7 @@ mod nvrtc;
 
 pub use nvrtc::Nvrtc;
 
-use self::driver::{Driver, number, shown};
+use self::driver::{Driver, format_version, number};
 use self::gpu::Gpu;
 use self::graph::CudaGraph;
 use self::kernel::Builder;
@@ -58,7 +58,7 @@ impl CudaDevice {
             "{}, compute capability {major}.{minor}, {:.1} GiB, driver for CUDA {}, NVRTC {}{code}",
             gpu.model(),
             gpu.total() as f64 / (1u64 << 30) as f64,
-            shown(driver.version()),
+            format_version(driver.version()),
             nvrtc.version
         );
         let config = env::config()?;

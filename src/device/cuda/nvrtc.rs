@@ -187,7 +187,7 @@ impl Nvrtc {
             flags.push(text(flag)?);
         }
         let pointers: Vec<*const c_char> = flags.iter().map(|f| f.as_ptr()).collect();
-        let mut made = Made { api: &self.api, program: std::ptr::null_mut() };
+        let mut made = OwnedProgram { api: &self.api, program: std::ptr::null_mut() };
         let null = std::ptr::null();
         // SAFETY: the texts end in null bytes and live through the calls; there are no headers.
         let code = unsafe {
@@ -223,12 +223,12 @@ impl Nvrtc {
 }
 
 /// An NVRTC program, destroyed when dropped.
-struct Made<'a> {
+struct OwnedProgram<'a> {
     api: &'a Api,
     program: Program,
 }
 
-impl Made<'_> {
+impl OwnedProgram<'_> {
     fn get(&self, size: GetSize, bytes: GetBytes) -> Option<Vec<u8>> {
         let mut n = 0;
         // SAFETY: the program is compiled; the call writes one number.
@@ -241,7 +241,7 @@ impl Made<'_> {
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for OwnedProgram<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
             // SAFETY: the program is owned and not used again.

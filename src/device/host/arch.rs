@@ -33,7 +33,7 @@ const LEVELS: &[Arch] = &[
 const LEVELS: &[Arch] = &[];
 
 /// Checks that this is one of the names.
-pub(in crate::device) fn is_known(name: &str) -> std::result::Result<(), String> {
+pub(in crate::device) fn check_name(name: &str) -> std::result::Result<(), String> {
     if name == NATIVE || LEVELS.iter().any(|a| a.name == name) {
         Ok(())
     } else {
@@ -53,10 +53,10 @@ impl Arch {
     pub fn find(name: Option<&str>) -> Result<Arch> {
         let Some(name) = name.filter(|n| *n != NATIVE) else { return Ok(native()) };
         match LEVELS.iter().find(|a| a.name == name) {
-            Some(level) if runs(level) => Ok(*level),
+            Some(level) if supports(level) => Ok(*level),
             _ => Err(Error::Device(format!(
                 "this machine cannot run code for {name:?}; it supports {}",
-                names(runs)
+                names(supports)
             ))),
         }
     }
@@ -80,7 +80,7 @@ fn native() -> Arch {
 
 /// Returns true if this machine has every feature of a level.
 #[cfg(target_arch = "x86_64")]
-fn runs(level: &Arch) -> bool {
+fn supports(level: &Arch) -> bool {
     use std::arch::is_x86_feature_detected as has;
     let v2 = || {
         has!("cmpxchg16b")
@@ -114,7 +114,7 @@ fn runs(level: &Arch) -> bool {
     }
 }
 #[cfg(not(target_arch = "x86_64"))]
-fn runs(_: &Arch) -> bool {
+fn supports(_: &Arch) -> bool {
     false
 }
 
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn names_are_found_and_others_list_what_there_is() {
         assert_eq!(Arch::find(None).unwrap(), Arch::find(Some("native")).unwrap());
-        let e = is_known("z80").unwrap_err();
+        let e = check_name("z80").unwrap_err();
         assert!(e.starts_with("its ARCHs are native"), "{e}");
         for level in LEVELS {
-            is_known(level.name).unwrap();
+            check_name(level.name).unwrap();
             match Arch::find(Some(level.name)) {
                 Ok(found) => {
                     assert!(found == *level && native().vector_bytes >= level.vector_bytes)

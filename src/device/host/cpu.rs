@@ -104,7 +104,7 @@ impl ModuleCompiler for Cpu {
             Compiler::C(_) => kernels.div_ceil(threads).clamp(1, MAX_PER_MODULE),
             Compiler::Llvm(_) => 1,
         };
-        Batching { per_module, at_once: threads }
+        Batching { per_module, parallel_modules: threads }
     }
     fn cache_key(&self, source: &str) -> Option<CacheKey> {
         Some(match &self.compiler {

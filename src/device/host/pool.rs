@@ -17,7 +17,7 @@
 //! fork while a job runs in another thread is not supported.
 
 use crate::device::backend::lock;
-use crate::env::{self, MOST_THREADS};
+use crate::env::{self, MAX_THREADS};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -41,7 +41,7 @@ fn threads_from(asked: Option<&str>, cores: usize) -> usize {
         .and_then(|s| s.trim().parse().ok())
         .filter(|&n: &usize| n > 0)
         .unwrap_or(cores)
-        .min(MOST_THREADS)
+        .min(MAX_THREADS)
 }
 
 fn cores() -> usize {
@@ -78,7 +78,7 @@ fn global() -> &'static ThreadPool {
 /// A value on its own cache lines, so that the two hot counters do not share one. 128 bytes: x86
 /// prefetches lines in pairs.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// The current job. The lifetime of the closure is erased; see the safety notes of
 /// `ThreadPool::run`.
@@ -91,24 +91,24 @@ struct Task {
 type Payload = Box<dyn Any + Send>;
 
 struct ThreadPool {
-    /// True while a job runs. The thread that sets it owns `task` until `left` is zero again.
+    /// True while a job runs. The thread that sets it owns `task` until `unfinished` is zero again.
     busy: AtomicBool,
     /// Unclaimed tasks of the job. Claiming is the only way to access `task`.
-    open: Line<AtomicUsize>,
+    unclaimed: CacheLine<AtomicUsize>,
     /// Tasks of the job that have not returned yet. The job, and with it the closure, lives until
     /// this is zero.
-    left: Line<AtomicUsize>,
+    unfinished: CacheLine<AtomicUsize>,
     task: UnsafeCell<Task>,
     /// Set by the first panic; tasks claimed later are skipped.
-    broken: AtomicBool,
+    panicked: AtomicBool,
     panic: Mutex<Option<Payload>>,
     workers: AtomicUsize,
     asleep: AtomicUsize,
-    bell: Mutex<()>,
-    job_came: Condvar,
-    caller_sleeps: AtomicBool,
+    idle_lock: Mutex<()>,
+    job_available: Condvar,
+    caller_waits: AtomicBool,
     caller: Mutex<()>,
-    job_ended: Condvar,
+    job_finished: Condvar,
     /// Zero if there are more threads than cores: a spinning thread would keep the core from one
     /// with work.
     spin: Duration,
@@ -116,7 +116,7 @@ struct ThreadPool {
 
 // SAFETY: `task` is the only field that is not Sync by itself. It is written by the thread that
 // holds `busy` while no task is open or running, and read only after a task was claimed; the
-// release store of `open` and the acquire in `claim` order the two.
+// release store of `unclaimed` and the acquire in `claim` order the two.
 unsafe impl Sync for ThreadPool {}
 // SAFETY: the pointer in `task` is only followed under the same protocol; nothing in the pool is
 // tied to a thread.
@@ -127,25 +127,25 @@ impl ThreadPool {
         fn nothing(_: usize) {}
         let pool: &'static ThreadPool = Box::leak(Box::new(ThreadPool {
             busy: AtomicBool::new(false),
-            open: Line(AtomicUsize::new(0)),
-            left: Line(AtomicUsize::new(0)),
+            unclaimed: CacheLine(AtomicUsize::new(0)),
+            unfinished: CacheLine(AtomicUsize::new(0)),
             task: UnsafeCell::new(Task { f: &nothing, n: 0 }),
-            broken: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
             workers: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
-            bell: Mutex::new(()),
-            job_came: Condvar::new(),
-            caller_sleeps: AtomicBool::new(false),
+            idle_lock: Mutex::new(()),
+            job_available: Condvar::new(),
+            caller_waits: AtomicBool::new(false),
             caller: Mutex::new(()),
-            job_ended: Condvar::new(),
+            job_finished: Condvar::new(),
             spin: if workers < cores() { SPIN } else { Duration::ZERO },
         }));
         for i in 1..=workers {
             // A thread that cannot be started is not needed: the caller claims its tasks.
             if std::thread::Builder::new()
                 .name(format!("pico-cpu-{i}"))
-                .spawn(move || pool.work())
+                .spawn(move || pool.run_worker())
                 .is_ok()
             {
                 pool.workers.fetch_add(1, Ordering::Relaxed);
@@ -159,30 +159,31 @@ impl ThreadPool {
             return inline(n, f);
         }
         // SAFETY: only the lifetime changes. This function does not return, and does not unwind,
-        // before `left` is zero, so every call through the pointer ends before the borrow does.
+        // before `unfinished` is zero, so every call through the pointer ends before the borrow
+        // does.
         let f = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f)
         };
         // SAFETY: `busy` was free and is now owned, and the previous job ended with no task open or
         // running, so that nothing reads `task`.
         unsafe { *self.task.get() = Task { f, n } };
-        self.broken.store(false, Ordering::Relaxed);
-        self.left.0.store(n, Ordering::Relaxed);
+        self.panicked.store(false, Ordering::Relaxed);
+        self.unfinished.0.store(n, Ordering::Relaxed);
         // Sequentially consistent with `asleep`: either we see the sleeper or it sees the open
         // tasks before it sleeps.
-        self.open.0.store(n, Ordering::SeqCst);
+        self.unclaimed.0.store(n, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
             self.wake_workers(n - 1);
         }
         {
             let _modes = FloatModes::default_until_drop();
             while let Some(open) = self.claim() {
-                self.perform(open);
+                self.run_task(open);
             }
         }
-        self.wait_for_the_others();
+        self.wait_for_workers();
         let payload =
-            if self.broken.load(Ordering::Relaxed) { lock(&self.panic).take() } else { None };
+            if self.panicked.load(Ordering::Relaxed) { lock(&self.panic).take() } else { None };
         self.busy.store(false, Ordering::Release);
         if let Some(payload) = payload {
             resume_unwind(payload);
@@ -192,19 +193,19 @@ impl ThreadPool {
     fn wake_workers(&self, wanted: usize) {
         // A worker that has seen no open task holds the mutex until it waits, so locking it once
         // ensures that the worker receives the notification.
-        drop(lock(&self.bell));
+        drop(lock(&self.idle_lock));
         if wanted >= self.workers.load(Ordering::Relaxed) {
-            self.job_came.notify_all();
+            self.job_available.notify_all();
         } else {
-            (0..wanted).for_each(|_| self.job_came.notify_one());
+            (0..wanted).for_each(|_| self.job_available.notify_one());
         }
     }
 
     /// Claims one open task; the value is the number of open tasks before, which gives the index.
     fn claim(&self) -> Option<usize> {
-        let mut open = self.open.0.load(Ordering::Relaxed);
+        let mut open = self.unclaimed.0.load(Ordering::Relaxed);
         while open > 0 {
-            match self.open.0.compare_exchange_weak(
+            match self.unclaimed.0.compare_exchange_weak(
                 open,
                 open - 1,
                 Ordering::Acquire,
@@ -217,46 +218,46 @@ impl ThreadPool {
         None
     }
 
-    fn perform(&self, open: usize) {
-        // SAFETY: a task was claimed and has not been counted out of `left`, so the job is the
-        // current one and `task` stays as it is.
+    fn run_task(&self, open: usize) {
+        // SAFETY: a task was claimed and has not been counted out of `unfinished`, so the job is
+        // the current one and `task` stays as it is.
         let Task { f, n } = unsafe { *self.task.get() };
-        if !self.broken.load(Ordering::Relaxed) {
+        if !self.panicked.load(Ordering::Relaxed) {
             // SAFETY: the caller of `run` keeps the closure alive until this task is counted below.
             let f = unsafe { &*f };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open))) {
                 lock(&self.panic).get_or_insert(payload);
-                self.broken.store(true, Ordering::Relaxed);
+                self.panicked.store(true, Ordering::Relaxed);
             }
         }
-        if self.left.0.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.caller_sleeps.load(Ordering::SeqCst)
+        if self.unfinished.0.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.caller_waits.load(Ordering::SeqCst)
         {
             drop(lock(&self.caller));
-            self.job_ended.notify_all();
+            self.job_finished.notify_all();
         }
     }
 
-    fn wait_for_the_others(&self) {
-        if self.spin_until(|| self.left.0.load(Ordering::Acquire) == 0) {
+    fn wait_for_workers(&self) {
+        if self.spin_until(|| self.unfinished.0.load(Ordering::Acquire) == 0) {
             return;
         }
         let mut guard = lock(&self.caller);
-        self.caller_sleeps.store(true, Ordering::SeqCst);
-        while self.left.0.load(Ordering::SeqCst) != 0 {
-            guard = self.job_ended.wait(guard).unwrap_or_else(|e| e.into_inner());
+        self.caller_waits.store(true, Ordering::SeqCst);
+        while self.unfinished.0.load(Ordering::SeqCst) != 0 {
+            guard = self.job_finished.wait(guard).unwrap_or_else(|e| e.into_inner());
         }
-        self.caller_sleeps.store(false, Ordering::SeqCst);
+        self.caller_waits.store(false, Ordering::SeqCst);
     }
 
     /// Runs a worker: claims tasks, spins while there are none, and sleeps after that.
-    fn work(&self) {
+    fn run_worker(&self) {
         loop {
-            if !self.spin_until(|| self.open.0.load(Ordering::Relaxed) > 0) {
-                let mut guard = lock(&self.bell);
+            if !self.spin_until(|| self.unclaimed.0.load(Ordering::Relaxed) > 0) {
+                let mut guard = lock(&self.idle_lock);
                 self.asleep.fetch_add(1, Ordering::SeqCst);
-                while self.open.0.load(Ordering::SeqCst) == 0 {
-                    guard = self.job_came.wait(guard).unwrap_or_else(|e| e.into_inner());
+                while self.unclaimed.0.load(Ordering::SeqCst) == 0 {
+                    guard = self.job_available.wait(guard).unwrap_or_else(|e| e.into_inner());
                 }
                 self.asleep.fetch_sub(1, Ordering::SeqCst);
             }
@@ -264,7 +265,7 @@ impl ThreadPool {
             // leaves other modes behind.
             let _modes = FloatModes::default_until_drop();
             while let Some(open) = self.claim() {
-                self.perform(open);
+                self.run_task(open);
             }
         }
     }
@@ -489,7 +490,7 @@ mod tests {
         assert_eq!(threads_from(Some("2"), 4), 2);
         assert_eq!(threads_from(Some("0"), 4), 4);
         assert_eq!(threads_from(Some("many"), 4), 4);
-        assert_eq!(threads_from(Some("999999"), 4), MOST_THREADS);
+        assert_eq!(threads_from(Some("999999"), 4), MAX_THREADS);
         assert!(threads() >= 1);
     }
 

@@ -10,7 +10,7 @@ use crate::ir::{Op, eval};
 
 /// An elementwise op over as many lanes as the result has. Operands that the op does not take are
 /// not read.
-pub(super) type Kernel = fn(&mut [u64], &[u64], &[u64], &[u64]);
+pub(super) type LaneFn = fn(&mut [u64], &[u64], &[u64], &[u64]);
 
 // Indices instead of zips: iterators are several calls per lane in builds with little inlining,
 // such as those of tests.
@@ -60,7 +60,7 @@ fn f64_of(x: u64) -> f64 {
 /// lane.
 macro_rules! int_ops {
     ($name:ident, $t:ty, $u:ty) => {
-        fn $name(op: Op) -> Option<Kernel> {
+        fn $name(op: Op) -> Option<LaneFn> {
             const BITS: u64 = <$t>::BITS as u64;
             Some(match op {
                 Op::Add => {
@@ -116,7 +116,7 @@ int_ops!(on_u32, u32, u32);
 int_ops!(on_u64, u64, u64);
 
 /// Ops that are the same for signed and unsigned integers and bools.
-fn bit_ops(op: Op) -> Option<Kernel> {
+fn bit_ops(op: Op) -> Option<LaneFn> {
     Some(match op {
         Op::And => |o, a, b, _| map2(o, a, b, |x, y| x & y),
         Op::Or => |o, a, b, _| map2(o, a, b, |x, y| x | y),
@@ -127,7 +127,7 @@ fn bit_ops(op: Op) -> Option<Kernel> {
     })
 }
 
-fn on_bool(op: Op) -> Option<Kernel> {
+fn on_bool(op: Op) -> Option<LaneFn> {
     match op {
         Op::Add | Op::Max => bit_ops(Op::Or),
         Op::Mul | Op::Min => bit_ops(Op::And),
@@ -138,7 +138,7 @@ fn on_bool(op: Op) -> Option<Kernel> {
 
 macro_rules! float_ops {
     ($name:ident, $of:ident, $bits:ident) => {
-        fn $name(op: Op) -> Option<Kernel> {
+        fn $name(op: Op) -> Option<LaneFn> {
             Some(match op {
                 Op::Add => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) + $of(y))),
                 Op::Mul => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) * $of(y))),
@@ -174,7 +174,7 @@ float_ops!(on_f64, f64_of, bits64);
 /// Casts from a float to each dtype.
 macro_rules! from_float {
     ($name:ident, $of:ident) => {
-        fn $name(to: Scalar) -> Option<Kernel> {
+        fn $name(to: Scalar) -> Option<LaneFn> {
             Some(match to {
                 Scalar::Bool => |o, a, _, _| map1(o, a, |x| ($of(x) != 0.0) as u64),
                 Scalar::I8 => |o, a, _, _| map1(o, a, |x| $of(x) as i8 as u8 as u64),
@@ -198,7 +198,7 @@ from_float!(from_f64, f64_of);
 /// Casts from the integer `$t` to each dtype.
 macro_rules! from_int {
     ($name:ident, $t:ty) => {
-        fn $name(to: Scalar) -> Option<Kernel> {
+        fn $name(to: Scalar) -> Option<LaneFn> {
             Some(match to {
                 Scalar::Bool => |o, a, _, _| map1(o, a, |x| (x != 0) as u64),
                 Scalar::I8 | Scalar::U8 => |o, a, _, _| map1(o, a, |x| x as $t as u8 as u64),
@@ -220,7 +220,7 @@ from_int!(from_i32, i32);
 from_int!(from_i64, i64);
 from_int!(from_unsigned, u64);
 
-fn cast(from: Scalar, to: Scalar) -> Option<Kernel> {
+fn cast(from: Scalar, to: Scalar) -> Option<LaneFn> {
     match from {
         Scalar::I8 => from_i8(to),
         Scalar::I16 => from_i16(to),
@@ -235,7 +235,7 @@ fn cast(from: Scalar, to: Scalar) -> Option<Kernel> {
 }
 
 /// Returns the specialized function of an op for these dtypes of result and first operand, if any.
-pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<Kernel> {
+pub(super) fn fast(op: Op, dtype: DType, from: DType) -> Option<LaneFn> {
     match op {
         Op::Where => Some(|o, a, b, c| map3(o, a, b, c, |x, y, z| if x != 0 { y } else { z })),
         Op::Cast => cast(from.scalar, dtype.scalar),

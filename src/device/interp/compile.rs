@@ -5,7 +5,7 @@
 //! the register file between them. Only an `Assign` and the counter of a loop write to a register
 //! again.
 
-use super::alu::Kernel;
+use super::alu::LaneFn;
 use super::{Fault, Global, Interp, alu};
 use crate::dtype::{DType, Scalar};
 use crate::ir::typed::{Assign, Gep, Index, Load, Shuffle, Store, Wmma};
@@ -14,7 +14,7 @@ use crate::verify;
 use rustc_hash::FxHashMap;
 
 /// A literal: register, lanes and bits.
-pub(super) struct Const {
+pub(super) struct Literal {
     pub at: u32,
     pub lanes: u32,
     pub bits: u64,
@@ -48,7 +48,7 @@ pub(super) struct Int {
 
 /// A memory access: the buffer and the index.
 #[derive(Clone, Copy)]
-pub(super) struct Access {
+pub(super) struct MemoryAccess {
     pub global: bool,
     pub buf: u32,
     pub len: usize,
@@ -61,7 +61,7 @@ pub(super) struct Access {
 /// the number of threads.
 pub(super) enum Instr {
     Fast {
-        f: Kernel,
+        f: LaneFn,
         out: u32,
         src: [u32; 3],
         lanes: u32,
@@ -75,12 +75,12 @@ pub(super) enum Instr {
         src: [u32; 3],
     },
     Load {
-        access: Access,
+        access: MemoryAccess,
         out: u32,
         mask: Option<(u32, u32)>,
     },
     Store {
-        access: Access,
+        access: MemoryAccess,
         value: u32,
     },
     /// Writes an accumulator in active threads.
@@ -168,7 +168,7 @@ impl Compiler {
     }
 
     /// The access of a load or store of `lanes` lanes through an `Index`.
-    fn access(&self, Index { buffer: buf, index, .. }: Index<'_>, lanes: u16) -> Access {
+    fn access(&self, Index { buffer: buf, index, .. }: Index<'_>, lanes: u16) -> MemoryAccess {
         let idx = self.int(index);
         let size = match (buf.dtype().scalar, buf.dtype().bits()) {
             (Scalar::Bool, _) => Size::Bool,
@@ -182,7 +182,7 @@ impl Compiler {
             Arg::Shared { len, .. } => (false, self.shared[&buf.id()], *len),
             _ => unreachable!("verified: an index is of memory"),
         };
-        Access { global, buf: number, len, size, lanes: lanes as u32, idx }
+        MemoryAccess { global, buf: number, len, size, lanes: lanes as u32, idx }
     }
 }
 
@@ -222,7 +222,7 @@ impl Compiler {
                 _ if self.place.contains_key(&u.id()) => {}
                 Arg::Const(value) if u.op() == Op::Const => {
                     let at = self.assign_register(u);
-                    self.out.consts.push(Const {
+                    self.out.consts.push(Literal {
                         at,
                         lanes: u.dtype().lanes as u32,
                         bits: value.to_bits(u.dtype().scalar()),

@@ -2,9 +2,11 @@
 //! `t` is at `v.at * threads + t * lanes + l`, so that an elementwise op runs over one stretch of
 //! the register file whatever the number of threads and lanes.
 
-use super::compile::{Access, Instr, Int, Size};
-use super::shadow::{Moment, Shadow, SharedMemory};
-use super::{Fault, Interp, Launch, Memory, Options, Spot, Who, alu, warp};
+use super::compile::{Instr, Int, MemoryAccess, Size};
+use super::shadow::{AccessContext, Shadow, SharedMemory};
+use super::{
+    Fault, FaultLocation, Interp, InterpLaunch, Memory, Options, ThreadPosition, alu, warp,
+};
 use crate::dtype::{Const, DType};
 use crate::ir::{SpecialKind, TensorCore};
 use crate::target::Target;
@@ -27,7 +29,7 @@ struct Frame {
 struct Machine<'a> {
     interp: &'a Interp,
     bufs: &'a [Memory<'a>],
-    launch: Launch,
+    launch: InterpLaunch,
     /// Threads of a workgroup.
     width: usize,
     regs: Vec<u64>,
@@ -48,7 +50,7 @@ struct Machine<'a> {
 pub(super) fn run(
     interp: &Interp,
     bufs: &[Memory<'_>],
-    launch: Launch,
+    launch: InterpLaunch,
     options: &Options<'_>,
 ) -> Result<(), Fault> {
     let width = launch.local.iter().product::<usize>();
@@ -158,18 +160,18 @@ impl Machine<'_> {
         [t % x, t / x % y, t / x / y]
     }
 
-    fn who(&self, t: usize) -> Who {
-        Who { group: self.group, local: self.local_id(t), thread: self.thread }
+    fn thread_position(&self, t: usize) -> ThreadPosition {
+        ThreadPosition { group: self.group, local: self.local_id(t), thread: self.thread }
     }
 
     #[cold]
-    fn spot(&self, a: &Access, index: i64, t: usize, pc: usize) -> Box<Spot> {
+    fn location(&self, a: &MemoryAccess, index: i64, t: usize, pc: usize) -> Box<FaultLocation> {
         let buffer = format!("{} {}", if a.global { "global" } else { "shared" }, a.buf);
-        Box::new(Spot {
+        Box::new(FaultLocation {
             node: format!("{:?}", self.interp.nodes[pc]),
             buffer,
             index,
-            who: self.who(t),
+            thread: self.thread_position(t),
         })
     }
 
@@ -248,7 +250,7 @@ impl Machine<'_> {
 
     /// Starts a loop. `false` if no thread runs an iteration.
     fn enter_loop(&mut self, out: u32, extent: Int, frame: u32) -> bool {
-        let (least, most) = self.trips(extent);
+        let (least, most) = self.trip_counts(extent);
         self.frames[frame as usize] =
             Frame { counter: 0, trips: most, level: self.level, uniform: least == most };
         if most <= 0 {
@@ -329,7 +331,7 @@ impl Machine<'_> {
     /// Runs a barrier, which all threads must reach.
     fn barrier(&mut self, pc: usize) -> Result<(), Fault> {
         if let Some(t) = (0..self.width).find(|t| !self.active(*t)) {
-            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+            return Err(Fault::DivergentBarrier(self.absent_thread(t, pc)));
         }
         self.epoch += 1;
         Ok(())
@@ -337,9 +339,14 @@ impl Machine<'_> {
 
     /// Returns the location of a barrier, with a thread that does not reach it.
     #[cold]
-    fn absent(&self, t: usize, pc: usize) -> Box<Spot> {
+    fn absent_thread(&self, t: usize, pc: usize) -> Box<FaultLocation> {
         let node = format!("{:?}", self.interp.nodes[pc]);
-        Box::new(Spot { node, buffer: String::new(), index: 0, who: self.who(t) })
+        Box::new(FaultLocation {
+            node,
+            buffer: String::new(),
+            index: 0,
+            thread: self.thread_position(t),
+        })
     }
 
     /// Computes the matrix product of each warp; consecutive threads form a warp.
@@ -353,7 +360,7 @@ impl Machine<'_> {
             return Err(Fault::Launch(msg));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+            return Err(Fault::DivergentBarrier(self.absent_thread(t, pc)));
         }
         let (past, here) = self.regs.split_at_mut(out as usize * w);
         for first in (0..w).step_by(core.threads()) {
@@ -386,7 +393,7 @@ impl Machine<'_> {
             )));
         }
         if let Some(t) = (0..w).find(|t| !self.active(*t)) {
-            return Err(Fault::DivergentBarrier(self.absent(t, pc)));
+            return Err(Fault::DivergentBarrier(self.absent_thread(t, pc)));
         }
         let (past, here) = self.regs.split_at_mut(out as usize * w);
         let from = &past[src as usize * w..];
@@ -399,7 +406,7 @@ impl Machine<'_> {
     }
 
     /// Returns the minimum and the maximum trip count of the active threads.
-    fn trips(&self, extent: Int) -> (i64, i64) {
+    fn trip_counts(&self, extent: Int) -> (i64, i64) {
         let at = extent.at as usize * self.width;
         (0..self.width).filter(|t| self.active(*t)).fold((i64::MAX, i64::MIN), |(lo, hi), t| {
             // A negative trip count means no trips.
@@ -420,11 +427,11 @@ impl Machine<'_> {
 
     /// Returns the index of the first element of an access, after the bounds check.
     #[inline(always)]
-    fn element(&self, a: &Access, t: usize, pc: usize) -> Result<usize, Fault> {
+    fn element(&self, a: &MemoryAccess, t: usize, pc: usize) -> Result<usize, Fault> {
         let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
         if index as u64 > a.len as u64 || a.len as u64 - (index as u64) < a.lanes as u64 {
             return Err(Fault::OutOfBounds {
-                at: self.spot(a, index, t, pc),
+                at: self.location(a, index, t, pc),
                 lanes: a.lanes as usize,
                 len: a.len,
             });
@@ -434,7 +441,7 @@ impl Machine<'_> {
 
     fn load(
         &mut self,
-        a: &Access,
+        a: &MemoryAccess,
         out: u32,
         mask: Option<(u32, u32)>,
         pc: usize,
@@ -456,7 +463,7 @@ impl Machine<'_> {
             let at = self.element(a, t, pc)?;
             if self.shadows.is_some() {
                 for l in 0..lanes {
-                    self.watch(a, at + l, None, t, pc)?;
+                    self.record_access(a, at + l, None, t, pc)?;
                 }
             }
             if a.global {
@@ -468,7 +475,7 @@ impl Machine<'_> {
                 let memory = &self.shared[a.buf as usize];
                 for l in 0..lanes {
                     if memory.written[at + l] < self.begin {
-                        return Err(Fault::Uninitialized(self.spot(a, (at + l) as i64, t, pc)));
+                        return Err(Fault::Uninitialized(self.location(a, (at + l) as i64, t, pc)));
                     }
                     self.regs[out + l] = memory.lanes[at + l];
                 }
@@ -477,7 +484,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn store(&mut self, a: &Access, value: u32, pc: usize) -> Result<(), Fault> {
+    fn store(&mut self, a: &MemoryAccess, value: u32, pc: usize) -> Result<(), Fault> {
         let (w, lanes) = (self.width, a.lanes as usize);
         let bufs = self.bufs;
         for t in 0..w {
@@ -488,7 +495,7 @@ impl Machine<'_> {
             let value = value as usize * w + t * lanes;
             if self.shadows.is_some() {
                 for l in 0..lanes {
-                    self.watch(a, at + l, Some(self.regs[value + l]), t, pc)?;
+                    self.record_access(a, at + l, Some(self.regs[value + l]), t, pc)?;
                 }
             }
             if a.global {
@@ -509,15 +516,15 @@ impl Machine<'_> {
 
     /// Records an access of one element; a write if there is a value.
     #[cold]
-    fn watch(
+    fn record_access(
         &mut self,
-        a: &Access,
+        a: &MemoryAccess,
         at: usize,
         value: Option<u64>,
         t: usize,
         pc: usize,
     ) -> Result<(), Fault> {
-        let now = Moment { epoch: self.epoch, begin: self.begin, thread: t as u32 };
+        let now = AccessContext { epoch: self.epoch, begin: self.begin, thread: t as u32 };
         let Some((globals, shared)) = &mut self.shadows else { return Ok(()) };
         let shadow =
             if a.global { &mut globals[a.buf as usize] } else { &mut shared[a.buf as usize] };
@@ -527,7 +534,7 @@ impl Machine<'_> {
         };
         match race {
             None => Ok(()),
-            Some(what) => Err(Fault::Race { at: self.spot(a, at as i64, t, pc), what }),
+            Some(what) => Err(Fault::Race { at: self.location(a, at as i64, t, pc), what }),
         }
     }
 }

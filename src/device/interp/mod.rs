@@ -23,7 +23,7 @@ mod warp;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::{SpecialKind, UOp};
-use compile::{Const, Instr, Var};
+use compile::{Instr, Literal, Var};
 use std::cell::Cell;
 use std::fmt;
 
@@ -71,7 +71,7 @@ pub struct Options<'a> {
 
 /// The extent of each launch dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Launch {
+pub struct InterpLaunch {
     /// Number of workgroups per dimension.
     pub grid: [usize; 3],
     /// Threads of a workgroup.
@@ -82,7 +82,7 @@ pub struct Launch {
 
 /// The thread of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct ThreadPosition {
     /// Position of the workgroup.
     pub group: [usize; 3],
     /// Position in the workgroup.
@@ -91,7 +91,7 @@ pub struct Who {
     pub thread: usize,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ThreadPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "gidx {:?} lidx {:?} tidx {}", self.group, self.local, self.thread)
     }
@@ -99,7 +99,7 @@ impl fmt::Display for Who {
 
 /// The location of a fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spot {
+pub struct FaultLocation {
     /// The load, store or barrier.
     pub node: String,
     /// The memory, as in "global 0"; empty for a barrier.
@@ -107,7 +107,7 @@ pub struct Spot {
     /// The element, or the first one of a vector.
     pub index: i64,
     /// The thread: for a race the later one, for a barrier one that does not reach it.
-    pub who: Who,
+    pub thread: ThreadPosition,
 }
 
 /// The reason why a program is rejected or stopped: an error in the program or its launch.
@@ -122,11 +122,11 @@ pub enum Fault {
     /// An access outside its buffer.
     #[error(
         "interp: out of bounds: element {} (lanes: {lanes}) of {}, which has {len}, by {}, at {}",
-        at.index, at.buffer, at.who, at.node
+        at.index, at.buffer, at.thread, at.node
     )]
     OutOfBounds {
         /// The location.
-        at: Box<Spot>,
+        at: Box<FaultLocation>,
         /// Elements of the access.
         lanes: usize,
         /// Elements of the buffer.
@@ -136,23 +136,23 @@ pub enum Fault {
     #[error(
         "interp: uninitialized: element {} of {} is read by {} before any thread has written it, \
          at {}",
-        .0.index, .0.buffer, .0.who, .0.node
+        .0.index, .0.buffer, .0.thread, .0.node
     )]
-    Uninitialized(Box<Spot>),
+    Uninitialized(Box<FaultLocation>),
     /// Unordered accesses of two threads to one element.
     #[error(
         "interp: race: {what} on element {} of {}, the second by {}, at {}",
-        at.index, at.buffer, at.who, at.node
+        at.index, at.buffer, at.thread, at.node
     )]
     Race {
         /// The location.
-        at: Box<Spot>,
+        at: Box<FaultLocation>,
         /// The two accesses, as in "write after read".
         what: &'static str,
     },
     /// A barrier that some thread of the workgroup does not reach.
-    #[error("interp: divergent barrier: {} does not reach {}", .0.who, .0.node)]
-    DivergentBarrier(Box<Spot>),
+    #[error("interp: divergent barrier: {} does not reach {}", .0.thread, .0.node)]
+    DivergentBarrier(Box<FaultLocation>),
 }
 
 impl From<Fault> for Error {
@@ -173,7 +173,7 @@ pub struct Interp {
     code: Vec<Instr>,
     /// The node of each instruction, for messages.
     nodes: Vec<UOp>,
-    consts: Vec<Const>,
+    consts: Vec<Literal>,
     vars: Vec<Var>,
     globals: Vec<Global>,
     /// Elements of each shared memory.
@@ -192,8 +192,8 @@ impl Interp {
     }
 
     /// Returns the launch that the program was compiled for, from its specials.
-    pub fn launch(&self) -> Launch {
-        let mut launch = Launch { grid: [1; 3], local: [1; 3], threads: 1 };
+    pub fn launch(&self) -> InterpLaunch {
+        let mut launch = InterpLaunch { grid: [1; 3], local: [1; 3], threads: 1 };
         for &(kind, dim, extent) in &self.specials {
             match kind {
                 SpecialKind::Group => launch.grid[dim as usize] = extent,
@@ -213,14 +213,14 @@ impl Interp {
         local: [usize; 3],
         threads: usize,
     ) -> Result<(), Fault> {
-        self.run_with(bufs, Launch { grid, local, threads }, &Options::default())
+        self.run_with(bufs, InterpLaunch { grid, local, threads }, &Options::default())
     }
 
     /// Runs with options.
     pub fn run_with(
         &self,
         bufs: &[Memory<'_>],
-        launch: Launch,
+        launch: InterpLaunch,
         options: &Options<'_>,
     ) -> Result<(), Fault> {
         let made = self.launch();

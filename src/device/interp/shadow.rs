@@ -4,27 +4,27 @@
 
 /// Epoch and thread of an access; epoch 0 means that there was none.
 #[derive(Clone, Copy, Default)]
-struct Touch {
+struct LastAccess {
     epoch: u64,
     thread: u32,
 }
 
 /// The thread number that stands for several readers.
-const MANY: u32 = u32::MAX;
+const SEVERAL_READERS: u32 = u32::MAX;
 
 /// The history of an element.
 #[derive(Clone, Copy, Default)]
 struct Element {
-    written: Touch,
-    read: Touch,
+    written: LastAccess,
+    read: LastAccess,
     /// True if an earlier workgroup than the recorded reader's has read it.
-    read_elsewhere: bool,
+    read_by_earlier_workgroup: bool,
     value: u64,
 }
 
 /// The moment and the thread of an access.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct AccessContext {
     /// The current epoch: barriers passed so far.
     pub epoch: u64,
     /// The epoch in which the workgroup began.
@@ -33,14 +33,14 @@ pub(super) struct Moment {
     pub thread: u32,
 }
 
-impl Moment {
+impl AccessContext {
     /// Returns true if an access of this workgroup by another thread is not ordered before this
     /// one.
-    fn unordered(self, t: Touch) -> bool {
+    fn unordered(self, t: LastAccess) -> bool {
         t.epoch == self.epoch && t.thread != self.thread
     }
     /// Returns true if the access was in another workgroup of this run: no barrier orders the two.
-    fn elsewhere(self, t: Touch) -> bool {
+    fn in_other_workgroup(self, t: LastAccess) -> bool {
         t.epoch != 0 && t.epoch < self.begin
     }
 }
@@ -58,34 +58,41 @@ impl Shadow {
     }
 
     /// Records a read, and returns the race that it causes, if any.
-    pub(super) fn read(&mut self, at: usize, now: Moment) -> Option<&'static str> {
+    pub(super) fn read(&mut self, at: usize, now: AccessContext) -> Option<&'static str> {
         let e = &mut self.elements[at];
-        if now.unordered(e.written) || (self.global && now.elsewhere(e.written)) {
+        if now.unordered(e.written) || (self.global && now.in_other_workgroup(e.written)) {
             return Some("read after write");
         }
-        e.read_elsewhere |= now.elsewhere(e.read);
+        e.read_by_earlier_workgroup |= now.in_other_workgroup(e.read);
         // A later epoch forgets the readers of an earlier one: a write now is ordered after those.
         let thread = if e.read.epoch == now.epoch && e.read.thread != now.thread {
-            MANY
+            SEVERAL_READERS
         } else {
             now.thread
         };
-        e.read = Touch { epoch: now.epoch, thread };
+        e.read = LastAccess { epoch: now.epoch, thread };
         None
     }
 
     /// Records a write, and returns the race that it causes, if any. Writes of one value to a
     /// global element do not race with each other.
-    pub(super) fn write(&mut self, at: usize, value: u64, now: Moment) -> Option<&'static str> {
+    pub(super) fn write(
+        &mut self,
+        at: usize,
+        value: u64,
+        now: AccessContext,
+    ) -> Option<&'static str> {
         let e = &mut self.elements[at];
-        if now.unordered(e.read) || (self.global && (e.read_elsewhere || now.elsewhere(e.read))) {
+        if now.unordered(e.read)
+            || (self.global && (e.read_by_earlier_workgroup || now.in_other_workgroup(e.read)))
+        {
             return Some("write after read");
         }
         let other = if self.global {
             // A barrier orders shared memory; whether it orders global memory depends on the
             // language, so it does not order this access.
             e.written.epoch != 0
-                && (now.elsewhere(e.written) || e.written.thread != now.thread)
+                && (now.in_other_workgroup(e.written) || e.written.thread != now.thread)
                 && e.value != value
         } else {
             now.unordered(e.written)
@@ -93,7 +100,7 @@ impl Shadow {
         if other {
             return Some("write after write");
         }
-        e.written = Touch { epoch: now.epoch, thread: now.thread };
+        e.written = LastAccess { epoch: now.epoch, thread: now.thread };
         e.value = value;
         None
     }

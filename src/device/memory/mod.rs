@@ -26,13 +26,13 @@ pub const ALIGN: usize = 64;
 
 /// Larger blocks are mapped directly from the system: zero at no cost, aligned for huge pages, and
 /// returned when freed.
-const BIG: usize = 1 << 20;
+const MMAP_THRESHOLD: usize = 1 << 20;
 
 /// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Maximum bytes of free blocks.
-const KEEP: usize = 1 << 30;
+const MAX_CACHED_BYTES: usize = 1 << 30;
 
 /// The fill of a buffer under `GUARD=1` that was not requested as zeros: NaN as floats, -1 as
 /// integers, so that a read of an unwritten value shows.
@@ -55,17 +55,15 @@ pub struct HostBuffer {
     block: Option<Block>,
     owner: &'static Allocator,
     /// The owner of borrowed memory: it is never written, and is released with the buffer.
-    lender: Option<Lender>,
+    borrowed: Option<Owner>,
 }
 
 /// The owner of borrowed memory.
-struct Lender(
-    #[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>,
-);
+struct Owner(#[expect(dead_code, reason = "it is held, not looked at")] Arc<dyn Any + Send + Sync>);
 
-impl std::fmt::Debug for Lender {
+impl std::fmt::Debug for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("lender")
+        f.write_str("owner")
     }
 }
 
@@ -88,18 +86,18 @@ impl HostBuffer {
     }
 
     /// Wraps elements of the caller without a copy. They must not be written; see
-    /// [`is_lent`](HostBuffer::is_lent).
-    pub fn lent<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
+    /// [`is_borrowed`](HostBuffer::is_borrowed).
+    pub fn borrowed<T: Element>(elements: impl AsRef<[T]> + Send + Sync + 'static) -> HostBuffer {
         // The reference count keeps them at their address.
-        let lender = Arc::new(elements);
-        let bytes = as_bytes::<T>((*lender).as_ref());
+        let elements = Arc::new(elements);
+        let bytes = as_bytes::<T>((*elements).as_ref());
         let (ptr, len) = (NonNull::from(bytes).cast(), bytes.len());
-        HostBuffer { ptr, len, block: None, owner: global(), lender: Some(Lender(lender)) }
+        HostBuffer { ptr, len, block: None, owner: global(), borrowed: Some(Owner(elements)) }
     }
 
     /// Returns true if the memory is borrowed and must not change.
-    pub fn is_lent(&self) -> bool {
-        self.lender.is_some()
+    pub fn is_borrowed(&self) -> bool {
+        self.borrowed.is_some()
     }
 
     /// Returns the first byte. Aligned, except for borrowed memory, and never null, also for an
@@ -132,7 +130,7 @@ impl HostBuffer {
     /// Returns the bytes, for writing. The buffer is borrowed exclusively, so only pointers taken
     /// earlier have to be left alone meanwhile.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        assert!(!self.is_lent(), "borrowed memory is read-only");
+        assert!(!self.is_borrowed(), "borrowed memory is read-only");
         // SAFETY: as in `as_slice`; a kernel that still ran on the buffer would break the contract
         // of the type.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
@@ -195,7 +193,11 @@ pub fn clear_cache() {
 fn global() -> &'static Allocator {
     static GLOBAL: OnceLock<Allocator> = OnceLock::new();
     GLOBAL.get_or_init(|| {
-        Allocator::new(system_bytes(), KEEP, env::var("GUARD").is_some_and(|v| v == "1"))
+        Allocator::new(
+            system_bytes(),
+            MAX_CACHED_BYTES,
+            env::var("GUARD").is_some_and(|v| v == "1"),
+        )
     })
 }
 
@@ -226,9 +228,9 @@ fn page() -> usize {
 
 /// Rounds a length up to its size class: eight classes between two powers of two, so that at most
 /// an eighth is lost. The length is at most `isize::MAX`, so nothing overflows.
-pub(in crate::device) fn class(len: usize) -> usize {
+pub(in crate::device) fn size_class(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(ALIGN);
-    let step = if len > BIG { step.max(page()) } else { step };
+    let step = if len > MMAP_THRESHOLD { step.max(page()) } else { step };
     len.div_ceil(step) * step
 }
 
@@ -273,23 +275,23 @@ unsafe fn unmap(p: *mut u8, size: usize) {
 impl Block {
     /// Zeroed memory of exactly this size, which is a size class.
     fn fresh(size: usize) -> Option<Block> {
-        if size <= BIG {
+        if size <= MMAP_THRESHOLD {
             let layout = Layout::from_size_align(size, ALIGN).ok()?;
             // SAFETY: the size of a class is never zero.
             let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
             return Some(Block { ptr, size, origin: Origin::Heap });
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        if size < HUGE {
+        if size < HUGE_PAGE {
             return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
         }
         // Map one huge page more than needed, then unmap the parts before the first aligned address
         // and after the end.
-        let total = size.checked_add(HUGE)?;
+        let total = size.checked_add(HUGE_PAGE)?;
         let map = map_pages(total, protection)?.as_ptr();
-        let head = map.align_offset(HUGE);
-        // SAFETY: `head` is less than HUGE, so `head + size` is within the mapping; the two cut
-        // parts lie outside the block.
+        let head = map.align_offset(HUGE_PAGE);
+        // SAFETY: `head` is less than HUGE_PAGE, so `head + size` is within the mapping; the two
+        // cut parts lie outside the block.
         unsafe {
             let start = map.add(head);
             unmap(map, head);
@@ -363,13 +365,13 @@ struct Allocator {
     state: Mutex<Blocks<Block>>,
     /// Maximum bytes taken from the system.
     limit: usize,
-    keep: usize,
+    max_cached: usize,
     guard: bool,
 }
 
 impl Allocator {
-    fn new(limit: usize, keep: usize, guard: bool) -> Allocator {
-        Allocator { state: Mutex::default(), limit, keep, guard }
+    fn new(limit: usize, max_cached: usize, guard: bool) -> Allocator {
+        Allocator { state: Mutex::default(), limit, max_cached, guard }
     }
 
     fn state(&self) -> MutexGuard<'_, Blocks<Block>> {
@@ -382,12 +384,12 @@ impl Allocator {
             let ptr = NonNull::without_provenance(
                 std::num::NonZero::new(ALIGN).expect("the alignment is not zero"),
             );
-            return Ok(HostBuffer { ptr, len, block: None, owner: self, lender: None });
+            return Ok(HostBuffer { ptr, len, block: None, owner: self, borrowed: None });
         }
         if len > isize::MAX as usize {
             return Err(self.out_of_memory(len));
         }
-        let size = if self.guard { len.div_ceil(ALIGN) * ALIGN } else { class(len) };
+        let size = if self.guard { len.div_ceil(ALIGN) * ALIGN } else { size_class(len) };
         let kept = self.state().take(size);
         let block = match kept {
             Some(block) => {
@@ -402,7 +404,7 @@ impl Allocator {
                 // Free blocks are returned before an allocation fails because of a limit.
                 let within = limits::check(size).or_else(|_| {
                     self.clear();
-                    limits::check(size.max(limits::STEP))
+                    limits::check(size.max(limits::RECHECK_BYTES))
                 });
                 if let Err(mut e) = within {
                     self.state().held -= size;
@@ -430,7 +432,7 @@ impl Allocator {
         let mut state = self.state();
         state.live += len;
         state.peak = state.peak.max(state.live);
-        Ok(HostBuffer { ptr: block.ptr, len, block: Some(block), owner: self, lender: None })
+        Ok(HostBuffer { ptr: block.ptr, len, block: Some(block), owner: self, borrowed: None })
     }
 
     fn fresh(&self, len: usize, size: usize) -> Option<Block> {
@@ -447,13 +449,13 @@ impl Allocator {
     fn free(&self, block: Block, len: usize) {
         let mut state = self.state();
         state.live -= len;
-        if self.guard || block.size > self.keep {
+        if self.guard || block.size > self.max_cached {
             state.held -= block.size;
             drop(state);
             return block.release();
         }
         let size = block.size;
-        let spare = state.keep(block, size, self.keep);
+        let spare = state.add_free(block, size, self.max_cached);
         drop(state);
         spare.into_iter().for_each(Block::release);
     }

@@ -18,7 +18,20 @@ fn allocator(limit: usize, keep: usize, guard: bool) -> &'static Allocator {
 fn buffers_are_aligned_and_zeroed() {
     let a = allocator(1 << 30, 64 << 20, false);
     for guard in [a, allocator(1 << 30, 0, true)] {
-        for len in [0, 1, 63, 64, 65, 4096, 100_000, BIG, BIG + 1, HUGE, HUGE + 1, 5_000_001] {
+        for len in [
+            0,
+            1,
+            63,
+            64,
+            65,
+            4096,
+            100_000,
+            MMAP_THRESHOLD,
+            MMAP_THRESHOLD + 1,
+            HUGE_PAGE,
+            HUGE_PAGE + 1,
+            5_000_001,
+        ] {
             for _ in 0..2 {
                 let mut b = guard.allocate(len, true).unwrap();
                 assert_eq!((b.ptr() as usize % ALIGN, b.len(), b.is_empty()), (0, len, len == 0));
@@ -35,16 +48,19 @@ fn buffers_are_aligned_and_zeroed() {
 
 #[test]
 fn huge_blocks_are_aligned_to_huge_pages() {
-    let b = allocator(1 << 30, 0, false).allocate(3 * HUGE + 5, false).unwrap();
-    assert_eq!(b.ptr() as usize % HUGE, 0);
+    let b = allocator(1 << 30, 0, false).allocate(3 * HUGE_PAGE + 5, false).unwrap();
+    assert_eq!(b.ptr() as usize % HUGE_PAGE, 0);
 }
 
 #[test]
 fn size_classes_lose_at_most_an_eighth() {
-    for len in (1..5000).chain((BIG - 100)..(BIG + 100)).chain([1 << 40, (1 << 40) + 1]) {
-        let size = class(len);
+    for len in (1..5000)
+        .chain((MMAP_THRESHOLD - 100)..(MMAP_THRESHOLD + 100))
+        .chain([1 << 40, (1 << 40) + 1])
+    {
+        let size = size_class(len);
         assert!(
-            size >= len && size.is_multiple_of(ALIGN) && class(size) == size,
+            size >= len && size.is_multiple_of(ALIGN) && size_class(size) == size,
             "{len} -> {size}"
         );
         assert!(len < 512 || size - len <= len.max(page() * 8) / 8, "{len} -> {size}");
@@ -92,9 +108,9 @@ fn freed_blocks_are_reused() {
         let [_, held, _, cached] = bytes(a);
         assert_eq!(cached, held);
     }
-    assert!(a.state().kept.keys().all(|&size| size > 1024));
+    assert!(a.state().free_lists.keys().all(|&size| size > 1024));
     a.clear();
-    assert!(a.state().kept.is_empty());
+    assert!(a.state().free_lists.is_empty());
     let [_, held, _, cached] = bytes(a);
     assert_eq!([held, cached], [0; 2]);
 }

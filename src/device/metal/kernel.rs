@@ -165,7 +165,7 @@ impl Executable for MetalKernel {
             // SAFETY: the caller upholds the contract of `run`.
             return unsafe { self.timed(args, launch) };
         }
-        self.shared.note(self.start(args, launch)?).map(|()| Duration::ZERO)
+        self.shared.add_pending(self.start(args, launch)?).map(|()| Duration::ZERO)
     }
     unsafe fn timed(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
         let launched = self.start(args, launch)?;

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 unsafe extern "C" {}
 
 /// Maximum number of launches in flight. A Metal queue accepts 64.
-const MOST_PENDING: usize = 48;
+const MAX_PENDING: usize = 48;
 
 /// The device.
 pub struct MetalDevice {
@@ -76,10 +76,10 @@ impl Pending {
 
 impl MetalContext {
     /// Records a launch, and waits for the oldest if there are too many.
-    fn note(&self, launch: Pending) -> Result<()> {
+    fn add_pending(&self, launch: Pending) -> Result<()> {
         let mut pending = lock(&self.pending);
         pending.push(launch);
-        if pending.len() > MOST_PENDING { pending.remove(0).finish(&self.name) } else { Ok(()) }
+        if pending.len() > MAX_PENDING { pending.remove(0).finish(&self.name) } else { Ok(()) }
     }
 
     /// Waits for all launches. The first failure is the error.

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of events: 150 to 300 MB, about the limit of the viewers.
-const MOST: usize = 1_000_000;
+const MAX_EVENTS: usize = 1_000_000;
 
 /// Writes the events so far to a file. `PROFILE` names the file that is written when the process
 /// ends. Without `PROFILE` nothing was recorded, which is an error.
@@ -114,7 +114,7 @@ fn profile() -> Option<&'static Profile> {
 }
 
 /// Prints to stderr. A closed stderr is not an error.
-fn say(text: std::fmt::Arguments) {
+fn print_line(text: std::fmt::Arguments) {
     let _ = writeln!(std::io::stderr(), "picograd: {text}");
 }
 
@@ -123,8 +123,8 @@ impl Profile {
         let path = env::config().ok()?.profile.as_ref()?;
         // The program may change its working directory before it ends.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        if let Some(why) = files::why_not(&path) {
-            say(format_args!(
+        if let Some(why) = files::write_obstacle(&path) {
+            print_line(format_args!(
                 "PROFILE: {} cannot be written: {why}; nothing is recorded",
                 path.display()
             ));
@@ -132,7 +132,7 @@ impl Profile {
         }
         // SAFETY: the function lives as long as the process, takes nothing and does not unwind.
         if unsafe { libc::atexit(at_exit) } != 0 {
-            say(format_args!(
+            print_line(format_args!(
                 "PROFILE: cannot write at the end of this process; call profile::write"
             ));
         }
@@ -156,12 +156,12 @@ impl Profile {
                 let (list, dropped) = (events.list.len(), events.dropped);
                 let less =
                     if dropped > 0 { format!(", dropped {dropped},") } else { String::new() };
-                say(format_args!(
+                print_line(format_args!(
                     "PROFILE: wrote {list} events{less} to {path}; open it at \
                      https://ui.perfetto.dev or in chrome://tracing"
                 ));
             }
-            Err(e) => say(format_args!("PROFILE: the trace is lost: {e}")),
+            Err(e) => print_line(format_args!("PROFILE: the trace is lost: {e}")),
         }
     }
 
@@ -211,7 +211,7 @@ fn nanos(time: Duration) -> u64 {
 
 impl Events {
     fn push(&mut self, track: Track, name: &str, start: u64, time: u64, detail: Detail) {
-        if self.list.len() >= MOST {
+        if self.list.len() >= MAX_EVENTS {
             self.dropped_from = if self.dropped == 0 { start } else { self.dropped_from };
             self.dropped += 1;
             return;
@@ -378,12 +378,12 @@ mod tests {
     fn events_are_limited_and_the_trace_says_so() {
         let mut events = Events::default();
         let device = events.device(&DeviceName::new("CPU"));
-        for i in 0..MOST + 3 {
+        for i in 0..MAX_EVENTS + 3 {
             events.push(Track::Memory(device), "memory", i as u64, 0, Detail::Memory { live: i });
         }
         assert_eq!(
             (events.list.len(), events.dropped, events.dropped_from),
-            (MOST, 3, MOST as u64)
+            (MAX_EVENTS, 3, MAX_EVENTS as u64)
         );
         events.list.truncate(1);
         let text = text(&events);

@@ -24,7 +24,7 @@ use wgpu::{
 };
 
 /// Maximum number of cached uniforms; when it is reached, the cache is cleared.
-const MOST_STARTS: usize = 256;
+const MAX_CACHED_UNIFORMS: usize = 256;
 /// A binding begins at a multiple of this on every device.
 pub(super) const ALIGN: usize = 256;
 
@@ -82,27 +82,27 @@ impl WebGpuKernel {
         })
     }
 
-    fn misfit(&self, what: &str) -> Error {
+    fn error(&self, what: &str) -> Error {
         Error::Device(format!("kernel {} on {}: {what}", self.name, self.shared.name))
     }
 
     /// Returns the memory of all arguments, as the text expects it.
     fn bound(&self, args: &[MemoryRef]) -> Result<BindGroup> {
         if args.len() != self.args.len() {
-            return Err(self.misfit(&format!("{} arguments for {}", args.len(), self.args.len())));
+            return Err(self.error(&format!("{} arguments for {}", args.len(), self.args.len())));
         }
         let mut resources = Vec::new();
         let mut starts: Starts = vec![0; (args.len() / 4 + 1) * 4];
         for (slot, (place, (width, pieces))) in args.iter().zip(&self.args).enumerate() {
             let memory = place.remote::<WebGpuMemory>().and_then(|m| m.block(&self.shared));
             let buffer =
-                memory.ok_or_else(|| self.misfit("an argument is memory of another device"))?;
+                memory.ok_or_else(|| self.error("an argument is memory of another device"))?;
             if place.offset % width != 0 {
                 let inside = format!(
                     "argument {slot} begins at byte {}, which is inside an element of {width}",
                     place.offset
                 );
-                return Err(self.misfit(&inside));
+                return Err(self.error(&inside));
             }
             let base = place.offset / ALIGN * ALIGN;
             starts[slot] = ((place.offset - base) / width) as i32;
@@ -208,7 +208,7 @@ impl WebGpuContext {
             self.queue.write_buffer(&buffer, 0, &bytes);
             buffer
         })?;
-        if kept.len() >= MOST_STARTS {
+        if kept.len() >= MAX_CACHED_UNIFORMS {
             kept.clear();
         }
         kept.push((starts, buffer.clone()));
@@ -264,7 +264,7 @@ impl Executable for WebGpuKernel {
 
 /// Returns true if the language's `fma` rounds once on this device. A kernel that tests it is run:
 /// WGSL does not require it, and lavapipe's does not.
-pub(super) fn fuses(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
+pub(super) fn has_fused_fma(shared: &Arc<WebGpuContext>, wgsl: &Wgsl) -> Result<bool> {
     let program = fma_program();
     let rendered = wgsl.render(&program.name, &program.uops)?;
     let source = &rendered.text();

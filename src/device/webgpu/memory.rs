@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wgpu::{BufferDescriptor, BufferUsages, MapMode};
 
 /// Bytes of one read: each needs as much host-visible memory.
-const AT_ONCE: usize = 64 << 20;
+const READ_CHUNK_BYTES: usize = 64 << 20;
 /// Copies begin and end at multiples of this.
 const WORD: usize = 4;
 
@@ -61,7 +61,7 @@ impl WebGpuMemory {
         let what = || "reading memory, or a kernel before it".to_string();
         let shared = &self.shared;
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let size = out.len().min(AT_ONCE) as u64;
+        let size = out.len().min(READ_CHUNK_BYTES) as u64;
         let staging = shared.checked(&what, || {
             shared.device.create_buffer(&BufferDescriptor {
                 label: None,
@@ -70,8 +70,8 @@ impl WebGpuMemory {
                 mapped_at_creation: false,
             })
         })?;
-        for (i, part) in out.chunks_mut(AT_ONCE).enumerate() {
-            let (from, bytes) = ((offset + i * AT_ONCE) as u64, part.len() as u64);
+        for (i, part) in out.chunks_mut(READ_CHUNK_BYTES).enumerate() {
+            let (from, bytes) = ((offset + i * READ_CHUNK_BYTES) as u64, part.len() as u64);
             shared.checked(&what, || {
                 let mut encoder = shared.device.create_command_encoder(&Default::default());
                 encoder.copy_buffer_to_buffer(&self.block, from, &staging, 0, bytes);
@@ -93,9 +93,13 @@ impl WebGpuMemory {
     fn write_words(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let what = || "writing memory, or a kernel before it".to_string();
         // The queue keeps the written bytes until they are submitted.
-        for (i, part) in bytes.chunks(AT_ONCE).enumerate() {
+        for (i, part) in bytes.chunks(READ_CHUNK_BYTES).enumerate() {
             self.shared.checked(&what, || {
-                self.shared.queue.write_buffer(&self.block, (at + i * AT_ONCE) as u64, part);
+                self.shared.queue.write_buffer(
+                    &self.block,
+                    (at + i * READ_CHUNK_BYTES) as u64,
+                    part,
+                );
                 self.shared.queue.submit([]);
             })?;
         }

@@ -138,7 +138,7 @@ impl WebGpu {
         let shared = Arc::new(shared);
         let renderer =
             |fma| Wgsl::with(Target { fma: fma == Fma::Native, ..target.clone() }, binding, fma);
-        let fma = match kernel::fuses(&shared, &renderer(Fma::Native))? {
+        let fma = match kernel::has_fused_fma(&shared, &renderer(Fma::Native))? {
             true => Fma::Native,
             false if features.contains(Features::SHADER_F64) => Fma::Doubles,
             false => Fma::Integers,

@@ -99,10 +99,12 @@ fn a_folder_that_others_can_write_to_is_refused() {
     let tmp = TempDir::new("group");
     for mode in [0o770, 0o707, 0o777, 0o720, 0o702] {
         let dir = tmp.path().join(format!("{mode:o}"));
-        assert!(DiskCache::at(&dir).why_off().is_none());
+        assert!(DiskCache::at(&dir).disabled_reason().is_none());
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
         assert!(
-            DiskCache::at(&dir).why_off().is_some_and(|w| w.contains("other users can write")),
+            DiskCache::at(&dir)
+                .disabled_reason()
+                .is_some_and(|w| w.contains("other users can write")),
             "{mode:o}"
         );
     }
@@ -110,14 +112,14 @@ fn a_folder_that_others_can_write_to_is_refused() {
         let dir = tmp.path().join(format!("{mode:o}"));
         fs::create_dir(&dir).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(DiskCache::at(&dir).why_off(), None, "{mode:o}");
+        assert_eq!(DiskCache::at(&dir).disabled_reason(), None, "{mode:o}");
     }
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
         let dir = tmp.path().join("foreign");
         fs::create_dir(&dir).unwrap();
         std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
-        assert!(DiskCache::at(&dir).why_off().is_some_and(|w| w.contains("another user")));
+        assert!(DiskCache::at(&dir).disabled_reason().is_some_and(|w| w.contains("another user")));
     }
 }
 
@@ -138,7 +140,7 @@ fn nothing_is_read_without_a_private_secret() {
         assert_eq!(right(&filled(tmp.path()), 20), 20);
         damage();
         let cache = DiskCache::at(tmp.path());
-        assert_eq!((cache.why_off(), right(&cache, 20)), (None, 0));
+        assert_eq!((cache.disabled_reason(), right(&cache, 20)), (None, 0));
         assert_eq!(fs::symlink_metadata(&secret).unwrap().mode() & 0o7777, 0o600);
     }
 }

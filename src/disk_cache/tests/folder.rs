@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 fn files_of_earlier_versions_are_deleted() {
     let tmp = TempDir::new("earlier");
     let cache = DiskCache::at(tmp.path());
-    OLD.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
+    LEGACY_FILES.iter().for_each(|name| fs::write(tmp.path().join(name), "old").unwrap());
     put(&cache, CacheKey(1), b"x");
     assert!(
-        OLD.iter().all(|name| !tmp.path().join(name).exists())
+        LEGACY_FILES.iter().all(|name| !tmp.path().join(name).exists())
             && get(&cache, CacheKey(1)).is_some()
     );
 }
@@ -25,7 +25,7 @@ fn no_folder_means_no_cache_and_no_error() {
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     for dir in [file.join("below-a-file"), file.clone(), PathBuf::from("/proc/picograd"), open] {
         let cache = DiskCache::at(&dir);
-        assert!(cache.why_off().is_some(), "{}", dir.display());
+        assert!(cache.disabled_reason().is_some(), "{}", dir.display());
         put(&cache, CacheKey(1), b"x");
         assert_eq!((get(&cache, CacheKey(1)), entries(&cache)), (None, 0));
         assert_eq!(cache.clear(&EntryKind::ALL), Ok((0, 0)));
@@ -75,7 +75,7 @@ fn the_environment_names_the_folder_and_the_size() {
 fn least_recently_used_entries_are_deleted_first() {
     let tmp = TempDir::new("size");
     let cache = DiskCache { limit: 10_000, ..DiskCache::at(tmp.path()) };
-    let pass = |seconds: u64| cache.later.fetch_add(seconds, Ordering::Relaxed);
+    let pass = |seconds: u64| cache.test_clock_offset.fetch_add(seconds, Ordering::Relaxed);
     for i in 0..9u64 {
         put(&cache, CacheKey(i.into()), &[0; 953]);
         pass(5000);

@@ -25,7 +25,7 @@ fn child_process() {
             put(&cache, CacheKey(1), &big);
             assert_eq!(cache.stats().failed_writes, 1);
             assert_eq!((get(&cache, CacheKey(1)), right(&cache, 20)), (None, 20));
-            assert_eq!(cache.contents().unwrap().lost_writes, 1);
+            assert_eq!(cache.contents().unwrap().failed_writes, 1);
         }
         other => panic!("{other}"),
     }

@@ -4,7 +4,7 @@
 use crate::dtype::{Const, DType};
 use crate::ir::{
     Arg, AxisKind, Combine, Custom, DeviceName, Fold, Gradient, Group, LoadHint, Loop, Op, Slice,
-    Source, SpecialKind, Src, StorageRef, TensorCore, UOp, fit_payload,
+    Source, SpecialKind, Src, StorageRef, TensorCore, UOp, check_payload,
 };
 use crate::shape::{Movement, SymInt, Variable};
 pub use crate::testing::Rng;
@@ -160,7 +160,7 @@ fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
                 arg => arg,
             },
         };
-        fit_payload(op, src, &arg).ok().map(|()| arg)
+        check_payload(op, src, &arg).ok().map(|()| arg)
     })
 }
 

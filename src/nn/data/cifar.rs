@@ -1,7 +1,7 @@
 //! CIFAR-10: color images of 32 × 32 pixels in ten classes, 50,000 for training and 10,000 for
 //! testing, from the binary version.
 
-use super::fetch::{Place, Remote};
+use super::fetch::{DatasetFolder, Remote};
 use super::{Array, ArrayDataset, Split};
 use crate::device::limits;
 use crate::dtype::DType;
@@ -40,7 +40,7 @@ const TEST: [&str; 1] = ["test_batch.bin"];
 /// with labels above 9.
 pub fn cifar10(folder: Option<&Path>, split: Split) -> Result<ArrayDataset> {
     let names = if split == Split::Train { &TRAIN[..] } else { &TEST };
-    let place = Place::new("cifar-10", folder)?;
+    let place = DatasetFolder::new("cifar-10", folder)?;
     let folders = [place.folder.clone(), place.folder.join("cifar-10-batches-bin")];
     let files: Vec<Vec<u8>> = match folders
         .iter()

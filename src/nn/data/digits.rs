@@ -4,7 +4,7 @@
 //! They are as hard as handwriting: a linear model stays below 93 % accuracy, a small convolutional
 //! network exceeds 98 %. [`digits`] has the measurements.
 
-use super::draw::{Amount, Canvas, Distortion, Point, dataset, smooth};
+use super::draw::{Canvas, Distortion, DistortionStrength, Point, dataset, smooth};
 use super::{ArrayDataset, Random};
 
 /// Width and height in pixels.
@@ -140,8 +140,14 @@ const STYLES: [&[&[Stroke]]; 10] = [
 ];
 
 /// Strength of the distortion, chosen by the accuracies at [`digits`].
-const AMOUNT: Amount =
-    Amount { size: (13.5, 19.0), stretch: 0.18, turn: 0.17, slant: 0.17, shift: 2.25, bend: 0.048 };
+const AMOUNT: DistortionStrength = DistortionStrength {
+    size: (13.5, 19.0),
+    stretch: 0.18,
+    turn: 0.17,
+    slant: 0.17,
+    shift: 2.25,
+    bend: 0.048,
+};
 /// Standard deviation of each control point, relative to the size.
 const TREMBLE: f32 = 0.025;
 

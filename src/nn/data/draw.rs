@@ -18,7 +18,7 @@ pub(super) struct Distortion {
 const GRID: usize = 4;
 
 /// Strength of a distortion.
-pub(super) struct Amount {
+pub(super) struct DistortionStrength {
     /// Width and height in pixels.
     pub size: Point,
     /// Largest relative change of the size.
@@ -34,7 +34,7 @@ pub(super) struct Amount {
 }
 
 impl Distortion {
-    pub(super) fn random(r: &mut Random, middle: f32, a: &Amount) -> Distortion {
+    pub(super) fn random(r: &mut Random, middle: f32, a: &DistortionStrength) -> Distortion {
         let (w, h) = (
             a.size.0 * (1.0 + r.within(-a.stretch, a.stretch)),
             a.size.1 * (1.0 + r.within(-a.stretch, a.stretch)),

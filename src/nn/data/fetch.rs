@@ -16,20 +16,20 @@ pub(super) struct Remote {
 }
 
 /// The folder that holds the files of a dataset.
-pub(super) struct Place {
+pub(super) struct DatasetFolder {
     set: &'static str,
     pub folder: PathBuf,
     /// True for the cache folder, into which missing files are downloaded.
     cache: bool,
 }
 
-impl Place {
+impl DatasetFolder {
     /// Returns the given folder, or the dataset's folder under `PICO_DATA` or the user's cache
     /// folder.
-    pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<Place> {
+    pub(super) fn new(set: &'static str, folder: Option<&Path>) -> Result<DatasetFolder> {
         Ok(match folder {
-            Some(folder) => Place { set, folder: folder.to_path_buf(), cache: false },
-            None => Place { set, folder: data_folder()?.join(set), cache: true },
+            Some(folder) => DatasetFolder { set, folder: folder.to_path_buf(), cache: false },
+            None => DatasetFolder { set, folder: data_folder()?.join(set), cache: true },
         })
     }
 

@@ -5,7 +5,7 @@ use crate::device::limits;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::elements;
-use crate::io::zip::MOST_RATIO;
+use crate::io::zip::MAX_RATIO;
 use crate::shape::checked_numel;
 use flate2::read::MultiGzDecoder;
 use std::io::Read;
@@ -46,7 +46,7 @@ pub(super) fn parse(at: &str, bytes: &[u8]) -> Result<Array> {
         msg: format!("not a valid IDX file: {msg}"),
     };
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        read(&mut MultiGzDecoder::new(bytes), (bytes.len() as u64).saturating_mul(MOST_RATIO))
+        read(&mut MultiGzDecoder::new(bytes), (bytes.len() as u64).saturating_mul(MAX_RATIO))
             .map_err(wrong)
     } else {
         read(&mut &*bytes, bytes.len() as u64).map_err(wrong)
@@ -54,7 +54,7 @@ pub(super) fn parse(at: &str, bytes: &[u8]) -> Result<Array> {
 }
 
 /// Reads an array from a stream of at most `max_bytes` bytes.
-fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
+fn read(from: &mut dyn Read, max_bytes: u64) -> Result<Array, String> {
     let mut head = [0; 4];
     from.read_exact(&mut head).map_err(|e| format!("its header: {e}"))?;
     let [0, 0, kind, axes] = head else { return Err("it does not begin with two zeros".into()) };
@@ -74,7 +74,7 @@ fn read(from: &mut dyn Read, room: u64) -> Result<Array, String> {
         *size = u32::from_be_bytes(n) as usize;
     }
     let len = checked_numel("idx", &shape).map_err(|e| e.to_string())?;
-    let bytes = len.checked_mul(dtype.itemsize()).filter(|b| *b as u64 <= room);
+    let bytes = len.checked_mul(dtype.itemsize()).filter(|b| *b as u64 <= max_bytes);
     let bytes =
         bytes.ok_or_else(|| format!("{dtype} of shape {shape:?} is larger than the file"))?;
     let mut data = limits::vec(bytes + 1).map_err(|e| e.to_string())?;

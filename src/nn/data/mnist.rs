@@ -1,7 +1,7 @@
 //! MNIST and Fashion-MNIST: images of 28 × 28 pixels in ten classes, 60,000 for training and 10,000
 //! for testing.
 
-use super::fetch::{Place, Remote};
+use super::fetch::{DatasetFolder, Remote};
 use super::{ArrayDataset, idx};
 use crate::error::Result;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn load(data: &Published, folder: Option<&Path>, split: Split) -> Result<ArrayDa
         let (bytes, sha256) = data.files[part][i];
         Remote { name: NAMES[part][i], base: data.base, bytes, sha256 }
     });
-    let place = Place::new(data.set, folder)?;
+    let place = DatasetFolder::new(data.set, folder)?;
     let mut arrays = Vec::new();
     for remote in &files {
         // Checksums are published for the gzipped files only; of others the shape is checked.

@@ -66,7 +66,7 @@ struct Pair {
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
-fn greatest(a: &[f64]) -> f64 {
+fn max_abs(a: &[f64]) -> f64 {
     a.iter().fold(0.0, |m, x| m.max(x.abs()))
 }
 /// Computes `a += c·b`.
@@ -184,7 +184,7 @@ impl LBFGS {
         let reported = if self.maximize { -first.0 } else { first.0 };
         let (mut loss, mut grad) = first;
         let (mut evaluations, most) = (1, self.max_eval.unwrap_or(self.max_iter * 5 / 4));
-        if greatest(&grad) <= self.tolerance_grad {
+        if max_abs(&grad) <= self.tolerance_grad {
             return Ok(reported);
         }
         for iteration in 1..=self.max_iter {
@@ -209,7 +209,7 @@ impl LBFGS {
                 let start = Point { t: 0.0, loss, grad, slope };
                 let most = most.saturating_sub(evaluations);
                 let (first, tolerance) = (self.state.t, self.tolerance_change);
-                let size = greatest(&direction);
+                let size = max_abs(&direction);
                 let evaluate = |t: f64| {
                     evaluations += 1;
                     self.write(&from, t, &direction)?;
@@ -220,16 +220,16 @@ impl LBFGS {
                 self.write(&from, best.t, &direction)?;
                 self.state.t = best.t;
                 (loss, grad) = (best.loss, best.grad);
-                settled = greatest(&grad) <= self.tolerance_grad;
+                settled = max_abs(&grad) <= self.tolerance_grad;
             } else {
                 self.write(&from, self.state.t, &direction)?;
                 if iteration != self.max_iter {
                     (loss, grad) = self.evaluate(&mut closure)?;
-                    settled = greatest(&grad) <= self.tolerance_grad;
+                    settled = max_abs(&grad) <= self.tolerance_grad;
                     evaluations += 1;
                 }
             }
-            let moved = greatest(&direction) * self.state.t.abs();
+            let moved = max_abs(&direction) * self.state.t.abs();
             if evaluations >= most || settled || moved <= self.tolerance_change {
                 break;
             }

@@ -3,7 +3,7 @@
 
 use crate::dtype::promote;
 use crate::error::{Error, Result};
-use crate::nn::{Dropout, Layer, Module, Visitor, init, unfit};
+use crate::nn::{Dropout, Layer, Module, Visitor, init, unexpected_input};
 use crate::tensor::{Tensor, autocast};
 
 /// The kind of a cell.
@@ -165,7 +165,7 @@ impl Cell {
     pub(super) fn forward(&self, x: &Tensor, state: Option<State>) -> Result<State> {
         let (inputs, hidden) = (self.weights.ih.size(1), self.weights.hh.size(1));
         if x.ndim() != 2 || x.size(1) != inputs {
-            return unfit(self.name, format_args!("[batch, {inputs}]"), x);
+            return unexpected_input(self.name, format_args!("[batch, {inputs}]"), x);
         }
         let shape = [x.size(0), hidden];
         check_state(self.name, &state, &shape)?;
@@ -234,7 +234,7 @@ impl Recurrent {
     pub(super) fn forward(&self, x: &Tensor, state: Option<State>) -> Result<(Tensor, State)> {
         if x.ndim() != 3 || x.size(2) != self.inputs {
             let axes = if self.batch_first { "batch, length" } else { "length, batch" };
-            return unfit(self.name, format_args!("[{axes}, {}]", self.inputs), x);
+            return unexpected_input(self.name, format_args!("[{axes}, {}]", self.inputs), x);
         }
         // The computation has time as its first axis.
         let mut x = if self.batch_first { x.try_transpose(0, 1)? } else { x.clone() };

@@ -23,7 +23,7 @@ pub(super) fn cast(cx: &mut Cx, from: Scalar, to: Scalar, x: &str) -> Text {
             // Up to 16 bits an integer is exactly an f32, up to 32 bits exactly an f64.
             _ if source.bits() <= 16 => (DType::F32, cast(cx, from, Scalar::F32, x)?),
             _ if source.bits() == 32 => (DType::F64, cast(cx, from, Scalar::F64, x)?),
-            _ => (DType::F64, odd(cx, from, x)?),
+            _ => (DType::F64, round_to_odd(cx, from, x)?),
         };
         return encode(cx, wide, to, &x);
     }
@@ -88,7 +88,7 @@ pub(super) fn limits(to: Scalar) -> (f64, f64) {
 /// Returns a 64-bit integer as an f64 that rounds to any small float as the integer itself would:
 /// of more than 53 bits the low 11 are dropped, and the last remaining bit is set if one of them
 /// was (round to odd).
-fn odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
+fn round_to_odd(cx: &mut Cx, from: Scalar, x: &str) -> Text {
     let name = format!("{}_to_odd_f64", storage(from));
     cx.helper(&name, DType::F64, |cx| {
         let u = cx.scalar_type(Scalar::U64)?;

@@ -35,8 +35,8 @@ const WORDS: Words = Words {
     special64: Some(["__builtin_inf()", "__builtin_nan(\"\")"]),
     helper: "INLINE",
     global: "",
-    local: "",
-    local_array: "__attribute__((aligned(64))) ",
+    shared: "",
+    shared_array: "__attribute__((aligned(64))) ",
     barrier: None,
     wrap_by_cast: false,
 };

@@ -7,7 +7,7 @@ use super::expr::{comparison, count, negated_comparison};
 use super::literal::{is_ones, scalar as number};
 use super::prelude::Cx;
 use super::value::{Form, Operand, operands};
-use super::vector::{operators, sides, whole};
+use super::vector::{as_vector, operators, vector_operands};
 use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op};
 
@@ -75,14 +75,14 @@ pub(super) fn alu(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
 fn choose(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let lanes = alu.dtype.lanes;
     let [mask, x, y] = operands(alu.args);
-    let mask = whole(cx, mask, DType::BOOL.vec(lanes))?;
-    let (x, y) = (whole(cx, x, alu.dtype)?, whole(cx, y, alu.dtype)?);
+    let mask = as_vector(cx, mask, DType::BOOL.vec(lanes))?;
+    let (x, y) = (as_vector(cx, x, alu.dtype)?, as_vector(cx, y, alu.dtype)?);
     select(cx, alu.dtype, &mask, &x, &y).map(Operand::plain)
 }
 
 fn reinterpret(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let [x] = operands(alu.args);
-    let x = whole(cx, x, alu.from)?;
+    let x = as_vector(cx, x, alu.from)?;
     if held(alu.dtype) == held(alu.from) {
         return Ok(Operand::plain(x));
     }
@@ -90,7 +90,7 @@ fn reinterpret(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
 }
 
 fn compare(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
-    let args = sides(cx, alu.args, alu.from)?;
+    let args = vector_operands(cx, alu.args, alu.from)?;
     let [x, y] = operands(&args);
     let mut result = comparison(alu.op, alu.from, &x.text, &y.text);
     if mask_of(alu.from).scalar != Scalar::I32 {
@@ -112,10 +112,10 @@ fn bools(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
     if let (Op::Xor | Op::Ne, Some(other)) = (alu.op, other) {
         return Some(match negated_comparison(&other.form) {
             Some(text) => Ok(Operand::plain(text)),
-            None => whole(cx, other, bools).map(|x| Operand::plain(format!("(~{x})"))),
+            None => as_vector(cx, other, bools).map(|x| Operand::plain(format!("(~{x})"))),
         });
     }
-    let (x, y) = match (whole(cx, x, bools), whole(cx, y, bools)) {
+    let (x, y) = match (as_vector(cx, x, bools), as_vector(cx, y, bools)) {
         (Ok(x), Ok(y)) => (x, y),
         (Err(e), _) | (_, Err(e)) => return Some(Err(e)),
     };
@@ -150,20 +150,20 @@ fn extreme(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
         Ok((format!("{ty} x, {ty} y"), body))
     })?;
     let [x, y] = operands(alu.args);
-    let (x, y) = (whole(cx, x, dtype)?, whole(cx, y, dtype)?);
+    let (x, y) = (as_vector(cx, x, dtype)?, as_vector(cx, y, dtype)?);
     Ok(Operand::plain(format!("{name}({x},{y})")))
 }
 
 fn shift(cx: &mut Cx, alu: &Alu) -> Result<Operand, String> {
     let sign = if alu.op == Op::Shl { "<<" } else { ">>" };
     let [x, amount] = operands(alu.args);
-    let x = whole(cx, x, alu.dtype)?;
+    let x = as_vector(cx, x, alu.dtype)?;
     let amount = match amount.literal {
         Some(_) => count(cx, amount, alu.dtype.scalar)?,
         None => {
             let mask = number(cx, Const::Int(i64::from(alu.dtype.bits()) - 1), alu.dtype.scalar)?;
             let mask = cx.build(alu.dtype, &vec![mask; alu.dtype.lanes as usize])?;
-            format!("({}&{mask})", whole(cx, amount, alu.dtype)?)
+            format!("({}&{mask})", as_vector(cx, amount, alu.dtype)?)
         }
     };
     Ok(Operand::plain(format!("({x}{sign}{amount})")))
@@ -185,7 +185,7 @@ fn cast(cx: &mut Cx, alu: &Alu) -> Option<Text> {
     }
     Some((|| {
         let [x] = operands(alu.args);
-        let x = whole(cx, x, from)?;
+        let x = as_vector(cx, x, from)?;
         if is_small(dtype.scalar) {
             super::small_float::encode(cx, from, dtype.scalar, &x)
         } else if is_small(from.scalar) {

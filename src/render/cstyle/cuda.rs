@@ -57,8 +57,8 @@ const WORDS: Words = Words {
     special64: Some(["(double)INFINITY", "(double)NAN"]),
     helper: "static __device__ __forceinline__",
     global: "",
-    local: "",
-    local_array: "__shared__ __align__(16) ",
+    shared: "",
+    shared_array: "__shared__ __align__(16) ",
     barrier: Some("__syncthreads();"),
     wrap_by_cast: true,
 };

@@ -34,9 +34,9 @@ pub(super) struct Words {
     /// The address spaces of kernel arguments and of shared memory, as a pointer type starts with
     /// them.
     pub global: &'static str,
-    pub local: &'static str,
+    pub shared: &'static str,
     /// The qualifiers of an array in shared memory.
-    pub local_array: &'static str,
+    pub shared_array: &'static str,
     /// The barrier statement of a workgroup; `None` if a workgroup is one thread.
     pub barrier: Option<&'static str>,
     /// True if signed overflow is undefined, so that arithmetic on signed data uses unsigned types.

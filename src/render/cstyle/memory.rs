@@ -27,7 +27,7 @@ impl Walker<'_> {
     /// more than once.
     fn place(&mut self, at: Index, dtype: DType, repeated: bool) -> Result<Place, String> {
         let words = self.cx.dialect.words();
-        let space = if at.buffer.op() == Op::DefineShared { words.local } else { words.global };
+        let space = if at.buffer.op() == Op::DefineShared { words.shared } else { words.global };
         let aligned = plan::is_multiple(at.index, dtype.lanes as i64);
         let base = self.text(at.buffer)?;
         let offset = if repeated { self.named(at.index)? } else { self.text(at.index)? };

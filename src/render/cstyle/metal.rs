@@ -48,8 +48,8 @@ const WORDS: Words = Words {
     special64: None,
     helper: "static inline",
     global: "device ",
-    local: "threadgroup ",
-    local_array: "threadgroup __attribute__((aligned(16))) ",
+    shared: "threadgroup ",
+    shared_array: "threadgroup __attribute__((aligned(16))) ",
     barrier: Some("threadgroup_barrier(mem_flags::mem_threadgroup);"),
     wrap_by_cast: true,
 };

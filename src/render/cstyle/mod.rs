@@ -140,7 +140,7 @@ impl<'a> Walker<'a> {
             }
             Arg::Shared { id, len } => {
                 let (start, element) =
-                    (self.cx.dialect.words().local_array, self.cx.element_type(u.dtype())?);
+                    (self.cx.dialect.words().shared_array, self.cx.element_type(u.dtype())?);
                 self.shared += &format!("  {start}{element} temp{id}[{len}];\n");
                 format!("temp{id}")
             }
@@ -297,7 +297,7 @@ impl<'a> Walker<'a> {
     /// Gives a value a name of its kind.
     fn declare(&mut self, u: &UOp, kind: &'static str, operand: Operand) -> Result<(), String> {
         let (ty, text) =
-            (self.cx.ty(u.dtype())?, vector::into_whole(&mut self.cx, operand, u.dtype())?);
+            (self.cx.ty(u.dtype())?, vector::into_vector(&mut self.cx, operand, u.dtype())?);
         let name = self.fresh(kind);
         self.line_of(&[&ty, " ", &name, " = ", &text, ";"]);
         self.name(u, name);
@@ -316,10 +316,10 @@ impl<'a> Walker<'a> {
         if u.as_const().is_none()
             && let Some(value) = self.values.get(&u.id())
         {
-            return vector::whole(&mut self.cx, &value.operand, u.dtype());
+            return vector::as_vector(&mut self.cx, &value.operand, u.dtype());
         }
         let operand = self.operand(u)?;
-        vector::into_whole(&mut self.cx, operand, u.dtype())
+        vector::into_vector(&mut self.cx, operand, u.dtype())
     }
 
     /// Returns the value as text that may be written more than once.

@@ -42,8 +42,8 @@ const WORDS: Words = Words {
     special64: Some(["(double)INFINITY", "(double)NAN"]),
     helper: "static inline",
     global: "__global ",
-    local: "__local ",
-    local_array: "__attribute__((aligned(16))) __local ",
+    shared: "__local ",
+    shared_array: "__attribute__((aligned(16))) __local ",
     barrier: Some("barrier(CLK_LOCAL_MEM_FENCE);"),
     wrap_by_cast: true,
 };

@@ -4,7 +4,7 @@
 use crate::dtype::Const;
 use crate::ir::typed::{Index, Load, Store, Wmma};
 use crate::ir::{Op, UOp};
-use crate::render::facts::counted;
+use crate::render::facts::address_integers;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The decisions, by node id.
@@ -50,7 +50,7 @@ pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
 
 impl Plan {
     pub fn new(uops: &[UOp]) -> Plan {
-        let mut plan = Plan { index: counted(uops), ..Plan::default() };
+        let mut plan = Plan { index: address_integers(uops), ..Plan::default() };
         plan.find_inline(uops);
         for Wmma { a, b, .. } in uops.iter().filter_map(UOp::as_wmma) {
             plan.fragments.extend([a.id(), b.id()]);

@@ -8,7 +8,7 @@ use crate::dtype::{Const, DType, Scalar};
 use crate::render::facts::{Layout, layout};
 
 /// The parts that differ between a function of scalars and the same function of vectors.
-struct Kit {
+struct HelperTypes {
     lanes: u16,
     /// The float and the unsigned integer that the work is done in, and the type of the code.
     wide: DType,
@@ -16,11 +16,11 @@ struct Kit {
     code: DType,
 }
 
-impl Kit {
-    fn new(wide: DType, small: DType) -> Kit {
+impl HelperTypes {
+    fn new(wide: DType, small: DType) -> HelperTypes {
         let work = if wide.bits() == 64 { DType::U64 } else { DType::U32 };
         let code = DType { scalar: storage(small.scalar), lanes: wide.lanes };
-        Kit { lanes: wide.lanes, wide, work: work.vec(wide.lanes), code }
+        HelperTypes { lanes: wide.lanes, wide, work: work.vec(wide.lanes), code }
     }
     fn bits(&self, cx: &mut Cx, x: &str) -> Text {
         self.reinterpret(cx, x, self.wide, self.work)
@@ -71,7 +71,7 @@ pub(super) fn decode(cx: &mut Cx, small: DType, x: &str) -> Text {
     let name = format!("{small}_to_{}", DType::F32.vec(small.lanes));
     let wide = DType::F32.vec(small.lanes);
     cx.helper(&name, wide, |cx| {
-        let kit = Kit::new(wide, small);
+        let kit = HelperTypes::new(wide, small);
         let params = format!("{} x", cx.ty(kit.code)?);
         if let (Some(body), Scalar::F16, 1) = (cx.dialect.half()[0], small.scalar, small.lanes) {
             return Ok((params, body.to_string()));
@@ -141,7 +141,7 @@ impl Encoding {
     }
 
     /// Returns the statements that set `r` to the rounded code of the magnitude `m`.
-    fn rounded(&self, cx: &mut Cx, kit: &Kit, u: &str) -> Text {
+    fn rounded(&self, cx: &mut Cx, kit: &HelperTypes, u: &str) -> Text {
         let Encoding { small: l, mantissa, bias, drop, suffix, .. } = self;
         let half = (1u64 << (drop - 1)) - 1;
         if *bias == l.bias {
@@ -178,7 +178,7 @@ pub(super) fn encode(cx: &mut Cx, wide: DType, small: Scalar, x: &str) -> Text {
     let name = format!("{wide}_to_{small}");
     let result = DType { scalar: storage(small.scalar), lanes: wide.lanes };
     cx.helper(&name, result, |cx| {
-        let kit = Kit::new(wide, small);
+        let kit = HelperTypes::new(wide, small);
         let params = format!("{} x", cx.ty(wide)?);
         if let (Some(body), Scalar::F16, DType::F32) = (cx.dialect.half()[1], small.scalar, wide) {
             return Ok((params, body.to_string()));

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::ir::{Group, Op};
 
 /// Returns the value as a whole vector, which is built here if it is a list of lanes.
-pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
+pub(super) fn as_vector(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
     match &x.lanes {
         Some(lanes) if x.text.is_empty() => cx.build(dtype, lanes),
         _ => Ok(x.text.clone()),
@@ -17,13 +17,17 @@ pub(super) fn whole(cx: &mut Cx, x: &Operand, dtype: DType) -> Text {
 }
 
 /// Returns the same for a value without other uses.
-pub(super) fn into_whole(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
-    if x.lanes.is_some() && x.text.is_empty() { whole(cx, &x, dtype) } else { Ok(x.text) }
+pub(super) fn into_vector(cx: &mut Cx, x: Operand, dtype: DType) -> Text {
+    if x.lanes.is_some() && x.text.is_empty() { as_vector(cx, &x, dtype) } else { Ok(x.text) }
 }
 
 /// Returns the operands of an operator: one of the two may stay a scalar if its type is surely that
 /// of a lane.
-pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<Operand>, String> {
+pub(super) fn vector_operands(
+    cx: &mut Cx,
+    args: &[Operand],
+    dtype: DType,
+) -> Result<Vec<Operand>, String> {
     let mut free = dtype.bits() >= 32 && !dtype.is_bool() && !is_small(dtype.scalar);
     let all = args.iter().all(|a| a.splat().is_some());
     args.iter()
@@ -32,7 +36,7 @@ pub(super) fn sides(cx: &mut Cx, args: &[Operand], dtype: DType) -> Result<Vec<O
                 free = false;
                 Ok(Operand { text: x.to_string(), lanes: None, ..a.clone() })
             }
-            _ => Ok(Operand { text: whole(cx, a, dtype)?, ..a.clone() }),
+            _ => Ok(Operand { text: as_vector(cx, a, dtype)?, ..a.clone() }),
         })
         .collect()
 }
@@ -48,13 +52,13 @@ pub(super) fn operators(cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String
         && alu.args[1 - i].literal.is_none()
     {
         let mut args = alu.args.to_vec();
-        match whole(cx, &args[1 - i], alu.dtype) {
+        match as_vector(cx, &args[1 - i], alu.dtype) {
             Ok(text) => args[1 - i].text = text,
             Err(e) => return Some(Err(e)),
         }
         return arithmetic(cx, alu.op, alu.dtype.scalar, &args).map(Ok);
     }
-    match sides(cx, alu.args, alu.dtype) {
+    match vector_operands(cx, alu.args, alu.dtype) {
         // A negative literal would be subtracted as a scalar `int`, whose type may not be that of a
         // narrow lane.
         Ok(mut args) => {
@@ -161,7 +165,7 @@ pub(super) fn lanes_in_helper(cx: &mut Cx, alu: &Alu) -> Text {
         .args
         .iter()
         .enumerate()
-        .map(|(i, a)| whole(cx, a, operand_dtype(alu, i)))
+        .map(|(i, a)| as_vector(cx, a, operand_dtype(alu, i)))
         .collect::<Result<_, _>>()?;
     Ok(format!("{name}({})", args.join(",")))
 }

@@ -7,7 +7,7 @@ use crate::ir::{Group, Op, UOp};
 
 impl LlvmWriter<'_> {
     /// Writes an instruction with two operands of one type.
-    pub(super) fn two(&mut self, instruction: &str, dtype: DType, x: &str, y: &str) -> String {
+    pub(super) fn binary(&mut self, instruction: &str, dtype: DType, x: &str, y: &str) -> String {
         self.define("alu", &format!("{instruction} {} {x}, {y}", ty(dtype)))
     }
 
@@ -63,7 +63,7 @@ impl LlvmWriter<'_> {
                 Op::Xor => "xor",
                 _ => return Err(format!("{op:?} is not an op on bools")),
             };
-            return Ok(self.two(instruction, dtype, &x[0], &x[1]));
+            return Ok(self.binary(instruction, dtype, &x[0], &x[1]));
         }
         if dtype.is_float() { self.float(u, &x) } else { self.integer(u, &x) }
     }
@@ -79,7 +79,7 @@ impl LlvmWriter<'_> {
             Op::Eq => "icmp eq",
             _ => "icmp ne",
         };
-        self.two(instruction, from, x, y)
+        self.binary(instruction, from, x, y)
     }
 
     fn float(&mut self, u: &UOp, x: &[String]) -> Text {
@@ -90,9 +90,9 @@ impl LlvmWriter<'_> {
                 let other = minus_one(u.operand()) as usize;
                 self.define("alu", &format!("fneg {} {}", ty(dtype), x[other]))
             }
-            Op::Add => self.two("fadd", dtype, &x[0], &x[1]),
-            Op::Mul => self.two("fmul", dtype, &x[0], &x[1]),
-            Op::Div => self.two("fdiv", dtype, &x[0], &x[1]),
+            Op::Add => self.binary("fadd", dtype, &x[0], &x[1]),
+            Op::Mul => self.binary("fmul", dtype, &x[0], &x[1]),
+            Op::Div => self.binary("fdiv", dtype, &x[0], &x[1]),
             Op::Max | Op::Min => {
                 // A literal comes first: it is not NaN, or both are, so that the NaN test is
                 // dropped.
@@ -100,14 +100,14 @@ impl LlvmWriter<'_> {
                 let literal_last = last.is_some();
                 let (x, y) = if literal_last { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
                 let better =
-                    self.two(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
+                    self.binary(if op == Op::Max { "fcmp ogt" } else { "fcmp olt" }, dtype, x, y);
                 let mut chosen = self.select("alu", dtype, &better, x, y);
                 if !literal_last || matches!(last, Some(Const::Float(v)) if v.is_nan()) {
-                    let nan = self.two("fcmp uno", dtype, x, x);
+                    let nan = self.binary("fcmp uno", dtype, x, x);
                     chosen = self.select("alu", dtype, &nan, x, &chosen);
                 }
                 // Adding +0 makes a zero result +0.
-                self.two("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
+                self.binary("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
             }
             Op::Fma | Op::Sqrt | Op::Trunc => self.intrinsic(&op.name().to_lowercase(), dtype, x),
             _ => self.library(op, dtype, x),
@@ -143,7 +143,7 @@ impl LlvmWriter<'_> {
         let unsigned = dtype.is_unsigned();
         let choose =
             |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
-        let wrap = if self.counted.contains(&u.id()) && !unsigned { " nsw" } else { "" };
+        let wrap = if self.address_integers.contains(&u.id()) && !unsigned { " nsw" } else { "" };
         let instruction = match op {
             Op::Add => format!("add{wrap}"),
             Op::Mul => format!("mul{wrap}"),
@@ -156,10 +156,10 @@ impl LlvmWriter<'_> {
                 let mask = i64::from(dtype.bits()) - 1;
                 let count = match u.expect_binary().1.as_const() {
                     Some(Const::Int(v)) => literal(Const::Int(v & mask), dtype),
-                    _ => self.two("and", dtype, &x[1], &literal(Const::Int(mask), dtype)),
+                    _ => self.binary("and", dtype, &x[1], &literal(Const::Int(mask), dtype)),
                 };
                 let instruction = if op == Op::Shl { "shl" } else { choose("ashr", "lshr") };
-                return Ok(self.two(instruction, dtype, &x[0], &count));
+                return Ok(self.binary(instruction, dtype, &x[0], &count));
             }
             Op::Max | Op::Min => {
                 let test = if op == Op::Max {
@@ -167,11 +167,11 @@ impl LlvmWriter<'_> {
                 } else {
                     choose("icmp slt", "icmp ult")
                 };
-                let better = self.two(test, dtype, &x[0], &x[1]);
+                let better = self.binary(test, dtype, &x[0], &x[1]);
                 return Ok(self.select("alu", dtype, &better, &x[0], &x[1]));
             }
             _ => return Err(format!("LLVM has no {op:?} on integers")),
         };
-        Ok(self.two(&instruction, dtype, &x[0], &x[1]))
+        Ok(self.binary(&instruction, dtype, &x[0], &x[1]))
     }
 }

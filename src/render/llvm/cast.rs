@@ -41,10 +41,10 @@ impl LlvmWriter<'_> {
                 return Err("a void has no value".to_string());
             }
             (true, _) if to.is_bool() => {
-                return Ok(self.two("fcmp une", from, x, &literal(Const::Float(0.0), from)));
+                return Ok(self.binary("fcmp une", from, x, &literal(Const::Float(0.0), from)));
             }
             (false, _) if to.is_bool() => {
-                return Ok(self.two("icmp ne", from, x, &literal(Const::Int(0), from)));
+                return Ok(self.binary("icmp ne", from, x, &literal(Const::Int(0), from)));
             }
             (true, true) => {
                 if narrows {
@@ -85,17 +85,18 @@ impl LlvmWriter<'_> {
             literal(Const::Float(least), from),
             literal(Const::Float(0.0), from),
         );
-        let is_below_limit = self.two("fcmp olt", from, x, &limit);
-        let is_above_least = self.two("fcmp oge", from, x, &least);
-        let is_inside = self.two("and", like(from, Scalar::Bool), &is_below_limit, &is_above_least);
+        let is_below_limit = self.binary("fcmp olt", from, x, &limit);
+        let is_above_least = self.binary("fcmp oge", from, x, &least);
+        let is_inside =
+            self.binary("and", like(from, Scalar::Bool), &is_below_limit, &is_above_least);
         let inside = self.select("cast", from, &is_inside, x, &zero);
         let whole = self.convert(&format!("fpto{sign}i"), from, &inside, to);
-        let is_above = self.two("fcmp oge", from, x, &limit);
+        let is_above = self.binary("fcmp oge", from, x, &limit);
         let whole = self.select("cast", to, &is_above, &literal(to.max_value(), to), &whole);
         if to.is_unsigned() {
             return whole;
         }
-        let is_below = self.two("fcmp olt", from, x, &least);
+        let is_below = self.binary("fcmp olt", from, x, &least);
         self.select("cast", to, &is_below, &literal(to.min_value(), to), &whole)
     }
 
@@ -106,7 +107,7 @@ impl LlvmWriter<'_> {
         }
         Ok(match () {
             _ if from.is_bool() && !to.is_bool() => self.convert("zext", from, x, to),
-            _ if to.is_bool() && !from.is_bool() => self.two(
+            _ if to.is_bool() && !from.is_bool() => self.binary(
                 "icmp ne",
                 from,
                 x,
@@ -130,7 +131,7 @@ impl LlvmWriter<'_> {
         }
         let u = self.convert("zext", small, x, u32s);
         if small.scalar == Scalar::BF16 {
-            let upper = self.two("shl", u32s, &u, &int(16, u32s));
+            let upper = self.binary("shl", u32s, &u, &int(16, u32s));
             return self.reinterpret(u32s, &upper, f32s);
         }
         // A code moved to the place of a float's exponent and mantissa lacks only the difference of
@@ -139,23 +140,23 @@ impl LlvmWriter<'_> {
         let l = layout(small.scalar);
         let rebase = int(u64::from(127 - l.bias) << 23, u32s);
         let least = u64::from(128 - l.bias) << 23;
-        let m = self.two("and", u32s, &u, &int((1 << (l.bits - 1)) - 1, u32s));
-        let moved = self.two("shl", u32s, &m, &int(u64::from(23 - l.mantissa), u32s));
-        let n = self.two("add", u32s, &moved, &rebase);
-        let raised = self.two("or", u32s, &moved, &int(least, u32s));
+        let m = self.binary("and", u32s, &u, &int((1 << (l.bits - 1)) - 1, u32s));
+        let moved = self.binary("shl", u32s, &m, &int(u64::from(23 - l.mantissa), u32s));
+        let n = self.binary("add", u32s, &moved, &rebase);
+        let raised = self.binary("or", u32s, &moved, &int(least, u32s));
         let raised = self.reinterpret(u32s, &raised, f32s);
         let base = literal(Const::Float(f32::from_bits(least as u32) as f64), f32s);
-        let lifted = self.two("fsub", f32s, &raised, &base);
+        let lifted = self.binary("fsub", f32s, &raised, &base);
         let lifted = self.reinterpret(f32s, &lifted, u32s);
-        let subnormal = self.two("icmp ult", u32s, &m, &int(1 << l.mantissa, u32s));
+        let subnormal = self.binary("icmp ult", u32s, &m, &int(1 << l.mantissa, u32s));
         let number = self.select("cast", u32s, &subnormal, &lifted, &n);
         let special =
-            if l.has_inf { self.two("add", u32s, &n, &rebase) } else { int(0x7fc0_0000, u32s) };
-        let over = self.two("icmp uge", u32s, &m, &int(l.over, u32s));
+            if l.has_inf { self.binary("add", u32s, &n, &rebase) } else { int(0x7fc0_0000, u32s) };
+        let over = self.binary("icmp uge", u32s, &m, &int(l.over, u32s));
         let magnitude = self.select("cast", u32s, &over, &special, &number);
-        let sign = self.two("and", u32s, &u, &int(1 << (l.bits - 1), u32s));
-        let sign = self.two("shl", u32s, &sign, &int(u64::from(32 - l.bits), u32s));
-        let whole = self.two("or", u32s, &magnitude, &sign);
+        let sign = self.binary("and", u32s, &u, &int(1 << (l.bits - 1), u32s));
+        let sign = self.binary("shl", u32s, &sign, &int(u64::from(32 - l.bits), u32s));
+        let whole = self.binary("or", u32s, &magnitude, &sign);
         self.reinterpret(u32s, &whole, f32s)
     }
 
@@ -184,7 +185,7 @@ impl LlvmWriter<'_> {
                 self.encode(f64s, to, &x)
             }
             _ => {
-                let x = self.odd(from, x);
+                let x = self.round_to_odd(from, x);
                 self.encode(f64s, to, &x)
             }
         })
@@ -198,15 +199,15 @@ impl LlvmWriter<'_> {
         let l = layout(to.scalar);
         let drop = mantissa - l.mantissa;
         let u = self.reinterpret(wide, x, work);
-        let m = self.two("and", work, &u, &int((1 << (width - 1)) - 1, work));
-        let last = self.two("lshr", work, &m, &int(u64::from(drop), work));
-        let last = self.two("and", work, &last, &int(1, work));
+        let m = self.binary("and", work, &u, &int((1 << (width - 1)) - 1, work));
+        let last = self.binary("lshr", work, &m, &int(u64::from(drop), work));
+        let last = self.binary("and", work, &last, &int(1, work));
         // Codes are in the order of their values, so rounding may carry into the exponent.
         let rebase = u64::from(bias - l.bias) << mantissa;
         let half = ((1u64 << (drop - 1)) - 1).wrapping_sub(rebase);
-        let up = self.two("add", work, &m, &int(half, work));
-        let up = self.two("add", work, &up, &last);
-        let mut r = self.two("lshr", work, &up, &int(u64::from(drop), work));
+        let up = self.binary("add", work, &m, &int(half, work));
+        let up = self.binary("add", work, &up, &last);
+        let mut r = self.binary("lshr", work, &up, &int(u64::from(drop), work));
         if rebase > 0 {
             // A subnormal is rounded by adding the power of two whose last place is that of the
             // least subnormal.
@@ -214,46 +215,47 @@ impl LlvmWriter<'_> {
             let value =
                 if double { f64::from_bits(magic) } else { f32::from_bits(magic as u32) as f64 };
             let positive = self.reinterpret(work, &m, wide);
-            let lifted = self.two("fadd", wide, &positive, &literal(Const::Float(value), wide));
+            let lifted = self.binary("fadd", wide, &positive, &literal(Const::Float(value), wide));
             let lifted = self.reinterpret(wide, &lifted, work);
-            let code = self.two("sub", work, &lifted, &int(magic, work));
-            let subnormal = self.two(
+            let code = self.binary("sub", work, &lifted, &int(magic, work));
+            let subnormal = self.binary(
                 "icmp ult",
                 work,
                 &m,
                 &int(u64::from(bias - l.bias + 1) << mantissa, work),
             );
             r = self.select("cast", work, &subnormal, &code, &r);
-            let over = self.two("icmp ugt", work, &r, &int(l.over, work));
+            let over = self.binary("icmp ugt", work, &r, &int(l.over, work));
             r = self.select("cast", work, &over, &int(l.over, work), &r);
         }
-        let nan = self.two("icmp ugt", work, &m, &int(u64::from(2 * bias + 1) << mantissa, work));
+        let nan =
+            self.binary("icmp ugt", work, &m, &int(u64::from(2 * bias + 1) << mantissa, work));
         let kept = self.select("cast", work, &nan, &int(l.over | 1 << (l.mantissa - 1), work), &r);
-        let sign = self.two("lshr", work, &u, &int(u64::from(width - l.bits), work));
-        let sign = self.two("and", work, &sign, &int(1 << (l.bits - 1), work));
-        let code = self.two("or", work, &kept, &sign);
+        let sign = self.binary("lshr", work, &u, &int(u64::from(width - l.bits), work));
+        let sign = self.binary("and", work, &sign, &int(1 << (l.bits - 1), work));
+        let code = self.binary("or", work, &kept, &sign);
         self.convert("trunc", work, &code, to)
     }
 
     /// Returns a 64-bit integer as an f64 that rounds to any small float as the integer itself
     /// would: of more than 53 bits the low 11 are dropped, and the last remaining bit is set if one
     /// of them was (round to odd).
-    fn odd(&mut self, from: DType, x: &str) -> String {
+    fn round_to_odd(&mut self, from: DType, x: &str) -> String {
         let (u64s, f64s) = (like(from, Scalar::U64), like(from, Scalar::F64));
         let zero = int(0, u64s);
         let negative = if from.is_unsigned() {
             literal(Const::Bool(false), like(from, Scalar::Bool))
         } else {
-            self.two("icmp slt", from, x, &zero)
+            self.binary("icmp slt", from, x, &zero)
         };
-        let turned = self.two("sub", u64s, &zero, x);
+        let turned = self.binary("sub", u64s, &zero, x);
         let m = self.select("cast", u64s, &negative, &turned, x);
-        let low = self.two("and", u64s, &m, &int(0x7ff, u64s));
-        let low = self.two("icmp ne", u64s, &low, &zero);
+        let low = self.binary("and", u64s, &m, &int(0x7ff, u64s));
+        let low = self.binary("icmp ne", u64s, &low, &zero);
         let last = self.select("cast", u64s, &low, &int(0x800, u64s), &zero);
-        let kept = self.two("and", u64s, &m, &int(!0x7ff, u64s));
-        let kept = self.two("or", u64s, &kept, &last);
-        let long = self.two("icmp ugt", u64s, &m, &int((1 << 53) - 1, u64s));
+        let kept = self.binary("and", u64s, &m, &int(!0x7ff, u64s));
+        let kept = self.binary("or", u64s, &kept, &last);
+        let long = self.binary("icmp ugt", u64s, &m, &int((1 << 53) - 1, u64s));
         let m = self.select("cast", u64s, &long, &kept, &m);
         let f = self.convert("uitofp", u64s, &m, f64s);
         let minus = self.define("cast", &format!("fneg {} {f}", ty(f64s)));

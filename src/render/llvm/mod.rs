@@ -12,7 +12,7 @@ mod regions;
 mod text;
 
 use self::text::{lanes, literal, memory_type, ty};
-use super::facts::{self, Writer, counted, unknown_operand};
+use super::facts::{self, Writer, address_integers, unknown_operand};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -95,7 +95,7 @@ struct LlvmWriter<'a> {
     /// The accumulators that each loop changes.
     changed: FxHashMap<u64, Vec<u32>>,
     /// Integers that do not overflow.
-    counted: FxHashSet<u64>,
+    address_integers: FxHashSet<u64>,
     /// Values that are offsets.
     offsets: FxHashSet<u64>,
     /// Offsets of no address: each is at a constant distance from another offset, and nothing else
@@ -114,9 +114,9 @@ fn accumulator(u: &UOp) -> Option<u32> {
 }
 
 /// Splits an offset into one that is in the list and a distance in elements from it.
-fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
+fn split<'a>(idx: &'a UOp, address_integers: &FxHashSet<u64>) -> (&'a UOp, i64) {
     match (idx.op(), idx.src()) {
-        (Op::Add, [x, by]) if counted.contains(&idx.id()) && x.as_const().is_none() => {
+        (Op::Add, [x, by]) if address_integers.contains(&idx.id()) && x.as_const().is_none() => {
             match by.as_int() {
                 Some(by) => (x, by),
                 None => (idx, 0),
@@ -128,7 +128,7 @@ fn split<'a>(idx: &'a UOp, counted: &FxHashSet<u64>) -> (&'a UOp, i64) {
 
 impl<'a> LlvmWriter<'a> {
     fn new(target: &'a Target, uops: &[UOp]) -> LlvmWriter<'a> {
-        let counted = counted(uops);
+        let address_integers = address_integers(uops);
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
         let (mut offsets, mut folded, mut used) =
             (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
@@ -147,7 +147,7 @@ impl<'a> LlvmWriter<'a> {
                 }
                 (Op::Index, _) => {
                     let offset = u.expect_index().index;
-                    let (idx, base) = (offset.id(), split(offset, &counted).0.id());
+                    let (idx, base) = (offset.id(), split(offset, &address_integers).0.id());
                     offsets.insert(base);
                     used.insert(base);
                     folded.insert(idx);
@@ -173,7 +173,7 @@ impl<'a> LlvmWriter<'a> {
             block: "entry".to_string(),
             accs: BTreeMap::new(),
             changed,
-            counted,
+            address_integers,
             offsets,
             folded,
             taken: FxHashMap::default(),
@@ -280,7 +280,7 @@ impl<'a> LlvmWriter<'a> {
                 self.define("ptr", &format!("getelementptr {element}, ptr {base}, i64 {at}"))
             });
         }
-        let (offset, by) = split(idx, &self.counted);
+        let (offset, by) = split(idx, &self.address_integers);
         let key = (buffer.id(), offset.id());
         let start = match self.known(|s| s.places.get(&key)) {
             Some(place) => place,

@@ -32,7 +32,7 @@ type Text = std::result::Result<String, String>;
 type Lanes = Vec<String>;
 
 /// Maximum number of workgroups in a dimension of a launch, on every device.
-const MOST_GROUPS: usize = 65_535;
+const MAX_GROUPS: usize = 65_535;
 
 /// How a fused multiply-add is computed with one rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Wgsl {
     /// Returns the workgroups of a launch: those of the program, redistributed over the dimensions
     /// if one exceeds the device's limit. The kernel does nothing in excess workgroups.
     pub fn groups(&self, uops: &[UOp]) -> [usize; 3] {
-        folded(extents(uops, SpecialKind::Group))
+        redistributed(extents(uops, SpecialKind::Group))
     }
 }
 
@@ -126,13 +126,13 @@ fn extents(uops: &[UOp], wanted: SpecialKind) -> [usize; 3] {
 }
 
 /// Returns at least as many workgroups, with each dimension within the limit.
-fn folded(groups: [usize; 3]) -> [usize; 3] {
-    if groups.iter().all(|n| *n <= MOST_GROUPS) {
+fn redistributed(groups: [usize; 3]) -> [usize; 3] {
+    if groups.iter().all(|n| *n <= MAX_GROUPS) {
         return groups;
     }
     let all: usize = groups.iter().product();
-    let planes = all.div_ceil(MOST_GROUPS * MOST_GROUPS);
-    let rows = all.div_ceil(planes).div_ceil(MOST_GROUPS);
+    let planes = all.div_ceil(MAX_GROUPS * MAX_GROUPS);
+    let rows = all.div_ceil(planes).div_ceil(MAX_GROUPS);
     [all.div_ceil(planes * rows), rows, planes]
 }
 
@@ -319,11 +319,13 @@ impl<'a> WgslWriter<'a> {
         match kind {
             SpecialKind::Thread => None,
             SpecialKind::Local => Some(format!("lid.{axis}")),
-            SpecialKind::Group if folded(self.groups) == self.groups => Some(format!("gid.{axis}")),
+            SpecialKind::Group if redistributed(self.groups) == self.groups => {
+                Some(format!("gid.{axis}"))
+            }
             SpecialKind::Group => {
                 // If a dimension exceeds the limit, one flat index counts the workgroups, the first
                 // dimension fastest.
-                let [columns, rows, _] = folded(self.groups);
+                let [columns, rows, _] = redistributed(self.groups);
                 if !std::mem::replace(&mut self.numbered, true) {
                     self.line(&format!("let group = gid.x+{columns}u*(gid.y+{rows}u*gid.z);"));
                     self.line(&format!(

@@ -40,7 +40,7 @@ pub fn checkpoint(
     f: impl FnOnce(&[Tensor]) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let nodes: Vec<UOp> = inputs.iter().map(|t| t.uop()).collect();
-    if is_off() || inputs.iter().any(|t| t.device().is_several()) {
+    if is_off() || inputs.iter().any(|t| t.device().is_multi_device()) {
         return f(&inputs.iter().map(|t| t.copy()).collect::<Vec<_>>());
     }
     // Placeholders of the inputs: leaves with their values.

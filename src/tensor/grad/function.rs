@@ -61,7 +61,7 @@ impl Tensor {
 /// Placeholder node for an argument like this tensor.
 fn argument(i: usize, like: &Tensor) -> Result<UOp> {
     let device = like.device();
-    if device.is_several() {
+    if device.is_multi_device() {
         return refuse!(
             Device,
             "callify: argument {i} is on {device}; expected one device (shard it inside the \

@@ -295,7 +295,7 @@ impl Tensor {
 
     /// Gradient on the device, and with the shards, of this tensor.
     fn grad_of(&self, grad: UOp) -> Result<Tensor> {
-        if self.is_param() && self.device().is_several() {
+        if self.is_param() && self.device().is_multi_device() {
             return self.with_uop(grad).try_shard_like(self);
         }
         // A graph without storage is computed on the device of its consumer.

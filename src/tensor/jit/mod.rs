@@ -104,7 +104,7 @@ enum Phase<R> {
 }
 
 /// Number of differing calls after which capturing is an error.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 /// Statistics of a captured function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl<A: JitArg, R: JitOut, F: FnMut(A) -> Result<R>> Jit<A, R, F> {
         } else if !observed.lazy && !matches!(difference, Difference::Values(_)) {
             tries += 1;
         }
-        if tries > MOST_TRIES {
+        if tries > MAX_TRIES {
             return refuse!(
                 Jit,
                 "the function did something different in each of {tries} calls, so there is \

@@ -7,9 +7,9 @@ use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::exec::Capture;
 use crate::exec::capture::Mode;
-use crate::exec::fingerprint::{End, Fingerprint, Origin, RecordedCall};
+use crate::exec::fingerprint::{FinalValue, Fingerprint, Origin, RecordedCall};
 use crate::ir::{UOp, walk_values};
-use crate::schedule::Values;
+use crate::schedule::VariableValues;
 use crate::tensor::holders::live;
 use crate::tensor::realize::{is_stored, realize_all, storages};
 use crate::tensor::{Inner, Tensor};
@@ -56,16 +56,16 @@ impl Observed {
             });
         }
         let end = |(tensor, node): (usize, UOp)| {
-            let mut values = Values::default();
+            let mut values = VariableValues::default();
             add_values(&mut values, &node)?;
             let storages = storages(&node).into_iter().flatten().cloned().collect();
-            Ok(End { tensor, storages, values })
+            Ok(FinalValue { tensor, storages, values })
         };
         let changed = self.changed.iter().map(|t| (t.id(), t.raw()));
-        let ends = changed.chain(results.iter().map(|u| (0, u.clone())));
-        let ends = ends.map(end).collect::<Result<_>>()?;
+        let final_values = changed.chain(results.iter().map(|u| (0, u.clone())));
+        let final_values = final_values.map(end).collect::<Result<_>>()?;
         let passed = given_values(&self.given)?;
-        Fingerprint::of(&self.capture, RecordedCall { origins, given, passed, ends })
+        Fingerprint::of(&self.capture, RecordedCall { origins, given, passed, final_values })
     }
 }
 
@@ -79,8 +79,8 @@ struct Before {
 }
 
 /// Returns the values of the variables in arguments.
-pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
-    let mut values = Values::default();
+pub(super) fn given_values(given: &[Leaf]) -> Result<VariableValues> {
+    let mut values = VariableValues::default();
     for g in given {
         match g {
             Leaf::Tensor(t) => add_values(&mut values, &t.raw())?,
@@ -92,7 +92,7 @@ pub(super) fn given_values(given: &[Leaf]) -> Result<Values> {
 }
 
 /// Adds the values of a tensor's symbolic dimensions.
-pub(super) fn add_values(values: &mut Values, node: &UOp) -> Result<()> {
+pub(super) fn add_values(values: &mut VariableValues, node: &UOp) -> Result<()> {
     node.extents().iter().flatten().try_for_each(|bound| values.insert_symint(bound))
 }
 
@@ -145,8 +145,11 @@ pub(super) fn observe<A: JitArg, R: JitOut>(
         return Err(Error::Jit(what.clone()));
     }
     let (result, changed) = done?;
-    let graded = capture.graded.iter().copied().collect();
-    before.iter().filter(|b| b.among(&graded).is_some()).try_for_each(Before::check_gradient)?;
+    let gradients_changed = capture.gradients_changed.iter().copied().collect();
+    before
+        .iter()
+        .filter(|b| b.among(&gradients_changed).is_some())
+        .try_for_each(Before::check_gradient)?;
     if capture.seeded {
         return refuse!(
             Jit,

@@ -9,7 +9,7 @@ use crate::device::{Buffer, profile};
 use crate::error::Result;
 use crate::exec::{self, BufferType, Source, Template};
 use crate::ir::{DeviceName, StorageRef, UOp};
-use crate::schedule::{Values, layout};
+use crate::schedule::{VariableValues, layout};
 use crate::tensor::ops::random;
 use crate::tensor::realize::{OVERWRITTEN, RUNNING, is_stored, lock, realize_all, storages};
 use crate::tensor::{Tensor, holders};
@@ -77,7 +77,7 @@ impl<R: JitOut> Captured<R> {
         ran?;
         for (t, template) in &self.changed {
             locked.set(t, template.filled(&memory, &values)?);
-            lock(&t.0.home).clear();
+            lock(&t.0.reusable_storage).clear();
         }
         let filled = |(template, device): &(Template, &'static DeviceName)| {
             Ok(Tensor::new_inner(template.filled(&memory, &values)?, device, None))
@@ -205,7 +205,11 @@ impl<R: JitOut> Captured<R> {
 
     /// Returns the values of variables: those of the arguments, and for other variables the
     /// captured ones. A tensor from outside with another value is an error.
-    fn values_now(&self, mut values: Values, locked: &Locked<'_>) -> Result<Values> {
+    fn values_now(
+        &self,
+        mut values: VariableValues,
+        locked: &Locked<'_>,
+    ) -> Result<VariableValues> {
         values.complete(&self.plan.values);
         self.outside.iter().try_for_each(|o| add_values(&mut values, &locked.node(&o.tensor)))?;
         Ok(values)
@@ -227,9 +231,9 @@ impl<R: JitOut> Captured<R> {
         let storage = nth(&node, part)?;
         // Handles on the node: the tensor's and this one. On the buffer: the storage's and the
         // list's.
-        let alone = node.is_held_alone(2)
+        let alone = node.has_no_other_user(2)
             && Arc::strong_count(&storage.storage) == 1
-            && given[i].is_alone(2)
+            && given[i].is_unshared(2)
             && given[i].is_writable();
         if alone && !shared {
             return Ok(());
@@ -251,7 +255,7 @@ impl Outside {
     fn memory(&self, locked: &Locked<'_>, part: usize) -> Result<Buffer> {
         let (node, on) = (locked.node(&self.tensor), self.tensor.device());
         let buffer = memory_of(&node, part)?;
-        let axis = if on.is_several() { layout(&node, on).and_then(|l| l.axis) } else { None };
+        let axis = if on.is_multi_device() { layout(&node, on).and_then(|l| l.axis) } else { None };
         if axis != self.axis || self.parts[part] != BufferType::of(&buffer) {
             let BufferType { device, dtype, len } = &self.parts[part];
             return refuse!(

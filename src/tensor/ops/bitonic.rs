@@ -35,7 +35,7 @@ struct Rows {
 }
 
 /// Mask of the pairs in which `a` precedes `b`; indices break ties.
-fn before(a: (&Tensor, &Tensor), b: (&Tensor, &Tensor)) -> Result<Tensor> {
+fn carry_stack(a: (&Tensor, &Tensor), b: (&Tensor, &Tensor)) -> Result<Tensor> {
     let ties = a.0.try_eq(b.0)?.try_bitwise_and(a.1.try_lt(b.1)?)?;
     a.0.try_lt(b.0)?.try_bitwise_or(ties)
 }
@@ -81,7 +81,7 @@ impl Rows {
             };
             let flip = Movement::flip(std::iter::once(false).chain(pieces.iter().map(turned)));
             let (k, p) = (keys.movement(flip.clone())?, indices.movement(flip)?);
-            let first = before((&k, &p), (&keys, &indices))?;
+            let first = carry_stack((&k, &p), (&keys, &indices))?;
             // Where the bit is 1 the second element is kept.
             let axis = |&(from, _): &(usize, usize)| if from == step.bit { 2 } else { 1 };
             let second =
@@ -108,7 +108,7 @@ impl Rows {
             (half(&self.keys, 0)?, half(&self.indices, 0)?),
             (mirrored(&self.keys)?, mirrored(&self.indices)?),
         );
-        let other = before((&b.0, &b.1), (&a.0, &a.1))?;
+        let other = carry_stack((&b.0, &b.1), (&a.0, &a.1))?;
         let (keys, indices) = (other.try_where_(b.0, a.0)?, other.try_where_(b.1, a.1)?);
         Ok(Rows { keys, indices, bits: self.bits - 1 })
     }

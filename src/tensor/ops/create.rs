@@ -260,7 +260,7 @@ impl Tensor {
             data: impl AsRef<[T]> + Send + Sync + 'static, shape: impl Into<Sizes>,
         ) -> Tensor {
             let device = default_device();
-            let buffer = Buffer::lent(&device, data)?;
+            let buffer = Buffer::borrowed(&device, data)?;
             let shape = given_shape("from_blob", buffer.size(), &shape.into())?;
             Tensor::from_uop(buffer.node(), device).shaped(shape)
         }

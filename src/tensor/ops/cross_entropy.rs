@@ -182,7 +182,7 @@ pub(super) fn check_classes(target: &Tensor, classes: usize, ignored: Option<i64
     let inside =
         |t: f64| (t >= 0.0 && t < classes as f64) || ignored.is_some_and(|i| t == i as f64);
     let wrong = |values: Vec<f64>| values.into_iter().enumerate().find(|(_, t)| !inside(*t));
-    match target.at_hand().and_then(wrong) {
+    match target.host_values().and_then(wrong) {
         Some((i, t)) => {
             let last = classes as i64 - 1;
             index_error!("the target at {i} is {t}; expected a class from 0 to {last}")

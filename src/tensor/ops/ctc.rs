@@ -168,7 +168,7 @@ fn split_targets(targets: &Tensor, lengths: &Tensor, batch: usize) -> Result<Ten
 /// Checks labels in host memory against the classes. Elements behind the end of a target are never
 /// read.
 fn check_labels(targets: &Tensor, lengths: &Tensor, classes: usize) -> Result<()> {
-    let (Some(values), Some(lengths)) = (targets.at_hand(), lengths.at_hand()) else {
+    let (Some(values), Some(lengths)) = (targets.host_values(), lengths.host_values()) else {
         return Ok(());
     };
     let dims = targets.dims();

@@ -11,7 +11,7 @@ use super::create::{index_dtype, iota};
 use crate::device::Device;
 use crate::dtype::{DType, sum_acc};
 use crate::error::{Error, Result};
-use crate::ir::{Combine, DeviceName, UOp, fit_along};
+use crate::ir::{Combine, DeviceName, UOp, check_indexed};
 use crate::tensor::broadcast::{
     Operand, broadcast_dims, broadcast_to, device_of, slice_to_extents,
 };
@@ -75,7 +75,7 @@ fn nodes(
         let positions = nodes.get(1).map(|index| index.extents().to_vec()).unwrap_or_default();
         nodes.push(slice_to_extents(node, &positions));
     }
-    fit_along(axis, &nodes).map_err(|msg| Error::Shape { op, msg })?;
+    check_indexed(axis, &nodes).map_err(|msg| Error::Shape { op, msg })?;
     Ok((nodes, device))
 }
 
@@ -377,7 +377,8 @@ impl Tensor {
         let count = mask.try_cast(wide)?;
         let before = count.try_cumsum(0)?.try_sub(&count)?;
         let line = iota(self.numel()).try_cast(wide)?;
-        if self.device().is_several() || Device::named(self.device()).is_ok_and(|d| d.target().grid)
+        if self.device().is_multi_device()
+            || Device::named(self.device()).is_ok_and(|d| d.target().grid)
         {
             let (at, none) = (mask.try_where_(before, -1)?, count.literal(-1).try_expand([size])?);
             return scatter_at("nonzero", &none, &at, &line, Combine::SetDistinct, 0);

@@ -77,7 +77,7 @@ fn check_sorter(sorted: &Tensor, sorter: &Tensor) -> Result<()> {
     reject_shape!(dims != s, "expected a sorter of the shape of the sequences {s:?}, got {dims:?}");
     reject_dtype!(!sorter.dtype().is_int(), "expected an integer sorter, got {}", sorter.dtype());
     let n = s.last().copied().unwrap_or(0) as f64;
-    match sorter.at_hand().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
+    match sorter.host_values().and_then(|all| all.into_iter().find(|i| *i < -n || *i >= n)) {
         Some(i) => {
             index_error!("index {i} of the sorter is outside a sequence of {n} elements")
         }
@@ -209,7 +209,7 @@ impl Tensor {
                 return x.literal(0).try_expand([bins])?.try_cast(dtype);
             }
             let is_infinite = |values: Vec<f64>| values.iter().any(|v| !v.is_finite());
-            if min == max && self.at_hand().is_some_and(is_infinite) {
+            if min == max && self.host_values().is_some_and(is_infinite) {
                 return shape_error!(
                     "the range of the elements is not finite; give `min` and `max`"
                 );

@@ -96,7 +96,7 @@ fn permute(mut state: Tensor) -> Result<Tensor> {
 }
 
 /// Maximum blocks per message of [`Tensor::keccak`]: each adds 24 rounds to the graph.
-const MOST_BLOCKS: usize = 1 << 12;
+const MAX_BLOCKS: usize = 1 << 12;
 
 /// Bytes per digest of [`Tensor::hash`].
 const CHUNK: usize = 1 << 20;
@@ -165,10 +165,10 @@ impl Tensor {
             let (block, digest, end) = kind.parameters();
             let messages: usize = lead.iter().product();
             let blocks = length / block + 1;
-            if blocks > MOST_BLOCKS {
+            if blocks > MAX_BLOCKS {
                 return shape_error!(
                     "a message of {length} bytes has {blocks} blocks; expected at most \
-                     {MOST_BLOCKS}, or use hash"
+                     {MAX_BLOCKS}, or use hash"
                 );
             }
             // Message, domain bits, zeros, and a final one, which may share a byte with the domain

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{LazyLock, Mutex};
 
 /// Maximum steps of an iteration that is unrolled in the graph. Five are usual.
-pub(super) const MOST_STEPS: usize = 1000;
+pub(super) const MAX_STEPS: usize = 1000;
 
 /// Batch axes, rows and columns.
 pub(in crate::tensor) fn matrix(x: &Tensor) -> Result<(Dims, usize, usize)> {
@@ -33,7 +33,7 @@ pub(in crate::tensor) fn sum(x: &Tensor, axis: isize) -> Result<Tensor> {
 }
 
 /// Number of graphs at which the cache is cleared.
-const MOST_TRACED: usize = 64;
+const MAX_TRACED: usize = 64;
 
 /// Key of a traced graph.
 type Traced = (&'static str, Dims, DType, DeviceName);
@@ -48,7 +48,7 @@ pub(super) fn traced(
 ) -> Result<Vec<Tensor>> {
     static CACHE: LazyLock<Mutex<FxHashMap<Traced, Function>>> = LazyLock::new(Mutex::default);
     // A function takes tensors of one device and static sizes.
-    if x.uop().requires_grad() || x.device().is_several() || !x.uop().extents().is_empty() {
+    if x.uop().requires_grad() || x.device().is_multi_device() || !x.uop().extents().is_empty() {
         return trace(x);
     }
     let key = (op, x.dims(), x.dtype(), x.device().clone());
@@ -60,7 +60,7 @@ pub(super) fn traced(
             let function = Tensor::callify(&[x], |x| trace(&x[0]))?;
             let mut cache = lock();
             // Dropped after the lock is released.
-            let _old = (cache.len() >= MOST_TRACED).then(|| std::mem::take(&mut *cache));
+            let _old = (cache.len() >= MAX_TRACED).then(|| std::mem::take(&mut *cache));
             cache.insert(key, function.clone());
             drop(cache);
             function
@@ -138,9 +138,9 @@ impl Tensor {
             &self, steps: usize, coefficients: (f64, f64, f64), eps: f64,
         ) -> Tensor {
             let (_, m, n) = matrix(self)?;
-            if steps > MOST_STEPS {
+            if steps > MAX_STEPS {
                 return shape_error!(
-                    "expected at most {MOST_STEPS} steps, got {steps}: each adds nodes to the graph"
+                    "expected at most {MAX_STEPS} steps, got {steps}: each adds nodes to the graph"
                 );
             }
             let x = self.as_wide_float();

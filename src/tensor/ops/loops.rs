@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const OP: &str = "scan";
 /// Maximum iterations of an unrolled loop.
-const MOST_UNROLLED: usize = 1 << 16;
+const MAX_UNROLLED: usize = 1 << 16;
 
 /// Slots of body arguments are unique. Those of other functions start at zero, and those of
 /// gradients later.
@@ -63,7 +63,7 @@ impl Tensor {
         let device = device_of(op, inputs())?;
         let scan = Loop { op, device, reverse, count, carry, xs };
         // Loops over several devices or with symbolic dimensions are unrolled.
-        if device.is_several() || inputs().any(|t| !t.uop().extents().is_empty()) {
+        if device.is_multi_device() || inputs().any(|t| !t.uop().extents().is_empty()) {
             return scan.unroll(body);
         }
         let Traced { carried, elements, nodes } = scan.trace(&mut body)?;
@@ -213,11 +213,11 @@ impl Loop<'_> {
         mut body: impl FnMut(&[Tensor], &[Tensor]) -> Result<Scanned>,
     ) -> Result<Scanned> {
         let count = self.count;
-        if count > MOST_UNROLLED {
+        if count > MAX_UNROLLED {
             return wrong_shape!(
                 self.op,
                 "{count} iterations of an unrolled loop (several devices, symbolic dimensions or \
-                 tensors without elements), expected at most {MOST_UNROLLED}"
+                 tensors without elements), expected at most {MAX_UNROLLED}"
             );
         }
         let mut now: Vec<Tensor> = self.carry.iter().map(|t| t.copy()).collect();

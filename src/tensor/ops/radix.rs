@@ -70,7 +70,7 @@ enum Elements {
 
 /// Key of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Kernel {
+struct RadixKernel {
     rows: usize,
     n: usize,
     digits: Digits,
@@ -78,10 +78,10 @@ struct Kernel {
 }
 
 /// Built kernels, because building one takes longer than running it on a short row.
-static BUILT: LazyLock<Mutex<FxHashMap<Kernel, Arc<Custom>>>> = LazyLock::new(Mutex::default);
+static BUILT: LazyLock<Mutex<FxHashMap<RadixKernel, Arc<Custom>>>> = LazyLock::new(Mutex::default);
 
 /// Maximum number of cached kernels.
-const MOST_BUILT: usize = 512;
+const MAX_BUILT: usize = 512;
 
 /// Loops of a kernel over rows of `n` elements.
 struct Loops {
@@ -134,7 +134,7 @@ impl Loops {
     }
 }
 
-impl Kernel {
+impl RadixKernel {
     /// Cached or newly built kernel.
     fn get(self) -> Arc<Custom> {
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Kernel {
             Task::Count => self.count(),
             Task::Move(elements, digit) => self.move_elements(elements, digit),
         };
-        if built.len() >= MOST_BUILT {
+        if built.len() >= MAX_BUILT {
             built.clear();
         }
         built.insert(self, kernel.clone());
@@ -153,7 +153,7 @@ impl Kernel {
     }
 
     fn count(&self) -> Arc<Custom> {
-        let Kernel { rows, n, digits, .. } = *self;
+        let RadixKernel { rows, n, digits, .. } = *self;
         let loops = Loops::new(rows, n, digits.values());
         let shape = [rows, digits.values()];
         library_kernel(
@@ -174,7 +174,7 @@ impl Kernel {
     }
 
     fn move_elements(&self, elements: Elements, number: usize) -> Arc<Custom> {
-        let Kernel { rows, n, digits, .. } = *self;
+        let RadixKernel { rows, n, digits, .. } = *self;
         let last = number + 1 == digits.count;
         let loops = Loops::new(rows, n, digits.values());
         let (len, table) = (rows * n, (DType::I32, rows * digits.values()));
@@ -241,7 +241,7 @@ pub(in crate::tensor) fn sort(
 ) -> Result<Tensor> {
     let (rows, n) = (words.dims()[0], words.dims()[1]);
     let digits = Digits::new(n, bits);
-    let kernel = |task: Task| Kernel { rows, n, digits, task }.get();
+    let kernel = |task: Task| RadixKernel { rows, n, digits, task }.get();
     let counts = apply_library_kernel(&kernel(Task::Count), &[words])?;
     let (kind, mut inputs) = match order {
         None => (Elements::Words, vec![words]),

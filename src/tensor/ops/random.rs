@@ -408,7 +408,7 @@ impl Tensor {
 /// Checks weights that are in host memory: finite, not negative, and enough of them above 0 in each
 /// row.
 fn check_weights(weights: &Tensor, n: usize, needed: usize) -> Result<()> {
-    let Some(values) = weights.at_hand() else { return Ok(()) };
+    let Some(values) = weights.host_values() else { return Ok(()) };
     if let Some((i, w)) = values.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
         return shape_error!("the weight at {i} is {w}; expected finite weights of at least 0");
     }

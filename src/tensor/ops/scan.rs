@@ -6,7 +6,7 @@
 //! whose totals are scanned recursively.
 
 use super::create::iota;
-use crate::autograd::routed;
+use crate::autograd::monotone_gather_gradient;
 use crate::device::Device;
 use crate::dtype::{DType, Scalar, sum_acc};
 use crate::error::Result;
@@ -65,7 +65,7 @@ fn cumulative_extreme(
     let values = Tensor::call(
         &[x],
         |_| Ok(values),
-        move |g, _| Ok(vec![g.with_uop(routed(&of.uop(), &g.uop(), at))]),
+        move |g, _| Ok(vec![g.with_uop(monotone_gather_gradient(&of.uop(), &g.uop(), at))]),
     )?;
     Ok((values, places))
 }

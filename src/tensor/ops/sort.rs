@@ -120,7 +120,7 @@ impl Keys {
         // A sequential loop wastes a GPU. The interpreter has workgroups but runs them on the CPU.
         let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
         let radix =
-            !x.device().is_several() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
+            !x.device().is_multi_device() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
         Keys {
             x: x.copy(),
             descending: Some(descending),

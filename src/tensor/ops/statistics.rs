@@ -4,7 +4,7 @@
 //! Selected elements are gathered at their index, which receives the gradient. Order statistics use
 //! a stable sort, which puts NaN last.
 
-use super::linalg::MOST_STEPS;
+use super::linalg::MAX_STEPS;
 use super::movement::at_axis;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -412,10 +412,10 @@ impl Tensor {
             if n >= size {
                 return x.slice_axis(at, 0, 0);
             }
-            if n > MOST_STEPS {
+            if n > MAX_STEPS {
                 return shape_error!(
                     "n is {n}, but the graph has a node for each difference; expected at most \
-                     {MOST_STEPS}"
+                     {MAX_STEPS}"
                 );
             }
             for left in (size - n..size).rev() {

@@ -48,7 +48,7 @@ pub(super) fn supports(x: &Tensor, weight: &Tensor, list: &[Window]) -> bool {
         && list.iter().all(three)
         && x.dtype().is_float()
         && weight.dtype().is_float()
-        && !x.device().is_several()
+        && !x.device().is_multi_device()
 }
 
 /// Convolves a padded `[batch, channels, h, w]` with `[outputs, channels / groups, 3, 3]` to

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of a run that prints the compiler's version.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
-const MOST_OUTPUT: u64 = 256 << 20;
+const MAX_OUTPUT: u64 = 256 << 20;
 
 /// The optimization level, and the one for code that runs once: gcc takes 40 % less time for it.
 const LEVEL: &str = "-O2";
@@ -89,14 +89,14 @@ impl CCompiler {
             // A program with optional arguments, as in make.
             let mut words = cc.split_whitespace();
             let name = words.next().unwrap_or_default();
-            let program = on_path(name, path).ok_or_else(|| {
+            let program = find_program(name, path).ok_or_else(|| {
                 Error::compile(format!("CC={cc}: there is no program `{name}`\n{}", advice()))
             })?;
             return CCompiler::probe(program, words.map(str::to_string).collect(), cache)
                 .map_err(|why| Error::compile(format!("CC={cc}: {why}\n{}", advice())));
         }
         let mut tried = String::new();
-        for program in NAMES.iter().filter_map(|name| on_path(name, path)) {
+        for program in NAMES.iter().filter_map(|name| find_program(name, path)) {
             match CCompiler::probe(program.clone(), Vec::new(), cache) {
                 Ok(found) => return Ok(found),
                 // A broken compiler is skipped; if no other works, the error lists it.
@@ -120,7 +120,7 @@ impl CCompiler {
         let said = match known.and_then(|(cache, key)| cache.get(&[key]).pop().flatten()) {
             Some(said) => said,
             None => {
-                let said = ask_version(&path, &flags)?;
+                let said = run_version(&path, &flags)?;
                 known.inspect(|(cache, key)| {
                     cache.put(&[CacheEntry {
                         key: *key,
@@ -238,7 +238,9 @@ impl CCompiler {
                 };
                 if object.is_empty() { Err("produced an empty object".into()) } else { Ok(object) }
             }
-            Ok(Some(done)) => Err(format!("failed ({})\n{}", done.how(), first_lines(&done.err))),
+            Ok(Some(done)) => {
+                Err(format!("failed ({})\n{}", done.status_text(), first_lines(&done.err)))
+            }
             Ok(None) => Err(format!("took longer than the limit of {} s", limit.as_secs_f32())),
             Err(e) => Err(format!("cannot be run: {e}")),
         }
@@ -246,11 +248,11 @@ impl CCompiler {
 }
 
 /// Runs the compiler for its version.
-fn ask_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
+fn run_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
         Ok(Some(done)) => {
-            Err(format!("`--version` failed ({})\n{}", done.how(), first_lines(&done.err)))
+            Err(format!("`--version` failed ({})\n{}", done.status_text(), first_lines(&done.err)))
         }
         Ok(None) => Err(format!("`--version` took longer than {} s", VERSION_LIMIT.as_secs())),
         Err(e) => Err(format!("cannot be run: {e}")),
@@ -364,7 +366,7 @@ fn advice() -> &'static str {
 
 /// Returns the program of this name: a path if it has a slash, else the first executable file on
 /// the search path.
-fn on_path(name: &str, path: &str) -> Option<PathBuf> {
+fn find_program(name: &str, path: &str) -> Option<PathBuf> {
     let runs = |p: &Path| {
         fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
@@ -396,7 +398,7 @@ impl Drop for ScratchDir {
 }
 
 /// Creates an anonymous file: in memory if the system supports it, else in the temporary folder.
-fn nameless_file() -> std::io::Result<File> {
+fn anonymous_file() -> std::io::Result<File> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::FromRawFd;
@@ -412,14 +414,14 @@ fn nameless_file() -> std::io::Result<File> {
     Ok(file)
 }
 
-struct Done {
+struct Finished {
     status: ExitStatus,
     out: Vec<u8>,
     err: String,
 }
 
-impl Done {
-    fn how(&self) -> String {
+impl Finished {
+    fn status_text(&self) -> String {
         match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit code {code}"),
             (_, Some(signal)) => format!("signal {signal}"),
@@ -433,8 +435,8 @@ impl Done {
 ///
 /// Input and output are files and not pipes: nothing can block or raise SIGPIPE in us, however the
 /// child behaves.
-fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<Option<Done>> {
-    let (mut stdin, mut out, mut err) = (nameless_file()?, nameless_file()?, nameless_file()?);
+fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<Option<Finished>> {
+    let (mut stdin, mut out, mut err) = (anonymous_file()?, anonymous_file()?, anonymous_file()?);
     stdin.write_all(input.as_bytes())?;
     stdin.rewind()?;
     // A process group of its own, so that killing it also kills the compiler behind the driver, and
@@ -477,7 +479,7 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
         Ok::<_, std::io::Error>(bytes)
     };
     let err = String::from_utf8_lossy(&read(&mut err, 1 << 16)?).into_owned();
-    Ok(Some(Done { status, out: read(&mut out, MOST_OUTPUT)?, err }))
+    Ok(Some(Finished { status, out: read(&mut out, MAX_OUTPUT)?, err }))
 }
 
 #[cfg(test)]

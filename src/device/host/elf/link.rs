@@ -19,11 +19,11 @@ pub(super) const SLOT: usize = 8;
 
 /// Address of a symbol.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum SymbolAddress {
     /// Offset in the mapping.
-    Here(usize),
+    Mapped(usize),
     /// Absolute address outside the mapping.
-    Outside(u64),
+    External(u64),
 }
 
 /// State of relocation: the object, the offsets of its sections, and the stubs and slots so far.
@@ -39,19 +39,19 @@ pub(super) struct Linker<'a> {
 }
 
 impl Linker<'_> {
-    fn symbol(&self, index: u32) -> Checked<Place> {
+    fn symbol(&self, index: u32) -> Checked<SymbolAddress> {
         if index == 0 {
-            return Ok(Place::Outside(0));
+            return Ok(SymbolAddress::External(0));
         }
         let symbol = self.object.symbol(index)?;
         if symbol.st_shndx(LE) != elf::SHN_UNDEF {
             return self.place(symbol);
         }
         let name = self.object.name(symbol)?;
-        match outside(name) {
-            Some(address) => Ok(Place::Outside(address)),
+        match external_symbol(name) {
+            Some(address) => Ok(SymbolAddress::External(address)),
             // A weak symbol may be absent; its users compare it with null.
-            None if symbol.st_bind() == elf::STB_WEAK => Ok(Place::Outside(0)),
+            None if symbol.st_bind() == elf::STB_WEAK => Ok(SymbolAddress::External(0)),
             None => {
                 Err(format!("undefined symbol `{name}`: no library of this process defines it"))
             }
@@ -59,13 +59,13 @@ impl Linker<'_> {
     }
 
     /// Returns the place of a symbol that the object defines.
-    pub(super) fn place(&self, symbol: &Symbol) -> Checked<Place> {
+    pub(super) fn place(&self, symbol: &Symbol) -> Checked<SymbolAddress> {
         if matches!(symbol.st_type(), elf::STT_TLS | elf::STT_GNU_IFUNC) {
             return Err("thread-local symbols and indirect functions are not supported".into());
         }
         let value = symbol.st_value(LE);
         match symbol.st_shndx(LE) {
-            elf::SHN_ABS => Ok(Place::Outside(value)),
+            elf::SHN_ABS => Ok(SymbolAddress::External(value)),
             elf::SHN_COMMON => {
                 Err("common symbols are not supported: compile with -fno-common".into())
             }
@@ -77,7 +77,7 @@ impl Linker<'_> {
                 if value > section.sh_size(LE) {
                     return Err("a symbol lies outside its section".into());
                 }
-                Ok(Place::Here(at + value as usize))
+                Ok(SymbolAddress::Mapped(at + value as usize))
             }
         }
     }
@@ -141,18 +141,20 @@ impl Linker<'_> {
     fn target(&mut self, kind: elf::RelocationType, symbol: u32) -> Checked<u64> {
         let place = self.symbol(symbol)?;
         let address = match place {
-            Place::Here(at) => self.map.address(at),
-            Place::Outside(address) => address,
+            SymbolAddress::Mapped(at) => self.map.address(at),
+            SymbolAddress::External(address) => address,
         };
         match (kind, place) {
             (elf::R_X86_64_64 | elf::R_X86_64_32 | elf::R_X86_64_32S | elf::R_X86_64_PC64, _)
-            | (elf::R_X86_64_PC32 | elf::R_X86_64_PLT32, Place::Here(_)) => Ok(address),
+            | (elf::R_X86_64_PC32 | elf::R_X86_64_PLT32, SymbolAddress::Mapped(_)) => Ok(address),
             // The function may be out of reach of a call, so the call goes to a stub nearby.
-            (elf::R_X86_64_PLT32, Place::Outside(address)) => {
+            (elf::R_X86_64_PLT32, SymbolAddress::External(address)) => {
                 let stub = self.stub(symbol, address)?;
                 Ok(self.map.address(stub))
             }
-            (elf::R_X86_64_PC32, Place::Outside(_)) => Err("external data requires -fPIC".into()),
+            (elf::R_X86_64_PC32, SymbolAddress::External(_)) => {
+                Err("external data requires -fPIC".into())
+            }
             (elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX, _) => {
                 let slot = self.slot(symbol, address)?;
                 Ok(self.map.address(slot))
@@ -164,7 +166,7 @@ impl Linker<'_> {
 
 /// Returns the address of a function of the C library, the math library or the compiler's runtime
 /// library.
-fn outside(name: &str) -> Option<u64> {
+fn external_symbol(name: &str) -> Option<u64> {
     static MORE: OnceLock<Vec<usize>> = OnceLock::new();
     let name = CString::new(name).ok()?;
     // The two are usually loaded already, but a linker may omit libraries that the binary does not

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 /// Maximum bytes of a mapping: more than any kernel needs, and far below the 2 GiB that a 32-bit
 /// displacement spans.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Assigns offsets in the mapping, in increasing order.
 pub(super) struct Layout {
@@ -22,13 +22,13 @@ impl Layout {
         let end = usize::try_from(size)
             .ok()
             .and_then(|size| at.checked_add(size))
-            .filter(|&end| end <= MOST_BYTES);
-        self.end = end.ok_or_else(|| format!("larger than {MOST_BYTES} bytes"))?;
+            .filter(|&end| end <= MAX_BYTES);
+        self.end = end.ok_or_else(|| format!("larger than {MAX_BYTES} bytes"))?;
         Ok(at)
     }
 
     /// Ends a segment: the next one begins on a page of its own.
-    pub(super) fn end_part(&mut self) {
+    pub(super) fn end_segment(&mut self) {
         self.end = self.end.next_multiple_of(page());
     }
 }

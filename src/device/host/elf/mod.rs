@@ -20,12 +20,12 @@ mod mapping;
 mod parse;
 
 use crate::error::{Error, Result};
-use link::{Linker, Place, SLOT, STUB};
+use link::{Linker, SLOT, STUB, SymbolAddress};
 use mapping::{Layout, Mapping, page};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
-use parse::{Object, Part, part_of};
+use parse::{Object, Segment, segment_of};
 use rustc_hash::FxHashMap;
 
 /// Loaded machine code and its data.
@@ -68,7 +68,7 @@ impl Code {
 type Checked<T> = std::result::Result<T, String>;
 
 /// Offsets of sections and segments in the mapping.
-struct Placement {
+struct SectionOffsets {
     /// Offset of each loaded section.
     sections: Vec<Option<usize>>,
     /// End of the code without stubs.
@@ -81,8 +81,8 @@ struct Placement {
 }
 
 /// Assigns offsets: code and stubs, then constants and slots, then variables.
-fn place_sections(object: &Object, bytes: usize) -> Checked<Placement> {
-    let parts = object.sections.iter().map(part_of).collect::<Checked<Vec<_>>>()?;
+fn place_sections(object: &Object, bytes: usize) -> Checked<SectionOffsets> {
+    let parts = object.sections.iter().map(segment_of).collect::<Checked<Vec<_>>>()?;
     // Every relocation may need a stub or a slot of its own; their number is bounded by the bytes
     // that hold them.
     let tables = object.sections.iter().filter(|s| s.sh_type(LE) == elf::SHT_RELA);
@@ -92,7 +92,7 @@ fn place_sections(object: &Object, bytes: usize) -> Checked<Placement> {
         .min(object.symbols.len() as u64);
     let mut sections = vec![None; parts.len()];
     let mut layout = Layout { end: 0 };
-    let mut place_part = |part: Part, layout: &mut Layout| {
+    let mut place_part = |part: Segment, layout: &mut Layout| {
         for ((section, at), of) in object.sections.iter().zip(&mut sections).zip(&parts) {
             if *of == Some(part) {
                 *at = Some(layout.place(section.sh_size(LE), section.sh_addralign(LE))?);
@@ -100,18 +100,26 @@ fn place_sections(object: &Object, bytes: usize) -> Checked<Placement> {
         }
         Ok::<_, String>(())
     };
-    place_part(Part::Code, &mut layout)?;
+    place_part(Segment::Code, &mut layout)?;
     let text_end = layout.end;
     let stubs = layout.place(entries * STUB as u64, STUB as u64)?;
-    layout.end_part();
+    layout.end_segment();
     let code_end = layout.end;
-    place_part(Part::Constants, &mut layout)?;
+    place_part(Segment::Constants, &mut layout)?;
     let slots = layout.place(entries * SLOT as u64, SLOT as u64)?;
-    layout.end_part();
+    layout.end_segment();
     let constants_end = layout.end;
-    place_part(Part::Variables, &mut layout)?;
-    layout.end_part();
-    Ok(Placement { sections, text_end, stubs, code_end, slots, constants_end, end: layout.end })
+    place_part(Segment::Variables, &mut layout)?;
+    layout.end_segment();
+    Ok(SectionOffsets {
+        sections,
+        text_end,
+        stubs,
+        code_end,
+        slots,
+        constants_end,
+        end: layout.end,
+    })
 }
 
 fn load(bytes: &[u8]) -> Checked<Code> {
@@ -174,7 +182,7 @@ fn global_symbols(linker: &Linker) -> Checked<FxHashMap<String, usize>> {
         if !global || !kind || symbol.st_shndx(LE) == elf::SHN_UNDEF {
             continue;
         }
-        if let Place::Here(at) = linker.place(symbol)? {
+        if let SymbolAddress::Mapped(at) = linker.place(symbol)? {
             symbols.insert(linker.object.name(symbol)?.to_string(), at);
         }
     }

@@ -14,7 +14,7 @@ pub(super) type Relocation = Rela64<LE>;
 
 /// The segments of the mapping, by the protection of their pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum Segment {
     Code,
     Constants,
     Variables,
@@ -101,7 +101,7 @@ impl<'a> Object<'a> {
 }
 
 /// Returns the part of the mapping that holds a section; `None` if the section is not loaded.
-pub(super) fn part_of(section: &Section) -> Checked<Option<Part>> {
+pub(super) fn segment_of(section: &Section) -> Checked<Option<Segment>> {
     let has = |flag: elf::SectionFlags| section.sh_flags(LE).0 & flag.0 != 0;
     if !has(elf::SHF_ALLOC) {
         return Ok(None);
@@ -116,8 +116,8 @@ pub(super) fn part_of(section: &Section) -> Checked<Option<Part>> {
         _ if has(elf::SHF_EXECINSTR) && has(elf::SHF_WRITE) => {
             Err("a section is writable and executable".into())
         }
-        _ if has(elf::SHF_EXECINSTR) => Ok(Some(Part::Code)),
-        _ if has(elf::SHF_WRITE) => Ok(Some(Part::Variables)),
-        _ => Ok(Some(Part::Constants)),
+        _ if has(elf::SHF_EXECINSTR) => Ok(Some(Segment::Code)),
+        _ if has(elf::SHF_WRITE) => Ok(Some(Segment::Variables)),
+        _ => Ok(Some(Segment::Constants)),
     }
 }

@@ -74,9 +74,9 @@ impl Api {
 /// Returns the version. LLVM reports it from 16 on; 15 differs from earlier ones by a function for
 /// opaque pointers.
 fn version(library: &Library) -> Result<String, String> {
-    let Ok(ask) = library.need("LLVMGetVersion") else {
-        library.need("LLVMContextCreate")?;
-        return match library.need("LLVMContextSetOpaquePointers") {
+    let Ok(ask) = library.function("LLVMGetVersion") else {
+        library.function("LLVMContextCreate")?;
+        return match library.function("LLVMContextSetOpaquePointers") {
             Ok(_) => Ok("15".into()),
             Err(_) => Err("it is LLVM 14 or older; 15 is the oldest supported version".into()),
         };

@@ -259,14 +259,14 @@ impl Llvm {
         verify: bool,
         cache: &DiskCache,
     ) -> Result<Vec<u8>> {
-        self.attempt(ir, verify).map_err(|why| {
+        self.compile_on_thread(ir, verify).map_err(|why| {
             let why = format!("LLVM {} {}", self.version, first_lines(&why));
             rejected(cache, name, ir, ".ll", &why)
         })
     }
 
     /// Compiles on a separate thread, which may never return.
-    fn attempt(&'static self, ir: &str, verify: bool) -> Object {
+    fn compile_on_thread(&'static self, ir: &str, verify: bool) -> Object {
         let (report, result) = mpsc::channel();
         let ir = ir.to_string();
         let work = move || {

@@ -46,7 +46,7 @@ fn faults_name_their_thread() {
     p.store(&x, &(&(&g * 3i32) + &l), &UOp::constant(1, DType::U8));
     let fault = run(&p, &mut [vec![0; 5]]).unwrap_err();
     let Fault::OutOfBounds { at, .. } = &fault else { panic!("{fault}") };
-    assert_eq!((at.who.group, at.who.local), ([0, 1, 0], [2, 0, 0]));
+    assert_eq!((at.thread.group, at.thread.local), ([0, 1, 0], [2, 0, 0]));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn uninitialized_shared_memory_is_reported() {
     p.store(&out, &g, &v);
     let fault = run(&p, &mut [vec![0; 16]]).unwrap_err();
     let Fault::Uninitialized(at) = &fault else { panic!("{fault}") };
-    assert_eq!((at.index, at.who.group), (1, [1, 0, 0]));
+    assert_eq!((at.index, at.thread.group), (1, [1, 0, 0]));
     assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
 
@@ -185,7 +185,7 @@ fn missed_barriers_are_reported() {
     p.end_if(&open);
     let fault = run(&p, &mut []).unwrap_err();
     let Fault::DivergentBarrier(at) = &fault else { panic!("{fault}") };
-    assert_eq!(at.who.local, [2, 0, 0]);
+    assert_eq!(at.thread.local, [2, 0, 0]);
 }
 
 #[test]

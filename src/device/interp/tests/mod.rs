@@ -6,7 +6,7 @@ mod programs;
 mod proof;
 mod speed;
 
-use super::{Fault, Interp, Launch, Memory, Options};
+use super::{Fault, Interp, InterpLaunch, Memory, Options};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, ToSrc, UOp};
 

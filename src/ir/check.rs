@@ -5,7 +5,7 @@ use super::{Arg, LoadHint, Op, UOp};
 use crate::shape::{Movement, checked_numel, moved_extents};
 
 /// The result of a check; the error describes the mismatch.
-type Fit = Result<(), String>;
+type CheckResult = Result<(), String>;
 
 /// Maximum id of a range: more than any kernel has. A `RangeSet` takes a bit for each id up to the
 /// largest member.
@@ -17,7 +17,7 @@ impl Arg {
         matches!(op, Op::Contiguous | Op::Load | Op::Sink)
     }
     /// Returns true if nodes of the op have payloads of this variant.
-    pub(crate) fn suits(&self, op: Op) -> bool {
+    pub(crate) fn is_valid_for(&self, op: Op) -> bool {
         match self {
             Arg::None => Arg::is_optional(op) || sample(op).is_empty(),
             arg => arg.ops().contains(&op),
@@ -41,10 +41,10 @@ impl Op {
 
 /// Checks that a payload is one of the op and agrees with the operands, whose number is already
 /// checked.
-pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
+pub(crate) fn check_payload(op: Op, src: &[UOp], arg: &Arg) -> CheckResult {
     let rank = || src[0].shape().len();
     match arg {
-        arg if !arg.suits(op) => match sample(op) {
+        arg if !arg.is_valid_for(op) => match sample(op) {
             "" => Err(format!("{op:?} carries no payload, not {arg:?}")),
             sample => Err(format!("{op:?} needs a payload such as {sample}, not {arg:?}")),
         },
@@ -71,8 +71,8 @@ pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
         {
             Err(format!("axes {axes:?} are not ascending axes of a tensor of rank {}", rank()))
         }
-        Arg::Cat { axis } => fit_cat(*axis, src),
-        Arg::Gather { axis } | Arg::Scatter { axis, .. } => fit_along(*axis, src),
+        Arg::Cat { axis } => check_cat(*axis, src),
+        Arg::Gather { axis } | Arg::Scatter { axis, .. } => check_indexed(*axis, src),
         Arg::Shards { axis: Some(axis), .. } if *axis >= rank() => {
             Err(format!("axis {axis} is out of range for rank {}", rank()))
         }
@@ -93,12 +93,12 @@ pub(crate) fn fit_payload(op: Op, src: &[UOp], arg: &Arg) -> Fit {
 }
 
 /// Checks the operands of a `Cat`: their shapes differ in the axis alone, and no size is symbolic.
-fn fit_cat(axis: usize, src: &[UOp]) -> Fit {
+fn check_cat(axis: usize, src: &[UOp]) -> CheckResult {
     let first = src[0].shape();
     if axis >= first.len() {
         return Err(format!("axis {axis} is out of range for rank {}", first.len()));
     }
-    match src.iter().find(|s| !s.is_part_like(first, Some(axis)) || !s.extents().is_empty()) {
+    match src.iter().find(|s| !s.matches_except(first, Some(axis)) || !s.extents().is_empty()) {
         Some(s) => Err(format!("shapes {:?} and {first:?} differ outside axis {axis}", s.shape())),
         None => Ok(()),
     }
@@ -106,7 +106,7 @@ fn fit_cat(axis: usize, src: &[UOp]) -> Fit {
 
 impl UOp {
     /// Returns true if the shape is `shape` in all axes but `axis`.
-    pub(crate) fn is_part_like(&self, shape: &[usize], axis: Option<usize>) -> bool {
+    pub(crate) fn matches_except(&self, shape: &[usize], axis: Option<usize>) -> bool {
         let own = self.shape();
         own.len() == shape.len() && (0..own.len()).all(|a| Some(a) == axis || own[a] == shape[a])
     }
@@ -114,7 +114,7 @@ impl UOp {
 
 /// Checks the operands of a `Gather` or `Scatter`: the shapes of table and index differ in the axis
 /// alone, and index and value have the same shape.
-pub(crate) fn fit_along(axis: usize, src: &[UOp]) -> Fit {
+pub(crate) fn check_indexed(axis: usize, src: &[UOp]) -> CheckResult {
     let (table, index) = (&src[0], &src[1]);
     let rank = table.shape().len();
     if axis >= rank {
