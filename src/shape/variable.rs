@@ -56,7 +56,8 @@ impl Variable {
             return wrong(
                 "variable",
                 format!(
-                    "invalid bounds {min}..={max} of {name}: expected 0 <= min <= max <= {MAX_VALUE}"
+                    "invalid bounds {min}..={max} of {name}: \
+                     expected 0 <= min <= max <= {MAX_VALUE}"
                 ),
             );
         }
