@@ -1,6 +1,6 @@
 //! Constructors of the ops of kernels and linear programs, and typed views of groups of ops.
 
-use super::{Arg, AxisKind, Fold, Group, IntoOperand, Op, SpecialKind, Src, ToSrc, UOp};
+use super::{Arg, AxisKind, Fold, Group, IntoOperand, Op, SpecialKind, Src, ToSrc, UOp, typed};
 use crate::dtype::DType;
 use crate::shape;
 use smallvec::SmallVec;
@@ -8,21 +8,21 @@ use smallvec::SmallVec;
 impl UOp {
     /// Returns a kernel argument of `len` elements.
     pub fn define_global(slot: usize, len: usize, dtype: DType) -> UOp {
-        UOp::new(Op::DefineGlobal, dtype, Src::new(), Arg::Global { slot, len })
+        typed::DefineGlobal::build(dtype, Arg::Global { slot, len })
     }
     /// Shared memory of `len` elements.
     pub fn define_shared(id: u32, len: usize, dtype: DType) -> UOp {
-        UOp::new(Op::DefineShared, dtype, Src::new(), Arg::Shared { id, len })
+        typed::DefineShared::build(dtype, Arg::Shared { id, len })
     }
     /// Returns a loop axis of `extent` iterations.
     pub fn range(extent: impl IntoOperand, id: u32, kind: AxisKind) -> UOp {
         let extent = extent.into_operand(&UOp::int(0));
         let arg = Arg::Range { id, kind, lanes: false };
-        UOp::new(Op::Range, extent.dtype(), [extent].to_src(), arg)
+        typed::Range::build(extent.dtype(), arg, extent)
     }
     /// Returns a coordinate of the launch grid.
     pub fn special(kind: SpecialKind, dim: u8, extent: usize, dtype: DType) -> UOp {
-        UOp::new(Op::Special, dtype, Src::new(), Arg::Special { kind, dim, extent })
+        typed::Special::build(dtype, Arg::Special { kind, dim, extent })
     }
     /// Returns an element of a buffer of a kernel, to be [loaded](Self::load) or
     /// [stored](Self::store) to.
@@ -31,9 +31,8 @@ impl UOp {
     }
     /// Returns the element `buffer[index]`, accessed only where the mask is true, if there is one.
     pub fn masked_index(buffer: &UOp, index: impl IntoOperand, mask: Option<UOp>) -> UOp {
-        let mut src = [buffer.clone(), index.into_operand(&UOp::int(0))].to_src();
-        src.extend(mask);
-        UOp::new(Op::Index, buffer.dtype(), src, Arg::None)
+        let index = index.into_operand(&UOp::int(0));
+        typed::Index::build(buffer.dtype(), Arg::None, buffer.clone(), index, mask)
     }
     /// Returns the element at an index, without a mask.
     pub fn unmasked(&self) -> UOp {
@@ -42,58 +41,55 @@ impl UOp {
     }
     /// Reads the element at an index.
     pub fn load(&self) -> UOp {
-        UOp::new(Op::Load, self.dtype(), [self.clone()].to_src(), Arg::None)
+        typed::Load::build(self.dtype(), Arg::None, self.clone(), None, [])
     }
     /// Reads the element at a masked index; `alt` where the mask is false.
     pub fn load_or(&self, alt: &UOp) -> UOp {
-        UOp::new(Op::Load, alt.dtype(), [self.clone(), alt.clone()].to_src(), Arg::None)
+        typed::Load::build(alt.dtype(), Arg::None, self.clone(), Some(alt.clone()), [])
     }
     /// Reads the element at an index after another node is executed, such as a barrier.
     pub fn load_after(&self, after: &UOp) -> UOp {
-        UOp::new(Op::Load, self.dtype(), [self.clone(), after.clone()].to_src(), Arg::None)
+        typed::Load::build(self.dtype(), Arg::None, self.clone(), None, [after.clone()])
     }
     /// Writes the value to an index, in each iteration of the ranges.
     pub fn store(&self, value: impl IntoOperand, ranges: &[UOp]) -> UOp {
-        let src: Src = [self.clone(), value.into_operand(self)]
-            .into_iter()
-            .chain(ranges.iter().cloned())
-            .collect();
-        UOp::new(Op::Store, DType::VOID, src, Arg::None)
+        let (value, ranges) = (value.into_operand(self), ranges.iter().cloned());
+        typed::Store::build(DType::VOID, Arg::None, self.clone(), value, ranges)
     }
     /// Returns a reduction of a kernel's value over ranges of a reduction kind.
     pub fn fold(&self, fold: Fold, ranges: &[UOp]) -> UOp {
-        let src: Src = std::iter::once(self.clone()).chain(ranges.iter().cloned()).collect();
-        UOp::new(Op::Reduce, self.dtype(), src, Arg::Reduce { fold, axes: SmallVec::new() })
+        let arg = Arg::Reduce { fold, axes: SmallVec::new() };
+        typed::Reduce::build(self.dtype(), arg, self.clone(), ranges.iter().cloned())
     }
     /// Returns an accumulator with this initial value.
     pub(crate) fn define_acc(&self, number: u32) -> UOp {
-        UOp::new(Op::DefineAcc, self.dtype(), [self.clone()].to_src(), Arg::Acc(number))
+        typed::DefineAcc::build(self.dtype(), Arg::Acc(number), self.clone(), [])
     }
     /// Returns the value of the thread whose number differs in these bits.
     pub(crate) fn shuffle(&self, bits: usize) -> UOp {
-        UOp::new(Op::Shuffle, self.dtype(), [self.clone()].to_src(), Arg::Shuffle(bits))
+        typed::Shuffle::build(self.dtype(), Arg::Shuffle(bits), self.clone())
     }
     /// Opens a region that is executed where this condition is true.
     pub(crate) fn open_if(&self) -> UOp {
-        UOp::new(Op::If, DType::VOID, [self.clone()].to_src(), Arg::None)
+        typed::If::build(DType::VOID, Arg::None, self.clone())
     }
     /// Closes the conditional region that this node opens.
     pub(crate) fn end_if(&self) -> UOp {
-        UOp::new(Op::EndIf, DType::VOID, [self.clone()].to_src(), Arg::None)
+        typed::EndIf::build(DType::VOID, Arg::None, self.clone())
     }
     /// Lanes of a vector.
     pub(crate) fn gep(&self, lanes: impl IntoIterator<Item = u16>) -> UOp {
         let lanes: SmallVec<_> = lanes.into_iter().collect();
         let dtype = self.dtype().scalar().vec(lanes.len() as u16);
-        UOp::new(Op::Gep, dtype, [self.clone()].to_src(), Arg::Lanes(lanes))
+        typed::Gep::build(dtype, Arg::Lanes(lanes), self.clone())
     }
     /// Assigns a value to this accumulator.
     pub fn assign(&self, value: &UOp) -> UOp {
-        UOp::new(Op::Assign, self.dtype(), [self.clone(), value.clone()].to_src(), Arg::None)
+        typed::Assign::build(self.dtype(), Arg::None, self.clone(), value.clone())
     }
     /// Ends the loop of this range.
     pub fn end_range(&self) -> UOp {
-        UOp::new(Op::EndRange, DType::VOID, [self.clone()].to_src(), Arg::None)
+        typed::EndRange::build(DType::VOID, Arg::None, self.clone())
     }
     /// Returns a barrier of the workgroup, after these nodes.
     pub fn barrier(before: impl Into<Src>) -> UOp {

@@ -12,7 +12,7 @@
 //! The body lists the carries after an iteration, then the values that are stacked.
 
 use super::{
-    Arg, DeviceName, Fold, Group, Op, Src, ToSrc, UOp, dependents, substitute_all, toposort,
+    Arg, DeviceName, Fold, Group, Op, Src, UOp, dependents, substitute_all, toposort, typed,
     unmarked,
 };
 use crate::dtype::DType;
@@ -98,7 +98,7 @@ impl BuiltLoop {
 /// Returns an output of a loop.
 pub(crate) fn output(node: &UOp, i: usize) -> UOp {
     let dtype = node.expect_loop().body.body.src()[i].dtype();
-    UOp::new(Op::Output, dtype, [node.clone()].to_src(), Arg::Output(i))
+    typed::Output::build(dtype, Arg::Output(i), node.clone())
 }
 
 /// Returns the node under reshapes: of an argument its `Param`.
@@ -173,10 +173,7 @@ impl Body<'_> {
         let (count, reverse, carries, elements) =
             (self.count, self.reverse, first, self.elements.len());
         let arg = Arg::Loop(Arc::new(Loop { body, count, reverse, carries, elements }));
-        BuiltLoop {
-            node: UOp::new(Op::Loop, DType::VOID, src.into_iter().collect::<Src>(), arg),
-            stacked,
-        }
+        BuiltLoop { node: typed::Loop::build(DType::VOID, arg, src), stacked }
     }
 }
 

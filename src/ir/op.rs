@@ -38,8 +38,8 @@ impl OpSet {
 ///
 /// `x` is a required operand, `place: View` one that is itself a node of the op `View`, `?optional`
 /// an operand with a value that may be missing, `rest` any number of further operands. The methods
-/// `as_name` and `expect_name` of `UOp` return the typed view. The fields in braces are read from
-/// the payload, which the pattern takes apart.
+/// `as_name` and `expect_name` of `UOp` return the typed view, and `typed::Name::build` is the
+/// constructor. The fields in braces are read from the payload, which the pattern takes apart.
 ///
 /// `on` has the dtypes that the op takes ([`Op::on`]); without it, all.
 ///
@@ -178,6 +178,20 @@ macro_rules! ops {
                 }
 
                 impl<'a> $name<'a> {
+                    #[doc = concat!("Returns the `", stringify!($name), "` of these operands.")]
+                    pub fn build(
+                        dtype: dtype::DType,
+                        arg: Arg,
+                        $($arg: UOp,)*
+                        $($opt: Option<UOp>,)?
+                        $($rest: impl IntoIterator<Item = UOp>,)?
+                    ) -> UOp {
+                        #[allow(unused_mut, reason = "ops with a fixed number of operands")]
+                        let mut src: ir::Src = smallvec::smallvec![$($arg),*];
+                        $(src.extend($opt);)?
+                        $(src.extend($rest);)?
+                        UOp::new(Op::$name, dtype, src, arg)
+                    }
                     /// Returns the view of a node of this op; none of a node of another op, or of
                     /// one whose operands or payload are not those of the op.
                     #[inline]

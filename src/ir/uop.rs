@@ -1,7 +1,7 @@
 //! Accessors of a node, and constructors of the ops of tensor graphs and elementwise ops.
 //! `kernel_nodes.rs` has the constructors of kernel ops.
 
-use super::{Arg, DeviceName, Op, Slice, Src, UOp};
+use super::{Arg, DeviceName, Op, Slice, Src, UOp, typed};
 use crate::dtype::{Const, DType};
 use crate::shape::{Movement, SymInt};
 use smallvec::SmallVec;
@@ -105,19 +105,19 @@ impl UOp {
     }
     /// Returns a literal of a value that is in the normal form of the dtype.
     pub(crate) fn literal(value: Const, dtype: DType) -> UOp {
-        UOp::new(Op::Const, dtype, Src::new(), Arg::Const(value))
+        typed::Const::build(dtype, Arg::Const(value))
     }
     /// Returns the numbers `0, 1, … len-1` as a one-dimensional tensor.
     pub(crate) fn iota(len: usize, dtype: DType) -> UOp {
-        UOp::new(Op::Iota, dtype, Src::new(), Arg::Iota { len })
+        typed::Iota::build(dtype, Arg::Iota { len })
     }
     /// Returns the input of this number of an abstracted tensor graph, of `len` elements.
     pub(crate) fn param(slot: usize, len: usize, dtype: DType, device: &DeviceName) -> UOp {
-        UOp::new(Op::Param, dtype, Src::new(), Arg::Param { slot, len, device: device.clone() })
+        typed::Param::build(dtype, Arg::Param { slot, len, device: device.clone() })
     }
     /// Returns a variable without a value.
     pub(crate) fn variable(name: Arc<str>, min: i64, max: i64, dtype: DType) -> UOp {
-        UOp::new(Op::Var, dtype, Src::new(), Arg::Var { name, min, max })
+        typed::Var::build(dtype, Arg::Var { name, min, max })
     }
     /// Returns an integer of index arithmetic.
     pub fn int(value: i64) -> UOp {
@@ -175,11 +175,11 @@ impl UOp {
     /// Returns `self ? x : y`.
     pub fn select(&self, x: impl IntoOperand, y: &UOp) -> UOp {
         let x = x.into_operand(y);
-        UOp::new(Op::Where, y.dtype(), [self.clone(), x, y.clone()].to_src(), Arg::None)
+        typed::Where::build(y.dtype(), Arg::None, self.clone(), x, y.clone())
     }
     /// self·y+z with one rounding.
     pub fn fma(&self, y: &UOp, z: &UOp) -> UOp {
-        UOp::new(Op::Fma, self.dtype(), [self.clone(), y.clone(), z.clone()].to_src(), Arg::None)
+        typed::Fma::build(self.dtype(), Arg::None, self.clone(), y.clone(), z.clone())
     }
     /// Returns the value converted to a dtype; the node itself if it has it. The number of lanes
     /// stays.
@@ -281,7 +281,7 @@ impl UOp {
                 Some(value) => Arg::BoundVar { name, min, max, value },
                 None => Arg::Var { name, min, max },
             };
-            let variable = UOp::new(Op::Var, dtype, Src::new(), arg);
+            let variable = typed::Var::build(dtype, arg);
             let term = if t.times == 1 { variable } else { &variable * t.times };
             sum = if sum.is_int(0) { term } else { &sum + &term };
         }
@@ -308,14 +308,13 @@ impl UOp {
     }
     /// Gathers the elements at indices along an axis. The shapes agree in all other axes.
     pub fn gathered(&self, index: &UOp, axis: usize) -> UOp {
-        let src = [self.clone(), index.clone()].to_src();
-        UOp::new(Op::Gather, self.dtype(), src, Arg::Gather { axis })
+        typed::Gather::build(self.dtype(), Arg::Gather { axis }, self.clone(), index.clone())
     }
     /// Combines values into this tensor at indices along an axis, in order. The shapes of index and
     /// value agree with it in all other axes.
     pub fn scattered(&self, index: &UOp, value: &UOp, combine: super::Combine, axis: usize) -> UOp {
-        let src = [self.clone(), index.clone(), value.clone()].to_src();
-        UOp::new(Op::Scatter, self.dtype(), src, Arg::Scatter { combine, axis })
+        let arg = Arg::Scatter { combine, axis };
+        typed::Scatter::build(self.dtype(), arg, self.clone(), index.clone(), value.clone())
     }
 }
 

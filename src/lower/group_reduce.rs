@@ -274,7 +274,7 @@ impl<'a> GroupReducer<'a> {
         };
         let store = place(slot.index, slot.mask).store(part, after.as_slice());
         let stored = UOp::barrier([store].to_src());
-        let load = UOp::new(Op::Load, dtype, [place(others, None), stored].to_src(), Arg::None);
+        let load = Load::build(dtype, Arg::None, place(others, None), None, [stored]);
         if ranges.is_empty() {
             return load;
         }

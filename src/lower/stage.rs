@@ -7,7 +7,7 @@
 
 use super::vectorize::has_unit_stride;
 use crate::ir::typed::{Index, Load, Store};
-use crate::ir::{Arg, AxisKind, LoadHint, Op, Src, UOp, next_range};
+use crate::ir::{Arg, AxisKind, LoadHint, Src, UOp, next_range};
 use crate::kernel::{self, Tile, TileAxis, extent, next_shared, tiles};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
@@ -226,8 +226,7 @@ impl<'a> TileCopy<'a> {
             }
             _ => Arg::None,
         };
-        let src: Src = std::iter::once(place).chain(alt).collect();
-        simplify(&UOp::new(Op::Load, load.dtype(), src, arg))
+        simplify(&Load::build(load.dtype(), arg, place, alt, []))
     }
 
     /// Returns the elements per vector of the copy: a divisor of the run, and aligned where the

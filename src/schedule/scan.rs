@@ -14,7 +14,7 @@
 use super::cost;
 use super::prepare;
 use crate::dtype::DType;
-use crate::ir::{Arg, AxisKind, Fold, Group, Op, ToSrc, UOp, toposort};
+use crate::ir::{Arg, AxisKind, Fold, Group, Op, UOp, toposort, typed};
 use crate::shape::{Dims, Movement};
 use crate::target::ScheduleTuning;
 use rustc_hash::FxHashMap;
@@ -97,7 +97,7 @@ pub fn range_kind(u: &UOp, at: usize) -> AxisKind {
 /// evaluated at.
 pub fn expression(u: &UOp, operand: UOp, at: &[UOp]) -> UOp {
     let arg = Arg::Reduce { fold: prepare::fold(u), axes: smallvec::SmallVec::new() };
-    UOp::new(Op::Scan, u.dtype(), [operand, at[axis(u)].clone()].to_src(), arg)
+    typed::Scan::build(u.dtype(), arg, operand, [at[axis(u)].clone()])
 }
 
 /// Returns true if one of the values has a scan.

@@ -6,8 +6,8 @@ use super::broadcast::device_of;
 use crate::device::registry::{canonical, language};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ir::typed::{Index, Range, Reduce, Store};
-use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, ToSrc, UOp};
+use crate::ir::typed::{self, Index, Range, Reduce, Store};
+use crate::ir::{Arg, AxisKind, Custom, DeviceName, Op, Source, Src, UOp};
 use crate::kernel::extent;
 use crate::lower;
 use crate::shape::{Dims, checked_numel};
@@ -241,9 +241,9 @@ fn buffer_node(slot: usize, dtype: DType, len: usize) -> UOp {
 /// Returns the outputs of a kernel on inputs, without gradients.
 fn apply(kernel: &Arc<Custom>, inputs: &[Tensor], device: &DeviceName) -> Result<Vec<Tensor>> {
     let src: Src = inputs.iter().map(|t| input_node(t, device)).collect::<Result<_>>()?;
-    let node = UOp::new(Op::Kernel, DType::VOID, src, Arg::Kernel(kernel.clone()));
+    let node = typed::Kernel::build(DType::VOID, Arg::Kernel(kernel.clone()), src);
     let output = |(i, (dtype, _)): (usize, &(DType, Dims))| {
-        let output = UOp::new(Op::Output, *dtype, [node.clone()].to_src(), Arg::Output(i));
+        let output = typed::Output::build(*dtype, Arg::Output(i), node.clone());
         Tensor::from_uop(output, device.clone())
     };
     Ok(kernel.outputs.iter().enumerate().map(output).collect())

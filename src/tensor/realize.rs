@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::exec::{self, Capture, ScheduleItem};
 use crate::ir::{
-    Arg, DeviceName, Group, Op, Rounding, Src, Storage, StorageRef, ToSrc, UOp, walk_values,
+    Arg, DeviceName, Group, Op, Rounding, Src, Storage, StorageRef, ToSrc, UOp, typed, walk_values,
 };
 use crate::schedule::{Layout, Plan, Request};
 use crate::shape::{Movement, SymInt};
@@ -90,9 +90,7 @@ pub(super) fn stand_in(u: &UOp, buffer: &UOp) -> UOp {
     }
     match u.op() {
         Op::Leaf => u.with_src([value].to_src()),
-        _ if u.requires_grad() => {
-            UOp::new(Op::Computed, u.dtype(), [value, u.clone()].to_src(), Arg::None)
-        }
+        _ if u.requires_grad() => typed::Computed::build(u.dtype(), Arg::None, value, u.clone()),
         _ => value,
     }
 }

@@ -8,7 +8,7 @@
 use super::gradient::{constant_like, is_off, leaf};
 use crate::autograd::{gradients, leaves};
 use crate::error::Result;
-use crate::ir::{Arg, Gradient, Op, Src, UOp, substitute_all};
+use crate::ir::{Arg, Gradient, Op, UOp, substitute_all, typed};
 use crate::tensor::{Tensor, intern_device};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -59,21 +59,18 @@ pub fn checkpoint(
     }
     let origin = inside.as_computed().map_or(&inside, |c| c.origin).clone();
     let devices: Vec<_> = inputs.iter().map(|t| t.device()).collect();
-    let src: Src = std::iter::once(inside.unary(Op::Detach))
-        .chain(nodes)
-        .chain(params.iter().cloned())
-        .collect();
+    let used: Vec<UOp> = nodes.into_iter().chain(params.iter().cloned()).collect();
     let gradient = move |g: &UOp, now: &[UOp]| {
         let again = Rebuild { origin: &origin, args: &args, params: &params };
         again.gradients(g, now, &|i, u: &UOp| {
             u.copied_after(intern_device(devices[i]), &g.unary(Op::Detach))
         })
     };
-    Ok(value.with_uop(UOp::new(
-        Op::Call,
+    Ok(value.with_uop(typed::Call::build(
         value.dtype(),
-        src,
         Arg::Gradient(Gradient::new(Arc::new(gradient))),
+        inside.unary(Op::Detach),
+        used,
     )))
 }
 

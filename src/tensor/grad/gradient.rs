@@ -3,7 +3,7 @@
 use crate::autograd::{device_of, gradients, leaves};
 use crate::error::Result;
 use crate::exec::{Capture, Event};
-use crate::ir::{Arg, Gradient, Op, Src, UOp};
+use crate::ir::{Arg, Gradient, Op, UOp, typed};
 use crate::shape::{Dims, Movement};
 use crate::tensor::{Inner, Tensor};
 use rustc_hash::FxHashMap;
@@ -352,12 +352,11 @@ impl Tensor {
                 .collect();
             Ok(grad(&upstream, &inputs)?.iter().map(|t| t.raw()).collect())
         };
-        let src: Src = std::iter::once(value.uop()).chain(nodes).collect();
-        Ok(value.with_uop(UOp::new(
-            Op::Call,
+        Ok(value.with_uop(typed::Call::build(
             value.dtype(),
-            src,
             Arg::Gradient(Gradient::new(Arc::new(gradient))),
+            value.uop(),
+            nodes,
         )))
     }
 

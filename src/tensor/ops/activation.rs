@@ -6,7 +6,7 @@ use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_
 use super::inverse::{rounded, rounded_wide};
 use super::special::expm1;
 use crate::error::Result;
-use crate::ir::{Arg, Op, ToSrc, UOp};
+use crate::ir::{Arg, typed};
 use crate::tensor::{Tensor, autocast, or_panic};
 
 impl Tensor {
@@ -26,7 +26,7 @@ impl Tensor {
         }
         // NaN has gradient 1, as in PyTorch.
         let (y, origin) = (y.uop(), self.uop());
-        self.with_uop(UOp::new(Op::Relu, y.dtype(), [y, origin].to_src(), Arg::None))
+        self.with_uop(typed::Relu::build(y.dtype(), Arg::None, y, origin))
     }
     /// Elements limited to 0..=6.
     ///
