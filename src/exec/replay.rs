@@ -6,7 +6,7 @@
 
 use super::bind::Needs;
 use super::captured::BufferType;
-use super::command::{self, BoundCommand};
+use super::command::{self, BoundCommand, HostCalls};
 use super::launch::counters_of;
 use super::memory::SlotMemory;
 use crate::compile::Compiled;
@@ -59,8 +59,8 @@ struct Batch {
 
 /// The way that the commands of a batch run.
 enum BatchMode {
-    /// Kernels of the host, as calls of functions.
-    Host,
+    /// Kernels of one device of the host, as calls of functions.
+    Host(HostCalls),
     /// Kernels of a GPU, as one graph launch.
     Graph(Box<dyn Graph>),
     /// One by one.
@@ -83,9 +83,13 @@ impl ReplayPlan {
 
     /// Adds a batch of the commands from `start` on, and returns its end.
     fn add_batch(&mut self, start: usize, graphs: bool) -> Result<usize> {
-        let of_host = self.commands[start..].iter().take_while(|c| command::is_on_host(c)).count();
-        let (end, mode) = if of_host > 0 {
-            (start + of_host, BatchMode::Host)
+        let device = self.commands[start].as_launch().map(|(_, device, _)| device);
+        let of_one = |c: &&BoundCommand| {
+            c.as_launch().is_some_and(|(_, d, _)| Some(d) == device) && command::is_on_host(c)
+        };
+        let end = start + self.commands[start..].iter().take_while(of_one).count();
+        let (end, mode) = if end > start {
+            (end, BatchMode::Host(HostCalls::new(&self.commands[start..end])))
         } else if graphs && let Some((end, graph)) = self.graph(start)? {
             (end, BatchMode::Graph(graph))
         } else if let Some(Batch { commands, mode: BatchMode::Single }) = self.batches.last_mut() {
@@ -170,12 +174,10 @@ impl ReplayPlan {
         for Batch { commands, mode } in &mut self.batches {
             let commands = &self.commands[commands.clone()];
             match mode {
-                BatchMode::Host => {
-                    for of_one in commands.chunk_by(|a, b| launch_of(a).1 == launch_of(b).1) {
-                        let time = command::run_on_host(of_one, &starts, &|view| view);
-                        let at = counters_of(&mut self.batched, launch_of(&of_one[0]).1);
-                        self.batched[at].1.time += time;
-                    }
+                BatchMode::Host(calls) => {
+                    let time = calls.run(&starts);
+                    let at = counters_of(&mut self.batched, launch_of(&commands[0]).1);
+                    self.batched[at].1.time += time;
                 }
                 BatchMode::Graph(graph) => {
                     let args = commands.iter().flat_map(|c| launch_of(c).2);
