@@ -197,7 +197,7 @@ fn call_in_order(
 }
 
 /// Launches of one device of the host as a flat list, so that a replay follows no pointers to
-/// compiled programs: 0.03 µs per launch in place of 0.05.
+/// compiled programs: 0.041 µs per launch in place of 0.046, for a chain of 100 small kernels.
 pub(super) struct HostCalls {
     calls: Vec<HostCall>,
     /// The arguments of all calls.
