@@ -28,12 +28,18 @@ impl SlotMemory {
         Cow::Owned(whole.bytes_from(view.offset, view.dtype, view.len))
     }
 
+    /// Returns the start of a buffer in host memory; null if it is in other memory.
+    pub(super) fn host_start(buffer: &Buffer) -> *mut u8 {
+        match buffer.place() {
+            MemoryRef { memory: Memory::Host(h), offset } => h.ptr().wrapping_add(offset),
+            _ => std::ptr::null_mut(),
+        }
+    }
+
     /// Returns the start of each slot in host memory; null for a slot in other memory.
     pub(super) fn host_starts(&self) -> Addresses {
-        let start_of = |b: &Option<Buffer>| match b.as_ref().map(Buffer::place) {
-            Some(MemoryRef { memory: Memory::Host(h), offset }) => h.ptr().wrapping_add(offset),
-            _ => std::ptr::null_mut(),
-        };
+        let start_of =
+            |b: &Option<Buffer>| b.as_ref().map_or(std::ptr::null_mut(), Self::host_start);
         Addresses(self.0.iter().map(start_of).collect())
     }
 }

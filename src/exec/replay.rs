@@ -11,7 +11,9 @@ use super::launch::counters_of;
 use super::memory::SlotMemory;
 use crate::compile::Compiled;
 use crate::device::buffer::lock_for_kernel;
-use crate::device::{Buffer, Counters, Device, Graph, GraphKernel, MemoryRef, count_all};
+use crate::device::{
+    Addresses, Buffer, Counters, Device, Graph, GraphKernel, MemoryRef, count_all,
+};
 use crate::dtype::DType;
 use crate::env;
 use crate::error::{Error, Result};
@@ -40,16 +42,27 @@ pub enum Slot {
 
 /// Bound commands that can be replayed.
 pub struct ReplayPlan {
-    slots: Vec<Slot>,
     /// Launches and copies; loops are unrolled.
     commands: Vec<BoundCommand>,
     batches: Vec<Batch>,
+    /// Memory of all slots. Given and fresh slots have it while a [`Replay`] exists.
+    slots: SlotMemory,
+    /// Start of each slot in host memory, as [`SlotMemory::host_start`].
+    starts: Addresses,
+    /// Given slots, in their order.
+    given: Vec<usize>,
+    /// Slots that are allocated at each replay.
+    fresh: Vec<(usize, BufferType)>,
     memory: PlannedMemory,
     /// Counters per device of the commands in batches, which are not counted one by one.
     batched: Vec<(DeviceName, Counters)>,
     /// Requirements on the memory of each slot, and the devices whose kernels use it.
     needs: Vec<(Needs, Vec<DeviceName>)>,
 }
+
+/// A plan with the memory of all slots. The plan gives up that of given and fresh slots when this
+/// is dropped.
+pub struct Replay<'a>(&'a mut ReplayPlan);
 
 /// Consecutive commands that run together.
 struct Batch {
@@ -72,8 +85,26 @@ impl ReplayPlan {
     pub fn new(slots: Vec<Slot>, commands: Vec<BoundCommand>, graphs: bool) -> Result<ReplayPlan> {
         let (slots, memory) = allocate(slots, &commands)?;
         let needs = needs(slots.len(), &commands);
-        let mut plan =
-            ReplayPlan { slots, batches: Vec::new(), memory, batched: Vec::new(), needs, commands };
+        let mut plan = ReplayPlan {
+            batches: Vec::new(),
+            starts: Addresses(vec![std::ptr::null_mut(); slots.len()]),
+            slots: SlotMemory(vec![None; slots.len()]),
+            given: Vec::new(),
+            fresh: Vec::new(),
+            memory,
+            batched: Vec::new(),
+            needs,
+            commands,
+        };
+        for (i, slot) in slots.into_iter().enumerate() {
+            match slot {
+                Slot::Given => plan.given.push(i),
+                Slot::Fresh(buffer_type) => plan.fresh.push((i, buffer_type)),
+                Slot::Own(buffer) => plan.set(i, buffer)?,
+                // No command names it, as a buffer that the last iteration of a loop does not need.
+                Slot::Temporary { .. } => {}
+            }
+        }
         let mut at = 0;
         while at < plan.commands.len() {
             at = plan.add_batch(at, graphs)?;
@@ -130,10 +161,7 @@ impl ReplayPlan {
     /// Returns true if two views may share memory. Memory that the plan owns is compared; the
     /// caller guarantees that the memory it passes for written slots does not overlap.
     fn may_overlap(&self, a: &SlotRef, b: &SlotRef) -> bool {
-        let own = |r: &SlotRef| match &self.slots[r.slot] {
-            Slot::Own(buffer) => Some(buffer.span()),
-            _ => None,
-        };
+        let own = |r: &SlotRef| self.slots.0[r.slot].as_ref().map(Buffer::span);
         match (own(a), own(b)) {
             (Some((block, x)), Some((other, y))) => {
                 block == other && x.start < y.end && y.start < x.end
@@ -143,45 +171,55 @@ impl ReplayPlan {
         }
     }
 
-    /// Returns the memory of all slots for a replay: `given` has that of the given ones, in their
-    /// order.
-    pub fn memory_for(&self, given: &[Buffer]) -> Result<SlotMemory> {
-        let mut given = given.iter();
-        let mut buffer = |slot: &Slot| {
-            Ok(Some(match slot {
-                Slot::Given => given.next().expect("memory for every given slot").clone(),
-                Slot::Fresh(t) => Buffer::new(&t.device, t.dtype, t.len)?,
-                Slot::Own(buffer) => buffer.clone(),
-                // No command names it, as a buffer that the last iteration of a loop does not need.
-                Slot::Temporary { .. } => return Ok(None),
-            }))
-        };
-        Ok(SlotMemory(self.slots.iter().map(&mut buffer).collect::<Result<_>>()?))
+    /// Sets the memory of a slot, which must have what the commands require.
+    fn set(&mut self, slot: usize, buffer: Buffer) -> Result<()> {
+        let (needs, devices) = &self.needs[slot];
+        devices.iter().try_for_each(|d| needs.check(slot, d, &buffer, 0))?;
+        self.starts.0[slot] = SlotMemory::host_start(&buffer);
+        self.slots.0[slot] = Some(buffer);
+        Ok(())
     }
 
-    /// Runs all commands on the memory of all slots, with these values of variables.
-    pub fn run(&mut self, memory: &SlotMemory, values: &VariableValues) -> Result<()> {
+    /// Prepares a replay: `given` has the memory of the given slots, in their order.
+    pub fn bind(&mut self, given: &[Buffer]) -> Result<Replay<'_>> {
+        let (buffers, slots) = (given.len(), self.given.len());
+        if buffers != slots {
+            return Err(Error::Device(format!("{buffers} buffers for {slots} slots")));
+        }
+        let replay = Replay(self);
+        for (i, buffer) in given.iter().enumerate() {
+            replay.0.set(replay.0.given[i], buffer.clone())?;
+        }
+        for i in 0..replay.0.fresh.len() {
+            let (slot, BufferType { device, dtype, len }) = &replay.0.fresh[i];
+            let (slot, buffer) = (*slot, Buffer::new(device, *dtype, *len)?);
+            replay.0.set(slot, buffer)?;
+        }
+        Ok(replay)
+    }
+
+    /// Runs all commands with these values of variables.
+    fn run(&mut self, values: &VariableValues) -> Result<()> {
         let config = env::config()?;
-        self.check(memory)?;
         let (debug, _alone) = (config.debug, lock_for_kernel());
-        let single = |c: &BoundCommand| command::run(c, memory, values, debug).map(drop);
+        let (slots, starts) = (&self.slots, &self.starts);
+        let single = |c: &BoundCommand| command::run(c, slots, values, debug).map(drop);
         if config.times_kernels() {
             return self.commands.iter().try_for_each(single);
         }
-        let starts = memory.host_starts();
         // A graph launch is asynchronous, so that only the host's kernels have a time.
         self.batched.iter_mut().for_each(|t| t.1.time = Duration::ZERO);
         for Batch { commands, mode } in &mut self.batches {
             let commands = &self.commands[commands.clone()];
             match mode {
                 BatchMode::Host(calls) => {
-                    let time = calls.run(&starts);
+                    let time = calls.run(starts);
                     let at = counters_of(&mut self.batched, launch_of(&commands[0]).1);
                     self.batched[at].1.time += time;
                 }
                 BatchMode::Graph(graph) => {
                     let args = commands.iter().flat_map(|c| launch_of(c).2);
-                    let places: Vec<MemoryRef> = args.map(|r| memory.place(r)).collect();
+                    let places: Vec<MemoryRef> = args.map(|r| slots.place(r)).collect();
                     let launch = |i: usize| command::launch(launch_of(&commands[i]).0, values);
                     // SAFETY: the programs were captured from a run, and their memory was checked
                     // above.
@@ -195,19 +233,6 @@ impl ReplayPlan {
         Ok(())
     }
 
-    /// Checks the memory of each slot.
-    fn check(&self, memory: &SlotMemory) -> Result<()> {
-        let (given, takes) = (memory.0.len(), self.needs.len());
-        if given != takes {
-            return Err(Error::Device(format!("{given} buffers for {takes} slots")));
-        }
-        for (slot, (needs, devices)) in self.needs.iter().enumerate() {
-            let check = |d: &DeviceName| needs.check(slot, d, memory.buffer(slot), 0);
-            devices.iter().try_for_each(check)?;
-        }
-        Ok(())
-    }
-
     /// Returns the number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
@@ -215,6 +240,25 @@ impl ReplayPlan {
     /// Returns the memory of the intermediates.
     pub fn memory(&self) -> PlannedMemory {
         self.memory
+    }
+}
+
+impl Replay<'_> {
+    /// Runs all commands with these values of variables.
+    pub fn run(&mut self, values: &VariableValues) -> Result<()> {
+        self.0.run(values)
+    }
+    /// Returns the memory of all slots.
+    pub fn slots(&self) -> &SlotMemory {
+        &self.0.slots
+    }
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        let plan = &mut *self.0;
+        let slots = plan.given.iter().copied().chain(plan.fresh.iter().map(|(slot, _)| *slot));
+        slots.for_each(|slot| plan.slots.0[slot] = None);
     }
 }
 

@@ -66,8 +66,8 @@ impl<R: JitOut> Captured<R> {
         let values = self.values_now(of_arguments, &locked)?;
         self.plan.write_inputs(&values, random::next_words)?;
         // All memory is allocated before anything is written.
-        let memory = self.plan.replay.memory_for(&given)?;
-        let ran = self.plan.replay.run(&memory, &values);
+        let mut replay = self.plan.replay.bind(&given)?;
+        let ran = replay.run(&values);
         // The old content is lost even if the replay failed.
         for (source, buffer) in self.plan.sources.iter().zip(&given) {
             if matches!(source, Source::Outside { written: true, .. }) {
@@ -76,11 +76,11 @@ impl<R: JitOut> Captured<R> {
         }
         ran?;
         for (t, template) in &self.changed {
-            locked.set(t, template.filled(&memory, &values)?);
+            locked.set(t, template.filled(replay.slots(), &values)?);
             lock(&t.0.reusable_storage).clear();
         }
         let filled = |(template, device): &(Template, &'static DeviceName)| {
-            Ok(Tensor::new_inner(template.filled(&memory, &values)?, device, None))
+            Ok(Tensor::new_inner(template.filled(replay.slots(), &values)?, device, None))
         };
         let mut results = self.results.iter().map(filled).collect::<Result<Vec<_>>>()?.into_iter();
         drop(locked);
