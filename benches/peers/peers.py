@@ -17,7 +17,6 @@ other work on the machine only makes repetitions slower. README.md describes the
 
 import datetime
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import sys
@@ -247,15 +246,14 @@ def save(path, peers, machine):
     Their names are `framework version: suite/name`.
     """
 
-    def version(peer):
-        return ".".join(importlib.metadata.version(peer).split(".")[:2])
+    def title(peer):
+        """`PyTorch 2.15` of `torch 2.15.0+cu132`."""
+        package, version = peer.split()[:2]
+        return f"{NAMES[package]} {'.'.join(version.split('.')[:2])}"
 
     head = dict(machine=machine, date=datetime.date.today().isoformat())
     figures = {
-        f"{NAMES[l['peer']]} {version(l['peer'])}: {l['suite']}/{l['name']}": [
-            l["value"],
-            l["unit"],
-        ]
+        f"{title(l['peer'])}: {l['suite']}/{l['name']}": [l["value"], l["unit"]]
         for l in lines(peers)
     }
     entries = [

@@ -28,30 +28,28 @@ const TABLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "intel-xeon-ice-lake-with-2-threads",
-        &[
-            ("cpu/softmax_4096x1024", "softmax, 4096×1024"),
-            ("jit/mnist_step_jit", "training step, conv net, captured"),
-            ("jit/gpt2_decode_jit", "GPT-2 small, one token, captured"),
-        ],
-    ),
-    (
-        "intel-xeon-ice-lake-with-1-thread",
+        "amd-epyc-family-25-model-17-with-2-threads",
         &[
             ("cpu/matmul_1024", "matmul, 1024"),
             ("cpu/gemv_4096", "matrix-vector product, 4096²"),
+            ("cpu/bmm_8x512x64", "8 products of 512×64 and 64×512"),
             ("cpu/fma_relu_16M", "relu(a·b + 1.5), 16 Mi elements"),
             ("cpu/gelu_4M", "gelu, 4 Mi elements"),
             ("cpu/sum_16M", "sum, 16 Mi elements"),
             ("cpu/softmax_4096x1024", "softmax, 4096×1024"),
             ("cpu/layernorm_4096x1024", "layer norm, 4096×1024"),
+            ("cpu/transpose_4096", "transpose, 4096²"),
             ("cpu/conv_1x64x56_k3", "conv 3×3, 1×64×56×56"),
+            ("cpu/conv_32x1x28_k5", "conv 5×5, 32×1×28×28"),
+            ("cpu/gpt2_prefill64", "GPT-2 small, prefill of 64 tokens"),
+            ("jit/gpt2_decode_jit", "GPT-2 small, one token, captured"),
+            ("jit/mnist_step_jit", "training step, conv net, captured"),
         ],
     ),
 ];
 
 /// The columns after picograd's, where a peer has a figure.
-const PEERS: [&str; 3] = ["PyTorch", "JAX", "tinygrad"];
+const PEERS: [&str; 4] = ["PyTorch", "JAX", "ONNX Runtime", "tinygrad"];
 
 const BEGIN: &str = "<!-- begin: made by cargo xtask readme-table, do not edit -->\n";
 const END: &str = "<!-- end -->\n";
