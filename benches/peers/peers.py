@@ -8,6 +8,7 @@ Names and output format are the same. Usage: python benches/peers/peers.py COMMA
   memory [NAME...]          peak memory of torch, for `cargo xtask bench memory`
   jit [--quick] [NAME...]   torch and tinygrad, for `cargo xtask bench jit`
   ops                       torch on the cases of `cargo xtask bench ops`, from standard input
+  serve PEER THREADS        a worker for `cargo xtask bench cpu --compare` (serve.py)
   compare OURS PEERS        a table of two files of figures
   save FILE PEERS MACHINE   writes figures to benches/results/*.peers.json for the README
 
@@ -68,6 +69,8 @@ class Bench:
                     f()
                 self.sync()
                 times.append((time.perf_counter() - start) / launches)
+        except KeyError:  # The framework does not have the op.
+            return
         except Exception as e:  # A failing workload does not end the run.
             print(f"{self.peer} {name}: {type(e).__name__}: {e}".splitlines()[0], file=sys.stderr)
             return
@@ -268,6 +271,8 @@ def main(words):
         return save(*words[1:])
     if len(words) == 3 and words[0] == "compare":
         return compare(*words[1:])
+    if len(words) == 3 and words[0] == "serve":
+        return importlib.import_module("serve").serve(words[1], int(words[2]))
     if words == ["ops"]:
         return importlib.import_module("ops").serve()
     if not words or words[0] not in FRAMEWORKS:

@@ -25,7 +25,10 @@ pub fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = all.iter().copied().filter(|w| *w != "--save").collect();
     let known = match words.split_first() {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
-        Some((&"cpu", rest)) => rest.iter().all(|w| *w == "--quick" || !w.starts_with('-')),
+        Some((&"cpu", rest)) => {
+            crate::compare::Options::parse(rest).is_some()
+                || rest.iter().all(|w| *w == "--quick" || !w.starts_with('-'))
+        }
         Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => {
             rest.iter().all(|w| !w.starts_with('-'))
         }
@@ -72,10 +75,7 @@ fn measure(words: &[&str], quick: bool) -> ExitCode {
     if words[0] != "compile" {
         let figures = match words[0] {
             "kernels" => crate::kernels::figures(),
-            "cpu" => crate::cpu::figures(
-                quick,
-                &words[1..].iter().copied().filter(|w| *w != "--quick").collect::<Vec<_>>(),
-            ),
+            "cpu" => cpu(&words[1..], quick),
             "gpu" => crate::gpu::figures(&words[1..]),
             "beam" => crate::beam::figures(&words[1..]),
             "jit" => crate::jit::figures(&words[1..]),
@@ -113,6 +113,15 @@ fn measure(words: &[&str], quick: bool) -> ExitCode {
         };
     }
     ExitCode::SUCCESS
+}
+
+/// Runs the suite of CPU kernels, alone or beside others.
+fn cpu(words: &[&str], quick: bool) -> picograd::Result<()> {
+    if let Some(options) = crate::compare::Options::parse(words) {
+        return crate::compare::figures(&options);
+    }
+    let wanted: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
+    crate::cpu::figures(quick, &wanted)
 }
 
 /// Upper limits of the figures; lower limits for rates.
@@ -160,10 +169,15 @@ impl Figure {
         write!(self.more, ",\"{name}\":{value:.3}").expect("a string takes all text");
         self
     }
+    /// Adds a field with a text.
+    pub fn with_text(mut self, name: &str, text: &str) -> Figure {
+        write!(self.more, ",\"{name}\":\"{text}\"").expect("a string takes all text");
+        self
+    }
     /// Adds the value of a peer, and the ratio to it.
     pub fn peer(mut self, peer: &str, value: f64) -> Figure {
-        write!(self.more, ",\"peer\":\"{peer}\"").expect("a string takes all text");
         let ratio = self.value / value;
+        self = self.with_text("peer", peer);
         self.with("peer_value", value).with("ratio", ratio)
     }
     /// Prints the line, with the ratio to the saved run of this machine if there is one.
@@ -294,7 +308,7 @@ fn training_step(quick: bool) -> picograd::Result<()> {
         );
         return Ok(());
     }
-    let mut step = crate::cpu::mnist_step()?;
+    let mut step = crate::cpu_workloads::mnist_step()?;
     let mut timed = || -> picograd::Result<(Duration, Duration)> {
         let (cpu, start) = (clock(), Instant::now());
         step()?;

@@ -2,7 +2,7 @@
 //! one of the `NULL` devices, and writes every kernel with its Opts, launch sizes and source text
 //! to a file. `cargo xtask replay` compares two of these files.
 
-use crate::{cpu, kernels, models, op_cases, resnet};
+use crate::{cpu_workloads, kernels, models, op_cases, resnet};
 use picograd::compile::Compiled;
 use picograd::nn::optim::{Adam, Optimizer, SGD};
 use picograd::nn::{Layer, Module};
@@ -85,7 +85,7 @@ fn models_and_steps(dump: &mut Dump) {
     dump.tensors("resnet50", || Ok(vec![models::resnet50()]));
     dump.tensors("mnist_gradients", kernels::mnist_gradients);
     dump.add("mnist_step", || {
-        let mut step = cpu::mnist_step()?;
+        let mut step = cpu_workloads::mnist_step()?;
         step()?.realize()?;
         step()?.realize().map(drop)
     });

@@ -4,7 +4,7 @@
 //! bandwidth of a copy in the same run, or the peak rate of a known GPU.
 
 use crate::bench::Figure;
-use crate::{cpu, models};
+use crate::{cpu_workloads, models};
 use picograd::exec::ExecItem;
 use picograd::tensor::{Attention, Conv};
 use picograd::{DType, Device, Result, Tensor, no_grad};
@@ -133,7 +133,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let start = Instant::now();
-        let mut step = cpu::mnist_step()?;
+        let mut step = cpu_workloads::mnist_step()?;
         step()?.item::<f32>()?;
         let first = start.elapsed();
         step()?.item::<f32>()?;

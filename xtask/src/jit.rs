@@ -2,7 +2,7 @@
 //! default device. Prints one line of JSON per figure.
 
 use crate::bench::Figure;
-use crate::{cpu, models};
+use crate::{cpu_workloads, models};
 use picograd::{Device, Jit, Result, SymInt, Tensor, device, no_grad};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
         chain(&device)?;
     }
     if wants("mnist_step") {
-        let mut plain = cpu::mnist_step()?;
-        let mut inner = cpu::mnist_step()?;
+        let mut plain = cpu_workloads::mnist_step()?;
+        let mut inner = cpu_workloads::mnist_step()?;
         let mut step = Jit::new(move |()| inner());
         both("mnist_step", &device, || plain().map(drop), || step.call(()).map(drop))?;
     }

@@ -1,6 +1,8 @@
 //! Roofline of this machine, measured by loops that do nothing else: multiply-adds, reads, copies.
 //! All kernel threads run at once, and the best of several short runs counts.
 
+use crate::cpu_workloads::Work;
+use picograd::compiler::target::Target;
 use std::time::{Duration, Instant};
 
 /// Rates of all threads together.
@@ -16,35 +18,84 @@ pub struct Limits {
 /// Elements at the two sizes, inputs and outputs together.
 const SIZES: [usize; 2] = [32 << 20, 4 << 20];
 
+/// The number of bytes up to which work is compared with the smaller size.
+const SMALL_WORK: f64 = 34e6;
+
 impl Limits {
-    /// Measures with a number of threads for about this long.
-    pub fn measure(threads: usize, time: Duration) -> Limits {
+    /// Measures with the threads and the vectors of a target for about this long.
+    pub fn measure(target: &Target, time: Duration) -> Limits {
+        let mut loops = Loops::new(target);
         let each = time / 5;
+        let flops = loops.flops(each);
+        let [large, small] = [0, 1].map(|i| (loops.read(i, each), loops.copy(i, each)));
+        Limits { flops, read: [large.0, small.0], copy: [large.1, small.1] }
+    }
+    /// Returns the shortest time for an amount of work.
+    pub fn seconds(&self, work: Work) -> f64 {
+        let size = usize::from(is_small(work));
+        match work {
+            Work::Flops(n) | Work::Model(n) => n / self.flops,
+            Work::DoubleFlops(n) => n / (self.flops / 2.0),
+            Work::Weights(n) => n / self.read[0],
+            Work::Read(n) => n / self.read[size],
+            Work::Copied(n) => n / self.copy[size],
+        }
+    }
+}
+
+fn is_small(work: Work) -> bool {
+    matches!(work, Work::Read(n) | Work::Copied(n) if n <= SMALL_WORK)
+}
+
+/// The loops and their memory.
+pub struct Loops {
+    threads: usize,
+    vector_bytes: usize,
+    /// The array of each thread, at both sizes.
+    arrays: [Vec<Vec<Line>>; 2],
+}
+
+impl Loops {
+    pub fn new(target: &Target) -> Loops {
+        let threads = target.threads.max(1);
+        let array = |size: usize| vec![Line([1.0; LANES]); size / threads / LANES];
+        let arrays = SIZES.map(|size| (0..threads).map(|_| array(size)).collect());
+        Loops { threads, vector_bytes: target.vector_bytes, arrays }
+    }
+    /// Measures the loop that bounds an amount of work. Returns the shortest time for the work.
+    pub fn seconds(&mut self, work: Work, time: Duration) -> f64 {
+        let size = usize::from(is_small(work));
+        match work {
+            Work::Flops(n) | Work::Model(n) => n / self.flops(time),
+            Work::DoubleFlops(n) => n / (self.flops(time) / 2.0),
+            Work::Weights(n) => n / self.read(0, time),
+            Work::Read(n) => n / self.read(size, time),
+            Work::Copied(n) => n / self.copy(size, time),
+        }
+    }
+    /// Multiply-adds in registers: operations per second.
+    fn flops(&self, time: Duration) -> f64 {
         const ROUNDS: usize = 100_000;
-        let flops = best(each, threads, &mut vec![(); threads], |()| {
-            multiply_add(std::hint::black_box(0.5), ROUNDS);
+        let width = self.vector_bytes;
+        let seconds = best(time, self.threads, &mut vec![(); self.threads], |()| {
+            multiply_add(std::hint::black_box(0.5), ROUNDS, width);
         });
-        let mut read = [0.0; 2];
-        let mut copy = [0.0; 2];
-        for (i, size) in SIZES.into_iter().enumerate() {
-            let bytes = size as f64 * 4.0;
-            let mut from: Vec<Vec<Line>> =
-                (0..threads).map(|_| vec![Line([1.0; LANES]); size / threads / LANES]).collect();
-            read[i] = bytes
-                / best(each, threads, &mut from, |part| {
-                    std::hint::black_box(sum(part));
-                })
-                .as_secs_f64();
-            let mut halves: Vec<_> =
-                from.iter_mut().map(|part| part.split_at_mut(size / threads / LANES / 2)).collect();
-            copy[i] = bytes
-                / best(each, threads, &mut halves, |(from, to)| copied(from, to)).as_secs_f64();
-        }
-        Limits {
-            flops: (ROUNDS * SUMS * LANES * 2 * threads) as f64 / flops.as_secs_f64(),
-            read,
-            copy,
-        }
+        (ROUNDS * SUMS * LANES * 2 * self.threads) as f64 / seconds.as_secs_f64()
+    }
+    /// Reads one of the sizes: bytes per second.
+    fn read(&mut self, size: usize, time: Duration) -> f64 {
+        let seconds = best(time, self.threads, &mut self.arrays[size], |part| {
+            std::hint::black_box(sum(part));
+        });
+        SIZES[size] as f64 * 4.0 / seconds.as_secs_f64()
+    }
+    /// Copies half of one of the sizes to the other half: bytes per second, read and written.
+    fn copy(&mut self, size: usize, time: Duration) -> f64 {
+        let arrays = &mut self.arrays[size];
+        let half = arrays[0].len() / 2;
+        let mut halves: Vec<_> = arrays.iter_mut().map(|a| a.split_at_mut(half)).collect();
+        let seconds = best(time, self.threads, &mut halves, |(from, to)| copied(from, to));
+        SIZES[size] as f64 * 4.0 / seconds.as_secs_f64()
     }
 }
 
@@ -101,7 +152,8 @@ macro_rules! sums {
     }};
 }
 
-fn multiply_add(x: f32, rounds: usize) {
+/// Uses vectors of at most `width` bytes, so that a lower level of the CPU has its own roofline.
+fn multiply_add(x: f32, rounds: usize, width: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
@@ -113,16 +165,18 @@ fn multiply_add(x: f32, rounds: usize) {
         fn avx2(x: f32, rounds: usize) {
             sums!(x, rounds, _mm256_set1_ps, _mm256_fmadd_ps, 8)
         }
-        if std::arch::is_x86_feature_detected!("avx512f") {
+        if width >= 64 && std::arch::is_x86_feature_detected!("avx512f") {
             // SAFETY: the CPU has the features that the function was compiled for.
             return unsafe { avx512(x, rounds) };
         }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
-        {
+        let has_avx2 = std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma");
+        if width >= 32 && has_avx2 {
             // SAFETY: as above.
             return unsafe { avx2(x, rounds) };
         }
     }
+    let _ = width;
     sums!(x, rounds, f32::from, f32::mul_add, 1)
 }
 

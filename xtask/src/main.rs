@@ -2,8 +2,10 @@
 
 mod beam;
 mod bench;
+mod compare;
 mod corpus;
 mod cpu;
+mod cpu_workloads;
 mod fuzz;
 mod gpu;
 mod ir;
@@ -36,7 +38,8 @@ usage: cargo xtask TASK
     compile             compile time from tensors to source; --quick measures for less time
     kernels             number of kernels of models and training steps
     kernel_compile      time from linear program to machine code, for each installed compiler
-    cpu [NAME…]         throughput of CPU kernels and its ratio to the roofline; --quick
+    cpu [NAME…]         throughput of CPU kernels and its ratio to the roofline; --quick;
+                        --compare [--peer PYTHON] alternates with reference kernels and peers
     gpu [NAME…]         throughput of kernels on the default device
     jit [NAME…]         overhead of a replay, and the speedup of captured functions
     memory [NAME…]      peak memory of training steps and of a decoded token

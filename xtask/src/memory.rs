@@ -7,7 +7,7 @@
 
 use crate::bench::Figure;
 use crate::resnet::ResNet50;
-use crate::{cpu, models};
+use crate::{cpu_workloads, models};
 use picograd::device::memory::clear_cache;
 use picograd::device::reset_counters;
 use picograd::nn::Module;
@@ -25,7 +25,7 @@ pub fn figures(wanted: &[&str]) -> Result<()> {
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
     if wants("mnist_step") {
         steps("mnist_step", &device, &|| {
-            let (step, parameters) = cpu::mnist_training()?;
+            let (step, parameters) = cpu_workloads::mnist_training()?;
             Ok((Box::new(step), parameters))
         })?;
     }

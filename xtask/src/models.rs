@@ -30,10 +30,12 @@ pub fn gpt2() -> Tensor {
 /// Returns the logits of the next token on the default device, for some tokens after others in a
 /// cache. All weights have the same value.
 pub fn gpt2_next(tokens: usize, past: usize) -> Tensor {
-    let input = |shape: &[usize]| {
-        Tensor::full(shape, 0.01f32).contiguous().realize().expect("the weights fit in memory")
-    };
-    gpt2_of(&input, tokens, true, &attend_cached(&input, past))
+    gpt2_of(&filled, tokens, true, &attend_cached(&filled, past))
+}
+
+/// Returns a tensor of equal values on the default device.
+fn filled(shape: &[usize]) -> Tensor {
+    Tensor::full(shape, 0.01f32).contiguous().realize().expect("the weights fit in memory")
 }
 
 /// Weights that the first pass through a model creates and later passes reuse. All have the same
@@ -205,16 +207,28 @@ pub fn llama_next(layers: usize, past: usize) -> Tensor {
     x
 }
 
-/// Returns the forward pass of ResNet-50 on one image of 3×224×224, with batch norms in inference
-/// mode: running means and variances are inputs.
+/// Returns the forward pass of ResNet-50 on one image of 3×224×224 on NULL, with batch norms in
+/// inference mode: running means and variances are inputs.
 pub fn resnet50() -> Tensor {
-    let x = convolved(&input(&[1, 3, 224, 224]), 64, 7, 2).relu();
+    resnet50_of(&input)
+}
+
+/// Returns the same on the default device. All inputs and weights have the same value.
+pub fn resnet50_filled() -> Tensor {
+    resnet50_of(&filled)
+}
+
+/// A way to create an input of a shape.
+type Input<'a> = &'a dyn Fn(&[usize]) -> Tensor;
+
+fn resnet50_of(input: Input) -> Tensor {
+    let x = convolved(input, &input(&[1, 3, 224, 224]), 64, 7, 2).relu();
     let mut x = x.max_pool2d(3, Pool::new().stride(2).padding(1));
     for (stage, blocks) in [3, 4, 6, 3].into_iter().enumerate() {
         let width = 64 << stage;
         for block in 0..blocks {
             let stride = if block == 0 && stage > 0 { 2 } else { 1 };
-            x = bottleneck(&x, width, stride, block == 0);
+            x = bottleneck(input, &x, width, stride, block == 0);
         }
     }
     x.mean([2, 3]).linear(&input(&[1000, 2048]), Some(&input(&[1000])))
@@ -222,16 +236,16 @@ pub fn resnet50() -> Tensor {
 
 /// Returns a bottleneck block: 1×1, 3×3, 1×1 and a shortcut; the first of a stage projects the
 /// input to the new shape.
-fn bottleneck(x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
-    let y = convolved(x, width, 1, 1).relu();
-    let y = convolved(&y, width, 3, stride).relu();
-    let y = convolved(&y, 4 * width, 1, 1);
-    let short = if first { convolved(x, 4 * width, 1, stride) } else { x.clone() };
+fn bottleneck(input: Input, x: &Tensor, width: usize, stride: usize, first: bool) -> Tensor {
+    let y = convolved(input, x, width, 1, 1).relu();
+    let y = convolved(input, &y, width, 3, stride).relu();
+    let y = convolved(input, &y, 4 * width, 1, 1);
+    let short = if first { convolved(input, x, 4 * width, 1, stride) } else { x.clone() };
     (y + short).relu()
 }
 
 /// Returns a convolution without bias, followed by batch norm.
-fn convolved(x: &Tensor, outputs: usize, kernel: usize, stride: usize) -> Tensor {
+fn convolved(input: Input, x: &Tensor, outputs: usize, kernel: usize, stride: usize) -> Tensor {
     let weight = input(&[outputs, x.size(1), kernel, kernel]);
     let y = x.conv2d(&weight, Conv::new().stride(stride).padding(kernel / 2));
     let [mean, variance, scale, shift] = [(); 4].map(|()| input(&[outputs, 1, 1]));
