@@ -222,7 +222,12 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         name: source.entry.to_string(),
         colored: source.entry.to_string(),
         uops: Vec::new(),
-        launch: Launch { grid: source.grid, local: source.local, threads: source.grid[0] },
+        launch: Launch {
+            grid: source.grid,
+            local: source.local,
+            threads: source.grid[0],
+            scratch: 0,
+        },
         variables: Default::default(),
         args: ast.src().to_vec(),
         writes: (0..source.outputs).collect(),

@@ -113,8 +113,10 @@ impl Addresses {
     }
 }
 
-/// A host kernel: a function of the addresses of its buffers and the thread number.
-pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long);
+/// A host kernel: a function of the addresses of its buffers, the number of the chunk, and scratch
+/// memory, of which each thread has its own. The bytes that it needs are in
+/// [`Launch::scratch`].
+pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long, *mut u8);
 
 /// The purpose of a compilation, which decides whether the disk cache is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use super::memory::SlotMemory;
 use crate::compile::Compiled;
 use crate::device::backend::HostFunction;
 use crate::device::host::pool;
+use crate::device::host::scratch::Scratch;
 use crate::device::{Addresses, Counters, MemoryRef, count_all};
 use crate::error::Result;
 use crate::ir::DeviceName;
@@ -116,7 +117,7 @@ fn run_resolved(
             run_copy(&to, &from, debug)
         }
         Command::Repeat(_) if is_on_host(command) => {
-            let time = run_on_host(slice::from_ref(command), &memory.host_starts(), outer);
+            let time = run_on_host(slice::from_ref(command), &memory.host_starts(), outer)?;
             let mut did: Vec<(DeviceName, Counters)> = Vec::new();
             add_counters(command, 1, &mut did);
             // One measurement for all: the devices of the host are the same CPU.
@@ -161,16 +162,35 @@ pub(super) fn run_on_host(
     commands: &[BoundCommand],
     starts: &Addresses,
     outer: Resolve,
-) -> Duration {
+) -> Result<Duration> {
+    let (bytes, chunks) = scratch_needs(commands);
+    let scratch = Scratch::new(bytes, chunks)?;
     let start = Instant::now();
-    pool::run(1, &|_| call_in_order(commands, starts, outer, &mut Addresses(Vec::new())));
-    start.elapsed()
+    pool::run(1, &|_, _| {
+        call_in_order(commands, starts, outer, &scratch, &mut Addresses(Vec::new()))
+    });
+    Ok(start.elapsed())
+}
+
+/// Returns the scratch memory of commands, of which one runs at a time: the most bytes of a thread,
+/// and the most chunks of a kernel that needs some.
+fn scratch_needs(commands: &[BoundCommand]) -> (usize, usize) {
+    let needs = commands.iter().map(|command| match command {
+        Command::Launch { program, .. } => match program.program.launch {
+            Launch { scratch, threads, .. } if scratch > 0 => (scratch, threads),
+            _ => (0, 1),
+        },
+        Command::Repeat(r) => scratch_needs(&r.body),
+        Command::Copy { .. } => (0, 1),
+    });
+    needs.fold((0, 1), |a, b| (a.0.max(b.0), a.1.max(b.1)))
 }
 
 fn call_in_order(
     commands: &[BoundCommand],
     starts: &Addresses,
     outer: Resolve,
+    scratch: &Scratch,
     addresses: &mut Addresses,
 ) {
     for command in commands {
@@ -184,13 +204,17 @@ fn call_in_order(
                 }));
                 let addresses = &*addresses;
                 // SAFETY: as in `run_resolved`, and `Needs::check` has found host memory; different
-                // shares write different elements.
-                let share = |i: usize| unsafe { entry(addresses.from(0), i as libc::c_long) };
-                let threads = program.program.launch.threads;
-                if threads == 1 { share(0) } else { pool::run(threads, &share) }
+                // chunks write different elements. The block of the thread is as large as that of
+                // any kernel of the commands.
+                let chunk = |i: usize, thread: usize| unsafe {
+                    entry(addresses.from(0), i as libc::c_long, scratch.of(thread))
+                };
+                let chunks = program.program.launch.threads;
+                if chunks == 1 { chunk(0, 0) } else { pool::run(chunks, &chunk) }
             }
-            Command::Repeat(r) => (0..r.count)
-                .for_each(|i| call_in_order(&r.body, starts, &inner(r, i, outer), addresses)),
+            Command::Repeat(r) => (0..r.count).for_each(|i| {
+                call_in_order(&r.body, starts, &inner(r, i, outer), scratch, addresses)
+            }),
             Command::Copy { .. } => unreachable!("not a function of this process"),
         }
     }
@@ -203,13 +227,15 @@ pub(super) struct HostCalls {
     /// The arguments of all calls.
     args: Vec<SlotRef>,
     addresses: Addresses,
+    /// The scratch memory of one run, for all calls: bytes of a thread, and most chunks.
+    scratch: (usize, usize),
 }
 
 struct HostCall {
     entry: HostFunction,
     /// Position of its arguments in the list.
     first: usize,
-    threads: usize,
+    chunks: usize,
 }
 
 impl HostCalls {
@@ -218,29 +244,32 @@ impl HostCalls {
         let (mut calls, mut all) = (Vec::with_capacity(commands.len()), Vec::new());
         for (program, _, args) in commands.iter().filter_map(Command::as_launch) {
             let entry = program.executable.entry().expect("a function of this process");
-            let threads = program.program.launch.threads;
-            calls.push(HostCall { entry, first: all.len(), threads });
+            let chunks = program.program.launch.threads;
+            calls.push(HostCall { entry, first: all.len(), chunks });
             all.extend_from_slice(args);
         }
         let addresses = Addresses(vec![std::ptr::null_mut(); all.len()]);
-        HostCalls { calls, args: all, addresses }
+        HostCalls { calls, args: all, addresses, scratch: scratch_needs(commands) }
     }
 
     /// Runs the calls on the memory of the slots, uncounted, and returns their time.
-    pub(super) fn run(&mut self, starts: &Addresses) -> Duration {
+    pub(super) fn run(&mut self, starts: &Addresses) -> Result<Duration> {
+        let scratch = Scratch::new(self.scratch.0, self.scratch.1)?;
         let start = Instant::now();
         for (address, arg) in self.addresses.0.iter_mut().zip(&self.args) {
             *address = starts.0[arg.slot].wrapping_add(arg.offset);
         }
         let (calls, addresses) = (&self.calls, &self.addresses);
-        pool::run(1, &|_| {
-            for &HostCall { entry, first, threads } in calls {
+        pool::run(1, &|_, _| {
+            for &HostCall { entry, first, chunks } in calls {
                 // SAFETY: as in `call_in_order`.
-                let share = |i: usize| unsafe { entry(addresses.from(first), i as libc::c_long) };
-                if threads == 1 { share(0) } else { pool::run(threads, &share) }
+                let chunk = |i: usize, thread: usize| unsafe {
+                    entry(addresses.from(first), i as libc::c_long, scratch.of(thread))
+                };
+                if chunks == 1 { chunk(0, 0) } else { pool::run(chunks, &chunk) }
             }
         });
-        start.elapsed()
+        Ok(start.elapsed())
     }
 }
 

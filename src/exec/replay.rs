@@ -213,7 +213,7 @@ impl ReplayPlan {
             let commands = &self.commands[commands.clone()];
             match mode {
                 BatchMode::Host(calls) => {
-                    let time = calls.run(starts);
+                    let time = calls.run(starts)?;
                     let at = counters_of(&mut self.batched, launch_of(&commands[0]).1);
                     self.batched[at].1.time += time;
                 }

@@ -10,6 +10,7 @@ mod cost;
 mod lanes;
 mod mask;
 mod ranges;
+mod scratch;
 mod threads;
 mod tile;
 
@@ -23,5 +24,6 @@ pub use lanes::{
 };
 pub use mask::masked_term;
 pub use ranges::{pad_range, replace_range};
+pub use scratch::{SCRATCH_ALIGN, ScratchLayout};
 pub use threads::{thread_order, warp_last, with_thread_order, without_thread_order};
 pub use tile::{Tile, TileAxis, tile_of, tiles};

@@ -17,11 +17,13 @@ pub struct Launch {
     pub local: [usize; 3],
     /// Tasks of the CPU thread pool.
     pub threads: usize,
+    /// Bytes of scratch memory that each thread of a CPU needs.
+    pub scratch: usize,
 }
 
 impl Default for Launch {
     fn default() -> Launch {
-        Launch { grid: [1; 3], local: [1; 3], threads: 1 }
+        Launch { grid: [1; 3], local: [1; 3], threads: 1, scratch: 0 }
     }
 }
 

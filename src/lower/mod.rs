@@ -200,7 +200,10 @@ impl Markers {
 pub fn lower(ast: &UOp, target: &Target, after: Observer) -> Program {
     let mut state = Lowering::new(ast, target);
     let times = pass::run(PASSES, &mut state, after);
-    let Lowering { uops, args, variables, launch, .. } = state;
+    let Lowering { uops, args, variables, mut launch, .. } = state;
+    if !target.grid {
+        launch.scratch = kernel::ScratchLayout::bytes_of(&uops);
+    }
     Program {
         name: kernel::name(ast),
         colored: kernel::colored_name(ast),

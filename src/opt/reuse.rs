@@ -4,7 +4,7 @@
 //!
 //! It is stored in the output that the later loop computes from it, if the dtypes are equal: that
 //! memory is written anyway, and its latency is hidden where there is much to compute. Otherwise it
-//! is stored on the stack of the thread.
+//! is stored in scratch memory of the thread.
 //!
 //! Only `VECTORIZE` and `ORDER` may follow it. However other Opts split the ranges, two values are
 //! equal if they are the same expression after the position in one loop is substituted by that in
@@ -33,7 +33,7 @@ struct Reused {
 pub struct ReuseKernel {
     /// The kernel.
     pub ast: UOp,
-    /// Bytes that are live at once, on the stack and in outputs.
+    /// Bytes that are live at once, in scratch memory and in outputs.
     pub bytes: usize,
 }
 
@@ -234,7 +234,7 @@ impl Reused {
             .saturating_mul(size(&self.ranges))
             .saturating_mul(self.value.dtype().itemsize());
         let (to, from) =
-            self.output_memory(&order).unwrap_or_else(|| self.stack_memory(&order, &copies));
+            self.output_memory(&order).unwrap_or_else(|| self.scratch_memory(&order, &copies));
         let closed: Vec<UOp> = self.ranges.iter().chain(&copies).cloned().collect();
         let ready = UOp::barrier([to.store(&self.value, &closed)].to_src());
         let loads = from.into_iter().map(|from| from.load_after(&ready));
@@ -274,9 +274,9 @@ impl Reused {
         runs.then(|| (from.buffer.at(index), vec![from.node.clone()]))
     }
 
-    /// Returns the same elements in memory on the stack. Each copy of the row has its own part;
+    /// Returns the same elements in scratch memory. Each copy of the row has its own part;
     /// copies along which inputs have unit stride are adjacent.
-    fn stack_memory(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
+    fn scratch_memory(&self, order: &[UOp], copies: &[UOp]) -> (UOp, Vec<UOp>) {
         let id = next_shared(order);
         let loads = toposort_until([&self.value], |u| !uses(u, &self.ranges));
         let (lanes, rows): (Vec<&UOp>, Vec<&UOp>) =

@@ -1,5 +1,5 @@
-//! `STAGE`: marks loads whose tile is copied to shared memory, or on a CPU to the stack of the
-//! thread, by the pass `stage` of lowering.
+//! `STAGE`: marks loads whose tile is copied to shared memory, or on a CPU to scratch memory
+//! of the thread, by the pass `stage` of lowering.
 
 use super::apply::{Applied, OptRequest};
 use super::is_output;

@@ -69,7 +69,7 @@ opts! {
     /// Splits a loop into two, the inner one of `amount` iterations.
     Split "SPLIT" AxisAmount split::split_loop;
     /// Copies the tile that is loaded from argument `amount` below the loop, at the loop: to shared
-    /// memory, or on a CPU to the stack of the thread.
+    /// memory, or on a CPU to scratch memory of the thread.
     Stage "STAGE" AxisAmount stage::stage;
     /// Computes sums of products along a reduction axis on tensor cores; `amount` selects one of
     /// the possible mappings to a core.

@@ -35,7 +35,7 @@ pub struct Target {
     pub local_dims: [usize; 3],
     /// Threads of a warp that can read each other's registers; 0 where they cannot.
     pub warp: usize,
-    /// Bytes of shared memory; without workgroups, of memory on the stack of a thread.
+    /// Bytes of shared memory; without workgroups, of scratch memory of a thread.
     pub shared_bytes: usize,
     /// Maximum number of buffers of a kernel.
     pub max_buffers: usize,

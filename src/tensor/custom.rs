@@ -68,7 +68,7 @@ impl<'a> CustomKernel<'a> {
     /// | device | language | signature |
     /// |---|---|---|
     /// | `CPU:CLANG` | C | the pointers, then the index of the share as `long` |
-    /// | `CPU:LLVM` | LLVM IR | `entry_entry`: an array of the pointers, and the share as `i64` |
+    /// | `CPU:LLVM` | LLVM IR | `entry_entry`: an array of the pointers, the share as `i64`, a pointer without use |
     /// | `CUDA` | CUDA C | `extern "C" __global__` |
     /// | `CL` | OpenCL C | `__kernel`; pointers, then the index of each first element, `ulong` |
     ///

@@ -379,8 +379,9 @@ impl Object {
         // SAFETY: the entry has this type by the renderer's contract, and every buffer holds as
         // many elements as the kernel touches.
         unsafe {
-            let entry: extern "C" fn(*const *mut c_void, c_long) = std::mem::transmute(entry);
-            entry(pointers.as_ptr(), 0);
+            let entry: extern "C" fn(*const *mut c_void, c_long, *mut c_void) =
+                std::mem::transmute(entry);
+            entry(pointers.as_ptr(), 0, std::ptr::null_mut());
         }
     }
 }

@@ -111,6 +111,26 @@ fn cpu_panels_keep_values() {
     same(turned, &CPUS, "UPCAST:1:32 UPCAST:0:4 SPLIT:2:16 STAGE:2:2 STAGE:2:1");
 }
 
+/// A panel of 128 KiB is in scratch memory: the stack of the thread that runs the kernel has half
+/// of that.
+#[test]
+fn panels_need_no_stack() {
+    for device in CPUS.into_iter().filter(|d| d.starts_with("CPU") && Device::get(d).is_ok()) {
+        let product = matmul(8, 512, 64, DType::F32)(device);
+        let item = product.schedule().unwrap().remove(0);
+        let opts = opt::parse("UPCAST:1:64 UPCAST:0:4 SWAP:0:1 STAGE:0:2").unwrap();
+        let staged = item.compile_with(&opts).unwrap();
+        assert!(staged.compiled().unwrap().program.launch.scratch >= 128 << 10);
+        let run = || staged.run().map(drop);
+        let thread = std::thread::Builder::new().stack_size(64 << 10);
+        std::thread::scope(|s| thread.spawn_scoped(s, run).unwrap().join().unwrap()).unwrap();
+        let expected = matmul(8, 512, 64, DType::F32)(device);
+        let plain = expected.schedule().unwrap().remove(0).compile_with(&[]).unwrap();
+        plain.run().unwrap();
+        assert_eq!(product.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{device}");
+    }
+}
+
 #[test]
 fn products_of_any_size_have_panels() {
     for (m, k, n) in [(64, 48, 128), (100, 40, 200), (37, 50, 100), (61, 33, 127), (128, 16, 16)] {

@@ -5,6 +5,7 @@ use super::arch::{Arch, NATIVE};
 use super::cc::CCompiler;
 use super::elf::Code;
 use super::llvm::Llvm;
+use super::scratch::Scratch;
 use super::{machine, platform, pool};
 use crate::device::backend::{Addresses, Backend, Executable, HostFunction, Purpose};
 use crate::device::buffer::{Memory, MemoryRef};
@@ -123,8 +124,8 @@ impl ModuleCompiler for Cpu {
     fn load(&self, object: &[u8], _name: &str) -> Result<Arc<dyn LoadedModule>> {
         Ok(Arc::new(Code::load(object)?))
     }
-    /// C gets a wrapper that calls the function with the buffers and the thread number; a text for
-    /// LLVM has its own.
+    /// C gets a wrapper that calls the function with the buffers and the number of the chunk; a
+    /// text for LLVM has its own.
     fn user_module(&self, program: &Program, text: &str) -> Result<String> {
         let name = &program.name;
         Ok(match self.compiler {
@@ -132,8 +133,8 @@ impl ModuleCompiler for Cpu {
                 let args: String =
                     (0..program.args.len()).map(|i| format!("bufs[{i}], ")).collect();
                 format!(
-                    "{text}\nvoid {name}_entry(void* const* bufs, long tidx) {{ \
-                     {name}({args}tidx); }}\n"
+                    "{text}\nvoid {name}_entry(void* const* bufs, long chunk, void* scratch) {{ \
+                     {name}({args}chunk); }}\n"
                 )
             }
             Compiler::Llvm(_) => text.to_string(),
@@ -169,14 +170,15 @@ impl Executable for HostKernel {
             }
         });
         let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
+        let scratch = Scratch::new(launch.scratch, launch.threads)?;
         let start = Instant::now();
-        let share = |i: usize| {
+        let chunk = |i: usize, thread: usize| {
             // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
-            // its slot, whose length the executor has checked; different threads write different
-            // elements.
-            unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
+            // its slot, whose length the executor has checked; different chunks write different
+            // elements. The block of the thread has the bytes that the kernel needs.
+            unsafe { (self.run)(addresses.from(0), i as libc::c_long, scratch.of(thread)) }
         };
-        pool::run(launch.threads, &share);
+        pool::run(launch.threads, &chunk);
         Ok(start.elapsed())
     }
     fn machine_code(&self) -> Option<&[u8]> {

@@ -1,4 +1,5 @@
-//! The CPU backends: compilers, the loader of their objects, the thread pool.
+//! The CPU backends: compilers, the loader of their objects, the thread pool and its scratch
+//! memory.
 
 pub(super) mod arch;
 pub mod cc;
@@ -8,3 +9,4 @@ pub mod llvm;
 mod machine;
 pub(in crate::device) mod platform;
 pub mod pool;
+pub mod scratch;

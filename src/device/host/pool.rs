@@ -1,5 +1,5 @@
 //! The threads that run CPU kernels. [`run`] takes a closure and a count, and returns after the
-//! closure has been called once for every index.
+//! closure has been called once for every index, with the number of the thread that calls it.
 //!
 //! Tasks are claimed one at a time, so that a slow index does not delay the others, and the caller
 //! claims as well: a job finishes even if no worker wakes up in time. A worker without work spins
@@ -48,12 +48,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Calls `f(0)`, `f(1)`, … `f(n - 1)`, spread over the threads in no fixed order, and returns when
-/// all calls have returned.
+/// Calls `f(0, t)`, `f(1, t)`, … `f(n - 1, t)`, spread over the threads in no fixed order, and
+/// returns when all calls have returned. `t` is the number of the thread in the job, less than
+/// [`threads`]: 0 is the caller. Calls of one job with the same number follow each other.
 ///
 /// # Panics
 /// With the first panic of `f`. Indices that no thread had claimed at that time are skipped.
-pub fn run(n: usize, f: &(dyn Fn(usize) + Sync)) {
+pub fn run(n: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     if n == 0 {
         return;
     }
@@ -63,9 +64,9 @@ pub fn run(n: usize, f: &(dyn Fn(usize) + Sync)) {
     global().run(n, f);
 }
 
-fn inline(n: usize, f: &(dyn Fn(usize) + Sync)) {
+fn inline(n: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     let _modes = FloatModes::default_until_drop();
-    (0..n).for_each(f);
+    (0..n).for_each(|i| f(i, 0));
 }
 
 /// Returns the pool of the process; its workers are started by the first job that can use them and
@@ -84,7 +85,7 @@ struct CacheLine<T>(T);
 /// `ThreadPool::run`.
 #[derive(Clone, Copy)]
 struct Task {
-    f: *const (dyn Fn(usize) + Sync),
+    f: *const (dyn Fn(usize, usize) + Sync),
     n: usize,
 }
 
@@ -124,7 +125,7 @@ unsafe impl Send for ThreadPool {}
 
 impl ThreadPool {
     fn start(workers: usize) -> &'static ThreadPool {
-        fn nothing(_: usize) {}
+        fn nothing(_: usize, _: usize) {}
         let pool: &'static ThreadPool = Box::leak(Box::new(ThreadPool {
             busy: AtomicBool::new(false),
             unclaimed: CacheLine(AtomicUsize::new(0)),
@@ -145,7 +146,7 @@ impl ThreadPool {
             // A thread that cannot be started is not needed: the caller claims its tasks.
             if std::thread::Builder::new()
                 .name(format!("pico-cpu-{i}"))
-                .spawn(move || pool.run_worker())
+                .spawn(move || pool.run_worker(i))
                 .is_ok()
             {
                 pool.workers.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +155,7 @@ impl ThreadPool {
         pool
     }
 
-    fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync)) {
+    fn run(&self, n: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         if self.busy.swap(true, Ordering::Acquire) {
             return inline(n, f);
         }
@@ -162,7 +163,10 @@ impl ThreadPool {
         // before `unfinished` is zero, so every call through the pointer ends before the borrow
         // does.
         let f = unsafe {
-            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f)
+            std::mem::transmute::<
+                &(dyn Fn(usize, usize) + Sync),
+                &'static (dyn Fn(usize, usize) + Sync),
+            >(f)
         };
         // SAFETY: `busy` was free and is now owned, and the previous job ended with no task open or
         // running, so that nothing reads `task`.
@@ -178,7 +182,7 @@ impl ThreadPool {
         {
             let _modes = FloatModes::default_until_drop();
             while let Some(open) = self.claim() {
-                self.run_task(open);
+                self.run_task(open, 0);
             }
         }
         self.wait_for_workers();
@@ -218,14 +222,14 @@ impl ThreadPool {
         None
     }
 
-    fn run_task(&self, open: usize) {
+    fn run_task(&self, open: usize, thread: usize) {
         // SAFETY: a task was claimed and has not been counted out of `unfinished`, so the job is
         // the current one and `task` stays as it is.
         let Task { f, n } = unsafe { *self.task.get() };
         if !self.panicked.load(Ordering::Relaxed) {
             // SAFETY: the caller of `run` keeps the closure alive until this task is counted below.
             let f = unsafe { &*f };
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open))) {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(n - open, thread))) {
                 lock(&self.panic).get_or_insert(payload);
                 self.panicked.store(true, Ordering::Relaxed);
             }
@@ -250,8 +254,9 @@ impl ThreadPool {
         self.caller_waits.store(false, Ordering::SeqCst);
     }
 
-    /// Runs a worker: claims tasks, spins while there are none, and sleeps after that.
-    fn run_worker(&self) {
+    /// Runs the worker of a number: claims tasks, spins while there are none, and sleeps after
+    /// that.
+    fn run_worker(&self, thread: usize) {
         loop {
             if !self.spin_until(|| self.unclaimed.0.load(Ordering::Relaxed) > 0) {
                 let mut guard = lock(&self.idle_lock);
@@ -265,7 +270,7 @@ impl ThreadPool {
             // leaves other modes behind.
             let _modes = FloatModes::default_until_drop();
             while let Some(open) = self.claim() {
-                self.run_task(open);
+                self.run_task(open, thread);
             }
         }
     }
@@ -394,15 +399,28 @@ mod tests {
         for pool in [ThreadPool::start(0), ThreadPool::start(1), ThreadPool::start(3)] {
             for n in (1..40).chain([1000, 4096]) {
                 let hits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
-                pool.run(n, &|i| {
+                pool.run(n, &|i, _| {
                     hits[i].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1), "n = {n}");
             }
         }
-        run(0, &|_| panic!("there is no index"));
+        run(0, &|_, _| panic!("there is no index"));
         let here = std::thread::current().id();
-        run(1, &|i| assert_eq!((i, std::thread::current().id()), (0, here)));
+        run(1, &|i, thread| assert_eq!((i, thread, std::thread::current().id()), (0, 0, here)));
+    }
+
+    #[test]
+    fn calls_of_one_thread_number_follow_each_other() {
+        let pool = ThreadPool::start(3);
+        let inside: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+        for _ in 0..50 {
+            pool.run(64, &|_, thread| {
+                assert_eq!(inside[thread].fetch_add(1, Ordering::SeqCst), 0);
+                std::thread::sleep(Duration::from_micros(3));
+                inside[thread].fetch_sub(1, Ordering::SeqCst);
+            });
+        }
     }
 
     #[test]
@@ -414,8 +432,8 @@ mod tests {
                 let sum = &sum;
                 s.spawn(move || {
                     for round in 0..400u64 {
-                        pool.run(8, &|i| {
-                            pool.run(3, &|j| {
+                        pool.run(8, &|i, _| {
+                            pool.run(3, &|j, _| {
                                 sum.fetch_add((i * 3 + j) as u64, Ordering::Relaxed);
                             });
                         });
@@ -436,7 +454,7 @@ mod tests {
         for bad in 0..8 {
             let ran = AtomicUsize::new(0);
             let panic = catch_unwind(AssertUnwindSafe(|| {
-                pool.run(8, &|i| {
+                pool.run(8, &|i, _| {
                     ran.fetch_add(1, Ordering::Relaxed);
                     if i == bad {
                         std::panic::panic_any(format!("task {i}"));
@@ -448,7 +466,7 @@ mod tests {
             assert_eq!(panic.downcast_ref::<String>(), Some(&format!("task {bad}")));
             assert!(ran.into_inner() <= 8);
             let after = AtomicUsize::new(0);
-            pool.run(100, &|_| {
+            pool.run(100, &|_, _| {
                 after.fetch_add(1, Ordering::Relaxed);
             });
             assert_eq!(after.into_inner(), 100);
@@ -465,7 +483,7 @@ mod tests {
         let pool = ThreadPool::start(2);
         let wrong = AtomicUsize::new(0);
         for _ in 0..50 {
-            pool.run(16, &|_| {
+            pool.run(16, &|_, _| {
                 wrong.fetch_add(
                     usize::from(modes::get() & modes::MASK != modes::DEFAULT),
                     Ordering::Relaxed,
@@ -473,7 +491,7 @@ mod tests {
                 std::thread::sleep(Duration::from_micros(5));
             });
         }
-        run(1, &|_| {
+        run(1, &|_, _| {
             wrong.fetch_add(
                 usize::from(modes::get() & modes::MASK != modes::DEFAULT),
                 Ordering::Relaxed,
@@ -503,7 +521,7 @@ mod tests {
         let mut times: Vec<f64> = (0..20_000)
             .map(|_| {
                 let start = Instant::now();
-                pool.run(2, &|_| {});
+                pool.run(2, &|_, _| {});
                 start.elapsed().as_secs_f64() * 1e6
             })
             .collect();
@@ -516,7 +534,7 @@ mod tests {
             .map(|_| {
                 std::thread::sleep(Duration::from_millis(1));
                 let start = Instant::now();
-                pool.run(2, &|_| {});
+                pool.run(2, &|_, _| {});
                 start.elapsed().as_secs_f64() * 1e6
             })
             .collect();

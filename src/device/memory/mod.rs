@@ -29,7 +29,7 @@ pub const ALIGN: usize = 64;
 const MMAP_THRESHOLD: usize = 1 << 20;
 
 /// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
-const HUGE_PAGE: usize = 2 << 20;
+pub(in crate::device) const HUGE_PAGE: usize = 2 << 20;
 
 /// Maximum bytes of free blocks.
 const MAX_CACHED_BYTES: usize = 1 << 30;

@@ -347,7 +347,7 @@ mod tests {
             vec![("path", "C:\\x\n\u{1}".into()), ("count", 3.into()), ("odd", f64::NAN.into())];
         events.push(Track::Host(0), "say \"hi\"\t日", 1500, 250, Detail::Notes(notes));
         let device = events.device(&DeviceName::new("CPU\\\"1"));
-        let launch = Launch { grid: [2, 3, 1], local: [32, 1, 1], threads: 1 };
+        let launch = Launch { grid: [2, 3, 1], local: [32, 1, 1], ..Launch::default() };
         events.push(
             Track::Kernels(device),
             "r_\"\\",

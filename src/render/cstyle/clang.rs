@@ -7,10 +7,11 @@ use super::prelude::Cx;
 use super::value::Operand;
 use crate::dtype::{DType, Scalar};
 use crate::ir::{Op, SpecialKind};
+use crate::kernel::SCRATCH_ALIGN;
 use crate::target::Target;
 
-/// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long tidx)` that takes
-/// the buffers in slot order.
+/// Renders C: a function `NAME`, and an entry `NAME_entry(void* const* bufs, long chunk, void*
+/// scratch)` that takes the buffers in slot order.
 ///
 /// Compile it with `-std=c11 -ffp-contract=off -fno-math-errno -fwrapv`.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ const WORDS: Words = Words {
     helper: "INLINE",
     global: "",
     shared: "",
-    shared_array: "__attribute__((aligned(64))) ",
+    shared_array: "",
     barrier: None,
     wrap_by_cast: false,
 };
@@ -165,8 +166,12 @@ impl Dialect for Clang {
         }
         // One number counts through all dimensions, the first one fastest.
         let stride: usize = extents[..dim].iter().product();
-        let outer = if stride == 1 { "tidx".to_string() } else { format!("(tidx/{stride})") };
+        let outer = if stride == 1 { "chunk".to_string() } else { format!("(chunk/{stride})") };
         Some(if dim + 1 == extents.len() { outer } else { format!("({outer}%{})", extents[dim]) })
+    }
+    fn shared_array(&self, element: &str, name: &str, _len: usize, at: usize) -> String {
+        let start = format!("__builtin_assume_aligned(scratch+{at},{SCRATCH_ALIGN})");
+        format!("{element}* const restrict {name} = ({element}*){start};")
     }
     fn kernel(&self, items: &[String], k: &KernelText) -> KernelSource {
         let cx = Cx::new(self);
@@ -181,8 +186,12 @@ impl Dialect for Clang {
             args.push(format!("bufs[{slot}]"));
         }
         if k.threaded {
-            params.push("const long tidx".to_string());
-            args.push("tidx".to_string());
+            params.push("const long chunk".to_string());
+            args.push("chunk".to_string());
+        }
+        if k.scratch {
+            params.push("char* restrict scratch".to_string());
+            args.push("scratch".to_string());
         }
         let (params, args) = (
             if params.is_empty() { "void".to_string() } else { params.join(", ") },
@@ -195,7 +204,7 @@ impl Dialect for Clang {
             parts: vec![
                 "static void ".to_string(),
                 format!("({params}) {{\n{}}}\nvoid ", k.body),
-                "_entry(void* const* bufs, long tidx) { ".to_string(),
+                "_entry(void* const* bufs, long chunk, void* scratch) { ".to_string(),
                 format!("({args}); }}\n"),
             ],
         }

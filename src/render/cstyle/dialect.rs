@@ -51,6 +51,8 @@ pub(super) struct KernelText {
     pub local: [usize; 3],
     /// True if the program reads its thread number.
     pub threaded: bool,
+    /// True if it has arrays in scratch memory.
+    pub scratch: bool,
     /// True if it uses tensor cores, which take many registers.
     pub tensor_cores: bool,
     /// True if it multiplies floats, so that a compiler could contract a multiplication and an
@@ -188,6 +190,11 @@ pub(super) trait Dialect: Send + Sync {
     /// Returns the expression for a position in the launch grid. `extents` are those of all
     /// dimensions of the kind.
     fn position(&self, kind: SpecialKind, dim: usize, extents: &[usize]) -> Option<String>;
+    /// Returns the declaration of an array in shared memory. `at` is its offset in bytes where the
+    /// arrays are parts of one block.
+    fn shared_array(&self, element: &str, name: &str, len: usize, _at: usize) -> String {
+        format!("{}{element} {name}[{len}];", self.words().shared_array)
+    }
     /// Returns the struct that replaces a vector, from the text of its lanes.
     fn build_struct(&self, name: &str, lanes: &str) -> String {
         format!("({name}){{{{{lanes}}}}}")

@@ -29,6 +29,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::typed::{Gep, Wmma};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::kernel::ScratchLayout;
 use crate::render::facts::{self, Writer, closes, unknown_operand};
 use crate::render::{Rendered, Renderer};
 use crate::target::Target;
@@ -89,6 +90,7 @@ struct Walker<'a> {
     open: Vec<(UOp, Vec<u64>)>,
     /// Declarations of shared memory, at the top of the kernel.
     shared: String,
+    scratch: ScratchLayout,
     body: String,
 }
 
@@ -115,6 +117,7 @@ impl<'a> Walker<'a> {
             tensor_cores: uops.iter().any(|u| u.op() == Op::Wmma),
             open: Vec::new(),
             shared: String::new(),
+            scratch: ScratchLayout::default(),
             body: String::new(),
         }
     }
@@ -139,10 +142,11 @@ impl<'a> Walker<'a> {
                 format!("data{slot}")
             }
             Arg::Shared { id, len } => {
-                let (start, element) =
-                    (self.cx.dialect.words().shared_array, self.cx.element_type(u.dtype())?);
-                self.shared += &format!("  {start}{element} temp{id}[{len}];\n");
-                format!("temp{id}")
+                let (name, element) = (format!("temp{id}"), self.cx.element_type(u.dtype())?);
+                let at = self.scratch.place(u);
+                let declared = self.cx.dialect.shared_array(&element, &name, *len, at);
+                self.shared += &format!("  {declared}\n");
+                name
             }
             Arg::Special { kind, dim, extent } => {
                 let name = format!("{}{dim}", kind.prefix());
@@ -436,6 +440,7 @@ impl Writer for Walker<'_> {
             args: self.args,
             local,
             threaded: self.extents.contains_key(&SpecialKind::Thread),
+            scratch: !self.shared.is_empty(),
             tensor_cores: self.tensor_cores,
             multiplies: self.multiplies,
             doubles: self.doubles,

@@ -18,6 +18,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
+use crate::kernel::{SCRATCH_ALIGN, ScratchLayout};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,8 @@ type Text = std::result::Result<String, String>;
 /// The end of a step, or the reason why it failed.
 type Done = std::result::Result<(), String>;
 
-/// Renders LLVM IR: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 tidx)` that
-/// takes the buffers in slot order.
+/// Renders LLVM IR: a function `NAME`, and an entry `NAME_entry(ptr bufs, i64 chunk, ptr scratch)`
+/// that takes the buffers in slot order.
 #[derive(Clone, Debug)]
 pub struct Llvm {
     target: Target,
@@ -80,9 +81,11 @@ struct Region {
 struct LlvmWriter<'a> {
     target: &'a Target,
     lines: Vec<String>,
-    /// Declarations of functions, and of shared memory.
+    /// Declarations of functions.
     declared: BTreeSet<String>,
-    shared: String,
+    /// The arrays in scratch memory.
+    scratch: ScratchLayout,
+    scratch_used: bool,
     args: Vec<usize>,
     /// Extents of the thread number's dimensions.
     threads: Vec<usize>,
@@ -165,7 +168,8 @@ impl<'a> LlvmWriter<'a> {
             target,
             lines: Vec::new(),
             declared: BTreeSet::new(),
-            shared: String::new(),
+            scratch: ScratchLayout::default(),
+            scratch_used: false,
             args: Vec::new(),
             threads,
             scope: Scope::default(),
@@ -251,7 +255,7 @@ impl<'a> LlvmWriter<'a> {
     /// dimensions, the first one fastest.
     fn position(&mut self, u: &UOp, dim: usize) -> String {
         let stride: usize = self.threads[..dim].iter().product();
-        let mut text = "%tidx".to_string();
+        let mut text = "%chunk".to_string();
         if stride > 1 {
             text = self.define("alu", &format!("udiv i64 {text}, {stride}"));
         }
@@ -411,11 +415,11 @@ impl Writer for LlvmWriter<'_> {
                 self.args.push(*slot);
                 format!("%data{slot}")
             }
-            (Op::DefineShared, Arg::Shared { id, len }) => {
-                let element = memory_type(u.dtype());
-                self.shared += &format!("  %temp{id} = alloca [{len} x {element}], align 64\n");
-                self.scope.values.insert(u.id(), format!("%temp{id}"));
-                return Ok(());
+            (Op::DefineShared, Arg::Shared { id, .. }) => {
+                let at = self.scratch.place(u);
+                self.scratch_used = true;
+                self.line(format!("%temp{id} = getelementptr i8, ptr %scratch, i64 {at}"));
+                format!("%temp{id}")
             }
             (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => {
                 self.position(u, *dim as usize)
@@ -460,14 +464,17 @@ impl Writer for LlvmWriter<'_> {
         let mut given: Vec<String> =
             self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
         if !self.threads.is_empty() {
-            params.push("i64 %tidx".to_string());
-            given.push("i64 %tidx".to_string());
+            params.push("i64 %chunk".to_string());
+            given.push("i64 %chunk".to_string());
+        }
+        if self.scratch_used {
+            params.push(format!("ptr noalias align {SCRATCH_ALIGN} %scratch"));
+            given.push("ptr %scratch".to_string());
         }
         let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
         let newline = if body.is_empty() { "" } else { "\n" };
-        let kernel =
-            format!("({params}) #0 {{\nentry:\n{}{body}{newline}  ret void\n}}\n", self.shared);
-        let mut wrapper = "_entry(ptr %bufs, i64 %tidx) #0 {\n".to_string();
+        let kernel = format!("({params}) #0 {{\nentry:\n{body}{newline}  ret void\n}}\n");
+        let mut wrapper = "_entry(ptr %bufs, i64 %chunk, ptr %scratch) #0 {\n".to_string();
         for slot in &self.args {
             wrapper += &format!(
                 "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
