@@ -113,8 +113,13 @@ impl Addresses {
     }
 }
 
+/// A host kernel: a function of the addresses of its buffers and the thread number. Machine code
+/// has the calling convention of Linux on every system.
+#[cfg(target_arch = "x86_64")]
+pub type HostFunction = unsafe extern "sysv64" fn(*const *mut u8, i64);
 /// A host kernel: a function of the addresses of its buffers and the thread number.
-pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long);
+#[cfg(not(target_arch = "x86_64"))]
+pub type HostFunction = unsafe extern "C" fn(*const *mut u8, i64);
 
 /// The purpose of a compilation, which decides whether the disk cache is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

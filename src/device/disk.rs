@@ -12,9 +12,9 @@ use super::limits::zeroed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
+use crate::os;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read per call of a driver. A multiple of every element size.
@@ -53,7 +53,7 @@ impl DiskFile {
     /// byte of a bool becomes 1.
     pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
         self.check_range(at, out.len())?;
-        self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
+        os::read_exact_at(&self.file, out, at as u64).map_err(|e| self.failed(e))?;
         if dtype.is_bool() {
             as_bools(out);
         }

@@ -7,9 +7,9 @@
 //! target removes temporary files without a lock.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File, Permissions};
+use crate::os;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::NamedTempFile;
@@ -25,16 +25,18 @@ pub(crate) fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
     let folder = folder_of(target);
     remove_abandoned(folder, &name);
     loop {
-        let file = tempfile::Builder::new()
-            .prefix(&format!(".{name}.{}.", std::process::id()))
-            .suffix(".tmp")
-            // The mode of `File::create`, from which the system removes the umask.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)?;
+        let prefix = format!(".{name}.{}.", std::process::id());
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".tmp");
+        // The permissions of `File::create`, which are not those of temporary files.
+        if let Some(permissions) = os::new_file_permissions() {
+            builder.permissions(permissions);
+        }
+        let file = builder.tempfile_in(folder)?;
         // Where locks are not supported, `ABANDONED_AFTER` protects the file. Another process
         // may have removed it before the lock was taken.
         let _ = file.as_file().lock();
-        if file.as_file().metadata()?.nlink() > 0 {
+        if !os::is_removed(file.as_file())? {
             return Ok(file);
         }
     }
@@ -61,11 +63,7 @@ fn remove_abandoned(folder: &Path, name: &str) {
 
 /// Removes a temporary file that no process has locked.
 fn remove_if_abandoned(entry: &fs::DirEntry) {
-    let opened = File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(entry.path());
-    let Ok(file) = opened else { return };
+    let Ok(file) = os::open_no_follow(&entry.path()) else { return };
     let abandoned = match file.try_lock() {
         Ok(()) => true,
         Err(fs::TryLockError::WouldBlock) => false,

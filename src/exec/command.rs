@@ -185,7 +185,7 @@ fn call_in_order(
                 let addresses = &*addresses;
                 // SAFETY: as in `run_resolved`, and `Needs::check` has found host memory; different
                 // shares write different elements.
-                let share = |i: usize| unsafe { entry(addresses.from(0), i as libc::c_long) };
+                let share = |i: usize| unsafe { entry(addresses.from(0), i as i64) };
                 let threads = program.program.launch.threads;
                 if threads == 1 { share(0) } else { pool::run(threads, &share) }
             }
@@ -236,7 +236,7 @@ impl HostCalls {
         pool::run(1, &|_| {
             for &HostCall { entry, first, threads } in calls {
                 // SAFETY: as in `call_in_order`.
-                let share = |i: usize| unsafe { entry(addresses.from(first), i as libc::c_long) };
+                let share = |i: usize| unsafe { entry(addresses.from(first), i as i64) };
                 if threads == 1 { share(0) } else { pool::run(threads, &share) }
             }
         });

@@ -47,7 +47,7 @@ impl Cpu {
 
     /// Compiles LLVM IR, if there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
-        platform::check_cpu(ARCH).map_err(Error::Device)?;
+        platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let common = Target::llvm(pool::threads(), arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);
@@ -174,7 +174,7 @@ impl Executable for HostKernel {
             // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
             // its slot, whose length the executor has checked; different threads write different
             // elements.
-            unsafe { (self.run)(addresses.from(0), i as libc::c_long) }
+            unsafe { (self.run)(addresses.from(0), i as i64) }
         };
         pool::run(launch.threads, &share);
         Ok(start.elapsed())

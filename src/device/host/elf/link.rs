@@ -4,11 +4,11 @@
 use super::Checked;
 use super::mapping::Mapping;
 use super::parse::{Object, Relocation, Section, Symbol};
+use crate::os;
 use object::read::elf::{Rela, SectionHeader, Sym};
 use object::{LittleEndian as LE, elf};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
-use std::sync::OnceLock;
 
 /// `jmp *[rip + 0]`, followed by the target address.
 const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
@@ -48,7 +48,8 @@ impl Linker<'_> {
             return self.place(symbol);
         }
         let name = self.object.name(symbol)?;
-        match external_symbol(name) {
+        let external = CString::new(name).ok().and_then(|name| os::library_function(&name));
+        match external {
             Some(address) => Ok(SymbolAddress::External(address)),
             // A weak symbol may be absent; its users compare it with null.
             None if symbol.st_bind() == elf::STB_WEAK => Ok(SymbolAddress::External(0)),
@@ -162,27 +163,4 @@ impl Linker<'_> {
             (kind, _) => Err(format!("unknown relocation {}", kind.0)),
         }
     }
-}
-
-/// Returns the address of a function of the C library, the math library or the compiler's runtime
-/// library.
-fn external_symbol(name: &str) -> Option<u64> {
-    static MORE: OnceLock<Vec<usize>> = OnceLock::new();
-    let name = CString::new(name).ok()?;
-    // The two are usually loaded already, but a linker may omit libraries that the binary does not
-    // call.
-    let more = MORE.get_or_init(|| {
-        let files = [c"libm.so.6", c"libgcc_s.so.1"];
-        // SAFETY: opens system libraries, whose initializers set up only themselves. The handles
-        // stay open.
-        files
-                .iter()
-                .map(|f| unsafe { libc::dlopen(f.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
-                    as usize)
-                .collect()
-    });
-    let handles = std::iter::once(libc::RTLD_DEFAULT)
-        .chain(more.iter().filter(|h| **h != 0).map(|h| *h as *mut libc::c_void));
-    // SAFETY: the handles are the default one or open; the name ends in a null byte.
-    handles.map(|h| unsafe { libc::dlsym(h, name.as_ptr()) } as u64).find(|&p| p != 0)
 }

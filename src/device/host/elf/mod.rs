@@ -20,8 +20,9 @@ mod mapping;
 mod parse;
 
 use crate::error::{Error, Result};
+use crate::os::page_bytes;
 use link::{Linker, SLOT, STUB, SymbolAddress};
-use mapping::{Layout, Mapping, page};
+use mapping::{Layout, Mapping};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
@@ -126,7 +127,7 @@ fn load(bytes: &[u8]) -> Checked<Code> {
     let object = Object::parse(bytes)?;
     let placement = place_sections(&object, bytes.len())?;
     // One page more, so that a symbol at the end of the last section is an address of the mapping.
-    let mut map = Mapping::new(placement.end + page())?;
+    let mut map = Mapping::new(placement.code_end, placement.end + page_bytes())?;
     // A jump between functions hits a breakpoint instruction.
     map.bytes()[..placement.code_end].fill(0xcc);
     for (section, at) in object.sections.iter().zip(&placement.sections) {
@@ -145,9 +146,8 @@ fn load(bytes: &[u8]) -> Checked<Code> {
     };
     relocate_all(&mut linker)?;
     let symbols = global_symbols(&linker)?;
-    let map = linker.map;
-    map.protect(0, placement.code_end, libc::PROT_READ | libc::PROT_EXEC)?;
-    map.protect(placement.code_end, placement.constants_end, libc::PROT_READ)?;
+    let mut map = linker.map;
+    map.protect(placement.constants_end)?;
     Ok(Code { map, text: (0, placement.text_end), symbols })
 }
 

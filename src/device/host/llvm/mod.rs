@@ -18,10 +18,11 @@ use crate::device::module::{first_lines, rejected};
 use crate::disk_cache::{self, CacheKey, DiskCache};
 use crate::env;
 use crate::error::{Error, Result};
+use crate::os;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::env::consts::{ARCH, OS};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -151,7 +152,7 @@ impl Llvm {
 
     fn search(wanted: Option<&str>) -> Result<Llvm> {
         let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
-        platform::check_cpu(std::env::consts::ARCH).map_err(Error::Device)?;
+        platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
         match wanted.map(str::trim).filter(|w| !w.is_empty()) {
             Some("0" | "off") => return Err(Error::Device("PICO_LLVM disables LLVM".into())),
             Some(name) => {
@@ -371,11 +372,10 @@ impl Llvm {
     }
 }
 
-/// Returns the identity of a file: path, size and time.
+/// Returns the identity of a file: its path, and what changes when it is replaced.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let state = std::fs::metadata(&path)
-        .map_or(String::new(), |m| format!("{} {}.{}", m.size(), m.mtime(), m.mtime_nsec()));
+    let state = std::fs::metadata(&path).map_or(String::new(), |meta| os::file_identity(&meta));
     format!("{} {state}", path.display())
 }
 
