@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
 use windows_sys::Win32::Foundation::{GENERIC_READ, HANDLE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{GetSecurityInfo, SE_FILE_OBJECT};
 use windows_sys::Win32::Security::{
@@ -33,7 +34,7 @@ fn permission_denied(why: &str) -> io::Error {
 /// # Safety
 /// `other` points to an identity.
 unsafe fn is_ours(other: PSID) -> io::Result<bool> {
-    let mut token: HANDLE = std::ptr::null_mut();
+    let mut token: HANDLE = null_mut();
     // SAFETY: the call writes one handle, which is new and has no other owner.
     let token = unsafe {
         if OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &mut token) == 0 {
@@ -58,8 +59,7 @@ unsafe fn is_ours(other: PSID) -> io::Result<bool> {
 
 /// Checks that a file or folder belongs to this user.
 fn check_owner(file: &File) -> io::Result<()> {
-    let (mut owner, mut descriptor) = (std::ptr::null_mut(), std::ptr::null_mut());
-    let none = std::ptr::null_mut;
+    let (mut owner, mut descriptor) = (null_mut(), null_mut());
     // SAFETY: the handle is open for reading; the call writes two pointers, of which the second is
     // freed after the last use of the first.
     unsafe {
@@ -68,9 +68,9 @@ fn check_owner(file: &File) -> io::Result<()> {
             SE_FILE_OBJECT,
             OWNER_SECURITY_INFORMATION,
             &mut owner,
-            none(),
-            none(),
-            none(),
+            null_mut(),
+            null_mut(),
+            null_mut(),
             &mut descriptor,
         );
         if status != 0 {

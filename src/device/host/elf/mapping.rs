@@ -66,6 +66,12 @@ impl Mapping {
         Ok(())
     }
 
+    pub(super) fn read(&mut self, at: usize, len: usize) -> Checked<&[u8]> {
+        let end = at.checked_add(len);
+        let bytes = end.and_then(|end| self.bytes().get(at..end));
+        bytes.ok_or_else(|| "a read past the end of the mapping".into())
+    }
+
     pub(super) fn address(&self, at: usize) -> u64 {
         self.base.as_ptr() as u64 + at as u64
     }
