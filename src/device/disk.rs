@@ -103,6 +103,7 @@ impl DiskFile {
 mod tests {
     use super::*;
     use crate::device::testing::TempDir;
+    use std::io::{Seek, Write};
 
     #[test]
     fn truncation_after_open_is_an_error() {
@@ -153,11 +154,12 @@ mod tests {
         std::thread::scope(|s| {
             let stopped = &stop;
             s.spawn(|| {
-                let file = File::options().write(true).open(&path).unwrap();
+                let mut file = File::options().write(true).open(&path).unwrap();
                 while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
                     file.set_len(100).unwrap();
                     std::thread::yield_now();
-                    file.write_all_at(&content, 0).unwrap();
+                    file.rewind().unwrap();
+                    file.write_all(&content).unwrap();
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
             });

@@ -117,6 +117,10 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<
 mod tests {
     use super::*;
     use crate::device::testing::TempDir;
+    #[cfg(unix)]
+    use std::fs::Permissions;
+    #[cfg(unix)]
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn files_of_dead_processes_are_removed() {
@@ -133,7 +137,10 @@ mod tests {
         // The first is still being written, the second is not a regular file.
         let busy = plant(format!(".model.{}.7.tmp", u32::MAX));
         busy.lock().unwrap();
+        #[cfg(unix)]
         std::os::unix::fs::symlink("nowhere", dir.path().join(".model.1.8.tmp")).unwrap();
+        #[cfg(windows)]
+        fs::create_dir(dir.path().join(".model.1.8.tmp")).unwrap();
         write(&path, |out| out.write_all(b"new").map_err(|e| Error::Data(e.to_string()))).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         let mut names: Vec<String> = fs::read_dir(dir.path())
@@ -186,6 +193,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
+    #[cfg(unix)]
     #[test]
     fn permissions_are_those_of_the_old_file_or_of_a_new_one() {
         let dir = TempDir::new("permissions");

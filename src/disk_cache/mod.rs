@@ -469,5 +469,6 @@ fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     }
 }
 
-#[cfg(test)]
+// Modes, owners and links of files.
+#[cfg(all(test, unix))]
 mod tests;

@@ -453,5 +453,6 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
     Ok(Some(Finished { status, out: read(&mut out, MAX_OUTPUT)?, err }))
 }
 
-#[cfg(test)]
+// The tests write programs as shell scripts.
+#[cfg(all(test, unix))]
 mod tests;

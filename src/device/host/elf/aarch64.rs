@@ -132,6 +132,10 @@ mod tests {
         assert_eq!(apply(elf::R_AARCH64_TSTBR14, 0x3600_0000, 0, 8), Ok(0x3600_0040));
         assert_eq!(apply(elf::R_AARCH64_ADR_PREL_LO21, 0x1000_0000, 0, 5), Ok(0x3000_0020));
         assert_eq!(apply(elf::R_AARCH64_PREL32, 7, 8, 4), Ok(0xffff_fffc));
+        let jump = stub(0x1122_3344_5566_7788);
+        assert_eq!(jump[..4], 0x5800_0050u32.to_le_bytes());
+        assert_eq!(jump[8..], 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!([elf::R_AARCH64_PREL32, elf::R_AARCH64_ABS64].map(width), [4, 8]);
         // Other bits of the instruction stay.
         assert_eq!(apply(low, 0x9100_03ff, 0, 0x6001), Ok(0x9100_07ff));
     }
