@@ -199,8 +199,16 @@ variables! {
 }
 
 /// System variables that the crate reads. They are not in the table.
-const SYSTEM: &[&str] =
-    &["PATH", "HOME", "XDG_CACHE_HOME", "CUDA_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
+const SYSTEM: &[&str] = &[
+    "PATH",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "LOCALAPPDATA",
+    "CUDA_PATH",
+    "CUDA_HOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+];
 
 impl Config {
     /// Returns true if each kernel is synchronized and timed, because its time is printed.

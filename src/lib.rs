@@ -124,6 +124,7 @@ mod opt;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod opt;
+mod os;
 #[cfg(not(feature = "testing"))]
 mod pass;
 #[cfg(feature = "testing")]

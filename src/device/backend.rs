@@ -115,8 +115,14 @@ impl Addresses {
 
 /// A host kernel: a function of the addresses of its buffers, the number of the chunk, and scratch
 /// memory, of which each thread has its own. The bytes that it needs are in
+/// [`Launch::scratch`]. Machine code has the calling convention of Linux on every system.
+#[cfg(target_arch = "x86_64")]
+pub type HostFunction = unsafe extern "sysv64" fn(*const *mut u8, i64, *mut u8);
+/// A host kernel: a function of the addresses of its buffers, the number of the chunk, and scratch
+/// memory, of which each thread has its own. The bytes that it needs are in
 /// [`Launch::scratch`].
-pub type HostFunction = unsafe extern "C" fn(*const *mut u8, libc::c_long, *mut u8);
+#[cfg(not(target_arch = "x86_64"))]
+pub type HostFunction = unsafe extern "C" fn(*const *mut u8, i64, *mut u8);
 
 /// The purpose of a compilation, which decides whether the disk cache is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

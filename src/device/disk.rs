@@ -12,9 +12,9 @@ use super::limits::zeroed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
+use crate::os;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read per call of a driver. A multiple of every element size.
@@ -53,7 +53,7 @@ impl DiskFile {
     /// byte of a bool becomes 1.
     pub(crate) fn read(&self, at: usize, dtype: DType, out: &mut [u8]) -> Result<()> {
         self.check_range(at, out.len())?;
-        self.file.read_exact_at(out, at as u64).map_err(|e| self.failed(e))?;
+        os::read_exact_at(&self.file, out, at as u64).map_err(|e| self.failed(e))?;
         if dtype.is_bool() {
             as_bools(out);
         }
@@ -103,6 +103,7 @@ impl DiskFile {
 mod tests {
     use super::*;
     use crate::device::testing::TempDir;
+    use std::io::{Seek, Write};
 
     #[test]
     fn truncation_after_open_is_an_error() {
@@ -153,11 +154,12 @@ mod tests {
         std::thread::scope(|s| {
             let stopped = &stop;
             s.spawn(|| {
-                let file = File::options().write(true).open(&path).unwrap();
+                let mut file = File::options().write(true).open(&path).unwrap();
                 while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
                     file.set_len(100).unwrap();
                     std::thread::yield_now();
-                    file.write_all_at(&content, 0).unwrap();
+                    file.rewind().unwrap();
+                    file.write_all(&content).unwrap();
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
             });

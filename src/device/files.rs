@@ -7,9 +7,9 @@
 //! target removes temporary files without a lock.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File, Permissions};
+use crate::os;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::NamedTempFile;
@@ -25,16 +25,18 @@ pub(crate) fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
     let folder = folder_of(target);
     remove_abandoned(folder, &name);
     loop {
-        let file = tempfile::Builder::new()
-            .prefix(&format!(".{name}.{}.", std::process::id()))
-            .suffix(".tmp")
-            // The mode of `File::create`, from which the system removes the umask.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)?;
+        let prefix = format!(".{name}.{}.", std::process::id());
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".tmp");
+        // The permissions of `File::create`, which are not those of temporary files.
+        if let Some(permissions) = os::new_file_permissions() {
+            builder.permissions(permissions);
+        }
+        let file = builder.tempfile_in(folder)?;
         // Where locks are not supported, `ABANDONED_AFTER` protects the file. Another process
         // may have removed it before the lock was taken.
         let _ = file.as_file().lock();
-        if file.as_file().metadata()?.nlink() > 0 {
+        if !os::is_removed(file.as_file())? {
             return Ok(file);
         }
     }
@@ -61,11 +63,7 @@ fn remove_abandoned(folder: &Path, name: &str) {
 
 /// Removes a temporary file that no process has locked.
 fn remove_if_abandoned(entry: &fs::DirEntry) {
-    let opened = File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(entry.path());
-    let Ok(file) = opened else { return };
+    let Ok(file) = os::open_no_follow(&entry.path()) else { return };
     let abandoned = match file.try_lock() {
         Ok(()) => true,
         Err(fs::TryLockError::WouldBlock) => false,
@@ -119,6 +117,10 @@ pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<
 mod tests {
     use super::*;
     use crate::device::testing::TempDir;
+    #[cfg(unix)]
+    use std::fs::Permissions;
+    #[cfg(unix)]
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn files_of_dead_processes_are_removed() {
@@ -135,7 +137,10 @@ mod tests {
         // The first is still being written, the second is not a regular file.
         let busy = plant(format!(".model.{}.7.tmp", u32::MAX));
         busy.lock().unwrap();
+        #[cfg(unix)]
         std::os::unix::fs::symlink("nowhere", dir.path().join(".model.1.8.tmp")).unwrap();
+        #[cfg(windows)]
+        fs::create_dir(dir.path().join(".model.1.8.tmp")).unwrap();
         write(&path, |out| out.write_all(b"new").map_err(|e| Error::Data(e.to_string()))).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         let mut names: Vec<String> = fs::read_dir(dir.path())
@@ -188,6 +193,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
+    #[cfg(unix)]
     #[test]
     fn permissions_are_those_of_the_old_file_or_of_a_new_one() {
         let dir = TempDir::new("permissions");

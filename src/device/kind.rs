@@ -375,8 +375,8 @@ mod tests {
         assert_eq!(default_kind(check_cpu("x86_64"), none, true), cpu);
         for (arch, requested, reason) in [
             ("x86_64", false, "pico devices"),
-            ("aarch64", false, "aarch64"),
-            ("aarch64", true, "aarch64"),
+            ("riscv64", false, "riscv64"),
+            ("riscv64", true, "riscv64"),
         ] {
             let (name, why) = default_kind(check_cpu(arch), none, requested);
             let why = why.unwrap();

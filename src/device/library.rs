@@ -2,25 +2,23 @@
 //! or function is an error value, never a panic.
 
 use super::limits;
-use libloading::os::unix;
-use std::ffi::{CStr, c_void};
+use crate::os;
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// An open library. It is never closed: function addresses outlive the value.
-pub(in crate::device) struct Library(ManuallyDrop<unix::Library>);
+pub(in crate::device) struct Library(ManuallyDrop<libloading::Library>);
 
 impl Library {
     /// Opens a library by path, or by a name that the dynamic loader searches for.
     pub fn open(name: &str) -> Result<Library, String> {
         // A path may name an incomplete download; installed libraries are complete.
-        if name.contains('/') {
+        if Path::new(name).components().nth(1).is_some() {
             check_complete(Path::new(name))?;
         }
         // SAFETY: the initializers of driver and compiler libraries set up only themselves.
-        let opened = unsafe { unix::Library::open(Some(name), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        let opened = unsafe { libloading::Library::new(name) };
         opened.map(|library| Library(ManuallyDrop::new(library))).map_err(|e| e.to_string())
     }
 
@@ -28,24 +26,13 @@ impl Library {
     pub fn function(&self, name: &str) -> Result<*mut c_void, String> {
         // SAFETY: only the address is taken; whoever calls it states the type.
         let symbol = unsafe { self.0.get::<*mut c_void>(name.as_bytes()) };
-        let address = symbol.map_or(std::ptr::null_mut(), |symbol| symbol.into_raw());
+        let address = symbol.map_or(std::ptr::null_mut(), |symbol| *symbol);
         if address.is_null() { Err(format!("it has no {name}")) } else { Ok(address) }
     }
 
     /// Returns the path of the file that defines a function.
     pub fn path(&self, function: &str) -> Option<PathBuf> {
-        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        let address = self.function(function).ok()?;
-        // SAFETY: the address is of a loaded library, and the call writes the one struct; a file
-        // name ends in a null byte and stays as long as the library.
-        unsafe {
-            if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null()
-            {
-                return None;
-            }
-            let name = CStr::from_ptr((*info.as_ptr()).dli_fname);
-            Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
-        }
+        os::library_of(self.function(function).ok()?)
     }
 }
 
@@ -56,7 +43,8 @@ fn check_complete(path: &Path) -> Result<(), String> {
     const PT_LOAD: u32 = 1;
     let (file, len) = limits::open_file(path).map_err(|e| e.to_string())?;
     let mut head = [0; 64];
-    let elf64 = file.read_exact_at(&mut head, 0).is_ok() && head.starts_with(b"\x7fELF\x02\x01");
+    let elf64 =
+        os::read_exact_at(&file, &mut head, 0).is_ok() && head.starts_with(b"\x7fELF\x02\x01");
     // Other formats, such as Mach-O, are checked by `dlopen` itself.
     if !elf64 {
         return Ok(());
@@ -69,7 +57,7 @@ fn check_complete(path: &Path) -> Result<(), String> {
         let mut header = [0; 56];
         let end = first
             .checked_add(i * size)
-            .filter(|at| file.read_exact_at(&mut header, *at).is_ok())
+            .filter(|at| os::read_exact_at(&file, &mut header, *at).is_ok())
             .and_then(|_| {
                 let is_loaded = header.starts_with(&PT_LOAD.to_le_bytes());
                 if is_loaded {
@@ -128,7 +116,7 @@ mod tests {
     fn truncated_library_is_refused() {
         let dir = TempDir::new("library");
         let path = dir.path().join("lib.so");
-        let whole = std::fs::read("/proc/self/exe").unwrap();
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         if !whole.starts_with(b"\x7fELF\x02\x01") {
             return;
         }

@@ -9,6 +9,7 @@
 
 use crate::dtype::{self, Element};
 use crate::error::{Error, Result};
+use crate::os;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -162,37 +163,15 @@ pub(crate) fn available() -> Option<Available> {
 
 /// Address space that `ulimit -v` leaves.
 fn address_space() -> Option<Available> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a struct of the right type, which the call fills.
-    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0
-        || limit.rlim_cur == libc::RLIM_INFINITY
-    {
-        return None;
-    }
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
-        .ok()?
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()?;
-    // SAFETY: asks for a number.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    let all = limit.rlim_cur;
-    Some(Available {
-        bytes: all.saturating_sub(pages.saturating_mul(page)),
-        limit: format!("RLIMIT_AS is {all} bytes"),
-    })
+    let (all, used) = os::address_space()?;
+    Some(Available { bytes: all.saturating_sub(used), limit: format!("RLIMIT_AS is {all} bytes") })
 }
 
 /// Returns the memory that the machine has available, with reclaimable memory and swap.
 fn machine() -> Option<Available> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let field = |name: &str| -> Option<u64> {
-        let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let bytes = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));
-    Some(Available { bytes, limit: format!("the machine has {} bytes", field("MemTotal:")?) })
+    let memory = os::machine_memory()?;
+    let limit = format!("the machine has {} bytes", memory.total);
+    Some(Available { bytes: memory.available, limit })
 }
 
 /// Returns the bytes that the cgroups of the process leave, innermost first. `read` returns the

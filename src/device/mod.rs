@@ -2,12 +2,6 @@
 //! allocators, a directory per backend, and host services: compilers, object loader, thread pool.
 //! [`compiler::device`](crate::compiler::device) has what a backend implements.
 
-#[cfg(not(unix))]
-compile_error!(
-    "picograd builds on Linux and macOS: its host allocator, object loader and disk cache use \
-     Unix system calls"
-);
-
 mod allocator;
 pub(crate) mod backend;
 mod cl;

@@ -46,11 +46,7 @@ pub(super) fn read(folder: &Folder, key: CacheKey, now: SystemTime) -> Found {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Found::Nothing,
         // A link, or a file of another user.
-        Err(e)
-            if e.kind() == ErrorKind::PermissionDenied || e.raw_os_error() == Some(libc::ELOOP) =>
-        {
-            return Found::Corrupt;
-        }
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => return Found::Corrupt,
         Err(_) => return Found::Nothing,
     };
     let mut bytes = Vec::new();

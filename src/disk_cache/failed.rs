@@ -2,9 +2,9 @@
 
 use super::CacheKey;
 use super::folder::unique;
-use std::fs::{self, DirBuilder, File};
+use crate::os;
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Rejected sources that the cache folder holds at most.
@@ -22,7 +22,7 @@ pub(crate) fn save_failed_source(
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect();
     let in_cache = cache.and_then(|dir| {
         let dir = dir.join("failed");
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).ok()?;
+        os::create_private_folders(&dir).ok()?;
         delete_oldest(&dir);
         let file = dir.join(format!("{name}-{}{extension}", CacheKey::of(&[src.as_bytes()])));
         fs::write(&file, src).ok()?;
@@ -58,6 +58,7 @@ pub(crate) fn create_unique(
     extension: &str,
 ) -> std::io::Result<(File, PathBuf)> {
     let path = dir.join(format!("{stem}-{}{extension}", unique()));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let mut options = File::options();
+    let file = os::make_private(options.read(true).write(true).create_new(true)).open(&path)?;
     Ok((file, path))
 }

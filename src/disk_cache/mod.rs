@@ -155,8 +155,8 @@ pub struct DiskCache {
 
 impl DiskCache {
     /// Opens the cache in the folder that `PICO_CACHE` names (empty, `0` and `off` mean none), else
-    /// in `picograd` under `XDG_CACHE_HOME` or `HOME/.cache`, with the size limit
-    /// `PICO_CACHE_SIZE`.
+    /// in `picograd` under `XDG_CACHE_HOME`, `LOCALAPPDATA` (Windows) or `HOME/.cache`, with the
+    /// size limit `PICO_CACHE_SIZE`.
     pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> DiskCache {
         let absolute = |name: &str| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let cache = match env("PICO_CACHE") {
@@ -165,12 +165,13 @@ impl DiskCache {
             }
             Some(s) => DiskCache::at(Path::new(&s)),
             None => match absolute("XDG_CACHE_HOME")
+                .or_else(|| absolute("LOCALAPPDATA"))
                 .or_else(|| Some(absolute("HOME")?.join(".cache")))
             {
                 Some(base) => DiskCache::at(&base.join("picograd")),
-                None => {
-                    DiskCache::none("neither PICO_CACHE, XDG_CACHE_HOME nor HOME names a folder")
-                }
+                None => DiskCache::none(
+                    "none of PICO_CACHE, XDG_CACHE_HOME, LOCALAPPDATA and HOME is a folder",
+                ),
             },
         };
         // An invalid size is reported by the settings.
@@ -468,5 +469,6 @@ fn read_program(mut value: Vec<u8>) -> Option<(String, Object)> {
     }
 }
 
-#[cfg(test)]
+// Modes, owners and links of files.
+#[cfg(all(test, unix))]
 mod tests;

@@ -9,6 +9,7 @@
 pub(crate) mod constant;
 pub(crate) mod element;
 pub(crate) mod float;
+mod fma;
 pub(crate) mod promote;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub(crate) use constant::{read, write};
 pub use element::{Element, F8E4M3, F8E5M2};
 pub(crate) use element::{as_bytes, try_from_bytes};
 pub(crate) use float::round_f64;
+pub(crate) use fma::Fma;
 pub use promote::promote;
 pub(crate) use promote::{Weak, promote_weak, sum_acc};
 

@@ -207,7 +207,7 @@ fn call_in_order(
                 // chunks write different elements. The block of the thread is as large as that of
                 // any kernel of the commands.
                 let chunk = |i: usize, thread: usize| unsafe {
-                    entry(addresses.from(0), i as libc::c_long, scratch.of(thread))
+                    entry(addresses.from(0), i as i64, scratch.of(thread))
                 };
                 let chunks = program.program.launch.threads;
                 if chunks == 1 { chunk(0, 0) } else { pool::run(chunks, &chunk) }
@@ -264,7 +264,7 @@ impl HostCalls {
             for &HostCall { entry, first, chunks } in calls {
                 // SAFETY: as in `call_in_order`.
                 let chunk = |i: usize, thread: usize| unsafe {
-                    entry(addresses.from(first), i as libc::c_long, scratch.of(thread))
+                    entry(addresses.from(first), i as i64, scratch.of(thread))
                 };
                 if chunks == 1 { chunk(0, 0) } else { pool::run(chunks, &chunk) }
             }

@@ -56,10 +56,13 @@ pub(crate) fn data_folder() -> Result<PathBuf> {
 fn folder_from(get: &dyn Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     get("PICO_DATA")
         .or_else(|| Some(get("XDG_CACHE_HOME").filter(|p| p.is_absolute())?.join("picograd-data")))
+        .or_else(|| Some(get("LOCALAPPDATA").filter(|p| p.is_absolute())?.join("picograd-data")))
         .or_else(|| Some(get("HOME").filter(|p| p.is_absolute())?.join(".cache/picograd-data")))
         .ok_or_else(|| {
             Error::Data(
-                "no folder for downloads: none of PICO_DATA, XDG_CACHE_HOME and HOME is set".into(),
+                "no folder for downloads: none of PICO_DATA, XDG_CACHE_HOME, LOCALAPPDATA and \
+                 HOME is set"
+                    .into(),
             )
         })
 }

@@ -5,7 +5,7 @@
 #[cfg(feature = "testing")]
 use super::Arg;
 use super::{Fold, Op, UOp};
-use crate::dtype::{Const, DType, Scalar};
+use crate::dtype::{Const, DType, Fma, Scalar};
 #[cfg(feature = "testing")]
 use rustc_hash::FxHashMap;
 
@@ -203,8 +203,8 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Div => narrow(a as f32 / b as f32),
         Op::Sqrt if wide => a.sqrt(),
         Op::Sqrt => narrow((a as f32).sqrt()),
-        Op::Fma if wide => a.mul_add(b, get(2)),
-        Op::Fma => narrow((a as f32).mul_add(b as f32, get(2) as f32)),
+        Op::Fma if wide => a.fma(b, get(2)),
+        Op::Fma => narrow((a as f32).fma(b as f32, get(2) as f32)),
         Op::Trunc => a.trunc(),
         Op::Mod => remainder(a, b, scalar),
         // NaN propagates. Adding +0 turns a zero into +0, so that the order of operands does not

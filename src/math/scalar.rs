@@ -1,6 +1,7 @@
 //! Plain numbers as [`Val`]: the functions of `math` computed on the host, for tests.
 
 use super::Val;
+use crate::dtype::Fma;
 
 /// A number of one of the dtypes that the functions use. An operation on a wrong dtype panics: it
 /// is a bug of the function.
@@ -81,7 +82,7 @@ impl Val for Scalar {
             U32(a), U32(b) => U32(a.wrapping_mul(b));
         }
         div(o) { F32(a), F32(b) => F32(a / b); }
-        fma(b, c) { F32(x), F32(y), F32(z) => F32(x.mul_add(y, z)); }
+        fma(b, c) { F32(x), F32(y), F32(z) => F32(Fma::fma(x, y, z)); }
         sqrt() { F32(v) => F32(v.sqrt()); }
         neg() { F32(v) => F32(-v); }
         trunc() { F32(v) => F32(v.trunc()); }

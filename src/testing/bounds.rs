@@ -7,7 +7,7 @@
 //! interval. Since rounding is monotone, the ends of intervals are computed and not estimated.
 
 use super::fold_bounds;
-use crate::dtype::{Const, DType, Scalar};
+use crate::dtype::{Const, DType, Fma, Scalar};
 use crate::ir::{Arg, Group, Op, UOp, eval};
 use crate::reference::{self, Value};
 use smallvec::SmallVec;
@@ -136,7 +136,7 @@ fn is_rounded(src: &[&BoundedValue], product: &Value) -> bool {
                 || y.is_nan()
                 || x.is_infinite()
                 || y.is_infinite()
-                || x.mul_add(y, -float(*p)) == 0.0;
+                || x.fma(y, -float(*p)) == 0.0;
             !known || !same
         })
 }

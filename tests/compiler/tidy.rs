@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules of `src/` in data-flow order. A file may use modules of earlier lines, and its own.
 const MODULES: &[&[&str]] = &[
-    &["error"],
+    &["error", "os"],
     &["env"],
     &["dtype", "shape"],
     &["ir"],

@@ -7,6 +7,8 @@ mod loader;
 mod npy;
 mod progress;
 mod safetensors;
+// Signals, and limits of processes.
+#[cfg(unix)]
 mod saving;
 mod synthetic;
 

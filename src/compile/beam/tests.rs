@@ -74,6 +74,7 @@ impl Executable for Wrapped {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn endless_candidates_are_stopped() {
     let bads = [

@@ -1,4 +1,5 @@
-//! CPU architectures by name: this machine's own, and the levels of x86-64 that compilers agree on.
+//! CPU architectures by name: this machine's own, and the levels of x86-64 and arm64 that compilers
+//! agree on.
 //! In: a name. Out: the features that code for it may use, or an error with the names that work
 //! here.
 //!
@@ -29,8 +30,23 @@ const LEVELS: &[Arch] = &[
     Arch { name: "x86-64-v3", vector_bytes: 32, fma: true },
     Arch { name: "x86-64-v4", vector_bytes: 64, fma: true },
 ];
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+const LEVELS: &[Arch] = &[
+    Arch { name: "armv8-a", vector_bytes: 16, fma: true },
+    Arch { name: "armv8.2-a", vector_bytes: 16, fma: true },
+];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const LEVELS: &[Arch] = &[];
+
+/// Returns LLVM's CPU and features for a level. LLVM has the levels of x86-64 as CPUs, and those of
+/// arm64 as features.
+pub(in crate::device) fn llvm_names(level: &str) -> (&str, &'static str) {
+    match level {
+        "armv8-a" => ("generic", ""),
+        "armv8.2-a" => ("generic", "+v8.2a"),
+        cpu => (cpu, ""),
+    }
+}
 
 /// Checks that this is one of the names.
 pub(in crate::device) fn check_name(name: &str) -> std::result::Result<(), String> {
@@ -113,7 +129,15 @@ fn supports(level: &Arch) -> bool {
         _ => v4(),
     }
 }
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn supports(level: &Arch) -> bool {
+    use std::arch::is_aarch64_feature_detected as has;
+    match level.name {
+        "armv8-a" => true,
+        _ => has!("crc") && has!("lse") && has!("rdm") && has!("dpb"),
+    }
+}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn supports(_: &Arch) -> bool {
     false
 }
@@ -133,7 +157,10 @@ mod tests {
                 Ok(found) => {
                     assert!(found == *level && native().vector_bytes >= level.vector_bytes)
                 }
-                Err(e) => assert!(e.to_string().contains("it supports native, x86-64"), "{e}"),
+                Err(e) => {
+                    let lowest = format!("it supports native, {}", LEVELS[0].name);
+                    assert!(e.to_string().contains(&lowest), "{e}")
+                }
             }
         }
         assert!(Arch::find(Some("z80")).is_err());

@@ -48,7 +48,7 @@ impl Cpu {
 
     /// Compiles LLVM IR, if there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
-        platform::check_cpu(ARCH).map_err(Error::Device)?;
+        platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let common = Target::llvm(pool::threads(), arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);
@@ -176,7 +176,7 @@ impl Executable for HostKernel {
             // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
             // its slot, whose length the executor has checked; different chunks write different
             // elements. The block of the thread has the bytes that the kernel needs.
-            unsafe { (self.run)(addresses.from(0), i as libc::c_long, scratch.of(thread)) }
+            unsafe { (self.run)(addresses.from(0), i as i64, scratch.of(thread)) }
         };
         pool::run(launch.threads, &chunk);
         Ok(start.elapsed())

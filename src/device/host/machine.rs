@@ -3,16 +3,21 @@
 
 use super::pool;
 use crate::target::Machine;
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Returns the machine of this process, with vector registers of `vector_bytes`.
+/// Returns the machine of this process, with vector registers of `vector_bytes`: 32 on arm64.
 pub(super) fn detect(vector_bytes: usize) -> Machine {
     static FOUND: OnceLock<Machine> = OnceLock::new();
     let cpu0 = Path::new("/sys/devices/system/cpu/cpu0");
     let found = FOUND.get_or_init(|| read(cpu0));
-    Machine { vector_registers: Machine::cpu(vector_bytes).vector_registers, ..*found }
+    let vector_registers = match ARCH {
+        "aarch64" => 32,
+        _ => Machine::cpu(vector_bytes).vector_registers,
+    };
+    Machine { vector_registers, ..*found }
 }
 
 /// Reads the description of a core.

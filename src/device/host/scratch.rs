@@ -7,9 +7,10 @@
 //! a hundred.
 
 use super::pool;
-use crate::device::memory::{HUGE_PAGE, HostBuffer, is_guarded};
+use crate::device::memory::{HostBuffer, is_guarded};
 use crate::error::Result;
 use crate::kernel::SCRATCH_ALIGN;
+use crate::os::HUGE_PAGE;
 
 /// Bytes of a thread from which on the allocation is rounded up to huge pages.
 const MIN_HUGE: usize = 64 << 10;

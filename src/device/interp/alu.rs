@@ -5,7 +5,7 @@
 //! works on raw lanes; all others use the definition. A test compares the two over ops, dtypes and
 //! edge values, bit for bit.
 
-use crate::dtype::{Const, DType, Scalar};
+use crate::dtype::{Const, DType, Fma, Scalar};
 use crate::ir::{Op, eval};
 
 /// An elementwise op over as many lanes as the result has. Operands that the op does not take are
@@ -144,7 +144,7 @@ macro_rules! float_ops {
                 Op::Mul => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) * $of(y))),
                 Op::Div => |o, a, b, _| map2(o, a, b, |x, y| $bits($of(x) / $of(y))),
                 Op::Fma => {
-                    |o, a, b, c| map3(o, a, b, c, |x, y, z| $bits($of(x).mul_add($of(y), $of(z))))
+                    |o, a, b, c| map3(o, a, b, c, |x, y, z| $bits($of(x).fma($of(y), $of(z))))
                 }
                 Op::Sqrt => |o, a, _, _| map1(o, a, |x| $bits($of(x).sqrt())),
                 Op::Trunc => |o, a, _, _| map1(o, a, |x| $bits($of(x).trunc())),

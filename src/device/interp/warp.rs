@@ -1,6 +1,6 @@
 //! Matrix products of a warp, on the registers that hold the elements of each thread.
 
-use crate::dtype::{Const, DType, Scalar};
+use crate::dtype::{Const, DType, Fma, Scalar};
 use crate::ir::{Fragment, TensorCore};
 
 /// The matrix product of the warp whose threads begin at `first`: C plus the exact products of A
@@ -28,7 +28,7 @@ pub(super) fn product(core: &TensorCore, first: usize, out: &mut [u64], [a, b, c
             let (row, column) = (core.c.row.at(core, thread, r), core.c.column.at(core, thread, r));
             let place = (first + thread) * core.c.registers() + r;
             let start = f32::from_bits(c[place] as u32);
-            let sum = (0..k).fold(start, |sum, i| a[row * k + i].mul_add(b[i * n + column], sum));
+            let sum = (0..k).fold(start, |sum, i| a[row * k + i].fma(b[i * n + column], sum));
             out[place] = u64::from(sum.to_bits());
         }
     }

@@ -16,6 +16,7 @@ use super::limits;
 use crate::dtype::{Element, as_bytes};
 use crate::env;
 use crate::error::{Error, Result};
+use crate::os::{self, Access, page_bytes};
 use std::alloc::Layout;
 use std::any::Any;
 use std::ptr::NonNull;
@@ -27,9 +28,6 @@ pub const ALIGN: usize = 64;
 /// Larger blocks are mapped directly from the system: zero at no cost, aligned for huge pages, and
 /// returned when freed.
 const MMAP_THRESHOLD: usize = 1 << 20;
-
-/// The size of a huge page on x86-64 and, with 4 KiB pages, on arm64.
-pub(in crate::device) const HUGE_PAGE: usize = 2 << 20;
 
 /// Maximum bytes of free blocks.
 const MAX_CACHED_BYTES: usize = 1 << 30;
@@ -204,33 +202,14 @@ fn global() -> &'static Allocator {
 /// Memory and swap of the machine. Where the kernel promises more than that (overcommit), using it
 /// would end in a kill and not in an error.
 fn system_bytes() -> usize {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: the struct is plain numbers, for which zero is valid; the call fills it.
-        let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a struct of the right type.
-        if unsafe { libc::sysinfo(&mut info) } == 0 {
-            let units = (info.totalram as usize).saturating_add(info.totalswap as usize);
-            return units.saturating_mul(info.mem_unit as usize);
-        }
-    }
-    isize::MAX as usize
-}
-
-fn page() -> usize {
-    static PAGE: OnceLock<usize> = OnceLock::new();
-    *PAGE.get_or_init(|| {
-        // SAFETY: returns a number.
-        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).unwrap_or(4096)
-    })
+    os::physical_bytes().unwrap_or(isize::MAX as usize)
 }
 
 /// Rounds a length up to its size class: eight classes between two powers of two, so that at most
 /// an eighth is lost. The length is at most `isize::MAX`, so nothing overflows.
 pub(in crate::device) fn size_class(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(ALIGN);
-    let step = if len > MMAP_THRESHOLD { step.max(page()) } else { step };
+    let step = if len > MMAP_THRESHOLD { step.max(page_bytes()) } else { step };
     len.div_ceil(step) * step
 }
 
@@ -253,25 +232,6 @@ struct Block {
 // SAFETY: a block owns its memory and has no ties to a thread.
 unsafe impl Send for Block {}
 
-fn map_pages(size: usize, protection: i32) -> Option<NonNull<u8>> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no other
-    // mapping.
-    let p = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
-    if p == libc::MAP_FAILED { None } else { NonNull::new(p.cast()) }
-}
-
-/// Unmaps part of a mapping.
-///
-/// # Safety
-/// The range is in a mapping of this allocator that is no longer used.
-unsafe fn unmap(p: *mut u8, size: usize) {
-    if size > 0 {
-        // SAFETY: the caller upholds the contract of this function.
-        unsafe { libc::munmap(p.cast(), size) };
-    }
-}
-
 impl Block {
     /// Zeroed memory of exactly this size, which is a size class.
     fn fresh(size: usize) -> Option<Block> {
@@ -281,44 +241,22 @@ impl Block {
             let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
             return Some(Block { ptr, size, origin: Origin::Heap });
         }
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        if size < HUGE_PAGE {
-            return Some(Block { ptr: map_pages(size, protection)?, size, origin: Origin::Pages });
-        }
-        // Map one huge page more than needed, then unmap the parts before the first aligned address
-        // and after the end.
-        let total = size.checked_add(HUGE_PAGE)?;
-        let map = map_pages(total, protection)?.as_ptr();
-        let head = map.align_offset(HUGE_PAGE);
-        // SAFETY: `head` is less than HUGE_PAGE, so `head + size` is within the mapping; the two
-        // cut parts lie outside the block.
-        unsafe {
-            let start = map.add(head);
-            unmap(map, head);
-            unmap(start.add(size), total - head - size);
-            // Advice only: without huge pages the block works as well.
-            #[cfg(target_os = "linux")]
-            libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE);
-            Some(Block { ptr: NonNull::new(start)?, size, origin: Origin::Pages })
-        }
+        Some(Block { ptr: os::map_large(size).ok()?, size, origin: Origin::Pages })
     }
 
     /// Allocates `len` bytes whose end is against an inaccessible page, with another such page
     /// before the start.
     fn guarded(len: usize) -> Option<Block> {
         let size = len.checked_next_multiple_of(ALIGN)?;
-        let body = size.checked_next_multiple_of(page())?;
-        let map_len = body.checked_add(2 * page())?;
-        let map = map_pages(map_len, libc::PROT_NONE)?;
+        let body = size.checked_next_multiple_of(page_bytes())?;
+        let map_len = body.checked_add(2 * page_bytes())?;
+        let map = os::map(map_len, Access::None).ok()?;
         // SAFETY: the body is inside the mapping, one page from its start.
-        let body_at = unsafe { map.add(page()) };
+        let body_at = unsafe { map.add(page_bytes()) };
         // SAFETY: changes the protection of pages of the new mapping only.
-        let open = unsafe {
-            libc::mprotect(body_at.as_ptr().cast(), body, libc::PROT_READ | libc::PROT_WRITE)
-        };
-        if open != 0 {
+        if unsafe { os::protect(body_at, body, Access::ReadWrite) }.is_err() {
             // SAFETY: the mapping is ours and nothing points to it yet.
-            unsafe { unmap(map.as_ptr(), map_len) };
+            unsafe { os::unmap(map, map_len) };
             return None;
         }
         // SAFETY: `size` is at most `body`, so the block is in the accessible pages; the bytes
@@ -352,8 +290,8 @@ impl Block {
                     self.ptr.as_ptr(),
                     Layout::from_size_align_unchecked(self.size, ALIGN),
                 ),
-                Origin::Pages => unmap(self.ptr.as_ptr(), self.size),
-                Origin::Guarded { map, map_len } => unmap(map.as_ptr(), map_len),
+                Origin::Pages => os::unmap(self.ptr, self.size),
+                Origin::Guarded { map, map_len } => os::unmap(map, map_len),
             }
         }
     }

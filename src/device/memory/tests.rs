@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::testing::Random;
+use crate::os::HUGE_PAGE;
 
 /// Live, held, peak and cached bytes.
 fn bytes(a: &Allocator) -> [usize; 4] {
@@ -46,6 +47,7 @@ fn buffers_are_aligned_and_zeroed() {
     assert_eq!([live, held, cached], [0; 3]);
 }
 
+#[cfg(unix)]
 #[test]
 fn huge_blocks_are_aligned_to_huge_pages() {
     let b = allocator(1 << 30, 0, false).allocate(3 * HUGE_PAGE + 5, false).unwrap();
@@ -63,7 +65,7 @@ fn size_classes_lose_at_most_an_eighth() {
             size >= len && size.is_multiple_of(ALIGN) && size_class(size) == size,
             "{len} -> {size}"
         );
-        assert!(len < 512 || size - len <= len.max(page() * 8) / 8, "{len} -> {size}");
+        assert!(len < 512 || size - len <= len.max(page_bytes() * 8) / 8, "{len} -> {size}");
     }
 }
 
@@ -159,6 +161,7 @@ fn threads_share_one_allocator() {
 
 /// A read of one element past the end ends a child process with a signal; a write into the slack is
 /// told at the drop.
+#[cfg(unix)]
 #[test]
 fn guard_mode_faults() {
     let a = allocator(1 << 30, 0, true);
@@ -166,7 +169,7 @@ fn guard_mode_faults() {
     // SAFETY: nobody writes to the buffer.
     assert!(unsafe { b.as_slice() }.iter().all(|&x| x == POISON));
     let past = b.ptr().wrapping_add(64);
-    let before = b.ptr().wrapping_sub(page());
+    let before = b.ptr().wrapping_sub(page_bytes());
     for (at, dies) in [(past, true), (before, true), (b.ptr(), false)] {
         // SAFETY: the child only resets a signal, reads one byte and leaves; it takes no lock and
         // runs no destructor.

@@ -1,6 +1,7 @@
 //! A progress bar: one line that is redrawn on a terminal, periodic plain lines in a pipe or a log.
 
 use crate::env;
+use crate::os::terminal_columns;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ impl Progress {
     /// ```
     pub fn new(label: &str, total: u64) -> Progress {
         let terminal = std::io::stderr().is_terminal();
-        let style = match columns() {
+        let style = match terminal_columns() {
             Some(width) if terminal => {
                 Style::Line { width, color: env::config().is_ok_and(|c| c.color) }
             }
@@ -222,13 +223,4 @@ fn clock(seconds: f64) -> String {
         (0, m, s) => format!("{m}:{s:02}"),
         (h, m, s) => format!("{h}:{m:02}:{s:02}"),
     }
-}
-
-/// Returns the columns of the terminal of stderr; `None` if it is not a terminal.
-fn columns() -> Option<usize> {
-    // SAFETY: the struct has only integers, for which zero is valid.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the request writes a struct of this type.
-    let known = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) } == 0;
-    (known && size.ws_col > 0).then_some(size.ws_col.into()).or(known.then_some(80))
 }

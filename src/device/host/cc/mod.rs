@@ -11,10 +11,9 @@ use crate::device::module::{first_lines, rejected};
 use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, create_unique, unique};
 use crate::env;
 use crate::error::{Error, Result};
-use std::fs::{self, DirBuilder, File};
+use crate::os;
+use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
@@ -239,7 +238,7 @@ impl CCompiler {
                 if object.is_empty() { Err("produced an empty object".into()) } else { Ok(object) }
             }
             Ok(Some(done)) => {
-                Err(format!("failed ({})\n{}", done.status_text(), first_lines(&done.err)))
+                Err(format!("failed ({})\n{}", os::exit_text(done.status), first_lines(&done.err)))
             }
             Ok(None) => Err(format!("took longer than the limit of {} s", limit.as_secs_f32())),
             Err(e) => Err(format!("cannot be run: {e}")),
@@ -251,9 +250,11 @@ impl CCompiler {
 fn run_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, String> {
     match run(Command::new(path).args(flags).arg("--version"), "", VERSION_LIMIT) {
         Ok(Some(done)) if done.status.success() => Ok(done.out),
-        Ok(Some(done)) => {
-            Err(format!("`--version` failed ({})\n{}", done.status_text(), first_lines(&done.err)))
-        }
+        Ok(Some(done)) => Err(format!(
+            "`--version` failed ({})\n{}",
+            os::exit_text(done.status),
+            first_lines(&done.err)
+        )),
         Ok(None) => Err(format!("`--version` took longer than {} s", VERSION_LIMIT.as_secs())),
         Err(e) => Err(format!("cannot be run: {e}")),
     }
@@ -264,14 +265,7 @@ fn run_version(path: &Path, flags: &[String]) -> std::result::Result<Vec<u8>, St
 fn program_key(path: &Path, flags: &[String]) -> Option<CacheKey> {
     let real = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&real).ok()?;
-    let state = format!(
-        "{} {} {} {}.{}",
-        meta.dev(),
-        meta.ino(),
-        meta.size(),
-        meta.mtime(),
-        meta.mtime_nsec()
-    );
+    let state = os::file_identity(&meta);
     let (path, real) = (path.as_os_str().as_encoded_bytes(), real.as_os_str().as_encoded_bytes());
     Some(CacheKey::of(&[
         b"c compiler 1",
@@ -367,9 +361,7 @@ fn advice() -> &'static str {
 /// Returns the program of this name: a path if it has a slash, else the first executable file on
 /// the search path.
 fn find_program(name: &str, path: &str) -> Option<PathBuf> {
-    let runs = |p: &Path| {
-        fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
+    let runs = |p: &Path| fs::metadata(p).is_ok_and(|m| os::is_program(&m));
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|p| runs(p));
     }
@@ -385,7 +377,7 @@ impl ScratchDir {
     fn new() -> std::io::Result<ScratchDir> {
         let create = |base: &Path| {
             let dir = base.join(format!("picograd-cc-{}", unique()));
-            DirBuilder::new().mode(0o700).create(&dir).map(|()| ScratchDir(dir))
+            os::create_private_folder(&dir).map(|()| ScratchDir(dir))
         };
         create(Path::new("/dev/shm")).or_else(|_| create(&std::env::temp_dir()))
     }
@@ -399,15 +391,8 @@ impl Drop for ScratchDir {
 
 /// Creates an anonymous file: in memory if the system supports it, else in the temporary folder.
 fn anonymous_file() -> std::io::Result<File> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::FromRawFd;
-        // SAFETY: the name ends in a null byte; the call makes a new descriptor or fails.
-        let fd = unsafe { libc::memfd_create(c"picograd".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd >= 0 {
-            // SAFETY: the descriptor is new and has no other owner.
-            return Ok(unsafe { File::from_raw_fd(fd) });
-        }
+    if let Some(file) = os::memory_file() {
+        return Ok(file);
     }
     let (file, path) = create_unique(&std::env::temp_dir(), "picograd", "")?;
     fs::remove_file(path)?;
@@ -418,16 +403,6 @@ struct Finished {
     status: ExitStatus,
     out: Vec<u8>,
     err: String,
-}
-
-impl Finished {
-    fn status_text(&self) -> String {
-        match (self.status.code(), self.status.signal()) {
-            (Some(code), _) => format!("exit code {code}"),
-            (_, Some(signal)) => format!("signal {signal}"),
-            _ => "no exit code".into(),
-        }
-    }
 }
 
 /// Runs a program with this text as its input; `None` if it exceeded the time limit and was killed
@@ -441,7 +416,8 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
     stdin.rewind()?;
     // A process group of its own, so that killing it also kills the compiler behind the driver, and
     // nothing else.
-    command.stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+    command.stdin(stdin).stdout(out.try_clone()?).stderr(err.try_clone()?);
+    os::own_group(command);
     let mut attempts = 0;
     let mut child = loop {
         match command.spawn() {
@@ -460,12 +436,7 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
             break status;
         }
         if start.elapsed() > limit {
-            if let Ok(group) = i32::try_from(child.id()) {
-                // SAFETY: sends a signal to the group of our child, which has not been waited for,
-                // so that its id is not reused.
-                unsafe { libc::kill(-group, libc::SIGKILL) };
-            }
-            let _ = child.kill();
+            os::kill_group(&mut child);
             child.wait()?;
             return Ok(None);
         }
@@ -482,5 +453,6 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> std::io::Result<O
     Ok(Some(Finished { status, out: read(&mut out, MAX_OUTPUT)?, err }))
 }
 
-#[cfg(test)]
+// The tests write programs as shell scripts.
+#[cfg(all(test, unix))]
 mod tests;

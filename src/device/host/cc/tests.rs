@@ -6,6 +6,7 @@ use crate::device::host::elf::Code;
 use crate::device::testing::TempDir;
 use crate::disk_cache::CompiledObject;
 use crate::disk_cache::failed::MAX_FAILED;
+use std::os::unix::fs::PermissionsExt;
 
 const VADD: &str = "void k(float* restrict o, const float* restrict a, const float* restrict b, \
                     long n)
@@ -79,6 +80,7 @@ fn the_same_text_gives_the_same_object() {
 #[test]
 fn loops_become_vector_code_and_products_are_rounded() {
     let code = built(compiler(), VADD);
+    #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
         // 0x62 begins an instruction on 512-bit registers (EVEX); `vaddps` is opcode 0x58.
         assert!(

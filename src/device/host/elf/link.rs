@@ -2,16 +2,19 @@
 //! creates stubs and GOT slots for the latter.
 
 use super::Checked;
+#[cfg(target_arch = "aarch64")]
+use super::aarch64 as machine;
 use super::mapping::Mapping;
 use super::parse::{Object, Relocation, Section, Symbol};
+#[cfg(not(target_arch = "aarch64"))]
+use super::x86_64 as machine;
+use crate::os;
+use object::elf::RelocationType;
 use object::read::elf::{Rela, SectionHeader, Sym};
 use object::{LittleEndian as LE, elf};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
-use std::sync::OnceLock;
 
-/// `jmp *[rip + 0]`, followed by the target address.
-const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
 /// Bytes of a stub, a jump to a function outside the mapping.
 pub(super) const STUB: usize = 16;
 /// Bytes of a slot, the address of a symbol.
@@ -24,6 +27,30 @@ pub(super) enum SymbolAddress {
     Mapped(usize),
     /// Absolute address outside the mapping.
     External(u64),
+}
+
+/// What a relocation refers to if its symbol is outside the mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum External {
+    /// The symbol.
+    Address,
+    /// A stub that jumps to the function, which may be out of reach of a call.
+    Stub,
+    /// A slot that holds the address, also if the symbol is in the mapping.
+    Slot,
+    /// Nothing: the instruction reaches symbols of the mapping only.
+    OutOfReach,
+}
+
+/// A relocation, with the addresses of what it changes and of what it refers to.
+pub(super) struct Relocate {
+    pub(super) kind: RelocationType,
+    /// The bytes that it changes: on arm64, instructions with other fields.
+    #[cfg_attr(not(any(target_arch = "aarch64", test)), expect(dead_code))]
+    pub(super) old: u64,
+    pub(super) from: u64,
+    pub(super) target: u64,
+    pub(super) addend: i64,
 }
 
 /// State of relocation: the object, the offsets of its sections, and the stubs and slots so far.
@@ -48,7 +75,8 @@ impl Linker<'_> {
             return self.place(symbol);
         }
         let name = self.object.name(symbol)?;
-        match external_symbol(name) {
+        let external = CString::new(name).ok().and_then(|name| os::library_function(&name));
+        match external {
             Some(address) => Ok(SymbolAddress::External(address)),
             // A weak symbol may be absent; its users compare it with null.
             None if symbol.st_bind() == elf::STB_WEAK => Ok(SymbolAddress::External(0)),
@@ -87,8 +115,7 @@ impl Linker<'_> {
             return Ok(at);
         }
         let at = self.next_stub;
-        self.map.write(at, &JUMP)?;
-        self.map.write(at + JUMP.len(), &address.to_le_bytes())?;
+        self.map.write(at, &machine::stub(address))?;
         self.next_stub += STUB;
         self.stubs.insert(index, at);
         Ok(at)
@@ -113,76 +140,43 @@ impl Linker<'_> {
         section_at: usize,
     ) -> Checked<()> {
         let (offset, kind) = (r.r_offset(LE), r.r_type(LE, false));
-        let width: u64 = if matches!(kind, elf::R_X86_64_64 | elf::R_X86_64_PC64) { 8 } else { 4 };
-        if offset.checked_add(width).is_none_or(|end| end > section.sh_size(LE)) {
+        let width = machine::width(kind);
+        if offset.checked_add(width as u64).is_none_or(|end| end > section.sh_size(LE)) {
             return Err("a relocation lies outside its section".into());
         }
         let at = section_at + offset as usize;
-        let from = self.map.address(at);
-        let target = self.target(kind, r.r_sym(LE, false))?;
-        let absolute = target.wrapping_add_signed(r.r_addend(LE));
-        let relative = absolute.wrapping_sub(from).cast_signed();
-        let too_far = |_| format!("relocation {} does not reach its target", kind.0);
-        match kind {
-            elf::R_X86_64_64 => self.map.write(at, &absolute.to_le_bytes()),
-            elf::R_X86_64_PC64 => self.map.write(at, &relative.to_le_bytes()),
-            elf::R_X86_64_32 => {
-                self.map.write(at, &u32::try_from(absolute).map_err(too_far)?.to_le_bytes())
-            }
-            elf::R_X86_64_32S => {
-                let value = i32::try_from(absolute.cast_signed()).map_err(too_far)?;
-                self.map.write(at, &value.to_le_bytes())
-            }
-            _ => self.map.write(at, &i32::try_from(relative).map_err(too_far)?.to_le_bytes()),
-        }
+        let mut bytes = [0; 8];
+        bytes[..width].copy_from_slice(self.map.read(at, width)?);
+        let new = machine::relocated(&Relocate {
+            kind,
+            old: u64::from_le_bytes(bytes),
+            from: self.map.address(at),
+            target: self.target(kind, r.r_sym(LE, false))?,
+            addend: r.r_addend(LE),
+        })?;
+        self.map.write(at, &new.to_le_bytes()[..width])
     }
 
     /// Returns the address that a relocation refers to: of the symbol, or of its stub or slot.
-    fn target(&mut self, kind: elf::RelocationType, symbol: u32) -> Checked<u64> {
+    fn target(&mut self, kind: RelocationType, symbol: u32) -> Checked<u64> {
         let place = self.symbol(symbol)?;
         let address = match place {
             SymbolAddress::Mapped(at) => self.map.address(at),
             SymbolAddress::External(address) => address,
         };
-        match (kind, place) {
-            (elf::R_X86_64_64 | elf::R_X86_64_32 | elf::R_X86_64_32S | elf::R_X86_64_PC64, _)
-            | (elf::R_X86_64_PC32 | elf::R_X86_64_PLT32, SymbolAddress::Mapped(_)) => Ok(address),
-            // The function may be out of reach of a call, so the call goes to a stub nearby.
-            (elf::R_X86_64_PLT32, SymbolAddress::External(address)) => {
-                let stub = self.stub(symbol, address)?;
-                Ok(self.map.address(stub))
-            }
-            (elf::R_X86_64_PC32, SymbolAddress::External(_)) => {
-                Err("external data requires -fPIC".into())
-            }
-            (elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX, _) => {
+        match (machine::external(kind)?, place) {
+            (External::Slot, _) => {
                 let slot = self.slot(symbol, address)?;
                 Ok(self.map.address(slot))
             }
-            (kind, _) => Err(format!("unknown relocation {}", kind.0)),
+            (External::Stub, SymbolAddress::External(address)) => {
+                let stub = self.stub(symbol, address)?;
+                Ok(self.map.address(stub))
+            }
+            (External::OutOfReach, SymbolAddress::External(_)) => {
+                Err("external data requires -fPIC".into())
+            }
+            _ => Ok(address),
         }
     }
-}
-
-/// Returns the address of a function of the C library, the math library or the compiler's runtime
-/// library.
-fn external_symbol(name: &str) -> Option<u64> {
-    static MORE: OnceLock<Vec<usize>> = OnceLock::new();
-    let name = CString::new(name).ok()?;
-    // The two are usually loaded already, but a linker may omit libraries that the binary does not
-    // call.
-    let more = MORE.get_or_init(|| {
-        let files = [c"libm.so.6", c"libgcc_s.so.1"];
-        // SAFETY: opens system libraries, whose initializers set up only themselves. The handles
-        // stay open.
-        files
-                .iter()
-                .map(|f| unsafe { libc::dlopen(f.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
-                    as usize)
-                .collect()
-    });
-    let handles = std::iter::once(libc::RTLD_DEFAULT)
-        .chain(more.iter().filter(|h| **h != 0).map(|h| *h as *mut libc::c_void));
-    // SAFETY: the handles are the default one or open; the name ends in a null byte.
-    handles.map(|h| unsafe { libc::dlsym(h, name.as_ptr()) } as u64).find(|&p| p != 0)
 }

@@ -1,8 +1,8 @@
 //! Memory of loaded objects: offsets for sections, and the pages that hold them.
 
 use super::Checked;
+use crate::os::{self, Access, page_bytes};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 /// Maximum bytes of a mapping: more than any kernel needs, and far below the 2 GiB that a 32-bit
 /// displacement spans.
@@ -15,8 +15,9 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn place(&mut self, size: u64, align: u64) -> Checked<usize> {
-        let align =
-            usize::try_from(align.max(1)).ok().filter(|a| a.is_power_of_two() && *a <= page());
+        let align = usize::try_from(align.max(1))
+            .ok()
+            .filter(|a| a.is_power_of_two() && *a <= page_bytes());
         let align = align.ok_or("an alignment is not a power of two, or above a page")?;
         let at = self.end.next_multiple_of(align);
         let end = usize::try_from(size)
@@ -29,39 +30,24 @@ impl Layout {
 
     /// Ends a segment: the next one begins on a page of its own.
     pub(super) fn end_segment(&mut self) {
-        self.end = self.end.next_multiple_of(page());
+        self.end = self.end.next_multiple_of(page_bytes());
     }
-}
-
-/// Returns the bytes of a page.
-pub(super) fn page() -> usize {
-    static PAGE: OnceLock<usize> = OnceLock::new();
-    *PAGE.get_or_init(|| {
-        // SAFETY: returns a number.
-        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).unwrap_or(4096)
-    })
 }
 
 /// Private pages, unmapped on drop. Every write is bounds-checked.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) base: NonNull<u8>,
+    /// Bytes of code, whole pages.
+    code: usize,
     len: usize,
 }
 
 impl Mapping {
-    pub(super) fn new(len: usize) -> Checked<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no other
-        // memory.
-        let p = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
-        match NonNull::new(p.cast()) {
-            Some(base) if p != libc::MAP_FAILED => Ok(Mapping { base, len }),
-            _ => Err(format!("no memory for it: {}", std::io::Error::last_os_error())),
-        }
+    /// Maps `len` zeroed bytes, of which the first `code` bytes will be executable.
+    pub(super) fn new(code: usize, len: usize) -> Checked<Mapping> {
+        let base = os::map_code(code, len).map_err(|e| format!("no memory for it: {e}"))?;
+        Ok(Mapping { base, code, len })
     }
 
     /// Returns the bytes, for writing. Valid only before the first `protect`.
@@ -80,29 +66,35 @@ impl Mapping {
         Ok(())
     }
 
+    pub(super) fn read(&mut self, at: usize, len: usize) -> Checked<&[u8]> {
+        let end = at.checked_add(len);
+        let bytes = end.and_then(|end| self.bytes().get(at..end));
+        bytes.ok_or_else(|| "a read past the end of the mapping".into())
+    }
+
     pub(super) fn address(&self, at: usize) -> u64 {
         self.base.as_ptr() as u64 + at as u64
     }
 
-    pub(super) fn protect(&self, from: usize, to: usize, protection: i32) -> Checked<()> {
-        if from == to {
-            return Ok(());
+    /// Makes the code executable, and the constants that follow it up to an offset read-only.
+    pub(super) fn protect(&mut self, constants_end: usize) -> Checked<()> {
+        let constants = constants_end - self.code;
+        assert!(constants_end <= self.len && constants.is_multiple_of(page_bytes()));
+        let failed = |e| format!("its pages cannot be protected: {e}");
+        // SAFETY: both ranges are whole pages of this mapping, and no reference into it is alive.
+        unsafe {
+            os::finish_code(self.base, self.code).map_err(failed)?;
+            if constants > 0 {
+                os::protect(self.base.add(self.code), constants, Access::Read).map_err(failed)?;
+            }
         }
-        assert!(
-            from < to && to <= self.len && from.is_multiple_of(page()) && to.is_multiple_of(page())
-        );
-        // SAFETY: the range is whole pages of this mapping, and no reference into it is alive.
-        match unsafe { libc::mprotect(self.base.add(from).as_ptr().cast(), to - from, protection) }
-        {
-            0 => Ok(()),
-            _ => Err(format!("its pages cannot be protected: {}", std::io::Error::last_os_error())),
-        }
+        Ok(())
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, whole, and goes away with the value that owns it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { os::unmap_code(self.base, self.len) };
     }
 }

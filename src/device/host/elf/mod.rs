@@ -1,11 +1,12 @@
-//! Loads a relocatable object (ELF64, x86-64) into memory. The input is the output of a compiler or
+//! Loads a relocatable object (ELF64, x86-64 or arm64) into memory. The input is the output of a compiler or
 //! an entry of the disk cache; the output is [`Code`], whose symbols can be called, or an error.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `parse` | the object's sections, symbols and relocations |
 //! | `mapping` | layout of sections, and the pages that hold them |
-//! | `link` | relocations |
+//! | `link` | symbols, stubs, slots |
+//! | `x86_64`, `aarch64` | relocations |
 //!
 //! Invariants: no field of the object is trusted, so a malformed object is an error (running
 //! damaged code is not prevented here: the disk cache verifies its entries). No page is ever
@@ -15,13 +16,18 @@
 //! This replaces a linker run and `dlopen`, which take as long as the compiler. Thread-local and
 //! common symbols, constructors, indirect functions and other machines are errors.
 
+#[cfg(any(target_arch = "aarch64", test))]
+mod aarch64;
 mod link;
 mod mapping;
 mod parse;
+#[cfg(not(target_arch = "aarch64"))]
+mod x86_64;
 
 use crate::error::{Error, Result};
+use crate::os::page_bytes;
 use link::{Linker, SLOT, STUB, SymbolAddress};
-use mapping::{Layout, Mapping, page};
+use mapping::{Layout, Mapping};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
@@ -126,9 +132,12 @@ fn load(bytes: &[u8]) -> Checked<Code> {
     let object = Object::parse(bytes)?;
     let placement = place_sections(&object, bytes.len())?;
     // One page more, so that a symbol at the end of the last section is an address of the mapping.
-    let mut map = Mapping::new(placement.end + page())?;
-    // A jump between functions hits a breakpoint instruction.
-    map.bytes()[..placement.code_end].fill(0xcc);
+    let mut map = Mapping::new(placement.code_end, placement.end + page_bytes())?;
+    // A jump between functions hits a breakpoint instruction on x86-64, and an undefined one, of
+    // zeros, on arm64.
+    if cfg!(target_arch = "x86_64") {
+        map.bytes()[..placement.code_end].fill(0xcc);
+    }
     for (section, at) in object.sections.iter().zip(&placement.sections) {
         if let (Some(at), true) = (at, section.sh_type(LE) != elf::SHT_NOBITS) {
             map.write(*at, object.data(section)?)?;
@@ -145,9 +154,8 @@ fn load(bytes: &[u8]) -> Checked<Code> {
     };
     relocate_all(&mut linker)?;
     let symbols = global_symbols(&linker)?;
-    let map = linker.map;
-    map.protect(0, placement.code_end, libc::PROT_READ | libc::PROT_EXEC)?;
-    map.protect(placement.code_end, placement.constants_end, libc::PROT_READ)?;
+    let mut map = linker.map;
+    map.protect(placement.constants_end)?;
     Ok(Code { map, text: (0, placement.text_end), symbols })
 }
 
@@ -164,7 +172,7 @@ fn relocate_all(linker: &mut Linker) -> Checked<()> {
         // Debug information is not loaded.
         let Some(target_at) = linker.placed[index] else { continue };
         if table.sh_type(LE) == elf::SHT_REL || target.sh_type(LE) == elf::SHT_NOBITS {
-            return Err("relocations of a kind that x86-64 does not have".into());
+            return Err("relocations of a kind that this machine does not have".into());
         }
         for relocation in object.relocations(table)? {
             linker.relocate(relocation, target, target_at)?;
@@ -189,5 +197,5 @@ fn global_symbols(linker: &Linker) -> Checked<FxHashMap<String, usize>> {
     Ok(symbols)
 }
 
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

@@ -6,6 +6,7 @@ use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::SymbolIndex;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, SymbolTable};
+use std::env::consts::ARCH;
 
 type Header = FileHeader64<LE>;
 pub(super) type Section = SectionHeader64<LE>;
@@ -43,17 +44,13 @@ impl<'a> Object<'a> {
         if header.e_type(LE) != elf::ET_REL {
             return Err("not relocatable".into());
         }
-        match header.e_machine(LE) {
-            elf::EM_X86_64 if cfg!(target_arch = "x86_64") => (),
-            elf::EM_X86_64 => return Err("compiled for x86-64, which this machine is not".into()),
-            elf::EM_AARCH64 => {
-                return Err("compiled for arm64, which this loader does not support; DEV=INTERP \
-                            works on every machine"
-                    .into());
-            }
-            other => {
-                return Err(format!("compiled for the unsupported machine {}", other.0));
-            }
+        let machine = match header.e_machine(LE) {
+            elf::EM_X86_64 => "x86_64",
+            elf::EM_AARCH64 => "aarch64",
+            other => return Err(format!("compiled for the unsupported machine {}", other.0)),
+        };
+        if machine != ARCH {
+            return Err(format!("compiled for {machine}, and this machine is {ARCH}"));
         }
         let sections = header.sections(LE, bytes).map_err(text)?;
         let symbols = sections.symbols(LE, bytes, elf::SHT_SYMTAB).map_err(text)?;

@@ -15,10 +15,6 @@ functions! {
     /// The used functions, with LLVM's names. Their types are the same from LLVM 15
     /// to 21.
     Api:
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
     LLVMInstallFatalErrorHandler(OnFatal);
     LLVMGetHostCPUName() -> *mut c_char;
     LLVMGetHostCPUFeatures() -> *mut c_char;
@@ -44,12 +40,20 @@ functions! {
     LLVMDisposeMemoryBuffer(Handle);
 }
 
+/// LLVM's name of the architecture of this machine, in the names of its functions.
+const TARGET: &str = if cfg!(target_arch = "aarch64") { "AArch64" } else { "X86" };
+
 impl Api {
-    /// Opens a library, and returns its version and file. One that is too old is rejected with the
-    /// reason.
+    /// Opens a library with the code generator for this machine, and returns its version and file.
+    /// One that is too old is rejected with the reason.
     pub fn open(name: &str) -> Result<(Api, String, PathBuf), String> {
         let library = Library::open(name)?;
         let version = version(&library)?;
+        for part in ["TargetInfo", "Target", "TargetMC", "AsmPrinter"] {
+            let initialize = library.function(&format!("LLVMInitialize{TARGET}{part}"))?;
+            // SAFETY: the functions of these names have this type, and only set up LLVM.
+            unsafe { std::mem::transmute::<Handle, unsafe extern "C" fn()>(initialize)() };
+        }
         Ok((
             Api::load(&library)?,
             version,
@@ -111,7 +115,7 @@ fn names(version: u32) -> Vec<String> {
     ] {
         names.extend([format!("{folder}/libLLVM.so.1"), format!("{folder}/libLLVM.so")]);
     }
-    for folder in ["/usr/local/opt", "/home/linuxbrew/.linuxbrew/opt"] {
+    for folder in ["/usr/local/opt", "/opt/homebrew/opt", "/home/linuxbrew/.linuxbrew/opt"] {
         names.extend(
             ["dylib", "so"].map(|ending| format!("{folder}/llvm@{version}/lib/libLLVM.{ending}")),
         );
@@ -127,7 +131,8 @@ pub(super) fn candidates() -> impl Iterator<Item = String> {
 
 /// Returns the newest library that is too old, for the error if no other is found.
 pub(super) fn too_old() -> Option<u32> {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let folders = [multiarch.as_str(), "/usr/lib64", "/usr/lib"];
     let there = |version: &u32| {
         let file = format!("libLLVM-{version}.so.1");
         Path::new(&format!("/usr/lib/llvm-{version}/lib/{file}")).exists()

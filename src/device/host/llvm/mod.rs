@@ -11,17 +11,18 @@
 mod api;
 
 use self::api::{Api, Handle};
-use super::arch::NATIVE;
+use super::arch::{self, NATIVE};
 use super::platform;
 use crate::device::backend::lock;
 use crate::device::module::{first_lines, rejected};
 use crate::disk_cache::{self, CacheKey, DiskCache};
 use crate::env;
 use crate::error::{Error, Result};
+use crate::os;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::env::consts::{ARCH, OS};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -33,7 +34,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// LLVM recurses by the depth of expressions. Memory is taken only as far as it is touched.
 const STACK: usize = 64 << 20;
 /// Objects are of the format that the loader reads, on every system.
-const TRIPLE: &CStr = c"x86_64-unknown-linux-gnu";
+const TRIPLE: &CStr = if cfg!(target_arch = "aarch64") {
+    c"aarch64-unknown-linux-gnu"
+} else {
+    c"x86_64-unknown-linux-gnu"
+};
+/// Features that the code needs on every CPU of this system: macOS clears the register x18 at any
+/// time.
+const RESERVED: &str =
+    if cfg!(all(target_arch = "aarch64", target_os = "macos")) { "+reserve-x18" } else { "" };
 // Constants of LLVM's headers: default optimization, position-independent code, object output, and
 // errors as return values.
 const DEFAULT_LEVEL: c_int = 2;
@@ -48,7 +57,7 @@ pub struct Llvm {
     api: Api,
     /// Its version; for 15 only the major number is known.
     pub version: String,
-    /// The CPU that it compiles for, in LLVM's names.
+    /// The CPU that it compiles for, in LLVM's names: `generic` with features for levels of arm64.
     pub cpu: String,
     features: String,
     /// The file of the library as it is now, for the cache key.
@@ -151,7 +160,7 @@ impl Llvm {
 
     fn search(wanted: Option<&str>) -> Result<Llvm> {
         let fail = |msg: String| Error::Device(format!("{msg}\n{}", advice()));
-        platform::check_cpu(std::env::consts::ARCH).map_err(Error::Device)?;
+        platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
         match wanted.map(str::trim).filter(|w| !w.is_empty()) {
             Some("0" | "off") => return Err(Error::Device("PICO_LLVM disables LLVM".into())),
             Some(name) => {
@@ -180,10 +189,6 @@ impl Llvm {
         // pointers are to local variables.
         unsafe {
             (api.LLVMInstallFatalErrorHandler)(on_fatal);
-            (api.LLVMInitializeX86TargetInfo)();
-            (api.LLVMInitializeX86Target)();
-            (api.LLVMInitializeX86TargetMC)();
-            (api.LLVMInitializeX86AsmPrinter)();
             let (cpu, features) =
                 (api.take((api.LLVMGetHostCPUName)()), api.take((api.LLVMGetHostCPUFeatures)()));
             let (mut target, mut error) = (null_mut(), null_mut());
@@ -195,7 +200,7 @@ impl Llvm {
                 api,
                 version,
                 cpu,
-                features,
+                features: with_reserved(&features),
                 target,
                 idle: Mutex::default(),
             })
@@ -210,7 +215,9 @@ impl Llvm {
             return self;
         }
         let (version, library) = (self.version.clone(), self.library.clone());
-        let (cpu_name, features, idle) = (cpu.to_string(), String::new(), Mutex::default());
+        let (cpu_name, features) = arch::llvm_names(cpu);
+        let (cpu_name, features) = (cpu_name.to_string(), with_reserved(features));
+        let idle = Mutex::default();
         let make = || {
             &*Box::leak(Box::new(Llvm {
                 api: self.api,
@@ -371,11 +378,16 @@ impl Llvm {
     }
 }
 
-/// Returns the identity of a file: path, size and time.
+/// Adds [`RESERVED`] to features in LLVM's notation.
+fn with_reserved(features: &str) -> String {
+    let parts = [features, RESERVED].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// Returns the identity of a file: its path, and what changes when it is replaced.
 fn identity(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let state = std::fs::metadata(&path)
-        .map_or(String::new(), |m| format!("{} {}.{}", m.size(), m.mtime(), m.mtime_nsec()));
+    let state = std::fs::metadata(&path).map_or(String::new(), |meta| os::file_identity(&meta));
     format!("{} {state}", path.display())
 }
 

@@ -4,9 +4,10 @@ mod alu;
 mod faults;
 mod programs;
 mod proof;
+#[cfg(unix)]
 mod speed;
 
-use super::{Fault, Interp, InterpLaunch, Memory, Options};
+use super::{Fault, Interp, Memory, Options};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, Op, SpecialKind, Src, ToSrc, UOp};
 

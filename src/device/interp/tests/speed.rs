@@ -1,6 +1,7 @@
 //! Measures the time per instruction. It has no limit, which a busy machine could exceed; run it
 //! with `--ignored --nocapture`.
 
+use crate::device::interp::InterpLaunch;
 use crate::device::interp::tests::*;
 
 /// CPU time of this thread in nanoseconds, which excludes the other load of the machine.
