@@ -351,3 +351,17 @@ fn gradients_at_domain_edges_match_pytorch() {
         assert_eq!((vec(&g[0])[0], vec(&g[1])[0]), (by_y, by_x), "atan2 at {y:?}, {x:?}");
     }
 }
+
+/// Narrow floats cannot count that many equal elements.
+#[test]
+fn many_equal_elements_share_the_gradient_of_a_maximum() {
+    for (dtype, n) in [(DType::F16, 70_000), (DType::BF16, 70_000), (DType::F8E5M2, 600)] {
+        if is_skipped("many_equal_elements_share_the_gradient_of_a_maximum", &[dtype]) {
+            continue;
+        }
+        let x = Tensor::ones([n]).cast(dtype).contiguous().as_param();
+        let found = vec(&x.max(0).gradient(&[&x])[0].cast(DType::F32));
+        let share = Tensor::new([1.0 / n as f32]).cast(dtype).cast(DType::F32).item::<f32>();
+        assert_eq!(found, vec![share.unwrap(); n], "{dtype}");
+    }
+}
