@@ -4,6 +4,7 @@
 
 use super::product::product;
 use super::{broadcast_to, indexed, inverse, scan};
+use crate::dtype::sum_acc;
 use crate::ir::typed::Reduce;
 use crate::ir::{Arg, Combine, DeviceName, Fold, Op, Src, UOp};
 use crate::rewrite::rules;
@@ -201,11 +202,14 @@ fn reduce_max_gradient(u: &UOp, x: &UOp, g: &UOp) -> UOp {
     let x = x.materialized();
     let best = x.unary(Op::Detach).reduced(fold, axes.iter().copied());
     let is_best = x.equals(broadcast_to(&best, x.shape()));
-    let one = is_best.select(1.0, &x.const_like(0i64));
+    // A narrow float cannot count them: `f16` ends at 65,504 and `f8e4m3` at 448.
+    let wide = sum_acc(x.dtype());
+    let one = is_best.select(1.0, &UOp::constant(0i64, wide));
     let count = one.reduced(Fold::Add, axes.iter().copied());
+    let share = (g.cast(wide) / &count).cast(x.dtype());
     let is_lost = best.differs(&best).and(g.differs(0.0));
     let others = is_lost.select(f64::NAN, &x.const_like(0i64));
-    is_best.select(broadcast_to(&(g / &count), x.shape()), &broadcast_to(&others, x.shape()))
+    is_best.select(broadcast_to(&share, x.shape()), &broadcast_to(&others, x.shape()))
 }
 
 /// Returns the gradients of both operands of a maximum or minimum.

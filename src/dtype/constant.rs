@@ -297,7 +297,7 @@ impl PartialOrd for Const {
 }
 
 impl fmt::Display for Const {
-    /// Returns an integer has digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan",
+    /// Prints an integer with digits alone ("3"). A float always has a '.', an 'e', "inf" or "nan",
     /// and is the shortest text that parses back to the same `f64`. The dtype is not known here, so
     /// a `u64` above `i64::MAX` prints as the negative number of the same bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

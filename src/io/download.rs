@@ -134,8 +134,8 @@ fn trusted_roots() -> ureq::tls::RootCerts {
     RootCerts::Specific(std::sync::Arc::new(roots.collect()))
 }
 
-/// Returns the tests of this crate enable the feature; `.ci/run` checks this error in a project
-/// without it.
+/// Fails: the feature is off. The tests of this crate enable it; `.ci/run` checks this error in a
+/// project without it.
 #[cfg(not(feature = "download"))]
 fn transfer(_: &str, _: u64, _: &mut dyn std::io::Write) -> std::result::Result<(), String> {
     Err("this build cannot download; enable the feature `download` of picograd".into())

@@ -2,7 +2,8 @@
 //! multi-disk archives are not supported.
 //!
 //! Reading trusts no length: entries lie inside the file and together take no more bytes than it
-//! has, the directory hides none of them, and inflated data is limited by the declared size.
+//! has, the directory hides none of them and has the names that precede the contents, and inflated
+//! data is limited by the declared size.
 
 use crate::device::limits::LimitedBuffer;
 use crate::error::{Error, Result};
@@ -144,9 +145,15 @@ fn entry<'a>(bytes: &'a [u8], f: &mut Fields<'a>) -> Option<Result<Entry<'a>, St
     }
     at.take(22)?;
     let (name_len, extra_len) = (at.u16()?, at.u16()?);
-    at.take(usize::from(name_len) + usize::from(extra_len))?;
+    let local_name = at.take(name_len.into())?;
+    at.take(extra_len.into())?;
     let data = at.take(usize::try_from(packed).ok()?)?;
-    Some(checked(name, data, flags, method, crc, size))
+    let entry = checked(name, data, flags, method, crc, size);
+    // No checksum covers the names; both of them would have to be damaged alike.
+    Some(entry.and_then(|e| match local_name == name {
+        true => Ok(e),
+        false => Err(format!("{} has another name before its content", e.name)),
+    }))
 }
 
 fn checked<'a>(

@@ -1,6 +1,7 @@
 //! Parameters, `backward`, `gradient`, `detach` and `no_grad`: accumulation, detached graphs, and
 //! the errors of misuse.
 
+use picograd::tensor::{GridMode, GridSample};
 use picograd::testing::is_skipped;
 use picograd::{DType, Tensor, no_grad};
 
@@ -350,4 +351,28 @@ fn gradients_at_domain_edges_match_pytorch() {
         let g = y.atan2(&x).sum(..).gradient(&[&y, &x]);
         assert_eq!((vec(&g[0])[0], vec(&g[1])[0]), (by_y, by_x), "atan2 at {y:?}, {x:?}");
     }
+}
+
+/// Narrow floats cannot count that many equal elements.
+#[test]
+fn many_equal_elements_share_the_gradient_of_a_maximum() {
+    for (dtype, n) in [(DType::F16, 70_000), (DType::BF16, 70_000), (DType::F8E5M2, 600)] {
+        if is_skipped("many_equal_elements_share_the_gradient_of_a_maximum", &[dtype]) {
+            continue;
+        }
+        let x = Tensor::ones([n]).cast(dtype).contiguous().as_param();
+        let found = vec(&x.max(0).gradient(&[&x])[0].cast(DType::F32));
+        let share = Tensor::new([1.0 / n as f32]).cast(dtype).cast(DType::F32).item::<f32>();
+        assert_eq!(found, vec![share.unwrap(); n], "{dtype}");
+    }
+}
+
+#[test]
+fn the_grid_of_nearest_samples_has_gradient_zero() {
+    let image = Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]).as_param();
+    let grid = Tensor::new([[[[0.9f32, -0.9], [-0.9, 0.9]]]]).as_param();
+    let y = image.grid_sample(&grid, GridSample::new().mode(GridMode::Nearest));
+    let found = y.square().sum(..).gradient(&[&image, &grid]);
+    assert_eq!(vec(&found[0].reshape([4])), [0.0, 4.0, 6.0, 0.0]);
+    assert_eq!(vec(&found[1].reshape([4])), [0.0; 4]);
 }

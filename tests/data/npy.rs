@@ -185,7 +185,8 @@ fn malformed_archives_are_refused() {
         (directory + 42, &[255, 255, 255, 127], "outside the file"),
         (directory + 10, &[12, 0], "method 12"),
         (directory + 8, &[1, 0], "encrypted"),
-        (directory + 46, b"b.npy", "twice"),
+        (directory + 46, b"b.npy", "another name"),
+        (30, b"b.npy", "another name"),
         (directory + 46, &[255], "not UTF-8"),
         (directory, b"XX", "outside the file"),
         (bytes.len() - 22, b"XX", "no directory"),
@@ -206,6 +207,10 @@ fn malformed_archives_are_refused() {
         assert!(e.contains(why), "{e:?} does not say {why:?}");
     }
     assert!(npz_load_bytes(&bytes[..bytes.len() - 1]).is_err());
+    let mut twice = bytes;
+    twice[30] = b'b';
+    twice[directory + 46] = b'b';
+    assert!(npz_load_bytes(&twice).unwrap_err().to_string().contains("twice"));
 }
 
 /// A 64-bit end record has priority over the 32-bit one, and is checked in the same way.

@@ -75,6 +75,14 @@ fn eye_and_triangles_have_their_elements() {
     check(&x.tril(0), &[3, 3], &[1, 0, 0, 4, 5, 0, 7, 8, 9]);
     check(&x.tril(-1), &[3, 3], &[0, 0, 0, 4, 0, 0, 7, 8, 0]);
     check(&x.triu(1), &[3, 3], &[0, 2, 3, 0, 0, 6, 0, 0, 0]);
+    // Diagonals beyond the range of i32 do not wrap.
+    let (all, none) = ([1, 2, 3, 4, 5, 6, 7, 8, 9], [0; 9]);
+    for far in [3, 1 << 32, i64::MAX] {
+        check(&x.tril(far), &[3, 3], &all);
+        check(&x.triu(far), &[3, 3], &none);
+        check(&x.tril(-far), &[3, 3], &none);
+        check(&x.triu(-far), &[3, 3], &all);
+    }
     check(&Tensor::full([2, 2], true).triu(0), &[2, 2], &[true, true, false, true]);
     let grid = Tensor::meshgrid(&[Tensor::new([1, 2]), Tensor::new([3, 4])]);
     check(&grid[0], &[2, 2], &[1, 1, 2, 2]);

@@ -72,6 +72,7 @@ fn axis_and_index_errors_name_the_axis() {
     says(x.try_i((0, 3)), "i: index 3 is outside axis 1 of [2, 3], which has size 3");
     says(x.try_i(-3), "i: index -3 is outside axis 0 of [2, 3], which has size 2");
     says(x.try_i((0, 1..5)), "i: 1..5 is not within axis 1 of [2, 3], which has size 3");
+    assert!(x.try_i((0, ..=isize::MAX)).is_err());
     let (start, end) = (2, 1);
     says(x.try_i((0, start..end)), "i: 2..1 is not within axis 1 of [2, 3], which has size 3");
     says(x.try_i((0, step(4.., -1))), "i: 4.. is not within axis 1 of [2, 3], which has size 3");

@@ -36,9 +36,11 @@ calls! {
     try_all: |d| d.t().try_all(d.ss());
     try_argmax: |d| d.t().try_argmax(d.s());
     try_argmin: |d| d.t().try_argmin(d.ss());
-    try_i: |d| match d.below(4) {
+    try_i: |d| match d.below(6) {
         0 => d.t().try_i(d.s()),
         1 => d.t().try_i(d.s()..d.s()),
+        3 => d.t().try_i(d.s()..=d.s()),
+        4 => d.t().try_i(..=isize::MAX),
         2 => d.t().try_i((d.s(), d.s()..)),
         _ => d.t().try_i((.., step(d.s()..d.s(), d.s()))),
     };

@@ -63,7 +63,7 @@ impl Remote for MetalMemory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
-    /// Returns the host can access the memory of every GPU, so one host copy suffices.
+    /// Copies through the host, which can access the memory of every GPU.
     fn copy_from(&self, to: Range<usize>, from: &dyn Remote, from_offset: usize) -> Result<bool> {
         let Some(from) = from.downcast::<MetalMemory>() else { return Ok(false) };
         let bytes = to.len();

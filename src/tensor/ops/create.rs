@@ -355,7 +355,8 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn tril | try_tril(&self, diagonal: i64) -> Tensor {
-            self.triangle()?.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+            let (offset, diagonal) = self.diagonal_offsets(diagonal)?;
+            offset.try_le(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
 
         /// Upper triangle of the last two axes, with zeros elsewhere. A positive `diagonal`
@@ -367,7 +368,8 @@ impl Tensor {
         /// # Ok::<(), picograd::Error>(())
         /// ```
         pub fn triu | try_triu(&self, diagonal: i64) -> Tensor {
-            self.triangle()?.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
+            let (offset, diagonal) = self.diagonal_offsets(diagonal)?;
+            offset.try_ge(diagonal)?.try_where_(self, 0)?.try_cast(self.dtype())
         }
     }
 
@@ -389,11 +391,16 @@ impl Tensor {
         Ok(Tensor::from_uop(file.node(), file.device_name().clone()))
     }
 
-    /// Column index minus row index over the last two axes.
-    fn triangle(&self) -> Result<Tensor> {
+    /// Returns the column index minus the row index over the last two axes, and a diagonal within
+    /// their range, which the dtype of the indices can hold.
+    fn diagonal_offsets(&self, diagonal: i64) -> Result<(Tensor, i64)> {
         let dims = self.dims();
-        reject_shape!(dims.len() < 2, "expected two axes or more, got {dims:?}");
-        self.iota_along(dims.len() - 1)?.try_sub(self.iota_along(dims.len() - 2)?)
+        let [.., rows, columns] = dims[..] else {
+            return shape_error!("expected two axes or more, got {dims:?}");
+        };
+        let at = dims.len() - 2;
+        let offset = self.iota_along(at + 1)?.try_sub(self.iota_along(at)?)?;
+        Ok((offset, diagonal.clamp(-(rows as i64), columns as i64)))
     }
 
     /// Tensor filled with one value, with this tensor's shape, dtype and device.

@@ -117,7 +117,7 @@ fn slice(start: Option<isize>, end: Option<isize>) -> AxisIndex {
 
 /// Exclusive end of an inclusive range; `None` for the end of the axis.
 fn after(end: isize) -> Option<isize> {
-    if end == -1 { None } else { Some(end + 1) }
+    if end == -1 { None } else { Some(end.saturating_add(1)) }
 }
 
 /// Slice with a step: every `by`-th position of a range, from its first on, or for a negative `by`

@@ -68,7 +68,7 @@ fn uninitialized_shared_memory_is_reported() {
     assert!(fault.to_string().contains("shared 0"), "{fault}");
 }
 
-/// Returns every thread writes its element of shared memory and reads its neighbour's.
+/// A kernel in which every thread writes its element of shared memory and reads its neighbour's.
 fn neighbours(barrier: bool) -> List {
     let mut p = List::default();
     let out = p.global(0, 4, DType::I32);
