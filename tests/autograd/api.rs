@@ -1,7 +1,6 @@
 //! Parameters, `backward`, `gradient`, `detach` and `no_grad`: accumulation, detached graphs, and
 //! the errors of misuse.
 
-use picograd::tensor::{GridMode, GridSample};
 use picograd::testing::is_skipped;
 use picograd::{DType, Tensor, no_grad};
 
@@ -365,14 +364,4 @@ fn many_equal_elements_share_the_gradient_of_a_maximum() {
         let share = Tensor::new([1.0 / n as f32]).cast(dtype).cast(DType::F32).item::<f32>();
         assert_eq!(found, vec![share.unwrap(); n], "{dtype}");
     }
-}
-
-#[test]
-fn the_grid_of_nearest_samples_has_gradient_zero() {
-    let image = Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]]).as_param();
-    let grid = Tensor::new([[[[0.9f32, -0.9], [-0.9, 0.9]]]]).as_param();
-    let y = image.grid_sample(&grid, GridSample::new().mode(GridMode::Nearest));
-    let found = y.square().sum(..).gradient(&[&image, &grid]);
-    assert_eq!(vec(&found[0].reshape([4])), [0.0, 4.0, 6.0, 0.0]);
-    assert_eq!(vec(&found[1].reshape([4])), [0.0; 4]);
 }

@@ -413,7 +413,8 @@ impl Tensor {
             let images = Images { x, sizes };
             let y = match options.mode {
                 GridMode::Nearest => {
-                    let nearest: Vec<Tensor> = positions.iter().map(Tensor::round).collect();
+                    let nearest: Vec<Tensor> =
+                        positions.iter().map(|p| p.detach().round()).collect();
                     images.gather(&nearest.iter().collect::<Vec<_>>())?
                 }
                 GridMode::Linear => images.linear(&positions)?,
