@@ -70,6 +70,11 @@ mod autograd;
 #[doc(hidden)]
 pub mod autograd;
 #[cfg(not(feature = "testing"))]
+mod codegen;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod codegen;
+#[cfg(not(feature = "testing"))]
 mod compile;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -101,7 +101,7 @@ fn a_kernel_is_lowered_and_rendered() {
 
 #[test]
 fn every_available_device_computes() {
-    for name in ["INTERP", "CPU:LLVM", "CPU:CLANG", "CUDA"] {
+    for name in ["INTERP", "CPU:X86", "CPU:LLVM", "CPU:CLANG", "CUDA"] {
         if let Err(e) = Device::get(name) {
             eprintln!("skipped {name}: {e}");
             continue;

@@ -163,7 +163,7 @@ pub(crate) fn compile_source(
     program: &Program,
     text: &str,
 ) -> Result<CompiledKernel> {
-    let compiler = device.backend().compiler().ok_or_else(|| no_user_text(program))?;
+    let compiler = device.backend().source_compiler().ok_or_else(|| no_user_text(program))?;
     let text = compiler.user_module(program, text)?;
     let kernel = Rendered::user(text, &program.name);
     compile_text(compiler, program, kernel, &program.name)

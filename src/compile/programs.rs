@@ -4,6 +4,8 @@ use super::beam::Beam;
 use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
 use super::choose_opts::{Policy, choose_opts};
 use super::pipeline::{self, lowered};
+#[cfg(target_arch = "x86_64")]
+use crate::codegen;
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::env::{self, Config};
 use crate::error::{Error, Result};
@@ -354,10 +356,11 @@ fn compile(
     let compiling = start.elapsed();
     let time = total(&optimizing) + lowering + compiling;
     count_compiled(device, std::slice::from_ref(&made), time);
-    if config.debug >= 4
-        && let Some(rendered) = &made.rendered
-    {
-        eprintln!("{}", rendered.text());
+    if config.debug >= 4 {
+        let rendered = made.rendered.as_ref().map(Rendered::text);
+        if let Some(text) = rendered.or_else(|| device.backend().listing(&program)) {
+            eprintln!("{text}");
+        }
     }
     if config.debug >= 7
         && let Some(code) = made.executable.machine_code()
@@ -367,7 +370,14 @@ fn compile(
     Ok(Compiled::new(kernel.opts.clone(), program, made, optimizing, compiling))
 }
 
+/// Disassembles machine code.
+#[cfg(target_arch = "x86_64")]
+fn disassembly(code: &[u8]) -> String {
+    codegen::disassemble(code)
+}
+
 /// Disassembles machine code by the system's `objdump`, or prints its bytes if there is none.
+#[cfg(not(target_arch = "x86_64"))]
 fn disassembly(code: &[u8]) -> String {
     let run = || -> Option<String> {
         let path = std::env::temp_dir().join(format!(
@@ -376,7 +386,7 @@ fn disassembly(code: &[u8]) -> String {
             code.as_ptr()
         ));
         std::fs::write(&path, code).ok()?;
-        let arch = if cfg!(target_arch = "x86_64") { "i386:x86-64" } else { "aarch64" };
+        let arch = "aarch64";
         let out = std::process::Command::new("objdump")
             .args(["-D", "-b", "binary", "-M", "intel", "-m", arch])
             .arg(&path)

@@ -21,6 +21,16 @@ pub trait Backend: Send + Sync {
     /// Returns the compiler of its language; `None` if it runs linear programs themselves, by
     /// [`interpret`](Self::interpret).
     fn compiler(&self) -> Option<&dyn ModuleCompiler>;
+    /// Returns the compiler of kernels that users write as source text: that of its language,
+    /// unless it has none.
+    fn source_compiler(&self) -> Option<&dyn ModuleCompiler> {
+        self.compiler()
+    }
+    /// Returns the machine code of a program as text, on a device that generates it without a
+    /// compiler.
+    fn listing(&self, _program: &Program) -> Option<String> {
+        None
+    }
     /// Makes a linear program executable, on a device without a compiler.
     fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Err(Error::Device(format!("kernel {}: the device interprets no programs", program.name)))

@@ -7,6 +7,7 @@ use super::backend::Backend;
 use super::host::arch;
 use super::host::cpu::Cpu;
 use super::host::platform;
+use super::host::x86::X86;
 use super::{disk, interp, null};
 use crate::env;
 use crate::error::{Error, Result};
@@ -107,6 +108,7 @@ pub(crate) const KINDS: &[DeviceKind] = &[
                     is_requested: super::host::llvm::is_named,
                 },
                 renderer("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?))),
+                renderer("X86", |_, arch| Ok(Arc::new(X86::open(arch)?))),
             ],
             MemorySpace::Host,
         )
@@ -137,6 +139,7 @@ pub(crate) const KINDS: &[DeviceKind] = &[
         &[
             renderer("", |_, _| Ok(null::Null::c())),
             renderer("LLVM", |_, _| Ok(null::Null::llvm())),
+            renderer("X86", |_, _| Ok(Arc::new(null::NullX86::new()))),
             renderer("CUDA", |_, _| Ok(null::Null::cuda())),
             renderer("OPENCL", |_, _| Ok(null::Null::opencl())),
             renderer("METAL", |_, _| Ok(null::Null::metal())),

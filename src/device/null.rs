@@ -5,8 +5,10 @@
 use super::backend::{Backend, Executable, Purpose, SystemMemory};
 use super::buffer::{Memory, MemoryRef};
 use super::module::{CompiledModule, KernelInfo, LoadedModule, ModuleCompiler};
+use crate::codegen::{Isa, Level, assemble};
+use crate::env;
 use crate::error::Result;
-use crate::lower::Launch;
+use crate::lower::{Launch, Program};
 use crate::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use crate::target::Target;
 use std::sync::Arc;
@@ -77,6 +79,42 @@ impl ModuleCompiler for Null {
     }
     fn compile_module(&self, _: &str, _: &str, _: Purpose) -> Result<CompiledModule> {
         Ok(CompiledModule { loaded: Arc::new(NullKernel), object: None })
+    }
+}
+
+/// The device that assembles kernels for x86-64 and drops them. It works on every host.
+pub struct NullX86(Target);
+
+impl NullX86 {
+    /// Creates the device, for the highest level.
+    pub fn new() -> NullX86 {
+        NullX86(Target::x86(8, Level::V4.vector_bytes()))
+    }
+}
+
+impl Backend for NullX86 {
+    fn target(&self) -> &Target {
+        &self.0
+    }
+    fn describe(&self) -> String {
+        "lowers and assembles machine code for x86-64-v4, runs nothing".into()
+    }
+    fn allocate(&self, _bytes: usize) -> Result<Memory> {
+        Ok(Memory::Null)
+    }
+    fn memory(&self) -> SystemMemory {
+        SystemMemory { held: 0, limit: None }
+    }
+    fn compiler(&self) -> Option<&dyn ModuleCompiler> {
+        None
+    }
+    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        let verify = env::config()?.verify;
+        assemble(&program.name, &program.uops, Isa::of(Level::V4), verify, false)?;
+        Ok(Arc::new(NullKernel))
+    }
+    fn listing(&self, program: &Program) -> Option<String> {
+        assemble(&program.name, &program.uops, Isa::of(Level::V4), false, true).ok()?.listing
     }
 }
 

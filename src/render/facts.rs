@@ -14,7 +14,7 @@ fn not_an_index(u: &UOp) -> String {
 }
 
 /// Returns the type that holds a scalar: small floats are held as their bits.
-pub(super) fn storage(scalar: Scalar) -> Scalar {
+pub(crate) fn storage(scalar: Scalar) -> Scalar {
     match scalar {
         Scalar::F16 | Scalar::BF16 => Scalar::U16,
         Scalar::F8E4M3 | Scalar::F8E5M2 => Scalar::U8,
@@ -29,7 +29,7 @@ pub(super) fn is_small(scalar: Scalar) -> bool {
 }
 
 /// The layout of a small float.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     pub mantissa: u32,
     pub bias: u32,
     pub bits: u32,
@@ -46,7 +46,7 @@ pub(super) fn uses_doubles(uops: &[UOp]) -> bool {
 }
 
 /// Returns the layout of a small float.
-pub(super) fn layout(scalar: Scalar) -> Layout {
+pub(crate) fn layout(scalar: Scalar) -> Layout {
     match scalar {
         Scalar::F16 => Layout { mantissa: 10, bias: 15, bits: 16, over: 0x7c00, has_inf: true },
         Scalar::BF16 => Layout { mantissa: 7, bias: 127, bits: 16, over: 0x7f80, has_inf: true },
@@ -58,7 +58,7 @@ pub(super) fn layout(scalar: Scalar) -> Layout {
 
 /// Returns the ids of integers that are only used by addresses and loop bounds, and are computed
 /// from launch positions and loop counters alone: they cannot overflow.
-pub(super) fn address_integers(uops: &[UOp]) -> FxHashSet<u64> {
+pub(crate) fn address_integers(uops: &[UOp]) -> FxHashSet<u64> {
     let mut pure: FxHashSet<u64> = FxHashSet::default();
     let is_pure = |pure: &FxHashSet<u64>, u: &UOp| u.op() == Op::Const || pure.contains(&u.id());
     for u in uops {

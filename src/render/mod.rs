@@ -25,7 +25,7 @@
 //! equal text in every process.
 
 mod cstyle;
-mod facts;
+pub(crate) mod facts;
 mod llvm;
 mod wgsl;
 

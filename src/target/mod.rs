@@ -124,6 +124,10 @@ impl Target {
     pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
         Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
     }
+    /// Machine code for x86-64, for the same machine as C.
+    pub const fn x86(threads: usize, vector_bytes: usize) -> Target {
+        Target { name: "X86", ..Target::llvm(threads, vector_bytes) }
+    }
     /// Returns the interpreter: it supports every Opt, so that each can be checked on it, and as
     /// few buffers in a kernel as Metal.
     pub const fn interp() -> Target {

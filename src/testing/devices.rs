@@ -14,7 +14,7 @@ pub fn devices() -> &'static [&'static str] {
     DEVICES.get_or_init(|| {
         match env::config().unwrap_or_else(|e| panic!("{e}")).device.as_deref() {
             Some(dev) => is_available(dev).then_some(dev).into_iter().collect(),
-            None => ["INTERP", "CPU:CLANG", "CPU:LLVM"]
+            None => ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:X86"]
                 .into_iter()
                 .filter(|d| is_available(d))
                 .collect(),

@@ -66,7 +66,7 @@ impl FromStr for Setup {
             msg: format!("{text:?} is not a setup, as in `CPU with kernel 0: [UPCAST:0:4]`"),
         };
         let named = |d: &&&str| text.split_whitespace().any(|w| w == **d);
-        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM"]
+        let device = *["INTERP", "CPU", "CPU:CLANG", "CPU:LLVM", "CPU:X86"]
             .iter()
             .chain(devices())
             .find(named)

@@ -48,7 +48,7 @@ fn cases(device: &str) -> Vec<(Tensor, &'static str)> {
 /// so the order of additions changes nothing.
 #[test]
 fn every_choice_of_lanes_keeps_values() {
-    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"] {
+    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:X86"] {
         let Ok(d) = Device::get(device) else { continue };
         let mut applied = 0;
         for (i, (t, opts)) in cases(device).iter().enumerate() {

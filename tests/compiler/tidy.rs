@@ -21,6 +21,7 @@ const MODULES: &[&[&str]] = &[
     &["heuristic"],
     &["tables"],
     &["render"],
+    &["codegen"],
     &["disk_cache"],
     &["device"],
     &["compile"],

@@ -247,7 +247,9 @@ fn topk_accepts_computed_rows() {
 fn random_rows_sort_on_each_cpu_device() {
     let mut sizes = noise(64, 1600).into_iter().map(|x| x.unsigned_abs() as usize);
     let mut size = move || sizes.next().expect("there are enough");
-    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM"].into_iter().filter(|d| Device::get(d).is_ok())
+    for device in ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:X86"]
+        .into_iter()
+        .filter(|d| Device::get(d).is_ok())
     {
         for round in 0..6 {
             let (rows, n) = (1 + size() % 3, 1 + size() * (1 + 7 * (round / 5)));

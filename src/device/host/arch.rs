@@ -6,6 +6,7 @@
 //! **Invariant:** no code is generated for features that this CPU lacks, because it would end the
 //! process.
 
+use crate::codegen::{Isa, Level};
 use crate::error::{Error, Result};
 
 /// The name of the CPU of this machine, with all its features.
@@ -92,6 +93,23 @@ fn native() -> Arch {
 #[cfg(not(target_arch = "x86_64"))]
 fn native() -> Arch {
     Arch { name: NATIVE, vector_bytes: 16, fma: true }
+}
+
+/// Returns the instructions of this machine: its highest level, and features beyond it.
+pub(in crate::device) fn native_isa() -> Isa {
+    let levels = Level::ALL.into_iter().rev();
+    let level =
+        levels.into_iter().find(|l| LEVELS.iter().any(|a| a.name == l.name() && supports(a)));
+    Isa { vbmi: has_vbmi(), ..Isa::of(level.unwrap_or(Level::V1)) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_vbmi() -> bool {
+    std::arch::is_x86_feature_detected!("avx512vbmi")
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn has_vbmi() -> bool {
+    false
 }
 
 /// Returns true if this machine has every feature of a level.

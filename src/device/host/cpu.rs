@@ -163,23 +163,8 @@ struct HostKernel {
 
 impl Executable for HostKernel {
     unsafe fn run(&self, args: &[MemoryRef], launch: &Launch) -> Result<Duration> {
-        let addresses = args.iter().map(|p| match p.memory {
-            Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
-            Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
-                Err(Error::Device("a CPU kernel was given memory of another device".into()))
-            }
-        });
-        let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
-        let scratch = Scratch::new(launch.scratch, launch.threads)?;
-        let start = Instant::now();
-        let chunk = |i: usize, thread: usize| {
-            // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
-            // its slot, whose length the executor has checked; different chunks write different
-            // elements. The block of the thread has the bytes that the kernel needs.
-            unsafe { (self.run)(addresses.from(0), i as i64, scratch.of(thread)) }
-        };
-        pool::run(launch.threads, &chunk);
-        Ok(start.elapsed())
+        // SAFETY: the caller upholds the contract, which is that of the function.
+        unsafe { run_on_pool(self.run, args, launch) }
     }
     fn machine_code(&self) -> Option<&[u8]> {
         Some(self.code.text())
@@ -188,4 +173,32 @@ impl Executable for HostKernel {
     fn entry(&self) -> Option<HostFunction> {
         Some(self.run)
     }
+}
+
+/// Runs a host kernel on the threads of the pool, and returns its time.
+///
+/// # Safety
+/// As for [`Executable::run`].
+pub(super) unsafe fn run_on_pool(
+    function: HostFunction,
+    args: &[MemoryRef],
+    launch: &Launch,
+) -> Result<Duration> {
+    let addresses = args.iter().map(|p| match p.memory {
+        Memory::Host(h) => Ok(h.ptr().wrapping_add(p.offset)),
+        Memory::Remote(_) | Memory::Disk(_) | Memory::Null => {
+            Err(Error::Device("a CPU kernel was given memory of another device".into()))
+        }
+    });
+    let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
+    let scratch = Scratch::new(launch.scratch, launch.threads)?;
+    let start = Instant::now();
+    let chunk = |i: usize, thread: usize| {
+        // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
+        // its slot, whose length the executor has checked; different chunks write different
+        // elements. The block of the thread has the bytes that the kernel needs.
+        unsafe { function(addresses.from(0), i as i64, scratch.of(thread)) }
+    };
+    pool::run(launch.threads, &chunk);
+    Ok(start.elapsed())
 }

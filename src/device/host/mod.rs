@@ -3,6 +3,7 @@
 
 pub(super) mod arch;
 pub mod cc;
+pub mod code;
 pub(super) mod cpu;
 pub mod elf;
 pub mod llvm;
@@ -10,3 +11,4 @@ mod machine;
 pub(in crate::device) mod platform;
 pub mod pool;
 pub mod scratch;
+pub(super) mod x86;

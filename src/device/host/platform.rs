@@ -36,6 +36,17 @@ pub(in crate::device) fn check_clang(arch: &str, os: &str) -> Result<(), String>
     }
 }
 
+/// Checks that kernels that are assembled here can run.
+pub(in crate::device) fn check_x86(arch: &str, os: &str) -> Result<(), String> {
+    match (arch, os) {
+        ("x86_64", "windows") => {
+            Err("assembled kernels have the calling convention of Linux and macOS".into())
+        }
+        ("x86_64", _) => Ok(()),
+        _ => Err(format!("kernels are assembled for x86-64 only, and this machine is {arch}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -144,7 +144,7 @@ impl<'a> Walker<'a> {
             Arg::Shared { id, len } => {
                 let (name, element) = (format!("temp{id}"), self.cx.element_type(u.dtype())?);
                 let at = self.scratch.place(u);
-                let declared = self.cx.dialect.shared_array(&element, &name, *len, at);
+                let declared = self.cx.dialect.shared_array(element, &name, *len, at);
                 self.shared += &format!("  {declared}\n");
                 name
             }

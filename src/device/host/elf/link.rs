@@ -1,13 +1,12 @@
 //! Applies relocations: resolves symbols inside the object and in the libraries of the process, and
 //! creates stubs and GOT slots for the latter.
 
-use super::Checked;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64 as machine;
-use super::mapping::Mapping;
 use super::parse::{Object, Relocation, Section, Symbol};
 #[cfg(not(target_arch = "aarch64"))]
 use super::x86_64 as machine;
+use crate::device::host::code::{Checked, Mapping};
 use crate::os;
 use object::elf::RelocationType;
 use object::read::elf::{Rela, SectionHeader, Sym};

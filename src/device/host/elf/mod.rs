@@ -4,7 +4,6 @@
 //! | file | contents |
 //! |---|---|
 //! | `parse` | the object's sections, symbols and relocations |
-//! | `mapping` | layout of sections, and the pages that hold them |
 //! | `link` | symbols, stubs, slots |
 //! | `x86_64`, `aarch64` | relocations |
 //!
@@ -19,15 +18,14 @@
 #[cfg(any(target_arch = "aarch64", test))]
 mod aarch64;
 mod link;
-mod mapping;
 mod parse;
 #[cfg(not(target_arch = "aarch64"))]
 mod x86_64;
 
+use super::code::{Checked, Layout, Mapping};
 use crate::error::{Error, Result};
 use crate::os::page_bytes;
 use link::{Linker, SLOT, STUB, SymbolAddress};
-use mapping::{Layout, Mapping};
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
@@ -70,8 +68,6 @@ impl Code {
         unsafe { std::slice::from_raw_parts(self.map.base.add(at).as_ptr(), len) }
     }
 }
-
-type Checked<T> = std::result::Result<T, String>;
 
 /// Offsets of sections and segments in the mapping.
 struct SectionOffsets {

@@ -1,7 +1,7 @@
 //! Parses a relocatable object with the `object` crate. No field is trusted: a malformed object is
 //! an error.
 
-use super::Checked;
+use crate::device::host::code::Checked;
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::SymbolIndex;

@@ -1,8 +1,18 @@
-//! Memory of loaded objects: offsets for sections, and the pages that hold them.
+//! Pages of machine code: offsets of its parts, and memory that is first written and then made
+//! readable and executable. Of loaded objects, and of assembled kernels.
+//!
+//! **Invariant:** no page is ever writable and executable at once.
 
-use super::Checked;
+use crate::codegen::Assembled;
 use crate::os::{self, Access, page_bytes};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The end of a step, or the reason why it failed.
+pub(super) type Checked<T> = std::result::Result<T, String>;
+
+/// Makes executable pages fail, as on a system that forbids them: for tests.
+pub static FORBID_EXECUTION: AtomicBool = AtomicBool::new(false);
 
 /// Maximum bytes of a mapping: more than any kernel needs, and far below the 2 GiB that a 32-bit
 /// displacement spans.
@@ -81,6 +91,9 @@ impl Mapping {
         let constants = constants_end - self.code;
         assert!(constants_end <= self.len && constants.is_multiple_of(page_bytes()));
         let failed = |e| format!("its pages cannot be protected: {e}");
+        if FORBID_EXECUTION.load(Ordering::Relaxed) {
+            return Err("its pages cannot be protected: a test forbids it".into());
+        }
         // SAFETY: both ranges are whole pages of this mapping, and no reference into it is alive.
         unsafe {
             os::finish_code(self.base, self.code).map_err(failed)?;
@@ -96,5 +109,42 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, whole, and goes away with the value that owns it.
         unsafe { os::unmap_code(self.base, self.len) };
+    }
+}
+
+/// An assembled kernel in memory.
+#[derive(Debug)]
+pub(super) struct NativeCode {
+    map: Mapping,
+    /// Bytes of the code.
+    len: usize,
+}
+
+// SAFETY: after loading nothing writes to the pages.
+unsafe impl Send for NativeCode {}
+// SAFETY: as above.
+unsafe impl Sync for NativeCode {}
+
+impl NativeCode {
+    /// Maps code executable and constants read-only.
+    pub fn load(kernel: &Assembled) -> Checked<NativeCode> {
+        let code = kernel.code.len().next_multiple_of(page_bytes());
+        let end = (code + kernel.constants.len()).next_multiple_of(page_bytes());
+        let mut map = Mapping::new(code, end)?;
+        // A jump past the end hits a breakpoint instruction.
+        map.bytes()[..code].fill(0xcc);
+        map.write(0, &kernel.code_with_constants_at(code))?;
+        map.write(code, &kernel.constants)?;
+        map.protect(end)?;
+        Ok(NativeCode { map, len: kernel.code.len() })
+    }
+    /// Returns the address of the entry. It is valid as long as the value lives.
+    pub fn entry(&self) -> *const u8 {
+        self.map.address(0) as *const u8
+    }
+    /// Returns the machine code.
+    pub fn text(&self) -> &[u8] {
+        // SAFETY: the range is the code part of the mapping, which is readable and immutable.
+        unsafe { std::slice::from_raw_parts(self.map.base.as_ptr(), self.len) }
     }
 }

@@ -1,0 +1,43 @@
+//! x86-64: instructions, selection, encoding, listings.
+
+mod encode;
+pub(super) mod inst;
+pub(super) mod rows_float;
+pub(super) mod rows_general;
+pub(super) mod rows_int;
+pub(super) mod rows_move;
+mod select;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use text::disassemble;
+
+use super::allocate::allocate;
+use super::mir::Flat;
+use super::{Assembled, Isa};
+use crate::ir::UOp;
+
+/// Assembles a kernel.
+pub(super) fn assemble(
+    uops: &[UOp],
+    isa: Isa,
+    verify: bool,
+    list: bool,
+) -> Result<Assembled, String> {
+    let mut machine = select::select(uops, isa)?;
+    let mut flat = Flat::new(&mut machine);
+    let vectors = if isa.masks() { 32 } else { 16 };
+    let output = allocate(&flat, vectors, verify)?;
+    let encoded = encode::encode(&machine, &mut flat, &output, isa)?;
+    let listing = list.then(|| text::listing(&encoded, &machine, uops));
+    let (code, references) = (encoded.code, encoded.references);
+    Ok(Assembled { code, constants: machine.pool, references, listing })
+}
+
+/// Returns the listing of a kernel.
+#[cfg(feature = "testing")]
+pub fn listing(uops: &[UOp], isa: Isa) -> Result<String, String> {
+    Ok(assemble(uops, isa, true, true)?.listing.unwrap_or_default())
+}

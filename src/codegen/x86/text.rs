@@ -1,0 +1,111 @@
+//! Listings. In: encoded bytes, decoded again. Out: a line per instruction with the node that it
+//! comes from, and a line of counts per innermost loop.
+
+use super::encode::Encoded;
+use crate::codegen::mir::Machine;
+use crate::ir::UOp;
+use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
+use std::fmt::Write;
+
+/// Returns the instructions of machine code, a line each.
+pub(in crate::codegen) fn disassemble(code: &[u8]) -> String {
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let (mut formatter, mut text) = (formatter(), String::new());
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let _ = write!(text, "{:6x}  ", instruction.ip());
+        formatter.format(&instruction, &mut text);
+        text.push('\n');
+    }
+    text
+}
+
+fn formatter() -> IntelFormatter {
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_space_after_operand_separator(true);
+    options.set_rip_relative_addresses(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_small_hex_numbers_in_decimal(true);
+    options.set_branch_leading_zeros(false);
+    formatter
+}
+
+/// Returns the listing of a program.
+pub(super) fn listing(encoded: &Encoded, machine: &Machine, uops: &[UOp]) -> String {
+    let mut decoder = Decoder::with_ip(64, &encoded.code, 0, DecoderOptions::NONE);
+    let (mut formatter, mut text) = (formatter(), String::new());
+    let (mut block, mut node) = (usize::MAX, None);
+    let mut counts = Counts::default();
+    for (at, from, of) in &encoded.origins {
+        if *of != block {
+            counts.end(&mut text, encoded, machine, block);
+            block = *of;
+            let _ = writeln!(text, "block {block}: depth {}", machine.blocks[block].depth);
+        }
+        let instruction = decoder.decode();
+        debug_assert_eq!(instruction.ip(), *at as u64);
+        counts.add(&instruction);
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        if instruction.is_ip_rel_memory_operand() {
+            let reference = encoded.references.iter().find(|r| r.1 as u64 == instruction.next_ip());
+            let offset = reference.map_or(0, |r| r.2);
+            let end = line.rfind('[').unwrap_or(line.len());
+            line.replace_range(end.., &format!("[constants+{offset}]"));
+        }
+        let _ = write!(text, "{:6x}  {line}", at);
+        if let Some(from) = from.filter(|from| node != Some(*from)) {
+            node = Some(from);
+            let op = uops
+                .get(from as usize)
+                .map_or(String::new(), |u| format!("{} {}", u.op().name(), u.dtype()));
+            let pad = 60usize.saturating_sub(line.len());
+            let _ = write!(text, "{:pad$}; {from}: {op}", "");
+        }
+        text.push('\n');
+    }
+    counts.end(&mut text, encoded, machine, block);
+    text
+}
+
+/// The instructions of a block by kind.
+#[derive(Default)]
+struct Counts {
+    all: usize,
+    fma: usize,
+    loads: usize,
+    stores: usize,
+}
+
+impl Counts {
+    fn add(&mut self, instruction: &Instruction) {
+        use iced_x86::OpKind;
+        self.all += 1;
+        let name = format!("{:?}", instruction.code());
+        self.fma += usize::from(name.contains("fmadd"));
+        let memory = |i: u32| instruction.op_kind(i) == OpKind::Memory;
+        if instruction.op_count() > 0 && !name.contains("Lea") {
+            if memory(0) && !name.contains("Call") {
+                self.stores += 1;
+            }
+            self.loads += usize::from((1..instruction.op_count()).any(memory));
+        }
+    }
+
+    /// Writes the counts of an innermost loop, and starts again.
+    fn end(&mut self, text: &mut String, encoded: &Encoded, machine: &Machine, block: usize) {
+        if let Some(id) = machine.blocks.get(block).and_then(|b| b.of_loop) {
+            let [reloads, spills, moves] = encoded.moves[block];
+            let _ = writeln!(
+                text,
+                "loop r{id}: {} instructions, {} fma, {} loads, {} stores, {} spills, {} reloads, \
+                 {} moves",
+                self.all, self.fma, self.loads, self.stores, spills, reloads, moves
+            );
+        }
+        *self = Counts::default();
+    }
+}
