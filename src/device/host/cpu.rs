@@ -55,7 +55,11 @@ impl Cpu {
         let target = Target { fma: arch.fma, machine, ..common };
         Ok(Cpu {
             compiler: Compiler::Llvm(Llvm::find()?.for_cpu(arch.name)),
-            renderer: Box::new(render::Llvm::new(target)),
+            renderer: Box::new(if cfg!(target_arch = "aarch64") {
+                render::Llvm::for_arm64(target)
+            } else {
+                render::Llvm::new(target)
+            }),
         })
     }
 }

@@ -14,7 +14,6 @@ use super::MachineMemory;
 use std::ffi::{CStr, OsStr, c_void};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read};
-use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -76,6 +75,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
 pub(crate) fn memory_file() -> Option<File> {
     #[cfg(target_os = "linux")]
     {
+        use std::os::fd::FromRawFd;
         // SAFETY: the name ends in a null byte; the call makes a new descriptor or fails.
         let fd = unsafe { libc::memfd_create(c"picograd".as_ptr(), libc::MFD_CLOEXEC) };
         // SAFETY: the descriptor is new and has no other owner.

@@ -2,7 +2,7 @@
 
 use super::text::{literal, suffix, ty};
 use super::{LlvmWriter, Text};
-use crate::dtype::{Const, DType};
+use crate::dtype::{Const, DType, Scalar};
 use crate::ir::{Group, Op, UOp};
 
 impl LlvmWriter<'_> {
@@ -20,7 +20,15 @@ impl LlvmWriter<'_> {
         x: &str,
         y: &str,
     ) -> String {
-        let (bools, ty) = (ty(DType::BOOL.vec(dtype.lanes)), ty(dtype));
+        let bools = ty(DType::BOOL.vec(dtype.lanes));
+        if self.arm64 && matches!(dtype.scalar, Scalar::F32 | Scalar::F64) {
+            let scalar = if dtype.scalar == Scalar::F32 { Scalar::U32 } else { Scalar::U64 };
+            let bits = DType { scalar, lanes: dtype.lanes };
+            let (x, y) = (self.reinterpret(dtype, x, bits), self.reinterpret(dtype, y, bits));
+            let chosen = self.select(kind, bits, condition, &x, &y);
+            return self.reinterpret(bits, &chosen, dtype);
+        }
+        let ty = ty(dtype);
         self.define(kind, &format!("select {bools} {condition}, {ty} {x}, {ty} {y}"))
     }
 
@@ -93,6 +101,12 @@ impl LlvmWriter<'_> {
             Op::Add => self.binary("fadd", dtype, &x[0], &x[1]),
             Op::Mul => self.binary("fmul", dtype, &x[0], &x[1]),
             Op::Div => self.binary("fdiv", dtype, &x[0], &x[1]),
+            Op::Max | Op::Min if self.arm64 => {
+                // One instruction, also for NaN. Adding +0 makes a zero result +0.
+                let name = if op == Op::Max { "maximum" } else { "minimum" };
+                let chosen = self.intrinsic(name, dtype, x);
+                self.binary("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
+            }
             Op::Max | Op::Min => {
                 // A literal comes first: it is not NaN, or both are, so that the NaN test is
                 // dropped.

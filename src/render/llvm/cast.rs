@@ -54,6 +54,15 @@ impl LlvmWriter<'_> {
                 }
             }
             (true, false) => return Ok(self.saturate(from, to, x)),
+            (false, true)
+                if self.arm64
+                    && from.bits() == 64
+                    && from.lanes > 1
+                    && to.scalar == Scalar::F32 =>
+            {
+                let odd = self.round_to_odd(from, x);
+                return Ok(self.convert("fptrunc", like(from, Scalar::F64), &odd, to));
+            }
             (false, true) if unsigned => "uitofp",
             (false, true) => "sitofp",
             (false, false) if from.is_bool() => "zext",
@@ -117,7 +126,8 @@ impl LlvmWriter<'_> {
         })
     }
 
-    fn reinterpret(&mut self, from: DType, x: &str, to: DType) -> String {
+    /// Returns the same bits as a value of another type.
+    pub(super) fn reinterpret(&mut self, from: DType, x: &str, to: DType) -> String {
         if ty(from) == ty(to) { x.to_string() } else { self.convert("bitcast", from, x, to) }
     }
 

@@ -34,12 +34,20 @@ type Done = std::result::Result<(), String>;
 #[derive(Clone, Debug)]
 pub struct Llvm {
     target: Target,
+    arm64: bool,
 }
 
 impl Llvm {
     /// Makes a renderer for a target made by [`Target::llvm`].
     pub const fn new(target: Target) -> Llvm {
-        Llvm { target }
+        Llvm { target, arm64: false }
+    }
+
+    /// Makes a renderer for a target of arm64. There, LLVM 15 takes selections of floats for
+    /// maxima, which lose the sign of a zero, and rounds vectors of 64-bit integers twice if they
+    /// become f32; the text avoids both.
+    pub const fn for_arm64(target: Target) -> Llvm {
+        Llvm { target, arm64: true }
     }
 }
 
@@ -48,7 +56,7 @@ impl Renderer for Llvm {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        facts::render(&self.target, name, uops, LlvmWriter::new(&self.target, uops))
+        facts::render(&self.target, name, uops, LlvmWriter::new(self, uops))
     }
 }
 
@@ -80,6 +88,7 @@ struct Region {
 
 struct LlvmWriter<'a> {
     target: &'a Target,
+    arm64: bool,
     lines: Vec<String>,
     /// Declarations of functions.
     declared: BTreeSet<String>,
@@ -130,7 +139,7 @@ fn split<'a>(idx: &'a UOp, address_integers: &FxHashSet<u64>) -> (&'a UOp, i64) 
 }
 
 impl<'a> LlvmWriter<'a> {
-    fn new(target: &'a Target, uops: &[UOp]) -> LlvmWriter<'a> {
+    fn new(renderer: &'a Llvm, uops: &[UOp]) -> LlvmWriter<'a> {
         let address_integers = address_integers(uops);
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
         let (mut offsets, mut folded, mut used) =
@@ -165,7 +174,8 @@ impl<'a> LlvmWriter<'a> {
         }
         folded.retain(|id| !used.contains(id));
         LlvmWriter {
-            target,
+            target: &renderer.target,
+            arm64: renderer.arm64,
             lines: Vec::new(),
             declared: BTreeSet::new(),
             scratch: ScratchLayout::default(),

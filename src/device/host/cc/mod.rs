@@ -134,6 +134,11 @@ impl CCompiler {
         let said = String::from_utf8_lossy(&said);
         let version = said.lines().next().unwrap_or_default().trim().to_string();
         let kind = if said.contains("clang") { CompilerKind::Clang } else { CompilerKind::Gcc };
+        if kind == CompilerKind::Clang && cfg!(target_arch = "aarch64") {
+            return Err("on arm64, clang may round conversions of 64-bit integers to f32 twice; \
+                        gcc works"
+                .into());
+        }
         flags.extend(flags_of(kind).into_iter().map(str::to_string));
         Ok(CCompiler { path, kind, version, flags, cpu: NATIVE, cpu_flags: Vec::new() }
             .for_cpu(NATIVE))
