@@ -477,6 +477,31 @@ fn unaligned_text_has_no_vectors_in_memory() {
     }
 }
 
+/// On arm64, floats are selected as integers, maxima are instructions, and 64-bit integers become
+/// f32 by one rounding.
+#[test]
+fn texts_for_arm64_avoid_what_llvm_changes() {
+    let target = Target { vector_bytes: 16, ..Target::llvm(8, 16) };
+    let (other, arm64) = (Llvm::new(target.clone()), Llvm::for_arm64(target));
+    let text = |renderer: &Llvm, program: &[UOp]| renderer.render("k", program).unwrap().text();
+    let select = vector_select(false);
+    assert!(text(&other, &select).contains(", <4 x float> "));
+    assert!(!text(&arm64, &select).contains(", <4 x float> "));
+    assert!(text(&arm64, &select).contains(", <4 x i32> "));
+    let mut p = Program::default();
+    let (out, x) = (p.arg(DType::F32, 0, 64), p.arg(DType::I64, 1, 64));
+    let y = p.arg(DType::F32, 2, 64);
+    let at = outer(&mut p, false, 16);
+    let idx = p.add(at * 4);
+    let (x, y) = (p.load(&x, &idx, 4).cast(DType::F32.vec(4)), p.load(&y, &idx, 4));
+    let value = UOp::new(Op::Max, DType::F32.vec(4), smallvec![x, y], Arg::None);
+    p.store(&out, &idx, &value);
+    assert!(text(&other, &p.0).contains("sitofp <4 x i64>"));
+    let text = text(&arm64, &p.0);
+    assert!(!text.contains("sitofp") && text.contains("fptrunc <4 x double>"), "{text}");
+    assert!(text.contains("@llvm.maximum.v4f32"), "{text}");
+}
+
 /// A node without text in a language is an error that names the node.
 #[test]
 fn unsupported_nodes_are_errors() {
