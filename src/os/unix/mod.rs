@@ -1,4 +1,4 @@
-//! Linux and macOS.
+//! Functions of the operating system for Linux and macOS.
 
 mod folder;
 mod fork;

@@ -1,4 +1,4 @@
-//! Windows on x86-64.
+//! Functions of the operating system for Windows on x86-64.
 
 mod folder;
 mod fork;
