@@ -1,5 +1,6 @@
-//! Loads a relocatable object (ELF64, x86-64 or arm64) into memory. The input is the output of a compiler or
-//! an entry of the disk cache; the output is [`Code`], whose symbols can be called, or an error.
+//! Loads a relocatable object (ELF64, x86-64 or arm64) into memory. The input is the output of a
+//! compiler or an entry of the disk cache; the output is [`Code`], whose symbols can be called, or
+//! an error.
 //!
 //! | file | contents |
 //! |---|---|
