@@ -1,7 +1,7 @@
 //! Functions that kernels call for ops without instructions: one per op and dtype, with the calling
-//! convention of C.
+//! convention of Unix on every system. On other machines than x86-64 nothing calls them.
 
-use crate::dtype::Scalar;
+use crate::dtype::{Fma, Scalar};
 use crate::ir::Op;
 
 unsafe extern "C" {
@@ -13,6 +13,11 @@ unsafe extern "C" {
 macro_rules! functions {
     ($($op:ident $scalar:ident $name:ident ($($x:ident),*): $ty:ty = $value:expr;)*) => {
         $(
+            #[cfg(target_arch = "x86_64")]
+            extern "sysv64" fn $name($($x: $ty),*) -> $ty {
+                $value
+            }
+            #[cfg(not(target_arch = "x86_64"))]
             extern "C" fn $name($($x: $ty),*) -> $ty {
                 $value
             }
@@ -40,8 +45,8 @@ functions! {
     Tanh F64 tanh(x): f64 = x.tanh();
     Erf F64 error_function(x): f64 = erf(x);
     Pow F64 pow(x, y): f64 = x.powf(y);
-    Fma F64 fma(x, y, z): f64 = x.mul_add(y, z);
-    Fma F32 fmaf(x, y, z): f32 = x.mul_add(y, z);
+    Fma F64 fma(x, y, z): f64 = x.fma(y, z);
+    Fma F32 fmaf(x, y, z): f32 = x.fma(y, z);
     Trunc F64 trunc(x): f64 = x.trunc();
     Trunc F32 truncf(x): f32 = x.trunc();
 }

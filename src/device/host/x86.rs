@@ -15,7 +15,7 @@ use crate::env;
 use crate::error::{Error, Result};
 use crate::lower::{Launch, Program};
 use crate::target::Target;
-use std::env::consts::{ARCH, OS};
+use std::env::consts::ARCH;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl X86 {
     /// Opens the device for the CPU of a name or for this one. A tiny function is run first: some
     /// systems forbid executable pages.
     pub fn open(name: Option<&str>) -> Result<X86> {
-        platform::check_x86(ARCH, OS).map_err(Error::Device)?;
+        platform::check_x86(ARCH).map_err(Error::Device)?;
         let arch = Arch::find(name)?;
         let isa = isa(&arch);
         let bytes = isa.vector_bytes();
