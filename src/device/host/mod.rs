@@ -4,6 +4,7 @@
 pub(super) mod arch;
 pub mod cc;
 pub(super) mod cpu;
+mod cpuid;
 pub mod elf;
 pub mod llvm;
 mod machine;
