@@ -127,7 +127,9 @@ pub mod pass {
 
 /// What a backend can do, as data.
 pub mod target {
-    pub use crate::target::{CpuTuning, GpuTuning, Machine, SearchTuning, Target, Tuning};
+    pub use crate::target::{
+        CoreRates, CpuTuning, GpuTuning, Machine, SearchTuning, Target, Tuning, Vendor,
+    };
 }
 
 /// The verifiers of each stage.

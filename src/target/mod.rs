@@ -1,9 +1,11 @@
 //! What a backend can do, as data. Optimizer and lowering see this value and nothing else of a
 //! device.
 
+mod core_rates;
 mod machine;
 mod tuning;
 
+pub use core_rates::{CoreRates, Vendor};
 pub use machine::Machine;
 pub use tuning::{CpuTuning, GpuTuning, ScheduleTuning, SearchTuning, Tuning};
 
@@ -272,6 +274,10 @@ impl Target {
             8
         };
         (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
+    }
+    /// Returns the bytes of an input that is packed, and of values that `REUSE` stores, at most.
+    pub fn stored_bytes(&self) -> usize {
+        self.machine.cache_bytes[1] / self.tuning.cpu.parts_of_l2
     }
     /// Returns true if the language computes in this dtype.
     pub fn computes(&self, dtype: DType) -> bool {

@@ -1,9 +1,9 @@
 //! Thresholds that were measured. The GPU figures are from an H200, the CPU figures from a Xeon
 //! with AVX-512, unless a field says otherwise.
 //!
-//! Some stand for a property that [`Machine`](super::Machine) detects, such as the size of a cache.
-//! They are constants nonetheless: with the detected value the same model gets other kernels on
-//! machines of one kind, and only these were measured.
+//! Properties of the machine are not here but in [`Machine`](super::Machine). Some thresholds still
+//! stand for one, such as `row_bytes` of the scheduler and `interleaved_scans`: with the detected
+//! value the measured machines would get other kernels, which have not been measured.
 
 /// Measured thresholds of the heuristic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,9 +127,9 @@ pub struct SearchTuning {
 /// Thresholds of the heuristic for CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuTuning {
-    /// Bytes of an input that is packed, and of values that `REUSE` stores, at most: a quarter of
-    /// an L2 cache of 1 MiB.
-    pub stored_bytes: usize,
+    /// An input that is packed, and the values that `REUSE` stores, take one part of an L2 cache of
+    /// this many.
+    pub parts_of_l2: usize,
     /// Operations of a kernel below which threads cost more than they save.
     pub min_thread_work: usize,
     /// Scans that a thread interleaves: about the latency of an addition in cycles.
@@ -168,9 +168,8 @@ pub struct CpuTuning {
     /// Minimum work of a value that `REUSE` stores, in simple operations: a store and a load of it,
     /// and what they evict from the L1 cache, cost less.
     pub reuse_work: usize,
-    /// Maximum number of accumulators of the register tile of a convolution's gradient.
-    pub conv_accumulators: usize,
-    /// Registers for them, of each four vector registers: the others hold what is loaded.
+    /// Accumulators of the register tile of a convolution's gradient, of each four vector
+    /// registers: the others hold what is loaded.
     pub conv_registers_of_4: usize,
     /// Maximum number of unrolled taps of a convolution's gradient.
     pub conv_taps: usize,
@@ -326,7 +325,7 @@ impl Tuning {
             copied_bytes: 1 << 20,
         },
         cpu: CpuTuning {
-            stored_bytes: 1 << 18,
+            parts_of_l2: 4,
             min_thread_work: 32_768,
             interleaved_scans: 4,
             reduce_vectors: 4,
@@ -344,7 +343,6 @@ impl Tuning {
             tile_axes: 3,
             main_reduce: 8.0,
             reuse_work: 12,
-            conv_accumulators: 24,
             conv_registers_of_4: 3,
             conv_taps: 8,
             pack_uses: 64,

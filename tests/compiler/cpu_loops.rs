@@ -7,7 +7,7 @@ use picograd::heuristic;
 use picograd::ir::Op;
 use picograd::lower::Program;
 use picograd::opt::{Kernel, OptOp};
-use picograd::target::Target;
+use picograd::target::{CoreRates, Target, Vendor};
 use picograd::tensor::Conv;
 use picograd::{DType, Tensor, compile, opt};
 
@@ -16,11 +16,15 @@ const WIDE: Target = Target::llvm(2, 64);
 
 /// The kernels of a tensor with the Opts for `WIDE`, and their programs.
 fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
+    kernels_for(t, &WIDE)
+}
+
+fn kernels_for(t: &Tensor, target: &Target) -> Vec<(Kernel, Program)> {
     let items = t.schedule().expect("a schedule");
     let of = |i: ScheduleItem| match i {
         ScheduleItem::Kernel { ast, .. } => {
-            let k = heuristic::choose(&Kernel::new(ast), &WIDE);
-            let program = compile::lowered(&k, &WIDE).expect("a program");
+            let k = heuristic::choose(&Kernel::new(ast), target);
+            let program = compile::lowered(&k, target).expect("a program");
             Some((k, program))
         }
         _ => None,
@@ -146,4 +150,44 @@ fn short_reductions_compute_several_rows_at_once() {
         assert_tensors_close("softmax", &x.softmax(1), &y.softmax(1), 1e-3);
         assert_tensors_close("sum", &x.sum(1), &y.sum(1), 1e-3);
     }
+}
+
+/// A server's core: L2 in KiB, then vendor, family and model.
+const SERVERS: [(usize, Vendor, u32, u32); 3] =
+    [(1024, Vendor::Amd, 0x19, 0x11), (1280, Vendor::Intel, 6, 106), (2048, Vendor::Intel, 6, 143)];
+
+#[test]
+fn measured_servers_get_the_kernels_of_the_fixed_machine() {
+    let x = |shape: &[usize]| numbers(shape, 0, "cpu");
+    let tensors = [
+        ("matmul", x(&[512, 512]).matmul(&x(&[512, 512]))),
+        ("batches", x(&[8, 512, 64]).matmul(&x(&[8, 64, 512]))),
+        ("vector", x(&[1, 1024]).matmul(&x(&[1024, 1024]))),
+        ("softmax", x(&[512, 1024]).softmax(-1)),
+        ("layernorm", x(&[512, 1024]).layernorm(-1, 1e-5)),
+        ("conv 3", x(&[1, 64, 28, 28]).conv2d(&x(&[64, 64, 3, 3]), Conv::new().padding(1))),
+        ("conv 5", x(&[16, 1, 28, 28]).conv2d(&x(&[32, 1, 5, 5]), Conv::new())),
+        ("gradient", image_gradient("cpu", [4, 32, 24, 24], 32, 5, 0, &|_| {})),
+    ];
+    for (l2, vendor, family, model) in SERVERS {
+        let mut server = WIDE;
+        server.machine.cache_bytes[1] = l2 << 10;
+        server.machine.rates = CoreRates::find(vendor, family, model, 64);
+        for (name, t) in &tensors {
+            let of = |(k, _): &(Kernel, Program)| opt::show(&k.opts);
+            let found: Vec<String> = kernels_for(t, &server).iter().map(of).collect();
+            assert_eq!(found, lists(t), "{name} with an L2 cache of {l2} KiB");
+        }
+    }
+}
+
+#[test]
+fn packed_inputs_depend_on_the_l2_cache() {
+    let mut small = WIDE;
+    small.machine.cache_bytes[1] = 64 << 10;
+    assert_eq!((small.stored_bytes(), WIDE.stored_bytes()), (16 << 10, 256 << 10));
+    let x = numbers(&[1, 64, 28, 28], 0, "cpu");
+    let t = x.conv2d(&numbers(&[64, 64, 3, 3], 1, "cpu"), Conv::new().padding(1));
+    let of = |target: &Target| opt::show(&kernels_for(&t, target)[0].0.opts);
+    assert_ne!(of(&small), of(&WIDE));
 }

@@ -27,7 +27,7 @@ pub fn run(words: &[String]) -> ExitCode {
         Some((&"compile", rest)) => rest.iter().all(|w| *w == "--quick" || PARTS.contains(w)),
         Some((&"cpu", rest)) => {
             crate::compare::Options::parse(rest).is_some()
-                || rest.iter().all(|w| *w == "--quick" || !w.starts_with('-'))
+                || rest.iter().all(|w| matches!(*w, "--quick" | "--counts") || !w.starts_with('-'))
         }
         Some((&("gpu" | "beam" | "jit" | "memory"), rest)) => {
             rest.iter().all(|w| !w.starts_with('-'))
@@ -120,7 +120,10 @@ fn cpu(words: &[&str], quick: bool) -> picograd::Result<()> {
     if let Some(options) = crate::compare::Options::parse(words) {
         return crate::compare::figures(&options);
     }
-    let wanted: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
+    let wanted: Vec<&str> = words.iter().copied().filter(|w| !w.starts_with('-')).collect();
+    if words.contains(&"--counts") {
+        return crate::counts::figures(&wanted);
+    }
     crate::cpu::figures(quick, &wanted)
 }
 

@@ -3,6 +3,7 @@
 //! `benches/reference_kernels`.
 
 use crate::{kernels, models};
+use picograd::compile::clear_programs;
 use picograd::exec::ExecItem;
 use picograd::nn::optim::{Adam, Optimizer};
 use picograd::nn::{Layer, Module};
@@ -163,6 +164,7 @@ fn networks() -> Vec<Workload> {
 
 fn mnist() -> Result<Run> {
     let mut step = mnist_step()?;
+    clear_programs();
     Ok(Box::new(move || step()?.item::<f32>().map(drop)))
 }
 
@@ -201,9 +203,11 @@ fn random_of(shape: &[usize], dtype: DType) -> Result<Tensor> {
     Tensor::rand(shape).cast(dtype).contiguous().realize()
 }
 
-/// Compiles the kernels of a tensor.
+/// Compiles the kernels of a tensor. They are then alone in the program cache, without those that
+/// computed its inputs.
 fn prepare(build: impl FnOnce() -> Result<Tensor>) -> Result<Run> {
     let t = build()?;
+    clear_programs();
     let items = t.schedule()?.iter().map(|i| i.compile()).collect::<Result<Vec<ExecItem>>>()?;
     Ok(Box::new(move || {
         let _alive = &t;

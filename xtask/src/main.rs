@@ -4,6 +4,7 @@ mod beam;
 mod bench;
 mod compare;
 mod corpus;
+mod counts;
 mod cpu;
 mod cpu_workloads;
 mod fuzz;
@@ -39,7 +40,8 @@ usage: cargo xtask TASK
     kernels             number of kernels of models and training steps
     kernel_compile      time from linear program to machine code, for each installed compiler
     cpu [NAME…]         throughput of CPU kernels and its ratio to the roofline; --quick;
-                        --compare [--peer PYTHON] alternates with reference kernels and peers
+                        --compare [--peer PYTHON] alternates with reference kernels and peers;
+                        --counts counts instructions, loads and spills of innermost loops
     gpu [NAME…]         throughput of kernels on the default device
     jit [NAME…]         overhead of a replay, and the speedup of captured functions
     memory [NAME…]      peak memory of training steps and of a decoded token

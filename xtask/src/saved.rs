@@ -22,6 +22,8 @@ pub struct Run {
     save: bool,
     saved: Results,
     now: Mutex<Vec<(String, f64, &'static str)>>,
+    /// Names and fields of loops, in the order of the run.
+    counts: Mutex<Vec<(String, String)>>,
 }
 
 /// The contents of a file in `benches/results`.
@@ -48,7 +50,7 @@ static RUN: OnceLock<Run> = OnceLock::new();
 pub fn start(save: bool) {
     let path = Path::new("benches/results").join(format!("{}.json", file_name(&machine())));
     let saved = Results::read(&path).unwrap_or_default();
-    let _ = RUN.set(Run { path, save, saved, now: Mutex::default() });
+    let _ = RUN.set(Run { path, save, saved, now: Mutex::default(), counts: Mutex::default() });
 }
 
 /// Records a figure. Returns its speed as a ratio to the saved run, if that has the figure.
@@ -59,10 +61,40 @@ pub fn record(name: String, value: f64, unit: &'static str) -> Option<f64> {
     ratio
 }
 
+/// Records the counts of a loop: a name, and fields of JSON.
+pub fn record_counts(name: String, fields: String) {
+    if let Some(run) = RUN.get() {
+        run.counts.lock().unwrap_or_else(PoisonError::into_inner).push((name, fields));
+    }
+}
+
+/// Writes the counts of a run beside its figures, to `MACHINE.counts.json`.
+fn save_counts(run: &Run, counts: &[(String, String)]) -> Result<(), String> {
+    let path = run.path.with_extension("counts.json");
+    std::fs::write(&path, counts_text(&machine(), &today(), counts))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    eprintln!("saved the counts of {} loops to {}", counts.len(), path.display());
+    Ok(())
+}
+
+/// Returns one JSON object with one loop per line.
+fn counts_text(machine: &str, date: &str, counts: &[(String, String)]) -> String {
+    let about = [format!("  \"machine\": \"{machine}\""), format!("  \"date\": \"{date}\"")];
+    let loops = counts.iter().map(|(name, fields)| format!("  \"{name}\": {{{fields}}}"));
+    format!("{{\n{}\n}}\n", about.into_iter().chain(loops).collect::<Vec<_>>().join(",\n"))
+}
+
 /// Writes the file if the run is to be saved, else lists what became slower.
 pub fn finish() -> Result<(), String> {
     let Some(run) = RUN.get() else { return Ok(()) };
     let now = run.now.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts = run.counts.lock().unwrap_or_else(PoisonError::into_inner);
+    if run.save && !counts.is_empty() {
+        save_counts(run, &counts)?;
+    }
+    if now.is_empty() {
+        return Ok(());
+    }
     if run.save {
         let mut all = run.saved.clone();
         (all.machine, all.date) = (machine(), today());
@@ -214,6 +246,13 @@ mod tests {
         };
         assert_eq!(Results::parse(&all.text()), all);
         assert!(Results::parse("not a saved run").figures.is_empty());
+    }
+
+    #[test]
+    fn counts_are_one_loop_per_line() {
+        let text = counts_text("Xeon", "2026-11-16", &[("sum/r/0".into(), "\"loads\":4".into())]);
+        assert_eq!(text.lines().nth(3), Some("  \"sum/r/0\": {\"loads\":4}"));
+        assert!(text.ends_with("\n}\n"));
     }
 
     #[test]

@@ -134,6 +134,7 @@ impl Gpu {
             core_registers: of(number::MULTIPROCESSOR_REGISTERS),
             core_shared_bytes: of(number::MULTIPROCESSOR_SHARED_BYTES),
             cache_bytes: [0, of(number::L2_CACHE_SIZE), 0],
+            cache_threads: [0, of(number::MULTIPROCESSORS), 0],
             clock_khz: of(number::CLOCK_RATE),
             bandwidth,
             ..fixed

@@ -5,6 +5,7 @@ pub(super) mod arch;
 pub mod cc;
 pub mod code;
 pub(super) mod cpu;
+mod cpuid;
 pub mod elf;
 pub mod llvm;
 mod machine;

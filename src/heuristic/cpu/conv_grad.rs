@@ -8,12 +8,11 @@ use crate::ir::{Op, UOp};
 use crate::kernel::{self, Access, extent, masked_term};
 use crate::opt::{Kernel, OptOp, is_output};
 use crate::symbolic::clauses;
-use crate::target::{CpuTuning, Target};
+use crate::target::Target;
 
 /// Returns the accumulators of a tile.
 fn accumulators(target: &Target) -> usize {
-    let CpuTuning { conv_registers_of_4, conv_accumulators, .. } = target.tuning.cpu;
-    (target.machine.vector_registers * conv_registers_of_4 / 4).min(conv_accumulators)
+    target.machine.vector_registers * target.tuning.cpu.conv_registers_of_4 / 4
 }
 
 /// Returns an output axis that is short enough to be unrolled as a whole, and the axes of taps,
@@ -32,7 +31,7 @@ fn window(axes: &[UOp], main: &UOp, loads: &[&Access], target: &Target) -> Optio
         let inner = reduced.iter().rev().find(|r| !taps.contains(r))?;
         let hoisted = !rest.iter().any(|c| uses(c, inner) || taps.iter().any(|t| uses(c, t)));
         let alone = !of_axis.iter().any(|c| outputs().any(|b| b != a && uses(c, b)));
-        let is_short = extent(a) <= target.tuning.cpu.conv_accumulators
+        let is_short = extent(a) <= accumulators(target)
             && taps.iter().map(extent).product::<usize>() <= target.tuning.cpu.conv_taps;
         let is_window = !of_axis.is_empty() && !taps.is_empty() && hoisted && alone && is_short;
         (is_window && loads.iter().any(has_unit_stride)).then(|| (a.clone(), taps))

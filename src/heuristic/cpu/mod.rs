@@ -19,8 +19,7 @@ use crate::target::Target;
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
     let k = choose_loops(kernel, target);
     // Last, because what is stored depends on how many rows are computed together.
-    let fits_cache =
-        reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.tuning.cpu.stored_bytes);
+    let fits_cache = reuse::reuse(&k.ast, target).is_some_and(|r| r.bytes <= target.stored_bytes());
     if fits_cache { k.apply(&Opt::of_kernel(OptOp::Reuse), target).unwrap_or(k) } else { k }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn is_profitable(axes: &[UOp], load: &Access, target: &Target) -> boo
         axes.iter().partition(|r| load.node.uses_range(r.range_id()));
     let size = |list: &[&UOp]| list.iter().map(|r| extent(r)).fold(1usize, usize::saturating_mul);
     let outputs: Vec<&UOp> = others.into_iter().filter(|r| is_output(r)).collect();
-    size(&used).saturating_mul(4) <= target.tuning.cpu.stored_bytes.min(target.shared_bytes)
+    size(&used).saturating_mul(4) <= target.stored_bytes().min(target.shared_bytes)
         && size(&outputs) >= target.tuning.cpu.pack_uses * target.threads.max(1)
 }
 

@@ -27,6 +27,7 @@ pub fn start(target: &Target) -> Result<Worker, String> {
         .collect();
     files.sort();
     let program = Path::new("target").join(format!("reference_kernels-{level}"));
+    std::fs::create_dir_all("target").map_err(|e| format!("target: {e}"))?;
     let built = Command::new(&compiler)
         .args(["-O2", &format!("-march={level}"), "-o"])
         .arg(&program)
@@ -36,8 +37,7 @@ pub fn start(target: &Target) -> Result<Worker, String> {
         .map_err(|e| format!("{compiler}: {e}"))?;
     if !built.status.success() {
         let errors = String::from_utf8_lossy(&built.stderr);
-        let first = errors.lines().find(|l| l.contains("error")).unwrap_or_default();
-        return Err(format!("{compiler} failed: {first}"));
+        return Err(format!("{compiler} failed: {}", errors.lines().next().unwrap_or_default()));
     }
     eprintln!("reference kernels: {compiler} -O2 -march={level}");
     let mut command = Command::new(program);
