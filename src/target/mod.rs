@@ -269,6 +269,10 @@ impl Target {
         };
         (self.vector_bytes / dtype.itemsize()).min(lanes as usize)
     }
+    /// Returns true if the mask of a vector access may have a bool per lane.
+    pub fn has_lane_masks(&self) -> bool {
+        !self.grid
+    }
     /// Returns true if the language computes in this dtype.
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)
