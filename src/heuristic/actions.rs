@@ -108,6 +108,11 @@ fn opts_of_axis(axes: &[UOp], axis: usize, inputs: &[usize], target: &Target) ->
         let padding = size.next_multiple_of(*p) - size;
         padding > 0 && padding as f64 <= size as f64 * search.padding_fraction
     };
+    if !is_reduce && !is_symbolic(r) {
+        let overlaps = |n: &usize| *n < size && !size.is_multiple_of(*n);
+        let tiles = search.copies.iter().chain(search.cpu_lanes).copied().filter(overlaps);
+        add(OptOp::Overlap, &tiles.collect::<Vec<_>>());
+    }
     let padded = search.padding.iter().copied().filter(|p| is_symbolic(r) || is_little(p));
     add(OptOp::PadTo, &padded.collect::<Vec<_>>());
     opts

@@ -42,7 +42,7 @@ fn lanes(ast: &UOp, target: &Target) -> Vec<u32> {
         .into_iter()
         .filter(|(_, r)| lanes_of(extent(r), target) == Some(extent(r)))
         .filter(|(_, r)| can_be_lanes(&order, r) && !many(r))
-        .map(|(id, r)| (gain(&counted, &r, target.tuning.store_weight), id, r))
+        .map(|(id, r)| (gain(&counted, &r, target), id, r))
         .filter(|(gain, ..)| *gain > 0.0)
         .collect();
     candidates.sort_by(|(a, _, r), (b, _, s)| b.total_cmp(a).then(r.range_id().cmp(&s.range_id())));
@@ -85,15 +85,16 @@ fn closes_many_sums(order: &[UOp], r: &UOp, target: &Target) -> bool {
 }
 
 /// Estimates the accesses and operations that vector lanes along the range save, where a store has
-/// the weight `of_store`. Lanes pay off where the result is above 0.
-fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp, of_store: f64) -> f64 {
+/// the weight of the tuning. Lanes pay off where the result is above 0.
+fn gain((accesses, operations): &(Vec<Access>, Vec<Access>), r: &UOp, target: &Target) -> f64 {
     let lanes = extent(r).max(2);
     let of = |a: &Access| {
-        let weight = a.times * if a.node.op() == Op::Store { of_store } else { 1.0 };
-        if a.has_unit_stride(r) {
+        let weight =
+            a.times * if a.node.op() == Op::Store { target.tuning.store_weight } else { 1.0 };
+        if a.has_unit_stride(r, target) {
             weight
         } else {
-            weight * (1.0 - a.machine_accesses(r, lanes) as f64) / lanes as f64
+            weight * (1.0 - a.machine_accesses(r, lanes, target) as f64) / lanes as f64
         }
     };
     let along = |o: &&Access| {

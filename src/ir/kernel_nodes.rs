@@ -99,10 +99,11 @@ impl UOp {
     pub fn sink(effects: impl Into<Src>) -> UOp {
         UOp::new(Op::Sink, DType::VOID, effects, Arg::None)
     }
-    /// Returns a vector of scalars of one dtype.
+    /// Returns a vector of scalars of one dtype, or the concatenation of vectors.
     pub fn vectorize(lanes: impl Into<Src>) -> UOp {
         let lanes = lanes.into();
-        UOp::new(Op::Vectorize, lanes[0].dtype().vec(lanes.len() as u16), lanes, Arg::None)
+        let count = lanes.iter().map(|s| s.dtype().lanes).sum();
+        UOp::new(Op::Vectorize, lanes[0].dtype().scalar().vec(count), lanes, Arg::None)
     }
     /// Returns a vector with this value in every lane.
     pub fn splat(&self, lanes: u16) -> UOp {
@@ -121,9 +122,29 @@ impl UOp {
         }
         match self.op() {
             Op::Const => self.retyped(self.dtype().scalar(), Src::new()),
-            Op::Vectorize => self.src()[i as usize].clone(),
+            Op::Vectorize => {
+                let (operand, lane) = self.operand_of_lane(i);
+                operand.lane(lane)
+            }
             _ => self.gep([i]),
         }
+    }
+    /// Returns the operands of a concatenation of two vectors of one dtype, which two-source
+    /// shuffles pick lanes of.
+    pub fn as_vector_pair(&self) -> Option<[&UOp; 2]> {
+        let [a, b] = self.as_vectorize()?.lanes else { return None };
+        (a.dtype().lanes > 1 && a.dtype() == b.dtype()).then_some([a, b])
+    }
+    /// Returns the operand of a `Vectorize` that has a lane, and which lane of the operand it is.
+    pub fn operand_of_lane(&self, i: u16) -> (&UOp, u16) {
+        let mut left = i;
+        for s in self.src() {
+            if left < s.dtype().lanes {
+                return (s, left);
+            }
+            left -= s.dtype().lanes;
+        }
+        unreachable!("a vector has its lanes")
     }
     /// Returns the id of a range.
     #[track_caller]

@@ -442,7 +442,8 @@ ops! {
     Special()                           as_special expect_special
         with Arg::Special { kind, dim, extent } =>
             { kind: SpecialKind = *kind, dim: u8 = *dim, extent: usize = *extent } on=Ints;
-    /// An element of a buffer: `buffer[index]`, accessed only where `mask` is true.
+    /// An element of a buffer: `buffer[index]`, accessed only where `mask` is true. The mask of a
+    /// vector access may have a bool per lane.
     Index(buffer, index; ?mask)         as_index expect_index;
     /// Reads an element, or one per lane of the node; where the mask is false, the value is `alt`.
     /// The operands `after` are executed first.
@@ -457,7 +458,8 @@ ops! {
     EndIf(open)                         as_end_if expect_end_if [Effect];
     /// A barrier of the workgroup, after the operands.
     Barrier(; before)                   as_barrier expect_barrier [Effect Convergent];
-    /// A vector from scalars.
+    /// A vector from scalars, or the concatenation of vectors. `Gep` of the concatenation of two
+    /// vectors is a two-source shuffle.
     Vectorize(; lanes)                  as_vectorize expect_vectorize;
     /// Lanes of a vector.
     Gep(x)                              as_gep expect_gep

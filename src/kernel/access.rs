@@ -1,11 +1,17 @@
 //! Loads and stores of a kernel: how often each runs, its stride along a range, and the accesses
 //! and operations that vector lanes along a range save.
 
-use super::extent;
+use super::{extent, lane_mask};
 use crate::dtype::DType;
 use crate::ir::{Op, UOp};
 use crate::symbolic::Linear;
+use crate::target::Target;
 use rustc_hash::FxHashMap;
+
+/// Maximum distance of neighbouring elements that one vector load covers on targets without
+/// workgroups: beyond it, most of the loaded elements are not used. Structural: the shuffles of four
+/// vectors replace one per element.
+pub const MAX_JOINED_STRIDE: u64 = 4;
 
 /// A load, store or arithmetic operation of a kernel with its execution count.
 pub struct Access {
@@ -73,18 +79,33 @@ pub fn has_unit_stride_load(nodes: &[UOp], r: &UOp) -> bool {
 impl Access {
     /// Returns the number of machine accesses that an access of `lanes` lanes along the range
     /// takes.
-    pub fn machine_accesses(&self, r: &UOp, lanes: usize) -> usize {
+    pub fn machine_accesses(&self, r: &UOp, lanes: usize, target: &Target) -> usize {
         match stride(&self.node, r) {
             Some(0 | 1) if !self.is_masked(r) => 1,
+            Some(1) if target.has_lane_masks() && self.has_lane_mask(r) => 1,
+            // Vector loads of all elements between the first and the last, and shuffles.
+            Some(s) if self.is_joined(s, r, target) => {
+                (2 * s.unsigned_abs() as usize - 1).min(lanes)
+            }
             _ => lanes,
         }
+    }
+    /// Returns true if lanes at this stride are joined to vector loads.
+    fn is_joined(&self, stride: i64, r: &UOp, target: &Target) -> bool {
+        let joins = !target.grid && stride.unsigned_abs() <= MAX_JOINED_STRIDE;
+        joins && self.node.op() == Op::Load && !self.is_masked(r)
+    }
+    /// Returns true if the mask of the access can have a bool per lane along the range.
+    fn has_lane_mask(&self, r: &UOp) -> bool {
+        let mask = self.node.expect_access().place.mask;
+        mask.is_none_or(|mask| lane_mask(mask, r, 2).is_some())
     }
     /// Returns true if the mask of the access varies along the range.
     pub fn is_masked(&self, r: &UOp) -> bool {
         self.node.expect_access().place.mask.is_some_and(|m| m.uses_range(r.range_id()))
     }
     /// Returns true if the access has unit stride along the range.
-    pub fn has_unit_stride(&self, r: &UOp) -> bool {
-        stride(&self.node, r) == Some(1) && self.machine_accesses(r, 2) == 1
+    pub fn has_unit_stride(&self, r: &UOp, target: &Target) -> bool {
+        stride(&self.node, r) == Some(1) && self.machine_accesses(r, 2, target) == 1
     }
 }

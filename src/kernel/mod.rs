@@ -14,7 +14,9 @@ mod scratch;
 mod threads;
 mod tile;
 
-pub use access::{Access, accesses, accesses_in, has_unit_stride_load, index_stride, stride};
+pub use access::{
+    Access, MAX_JOINED_STRIDE, accesses, accesses_in, has_unit_stride_load, index_stride, stride,
+};
 #[cfg(feature = "testing")]
 pub use axes::color;
 pub use axes::{axes, colored_name, extent, is_symbolic, name, next_shared, sizes};
@@ -22,7 +24,7 @@ pub use cost::expanded_cost;
 pub use lanes::{
     can_be_lanes, copied_ranges, have_common_user, lanes_of, max_lanes, split_to_lanes,
 };
-pub use mask::masked_term;
+pub use mask::{lane_mask, lane_multiples, masked_term};
 pub use ranges::{pad_range, replace_range};
 pub use scratch::{SCRATCH_ALIGN, ScratchLayout};
 pub use threads::{thread_order, warp_last, with_thread_order, without_thread_order};

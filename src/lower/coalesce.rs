@@ -6,7 +6,7 @@
 //! load(x[4*i]), load(x[4*i + 1])  =>  v = load.x2(x[4*i]); v.lane(0), v.lane(1)
 //! ```
 
-use crate::ir::typed::{Index, Load};
+use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Op, Src, UOp};
 use crate::symbolic::{Linear, simplify};
 use crate::target::Target;
@@ -14,25 +14,25 @@ use rustc_hash::FxHashMap;
 
 /// Loads or stores of one buffer whose indices differ by constants: the place of one of them, the
 /// common part of the index, and each access with its constant.
-struct AccessGroup {
-    place: UOp,
-    shared: Linear,
-    list: Vec<(i64, UOp)>,
+pub(super) struct AccessGroup {
+    pub place: UOp,
+    pub shared: Linear,
+    pub list: Vec<(i64, UOp)>,
 }
 
 /// AccessGroups of accesses in the order in which they were found, by keys.
-struct AccessGroups<K> {
-    list: Vec<AccessGroup>,
+pub(super) struct AccessGroups<K> {
+    pub list: Vec<AccessGroup>,
     known: FxHashMap<K, usize>,
 }
 
 impl<K: std::hash::Hash + Eq> AccessGroups<K> {
-    fn new() -> AccessGroups<K> {
+    pub fn new() -> AccessGroups<K> {
         AccessGroups { list: Vec::new(), known: FxHashMap::default() }
     }
 
     /// Adds an access at a place whose index is `shared` plus the constant `at`.
-    fn add(&mut self, key: K, place: Index, shared: Linear, at: i64, access: UOp) {
+    pub fn add(&mut self, key: K, place: Index, shared: Linear, at: i64, access: UOp) {
         let group = *self.known.entry(key).or_insert_with(|| {
             self.list.push(AccessGroup { place: place.node.clone(), shared, list: Vec::new() });
             self.list.len() - 1
@@ -56,19 +56,19 @@ impl AccessGroup {
     }
 
     /// Returns the place of a vector access that begins at the constant `at`.
-    fn vector_place(&self, at: i64) -> UOp {
+    pub fn vector_place(&self, at: i64) -> UOp {
         let index = simplify(&Linear { terms: self.shared.terms.clone(), constant: at }.build());
-        self.place.expect_index().buffer.at(index)
+        let Index { buffer, mask, .. } = self.place.expect_index();
+        UOp::masked_index(buffer, index, mask.cloned())
     }
 }
 
-/// Splits a place into its buffer, the linear part of its index and the constant; `None` if it is
-/// masked or its index is not linear.
-fn split_place(place: Index) -> Option<(UOp, Linear, i64)> {
-    let Index { buffer, index, mask: None, .. } = place else { return None };
-    let mut linear = Linear::of(index)?;
+/// Splits a place into its buffer, the linear part of its index and the constant; `None` if its
+/// index is not linear.
+pub(super) fn split_place(place: Index) -> Option<(UOp, Linear, i64)> {
+    let mut linear = Linear::of(place.index)?;
     let at = std::mem::take(&mut linear.constant);
-    Some((buffer.clone(), linear, at))
+    Some((place.buffer.clone(), linear, at))
 }
 
 /// Returns how many accesses from the front are adjacent and aligned to their number, which a
@@ -136,7 +136,9 @@ fn join_stores(ast: &UOp, target: &Target) -> UOp {
     let mut groups = AccessGroups::new();
     let mut stores: Src = Src::new();
     for u in ast.src() {
-        let scalar = u.as_store().filter(|store| store.value.dtype().lanes == 1);
+        let is_scalar =
+            |store: &Store| store.value.dtype().lanes == 1 && store.place.mask.is_none();
+        let scalar = u.as_store().filter(is_scalar);
         let split = scalar.and_then(|store| Some((store, split_place(store.place)?)));
         let Some((store, (buffer, linear, at))) = split else {
             stores.push(u.clone());

@@ -8,6 +8,7 @@ mod coalesce;
 mod decompose;
 mod fma;
 mod group_reduce;
+mod join_lanes;
 mod launch_dims;
 mod linearize;
 mod load_symbols;
@@ -20,6 +21,7 @@ mod proven;
 mod remainder;
 mod stage;
 mod transcendental;
+mod transpose_vectors;
 mod unroll;
 mod vectorize;
 mod write_fragments;
@@ -55,6 +57,12 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
     coalesce: Kernel, |l| l.target.grid,
         |l| l.ast = coalesce::coalesce(&l.ast, l.markers.fragments, &l.target),
         "Joins loads and stores of adjacent addresses of one thread into vector accesses.";
+    join_lanes: Kernel, |l| !l.target.grid && l.markers.copies, |l| l.update(join_lanes::join_lanes),
+        "Joins the scalar loads that make a vector, and the stores of single lanes, into vector \
+         accesses.";
+    transpose_vectors: Kernel, |l| !l.target.grid && l.markers.copies,
+        |l| l.ast = transpose_vectors::transpose_vectors(&l.ast),
+        "Replaces vectors made of single lanes of other vectors by shuffles of whole vectors.";
     group_reduce: Kernel, |l| l.target.grid && l.markers.groups,
         |l| l.ast = group_reduce::group_reduce(&l.ast, &l.threads, &l.target),
         "Combines the partial results of threads that share a reduction, by warp shuffles and \
@@ -191,6 +199,8 @@ impl Markers {
             }
             Arg::Range { kind: AxisKind::Upcast | AxisKind::Unroll, .. } => self.copies = true,
             Arg::Range { kind: AxisKind::Group, .. } => self.groups = true,
+            // Copies that are written out already.
+            _ if matches!(op, Op::Vectorize | Op::Gep) => self.copies = true,
             _ => self.fragments |= op == Op::Wmma,
         }
     }

@@ -46,6 +46,19 @@ pub(super) fn stage(ast: &UOp, threads: &[UOp], target: &Target) -> UOp {
     ast.with_src(ast.src().iter().map(open).collect::<Src>())
 }
 
+/// Returns the side of the squares that a copy transposes in registers, if the tile is contiguous
+/// along another axis than the input: at most `lanes`, and a divisor of that axis. 1 if it is none.
+fn transposed_side(rest: &[&TileAxis], lanes: usize, target: &Target) -> usize {
+    let Some(a) = rest.iter().find(|a| a.tile_stride == 1) else { return 1 };
+    let most = lanes.min(kernel::max_lanes(target)).max(1);
+    let side = most.min(1 << extent(&a.range).trailing_zeros().min(16));
+    if side < MIN_TRANSPOSED { 1 } else { side }
+}
+
+/// Minimum side of a square that is transposed in registers. Structural: below it, shuffles are no
+/// fewer than single loads.
+const MIN_TRANSPOSED: usize = 4;
+
 fn sum(terms: impl Iterator<Item = UOp>) -> UOp {
     terms.reduce(|a, b| a + b).unwrap_or_else(|| UOp::int(0))
 }
@@ -68,12 +81,15 @@ struct TileCopy<'a> {
     coordinates: FxHashMap<UOp, UOp>,
     /// True for the threads that copy an element, if not all do.
     mask: Option<UOp>,
+    /// The elements of a square that is transposed in registers, along its sides; 1 if the copy
+    /// transposes nothing.
+    across: usize,
 }
 
 impl<'a> TileCopy<'a> {
     fn new(tile: &'a Tile, threads: &'a [UOp], target: &'a Target, next: &'a mut u32) -> Self {
         let (closes, coordinates) = (Vec::new(), FxHashMap::default());
-        TileCopy { tile, threads, target, next, closes, coordinates, mask: None }
+        TileCopy { tile, threads, target, next, closes, coordinates, mask: None, across: 1 }
     }
 
     /// Returns a new range of the copy, which is unrolled or a loop.
@@ -100,11 +116,22 @@ impl<'a> TileCopy<'a> {
 
     /// Builds the store that fills the tile in `memory`.
     fn build(mut self, memory: &UOp) -> UOp {
-        let (run, rest) = self.runs();
-        let length = size(&run);
+        let (mut run, mut rest) = self.runs();
+        let is_along =
+            |run: &[&TileAxis]| run.iter().all(|a| a.input_stride == Some(a.tile_stride as i64));
+        // The axis along which only the tile is contiguous is the other side of a transpose.
+        if !is_along(&run) && !self.target.grid {
+            let other = run.iter().position(|a| a.tile_stride == 1).unwrap_or(run.len());
+            rest.extend(run.drain(other.max(1)..));
+        }
         // True if the run is contiguous in the tile too.
-        let along = run.iter().all(|a| a.input_stride == Some(a.tile_stride as i64));
-        let lanes = if along || self.target.grid { self.lanes(length) } else { 1 };
+        let along = is_along(&run);
+        let length = size(&run);
+        let mut lanes = self.lanes(length);
+        if !along && !self.target.grid {
+            self.across = transposed_side(&rest, lanes, self.target);
+            lanes = self.across;
+        }
         let lane = (lanes > 1).then(|| self.range(lanes, true));
         let vector = match self.target.grid {
             true => self.vector_of_thread(length / lanes, &rest),
@@ -169,14 +196,23 @@ impl<'a> TileCopy<'a> {
         let mut slow = rest.to_vec();
         slow.sort_by_key(|a| std::cmp::Reverse(a.tile_stride));
         for a in slow {
-            let r = self.range(extent(&a.range), false);
-            self.coordinates.insert(a.range.clone(), r.clone());
-            self.closes.push(r);
+            let n = extent(&a.range);
+            let across = if a.tile_stride == 1 { self.across } else { 1 };
+            let r = self.range(n / across, false);
+            self.closes.push(r.clone());
+            let mut coordinate = r;
+            if across > 1 {
+                let inner = self.range(across, true);
+                coordinate = coordinate * across as i64 + &inner;
+                self.closes.push(inner);
+            }
+            self.coordinates.insert(a.range.clone(), coordinate);
         }
         if vectors == 1 {
             return UOp::int(0);
         }
-        let r = self.range(vectors, vectors <= self.target.tuning.copy_unroll);
+        let unrolled = self.across == 1 && vectors <= self.target.tuning.copy_unroll;
+        let r = self.range(vectors, unrolled);
         self.closes.push(r.clone());
         r
     }

@@ -12,7 +12,7 @@ use super::fma::from_identity;
 use crate::dtype::DType;
 use crate::ir::typed::{Index, Load, Reduce, Store};
 use crate::ir::{AxisKind, Fold, Op, Src, ToSrc, UOp};
-use crate::kernel::{extent, index_stride, split_to_lanes};
+use crate::kernel::{extent, index_stride, lane_mask, split_to_lanes};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -54,11 +54,11 @@ fn to_lanes(ast: &UOp, r: &UOp, target: &Target) -> UOp {
                 // nodes.
                 let both = u.src().iter().zip(src);
                 let src = both.map(|(old, new)| if old.dtype() == DType::VOID { new } else { old });
-                load(&u.with_src(src.cloned().collect::<Src>()), r, n)
+                load(&u.with_src(src.cloned().collect::<Src>()), r, n, target)
             }
             Op::Store if u.expect_store().ranges.contains(r) => {
                 let [_, value, ..] = src else { unreachable!("a store has a value") };
-                store(u.expect_store(), r, n, &splat(value))
+                store(u.expect_store(), r, n, &splat(value), target)
             }
             Op::Reduce if u.expect_reduce().ranges.contains(r) => {
                 let [body, ..] = src else { unreachable!("a reduction has a term") };
@@ -120,12 +120,24 @@ pub(super) fn has_unit_stride(place: Index, r: &UOp) -> bool {
         && index_stride(place.index, r) == Some(1)
 }
 
-/// Builds one vector load where the index has unit stride and the mask is the same for all lanes,
-/// else one load per lane.
-fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
-    let Load { place, alt, after, .. } = u.expect_load();
+/// Returns the place of a vector access where the index has unit stride and the mask is the same
+/// for all lanes or, on targets that have them, a vector of bools.
+fn vector_place(place: Index, r: &UOp, n: u16, target: &Target) -> Option<UOp> {
     if has_unit_stride(place, r) {
-        let mut src: Src = [simplify(&at(place.node, r, 0))].to_src();
+        return Some(simplify(&at(place.node, r, 0)));
+    }
+    let mask = place.mask.filter(|_| index_stride(place.index, r) == Some(1))?;
+    let mask = lane_mask(mask, r, n).filter(|_| target.has_lane_masks())?;
+    let start = simplify(&at(place.index, r, 0));
+    Some(simplify(&UOp::masked_index(place.buffer, start, Some(simplify(&mask)))))
+}
+
+/// Builds one vector load where there is a place for it, else one load per lane.
+fn load(u: &UOp, r: &UOp, n: u16, target: &Target) -> UOp {
+    let Load { place, alt, after, .. } = u.expect_load();
+    if let Some(place) = vector_place(place, r, n, target) {
+        let alt = alt.filter(|_| place.expect_index().mask.is_some());
+        let mut src: Src = [place].to_src();
         src.extend(alt.map(|alt| alt.splat(n)));
         src.extend(after.iter().cloned());
         return u.retyped(u.dtype().vec(n), src);
@@ -133,15 +145,15 @@ fn load(u: &UOp, r: &UOp, n: u16) -> UOp {
     UOp::vectorize((0..n).map(|i| simplify(&at(u, r, i as usize))).collect::<Src>())
 }
 
-/// Builds one vector store under the same conditions, else a `Sink` of one store per lane.
-fn store(old: Store, r: &UOp, n: u16, value: &UOp) -> UOp {
+/// Builds one vector store where there is a place for it, else a `Sink` of one store per lane.
+fn store(old: Store, r: &UOp, n: u16, value: &UOp, target: &Target) -> UOp {
     let with = |place: &UOp, value: UOp| {
         let rest = old.ranges.iter().filter(|x| *x != r).cloned();
         old.node.with_src([simplify(place), value].into_iter().chain(rest).collect::<Src>())
     };
     let place = old.place.node;
-    if has_unit_stride(old.place, r) {
-        return with(&at(place, r, 0), value.clone());
+    if let Some(place) = vector_place(old.place, r, n, target) {
+        return with(&place, value.clone());
     }
     let lanes = (0..n).map(|i| with(&at(place, r, i as usize), value.lane(i)));
     UOp::sink(lanes.collect::<Src>())

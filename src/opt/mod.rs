@@ -16,6 +16,7 @@
 
 mod apply;
 mod loops;
+mod overlap;
 mod prefetch;
 pub mod reuse;
 mod split;

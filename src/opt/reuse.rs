@@ -10,6 +10,7 @@
 //! equal if they are the same expression after the position in one loop is substituted by that in
 //! the other, so that the result has the same bits.
 
+use super::OptOp;
 use super::apply::{Applied, OptRequest};
 use crate::dtype::DType;
 use crate::ir::typed::Index;
@@ -40,6 +41,11 @@ pub struct ReuseKernel {
 /// Applies `REUSE`.
 pub(super) fn reuse_values(q: &OptRequest) -> Applied {
     q.check_unordered()?;
+    if q.kernel.has(OptOp::Overlap) {
+        return Err("two threads may compute the rows of overlapping tiles, and both would store \
+                    values in the same output"
+            .into());
+    }
     let built = reuse(&q.kernel.ast, q.target).map(|r| r.ast);
     built.ok_or_else(|| {
         "no value of a reduction that a later loop uses costs more to compute than to store".into()

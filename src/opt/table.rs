@@ -1,7 +1,7 @@
 //! The table of Opts: names, operands and functions. Parsing and printing are derived from it.
 
 use super::apply::{Applied, OptRequest};
-use super::{loops, prefetch, reuse, split, stage, tensor_core, vectorize, workgroup};
+use super::{loops, overlap, prefetch, reuse, split, stage, tensor_core, vectorize, workgroup};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -66,6 +66,8 @@ opts! {
     Swap "SWAP" AxisAmount loops::swap;
     /// Pads an axis to a multiple of `amount`; accesses past its end are masked.
     PadTo "PADTO" AxisAmount loops::pad_to;
+    /// Covers an output axis with tiles of `amount`, the last of which overlaps the one before it.
+    Overlap "OVERLAP" AxisAmount overlap::overlap;
     /// Splits a loop into two, the inner one of `amount` iterations.
     Split "SPLIT" AxisAmount split::split_loop;
     /// Copies the tile that is loaded from argument `amount` below the loop, at the loop: to shared

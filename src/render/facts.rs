@@ -150,8 +150,10 @@ pub(super) fn closes(open: bool, block: &UOp) -> std::result::Result<(), String>
 fn check(u: &UOp, target: &Target) -> std::result::Result<(), String> {
     let (lanes, src) = (u.dtype().lanes as usize, u.src());
     match (u.op(), u.arg()) {
-        (Op::Vectorize, _) if src.len() != lanes => {
-            Err(format!("{lanes} lanes from {} scalars", src.len()))
+        (Op::Vectorize, _)
+            if src.iter().map(|s| s.dtype().lanes as usize).sum::<usize>() != lanes =>
+        {
+            Err(format!("{lanes} lanes from {} operands", src.len()))
         }
         (Op::Gep, Arg::Lanes(picked)) => {
             let of = u.operand();

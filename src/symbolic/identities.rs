@@ -76,7 +76,7 @@ fn eq_literal(x: &UOp, c: i64) -> UOp {
 }
 
 fn lane(vector: &UOp, i: u16) -> UOp {
-    vector.expect_vectorize().lanes[i as usize].clone()
+    vector.lane(i)
 }
 
 fn is_float(c: Const, v: f64) -> bool {

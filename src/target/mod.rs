@@ -279,6 +279,10 @@ impl Target {
     pub fn stored_bytes(&self) -> usize {
         self.machine.cache_bytes[1] / self.tuning.cpu.parts_of_l2
     }
+    /// Returns true if the mask of a vector access may have a bool per lane.
+    pub fn has_lane_masks(&self) -> bool {
+        !self.grid
+    }
     /// Returns true if the language computes in this dtype.
     pub fn computes(&self, dtype: DType) -> bool {
         self.arithmetic.contains(&dtype.scalar)

@@ -9,7 +9,7 @@ use super::{Verdict, broken};
 use crate::dtype::Scalar;
 use crate::ir::bounds::{fits, meet, plus, product};
 use crate::ir::typed::{If, Index, Range, Where};
-use crate::ir::{Access, Arg, Bounds, Op, UOp, dependents, toposort_until};
+use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dependents, toposort_until};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Proves for every load and store that its elements are in its buffer, and that no 32-bit index
@@ -89,7 +89,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     let Some((Access { place: Index { index, mask, .. }, lanes }, len)) = memory else {
         return Err(broken("an index is of global or shared memory", u));
     };
-    let lanes = lanes as i128;
+    let Lanes { index, mask, lanes } = Lanes::of(index, mask, lanes);
     let mut facts = Facts::default();
     for o in open {
         if let Some(If { cond, .. }) = o.as_if() {
@@ -103,9 +103,9 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
         }
     }
     if let Some(mask) = mask {
-        facts.assume(mask, true);
+        facts.assume(&mask, true);
     }
-    match prove(index, facts, len, lanes, CASES) {
+    match prove(&index, facts, len, lanes, CASES) {
         None => Ok(()),
         Some((lo, hi)) => {
             let rule = format!(
@@ -121,8 +121,61 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
 /// wherever the mask is true.
 pub fn is_proven_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool {
     let mut facts = Facts::default();
-    facts.assume(mask, true);
-    prove(index, facts, len as i128, lanes as i128, CASES).is_none()
+    let Lanes { index, mask, lanes } = Lanes::of(index, Some(mask), lanes);
+    if let Some(mask) = mask {
+        facts.assume(&mask, true);
+    }
+    prove(&index, facts, len as i128, lanes, CASES).is_none()
+}
+
+/// What is to be proven of an access.
+struct Lanes {
+    index: UOp,
+    mask: Option<UOp>,
+    /// The adjacent elements.
+    lanes: i128,
+}
+
+impl Lanes {
+    /// Returns the access of one lane, with a variable for its number, where each lane has a mask.
+    fn of(index: &UOp, mask: Option<&UOp>, lanes: u16) -> Lanes {
+        let count = i64::from(lanes);
+        let number = || UOp::variable("lane".into(), 0, count - 1, index.dtype());
+        let of_lanes = mask.filter(|m| m.dtype().lanes > 1);
+        match of_lanes.and_then(|m| Some((lane_of(m, &number())?, number()))) {
+            Some((mask, lane)) => Lanes { index: index + &lane, mask: Some(mask), lanes: 1 },
+            None => {
+                let mask = mask.filter(|m| m.dtype().lanes == 1).cloned();
+                Lanes { index: index.clone(), mask, lanes: lanes.into() }
+            }
+        }
+    }
+}
+
+/// Returns the lane of a mask with the number `lane`, a variable: of a vector whose lanes differ,
+/// only multiples of the number are known.
+fn lane_of(u: &UOp, lane: &UOp) -> Option<UOp> {
+    if u.dtype().lanes == 1 {
+        return Some(u.clone());
+    }
+    let src = u.src();
+    match u.op() {
+        Op::Const => Some(u.lane(0)),
+        Op::Vectorize if src.iter().all(|s| s == u.operand()) => Some(u.operand().clone()),
+        Op::Vectorize => {
+            let numbers = src.iter().map(UOp::as_int).collect::<Option<Vec<i64>>>()?;
+            let step = numbers[1].checked_sub(numbers[0])?;
+            let regular = numbers.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(step));
+            let scale = UOp::constant(step, lane.dtype());
+            let start = UOp::constant(numbers[0], lane.dtype());
+            (regular && u.dtype().scalar() == lane.dtype()).then(|| lane * scale + start)
+        }
+        op if op.is_alu() => {
+            let lanes: Option<Src> = src.iter().map(|s| lane_of(s, lane)).collect();
+            Some(u.retyped(u.dtype().scalar(), lanes?))
+        }
+        _ => None,
+    }
 }
 
 /// The number of nested selects in an index that are split into cases.

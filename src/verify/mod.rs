@@ -19,7 +19,7 @@ pub use program::{linear, program};
 pub use tensor::tensor;
 
 use crate::dtype::{DType, Scalar};
-use crate::ir::typed::{Assign, Store, Where, Wmma};
+use crate::ir::typed::{Assign, Index, Store, Where, Wmma};
 use crate::ir::{Arg, AxisKind, Fragment, Group, Op, UOp};
 
 /// Maximum number of threads of a warp.
@@ -148,14 +148,16 @@ fn common(u: &UOp) -> Verdict {
         Op::Load => {
             let Some(load) = u.as_load() else { return Err(broken("a load reads an index", u)) };
             let fits = u.dtype().scalar == load.place.node.dtype().scalar;
-            rule(fits, "a load has the dtype of its buffer", u)
+            rule(fits, "a load has the dtype of its buffer", u)?;
+            masked_lanes(u, load.place, u.dtype().lanes)
         }
         Op::Store => {
             let Some(Store { place, value, .. }) = u.as_store() else {
                 return Err(broken("a store writes to an index", u));
             };
             let fits = value.dtype().scalar == place.node.dtype().scalar;
-            rule(fits, "a stored value has the dtype of its buffer", u)
+            rule(fits, "a stored value has the dtype of its buffer", u)?;
+            masked_lanes(u, place, value.dtype().lanes)
         }
         Op::DefineAcc => rule(
             u.expect_define_acc().init.dtype() == u.dtype() && u.dtype() != DType::VOID,
@@ -176,14 +178,15 @@ fn common(u: &UOp) -> Verdict {
     }
 }
 
-/// Checks a vector of scalars, or selected lanes of a vector.
+/// Checks a vector of scalars or of shorter vectors, or selected lanes of a vector.
 fn lanes(u: &UOp) -> Verdict {
     let count = u.dtype().lanes as usize;
     let Some(gep) = u.as_gep() else {
         let scalar = u.dtype().scalar();
-        rule(u.src().len() == count, "a vector has one operand per lane", u)?;
-        let fits = u.src().iter().all(|s| s.dtype() == scalar);
-        return rule(fits, "the lanes of a vector are scalars of its dtype", u);
+        let lanes = u.src().iter().map(|s| s.dtype().lanes as usize).sum::<usize>();
+        rule(lanes == count, "a vector has the lanes of its operands", u)?;
+        let fits = u.src().iter().all(|s| s.dtype().scalar() == scalar);
+        return rule(fits, "the operands of a vector have its dtype", u);
     };
     let from = gep.x.dtype();
     let fits = gep.lanes.len() == count && from.scalar == u.dtype().scalar;
@@ -223,6 +226,12 @@ fn shuffle(u: &UOp) -> Verdict {
     rule(keeps, "a shuffle keeps the dtype", u)
 }
 
+/// Checks that the mask of an access is one bool for all of its lanes, or one per lane.
+fn masked_lanes(u: &UOp, place: Index, lanes: u16) -> Verdict {
+    let fits = place.mask.is_none_or(|m| m.dtype().lanes == 1 || m.dtype().lanes == lanes);
+    rule(fits, "a mask has one lane, or one for each lane of the access", u)
+}
+
 /// Checks an element of memory.
 fn index(u: &UOp) -> Verdict {
     let [buffer, index, mask @ ..] = u.src() else { unreachable!("the arity was checked") };
@@ -231,5 +240,5 @@ fn index(u: &UOp) -> Verdict {
     rule(memory, "an index is of global or shared memory", u)?;
     rule(INDICES.contains(&index.dtype()), "an index is an integer scalar", u)?;
     rule(u.dtype() == buffer.dtype(), "an index has the dtype of its buffer", u)?;
-    rule(mask.iter().all(|m| m.dtype() == DType::BOOL), "the mask of an index is a bool", u)
+    rule(mask.iter().all(|m| m.dtype().is_bool()), "the mask of an index is a bool", u)
 }

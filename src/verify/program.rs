@@ -249,8 +249,8 @@ fn node(u: &UOp) -> Verdict {
             rule(fits, "a masked load has an alternative value of its dtype", u)
         }
         Op::Store => rule(
-            u.expect_store().place.mask.is_none(),
-            "a masked store is inside an if, and its index has no mask",
+            u.expect_store().place.mask.is_none_or(|m| m.dtype().lanes > 1),
+            "a masked store is inside an if, and its index has no mask but one of lanes",
             u,
         ),
         Op::Wmma => rule(

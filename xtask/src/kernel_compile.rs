@@ -50,12 +50,14 @@ fn figure(model: &str, name: &str, asts: &[UOp], device: &Device) -> Result<()> 
             );
             continue;
         };
+        let largest = compiled.iter().map(|c| c.program.uops.len()).max().unwrap_or(0);
         let ms = |t: Duration| t.as_secs_f64() * 1e3;
         let mean = ms(times.iter().sum()) / times.len() as f64;
         Figure::in_suite("kernel_compile", format!("{model}_{renderer}{which}"), mean, "ms")
             .with("median", ms(times[times.len() / 2]))
             .with("worst", ms(worst))
             .with("kernels", times.len() as f64)
+            .with("largest_nodes", largest as f64)
             .print();
     }
     Ok(())

@@ -46,6 +46,13 @@ pub(super) struct Int {
     pub wide: bool,
 }
 
+/// The mask of an access: its register, and whether each lane has one.
+#[derive(Clone, Copy)]
+pub(super) struct Mask {
+    pub at: u32,
+    pub of_lanes: bool,
+}
+
 /// A memory access: the buffer and the index.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryAccess {
@@ -77,11 +84,13 @@ pub(super) enum Instr {
     Load {
         access: MemoryAccess,
         out: u32,
-        mask: Option<(u32, u32)>,
+        /// The mask and the alternative value.
+        mask: Option<(Mask, u32)>,
     },
     Store {
         access: MemoryAccess,
         value: u32,
+        mask: Option<Mask>,
     },
     /// Writes an accumulator in active threads.
     Set {
@@ -117,7 +126,8 @@ pub(super) enum Instr {
     },
     Vectorize {
         out: u32,
-        src: Box<[u32]>,
+        /// Registers and lanes.
+        src: Box<[(u32, u32)]>,
     },
     /// A matrix product of each warp: the registers of A, B and C.
     Wmma {
@@ -161,6 +171,9 @@ impl Compiler {
     }
     fn int(&self, u: &UOp) -> Int {
         Int { at: self.at(u), wide: u.dtype() != DType::I32 }
+    }
+    fn mask(&self, u: &UOp) -> Mask {
+        Mask { at: self.at(u), of_lanes: u.dtype().lanes > 1 }
     }
     fn emit(&mut self, u: &UOp, instr: Instr) {
         self.out.code.push(instr);
@@ -269,7 +282,7 @@ impl Compiler {
                 self.set(u, value, Some(acc));
             }
             Op::Vectorize => {
-                let src = u.src().iter().map(|s| self.at(s)).collect();
+                let src = u.src().iter().map(|s| (self.at(s), s.dtype().lanes as u32)).collect();
                 let out = self.assign_register(u);
                 self.emit(u, Instr::Vectorize { out, src });
             }
@@ -353,7 +366,7 @@ impl Compiler {
     fn load(&mut self, u: &UOp) {
         let Load { place, alt, .. } = u.expect_load();
         let access = self.access(place, u.dtype().lanes);
-        let mask = place.mask.map(|mask| (self.at(mask), self.at(alt.expect("verified"))));
+        let mask = place.mask.map(|mask| (self.mask(mask), self.at(alt.expect("verified"))));
         let out = self.assign_register(u);
         self.emit(u, Instr::Load { access, out, mask });
     }
@@ -361,8 +374,8 @@ impl Compiler {
     fn store(&mut self, u: &UOp) {
         let Store { place, value, .. } = u.expect_store();
         let access = self.access(place, value.dtype().lanes);
-        let value = self.at(value);
-        self.emit(u, Instr::Store { access, value });
+        let (value, mask) = (self.at(value), place.mask.map(|mask| self.mask(mask)));
+        self.emit(u, Instr::Store { access, value, mask });
     }
 
     /// Compiles an elementwise op.

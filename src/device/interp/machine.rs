@@ -2,8 +2,10 @@
 //! `t` is at `v.at * threads + t * lanes + l`, so that an elementwise op runs over one stretch of
 //! the register file whatever the number of threads and lanes.
 
+mod access;
+
 use super::compile::{Instr, Int, MemoryAccess, Size};
-use super::shadow::{AccessContext, Shadow, SharedMemory};
+use super::shadow::{Shadow, SharedMemory};
 use super::{
     Fault, FaultLocation, Interp, InterpLaunch, Memory, Options, ThreadPosition, alu, warp,
 };
@@ -202,7 +204,7 @@ impl Machine<'_> {
                     alu::slow(*op, *dtype, *from, *arity as usize, &mut here[..n], src);
                 }
                 Instr::Load { access, out, mask } => self.load(access, *out, *mask, pc)?,
-                Instr::Store { access, value } => self.store(access, *value, pc)?,
+                Instr::Store { access, value, mask } => self.store(access, *value, *mask, pc)?,
                 Instr::Set { out, value, lanes } => self.set(*out, *value, *lanes as usize),
                 Instr::Range { out, extent, frame, end } => {
                     if !self.enter_loop(*out, *extent, *frame) {
@@ -295,14 +297,19 @@ impl Machine<'_> {
         any
     }
 
-    /// Joins scalars to a vector.
-    fn vectorize(&mut self, out: u32, src: &[u32]) {
+    /// Joins scalars or vectors, each a register and its lanes, to a vector.
+    fn vectorize(&mut self, out: u32, src: &[(u32, u32)]) {
         let w = self.width;
+        let total: usize = src.iter().map(|(_, lanes)| *lanes as usize).sum();
         let (past, here) = self.regs.split_at_mut(out as usize * w);
-        for (l, s) in src.iter().enumerate() {
+        let mut first = 0;
+        for (s, lanes) in src {
+            let (from, lanes) = (*s as usize * w, *lanes as usize);
             for t in 0..w {
-                here[t * src.len() + l] = past[*s as usize * w + t];
+                here[t * total + first..t * total + first + lanes]
+                    .copy_from_slice(&past[from + t * lanes..from + (t + 1) * lanes]);
             }
+            first += lanes;
         }
     }
 
@@ -422,119 +429,6 @@ impl Machine<'_> {
             let outside = f.level == 0 || self.masks[f.level * w + t];
             let n = int(self.regs[extent.at as usize * w + t], extent.wide);
             self.masks[(f.level + 1) * w + t] = outside && f.counter < n;
-        }
-    }
-
-    /// Returns the index of the first element of an access, after the bounds check.
-    #[inline(always)]
-    fn element(&self, a: &MemoryAccess, t: usize, pc: usize) -> Result<usize, Fault> {
-        let index = int(self.regs[a.idx.at as usize * self.width + t], a.idx.wide);
-        if index as u64 > a.len as u64 || a.len as u64 - (index as u64) < a.lanes as u64 {
-            return Err(Fault::OutOfBounds {
-                at: self.location(a, index, t, pc),
-                lanes: a.lanes as usize,
-                len: a.len,
-            });
-        }
-        Ok(index as usize)
-    }
-
-    fn load(
-        &mut self,
-        a: &MemoryAccess,
-        out: u32,
-        mask: Option<(u32, u32)>,
-        pc: usize,
-    ) -> Result<(), Fault> {
-        let (w, lanes) = (self.width, a.lanes as usize);
-        let bufs = self.bufs;
-        for t in 0..w {
-            if !self.active(t) {
-                continue;
-            }
-            let out = out as usize * w + t * lanes;
-            if let Some((mask, alt)) = mask
-                && self.regs[mask as usize * w + t] == 0
-            {
-                let alt = alt as usize * w + t * lanes;
-                self.regs.copy_within(alt..alt + lanes, out);
-                continue;
-            }
-            let at = self.element(a, t, pc)?;
-            if self.shadows.is_some() {
-                for l in 0..lanes {
-                    self.record_access(a, at + l, None, t, pc)?;
-                }
-            }
-            if a.global {
-                let memory = bufs[a.buf as usize].0;
-                for (l, r) in self.regs[out..out + lanes].iter_mut().enumerate() {
-                    *r = read(memory, a.size, at + l);
-                }
-            } else {
-                let memory = &self.shared[a.buf as usize];
-                for l in 0..lanes {
-                    if memory.written[at + l] < self.begin {
-                        return Err(Fault::Uninitialized(self.location(a, (at + l) as i64, t, pc)));
-                    }
-                    self.regs[out + l] = memory.lanes[at + l];
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn store(&mut self, a: &MemoryAccess, value: u32, pc: usize) -> Result<(), Fault> {
-        let (w, lanes) = (self.width, a.lanes as usize);
-        let bufs = self.bufs;
-        for t in 0..w {
-            if !self.active(t) {
-                continue;
-            }
-            let at = self.element(a, t, pc)?;
-            let value = value as usize * w + t * lanes;
-            if self.shadows.is_some() {
-                for l in 0..lanes {
-                    self.record_access(a, at + l, Some(self.regs[value + l]), t, pc)?;
-                }
-            }
-            if a.global {
-                let memory = bufs[a.buf as usize].0;
-                for (l, r) in self.regs[value..value + lanes].iter().enumerate() {
-                    write(memory, a.size, at + l, *r);
-                }
-            } else {
-                let memory = &mut self.shared[a.buf as usize];
-                for l in 0..lanes {
-                    memory.lanes[at + l] = self.regs[value + l];
-                    memory.written[at + l] = self.epoch;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Records an access of one element; a write if there is a value.
-    #[cold]
-    fn record_access(
-        &mut self,
-        a: &MemoryAccess,
-        at: usize,
-        value: Option<u64>,
-        t: usize,
-        pc: usize,
-    ) -> Result<(), Fault> {
-        let now = AccessContext { epoch: self.epoch, begin: self.begin, thread: t as u32 };
-        let Some((globals, shared)) = &mut self.shadows else { return Ok(()) };
-        let shadow =
-            if a.global { &mut globals[a.buf as usize] } else { &mut shared[a.buf as usize] };
-        let race = match value {
-            Some(v) => shadow.write(at, v, now),
-            None => shadow.read(at, now),
-        };
-        match race {
-            None => Ok(()),
-            Some(what) => Err(Fault::Race { at: self.location(a, at as i64, t, pc), what }),
         }
     }
 }

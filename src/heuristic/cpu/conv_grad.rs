@@ -81,7 +81,7 @@ pub(super) fn conv_grad_tile(
         }
     }
     let (_, v, lanes, b, n) = best?;
-    let packed = to_pack(loads, small, v, lanes);
+    let packed = to_pack(loads, small, v, lanes, target);
     let mut k = k.clone();
     let upcasts = [(v, lanes), (&row, extent(&row)), (b, n)].map(|(r, n)| (OptOp::Upcast, r, n));
     let unrolls = taps.iter().map(|r| (OptOp::Unroll, r, extent(r)));

@@ -2,9 +2,11 @@
 //! threads, and values that are stored for reuse.
 
 mod conv_grad;
+mod fit;
 mod pack;
 mod panels;
 mod tile;
+mod transpose;
 
 use super::facts::KernelFacts;
 use super::{
@@ -40,16 +42,20 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     // Vector lanes: along the axis in which stores are contiguous; for a reduction without such an
     // axis, or whose loads would then be strided, along the axis in which its loads are contiguous.
     let reduce = unit_stride_reduce(&k);
-    let outputs =
-        unit_stride_output(&k).filter(|axis| reduce.is_none() || !lanes_are_strided(&facts, *axis));
+    let outputs = unit_stride_output(&k)
+        .filter(|axis| reduce.is_none() || !lanes_are_strided(&facts, *axis, target));
     let (mut rows, mut across) = (false, Vec::new());
     let upcast = outputs.and_then(|axis| {
-        let size = extent(&k.axes()[axis]);
-        power_of_two_divisor(size, lanes).map(|amount| Opt::new(OptOp::Upcast, axis, amount))
+        let r = &facts.axes[axis];
+        fit::vectors(&facts, r, lanes, target).map(|tiles| (r, tiles))
     });
     match upcast {
-        Some(opt) => {
-            try_apply(&mut k, opt, target);
+        Some((r, tiles)) => {
+            if reduce.is_none() && transpose::tile(&mut k, r, &facts, target) {
+                threads(&mut k, target);
+                return k;
+            }
+            tiles.upcast(&mut k, r, target);
             across = upcasts(&k);
             rows = reduce.is_some()
                 && unit_stride_reduce(&k).is_some_and(|axis| {
@@ -58,7 +64,12 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
         }
         None => {
             if let Some(axis) = reduce {
-                let r = k.axes()[axis].clone();
+                let mut r = k.axes()[axis].clone();
+                if let Some(padded) = fit::padded_reduce(&facts, &r, lanes, target)
+                    && try_apply(&mut k, Opt::new(OptOp::PadTo, axis, padded), target)
+                {
+                    r = k.axes()[axis].clone();
+                }
                 let (streams, most) = (tuning.streams, tuning.stream_reduces);
                 let amount = if upcast_rows(&mut k, axis, streams, most, target) {
                     power_of_two_divisor(extent(&r), lanes)
@@ -130,13 +141,14 @@ fn unrolled_iterations(size: usize, lanes: usize, target: &Target) -> Option<usi
 
 /// Returns true if lanes along an output axis have no unit stride in the loads of the largest
 /// reduction.
-fn lanes_are_strided(facts: &KernelFacts, axis: usize) -> bool {
+fn lanes_are_strided(facts: &KernelFacts, axis: usize, target: &Target) -> bool {
     let (axis, all) = (&facts.axes[axis], facts.accesses());
     let often = all.iter().filter(|a| a.node.op() == Op::Load).map(|a| a.times).fold(0.0, f64::max);
     let mut loads = all.iter().filter(|a| a.node.op() == Op::Load && a.times == often).peekable();
     often > 1.0
         && loads.peek().is_some()
-        && loads.all(|a| a.node.uses_range(axis.range_id()) && a.machine_accesses(axis, 2) > 1)
+        && loads
+            .all(|a| a.node.uses_range(axis.range_id()) && a.machine_accesses(axis, 8, target) == 8)
 }
 
 /// Returns the axes of kind Upcast.

@@ -3,7 +3,8 @@
 
 use super::super::facts::KernelFacts;
 use super::super::matmul::MatmulPattern;
-use super::super::{apply_to, argument, try_apply};
+use super::super::{argument, try_apply};
+use super::fit::{Fit, Tiles, overlaps};
 use super::threads;
 use crate::dtype::DType;
 use crate::ir::UOp;
@@ -30,19 +31,27 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
         return None;
     }
     for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
-        if !extent(r).is_multiple_of(amount) {
-            apply_to(&mut k, OptOp::PadTo, r, amount, target)?;
-        }
-        apply_to(&mut k, OptOp::Upcast, r, amount, target)?;
+        fit_of(facts, r, amount, target).upcast(&mut k, r, target)?;
     }
     threads(&mut k, target);
     let inner = k.axes().iter().rposition(is_output)?;
     // The masks of padded rows are evaluated by a copy too.
-    let rows = (!extent(&p.row).is_multiple_of(height)).then_some(&p.left);
+    let is_padded = fit_of(facts, &p.row, height, target).fit == Fit::Pads;
+    let rows = is_padded.then_some(&p.left);
     for load in rows.into_iter().chain([&p.right]) {
         k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
     }
     Some(k)
+}
+
+/// Returns how tiles of this size cover an axis.
+fn fit_of(facts: &KernelFacts, r: &UOp, size: usize, target: &Target) -> Tiles {
+    let fit = match extent(r) {
+        n if n.is_multiple_of(size) => Fit::Divides,
+        n if n > size && overlaps(facts, r, size, target) => Fit::Overlaps,
+        _ => Fit::Pads,
+    };
+    Tiles { size, fit }
 }
 
 /// Returns the row axis with the smallest stride in the output.
@@ -82,13 +91,18 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
         .map(extent)
         .collect();
     let [most_vectors, most_rows] = target.tuning.cpu.panel_tile;
+    // A tile of two elements stands for all that do not divide the axis.
+    let [wide_overlap, high_overlap] =
+        [&p.column, &p.row].map(|r| (2..5).any(|n| overlaps(facts, r, n, target)));
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=most_vectors).rev().filter(|_| lanes >= target.tuning.cpu.min_panel_lanes) {
-        let wide = TileFit::of(columns, vectors * lanes, target.tuning.cpu.padded_columns, target);
+        let padding = target.tuning.cpu.padded_columns;
+        let wide = TileFit::of(columns, vectors * lanes, padding, wide_overlap, target);
         for height in
             (2..=most_rows).filter(|r| r * vectors + vectors < registers && uses >= r * least)
         {
-            let high = TileFit::of(rows, height, target.tuning.cpu.padded_rows, target);
+            let padding = target.tuning.cpu.padded_rows;
+            let high = TileFit::of(rows, height, padding, high_overlap, target);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
             if !wide.is_within_limit
                 || !high.is_within_limit
@@ -136,9 +150,9 @@ struct TileFit {
 }
 
 impl TileFit {
-    fn of(size: usize, part: usize, padding: f64, target: &Target) -> TileFit {
+    fn of(size: usize, part: usize, padding: f64, overlap: bool, target: &Target) -> TileFit {
         let whole = size.next_multiple_of(part);
-        let padded = whole != size;
+        let padded = whole != size && !(overlap && size > part);
         TileFit {
             parts: whole / part,
             padded,

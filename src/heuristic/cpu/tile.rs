@@ -2,6 +2,7 @@
 
 use super::super::facts::{KernelFacts, iterations};
 use super::super::{apply_to, argument, power_of_two_divisor, splittable_extent};
+use super::fit::{self, Fit, Tiles, overlaps};
 use super::{conv_grad, pack};
 use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel;
@@ -10,10 +11,10 @@ use crate::target::{CpuTuning, Target};
 
 /// A register tile.
 struct Tile {
-    /// The axis of the vector lanes and their number.
-    lanes: (UOp, usize),
+    /// The axis of the vector lanes, and the vectors along it.
+    lanes: (UOp, Tiles),
     /// Further output axes, and the copies along each.
-    copies: Vec<(UOp, usize)>,
+    copies: Vec<(UOp, Tiles)>,
     /// Machine loads per operation on one element.
     cost: f64,
 }
@@ -45,14 +46,17 @@ pub(super) fn cpu_register_tile(
     if let Some(tiled) = conv_grad::conv_grad_tile(k, main, &loads, &small, target) {
         return Some(tiled);
     }
-    let best = best_tile(main, axes, all, &loads, &small, target)?;
-    let packed = to_pack(&loads, &small, &best.lanes.0, best.lanes.1);
+    let best = best_tile(main, facts, &loads, &small, target)?;
+    let packed = to_pack(&loads, &small, &best.lanes.0, best.lanes.1.size, target);
     let mut k = k.clone();
-    let op =
-        if best.lanes.0.range_kind() == AxisKind::Reduce { OptOp::Unroll } else { OptOp::Upcast };
-    let copies = best.copies.into_iter().map(|c| (OptOp::Upcast, c));
-    for (op, (r, amount)) in std::iter::once((op, best.lanes)).chain(copies) {
-        apply_to(&mut k, op, &r, amount, target)?;
+    let (axis, vectors) = best.lanes;
+    if axis.range_kind() == AxisKind::Reduce {
+        apply_to(&mut k, OptOp::Unroll, &axis, vectors.size, target)?;
+    } else {
+        vectors.upcast(&mut k, &axis, target)?;
+    }
+    for (r, copies) in best.copies {
+        copies.upcast(&mut k, &r, target)?;
     }
     Some((k, packed))
 }
@@ -60,12 +64,12 @@ pub(super) fn cpu_register_tile(
 /// Returns the register tile of the lowest estimated cost.
 fn best_tile(
     main: &UOp,
-    axes: &[UOp],
-    all: &[kernel::Access],
+    facts: &KernelFacts,
     loads: &[&kernel::Access],
     small: &[bool],
     target: &Target,
 ) -> Option<Tile> {
+    let (axes, all) = (&facts.axes, facts.accesses());
     let max_lanes = (target.vector_bytes / 4).max(2);
     let [most, fewer] = target.tuning.cpu.tile_accumulators;
     let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
@@ -77,39 +81,66 @@ fn best_tile(
         .iter()
         .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
         .collect();
+    let may_overlap: Vec<bool> =
+        outputs.iter().map(|r| (2..5).any(|n| overlaps(facts, r, n, target))).collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.closed_ranges().contains(r)) {
-        let Some(lanes) = power_of_two_divisor(splittable_extent(v), max_lanes) else { continue };
+        let divisor = || {
+            let size = power_of_two_divisor(splittable_extent(v), max_lanes)?;
+            Some(Tiles { size, fit: Fit::Divides })
+        };
+        let vectors =
+            if is_output(v) { fit::vectors(facts, v, max_lanes, target) } else { divisor() };
+        let Some(vectors) = vectors else { continue };
+        let lanes = vectors.size;
         let parts: Vec<f64> = loads
             .iter()
             .zip(small)
             .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes, target))
             .collect();
-        // Lanes of a reduction are combined in the end; lanes of outputs may have to be stored one
-        // by one.
-        let ends: f64 = match v.range_kind() {
-            AxisKind::Reduce => lanes as f64,
-            _ => all
-                .iter()
-                .filter(|a| a.node.op() == Op::Store)
-                .map(|a| store_cost(a, v, lanes, target))
-                .sum(),
-        };
+        let stores: Vec<&kernel::Access> =
+            all.iter().filter(|a| a.node.op() == Op::Store).collect();
+        // Lanes of a reduction are combined in the end.
+        let is_reduce = v.range_kind() == AxisKind::Reduce;
         let sizes: Vec<usize> = outputs
             .iter()
-            .map(|r| if *r == v { splittable_extent(r) / lanes } else { splittable_extent(r) })
+            .map(|r| match splittable_extent(r) {
+                size if *r == v => size.div_ceil(lanes),
+                size => size,
+            })
             .collect();
-        each_tile(&sizes, budget, &target.tuning.cpu, &mut |tile| {
+        // Tiles of vectors divide their number.
+        let overlaps: Vec<bool> =
+            outputs.iter().zip(&may_overlap).map(|(r, may)| *may && *r != v).collect();
+        each_tile(&sizes, &overlaps, budget, &target.tuning.cpu, &mut |tile| {
             let count = |l: usize| {
                 tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>()
                     as f64
             };
             let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
             let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
-            let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64;
+            let fit = |(axis, n): &AxisCopies| match sizes[*axis].is_multiple_of(*n) {
+                true => Tiles { size: *n, fit: Fit::Divides },
+                false => Tiles { size: *n, fit: Fit::Overlaps },
+            };
+            let waste = |(axis, n): &AxisCopies| {
+                sizes[*axis].next_multiple_of(*n) as f64 / sizes[*axis] as f64
+            };
+            let computed = tile.iter().map(waste).product::<f64>() / vectors.efficiency(v);
+            let along = |store: &kernel::Access| {
+                let unit = |(axis, _): &&AxisCopies| {
+                    kernel::stride(&store.node, outputs[*axis]) == Some(1)
+                };
+                tile.iter().find(unit).map_or(1, |(_, n)| *n)
+            };
+            let ends: f64 = match is_reduce {
+                true => lanes as f64,
+                false => stores.iter().map(|s| store_cost(s, v, lanes, along(s), target)).sum(),
+            };
+            let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64 * computed;
             if best.as_ref().is_none_or(|t| cost < t.cost) {
-                let copies = tile.iter().map(|(axis, n)| (outputs[*axis].clone(), *n)).collect();
-                best = Some(Tile { lanes: (v.clone(), lanes), copies, cost });
+                let copies = tile.iter().map(|t| (outputs[t.0].clone(), fit(t))).collect();
+                best = Some(Tile { lanes: (v.clone(), vectors), copies, cost });
             }
         });
     }
@@ -125,7 +156,7 @@ pub(super) fn load_cost(
     lanes: usize,
     target: &Target,
 ) -> f64 {
-    let (parts, tuning) = (load.machine_accesses(axis, lanes), &target.tuning.cpu);
+    let (parts, tuning) = (load.machine_accesses(axis, lanes, target), &target.tuning.cpu);
     match load.is_masked(axis) {
         _ if parts == 1 || packed => 1.0,
         true => parts as f64 * tuning.masked_lane_load,
@@ -133,10 +164,21 @@ pub(super) fn load_cost(
     }
 }
 
-/// Returns the machine stores for one store of lanes along an axis.
-fn store_cost(store: &kernel::Access, axis: &UOp, lanes: usize, target: &Target) -> f64 {
-    match store.machine_accesses(axis, lanes) {
+/// Returns the machine stores for one store of lanes along an axis. Where there are several copies
+/// along the axis that the output is contiguous in, they are transposed in registers.
+fn store_cost(
+    store: &kernel::Access,
+    axis: &UOp,
+    lanes: usize,
+    copies: usize,
+    target: &Target,
+) -> f64 {
+    match store.machine_accesses(axis, lanes, target) {
         1 => 1.0,
+        n if copies > 1 && !store.is_masked(axis) => {
+            let rows = 1 << copies.min(lanes).ilog2();
+            (n / rows.min(n) + rows.ilog2() as usize) as f64
+        }
         n => n as f64 * target.tuning.cpu.lane_store,
     }
 }
@@ -147,21 +189,29 @@ pub(super) fn to_pack(
     small: &[bool],
     axis: &UOp,
     lanes: usize,
+    target: &Target,
 ) -> Vec<usize> {
-    let apart = loads
-        .iter()
-        .zip(small)
-        .filter(|(l, small)| is_output(axis) && **small && l.machine_accesses(axis, lanes) > 1);
+    let apart = loads.iter().zip(small).filter(|(l, small)| {
+        is_output(axis) && **small && l.machine_accesses(axis, lanes, target) > 1
+    });
     apart.filter_map(|(l, _)| argument(&l.node)).collect()
 }
 
 /// The copies along an output axis of a tile: the position of the axis, and their number.
 type AxisCopies = (usize, usize);
 
-/// Calls `f` with every tile of at most `budget` copies.
-fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnMut(&[AxisCopies])) {
+/// Calls `f` with every tile of at most `budget` copies. The copies divide the axis, or are fewer
+/// than a quarter of it where tiles may overlap.
+fn each_tile(
+    sizes: &[usize],
+    overlaps: &[bool],
+    budget: usize,
+    limits: &CpuTuning,
+    f: &mut dyn FnMut(&[AxisCopies]),
+) {
     fn extend_tile(
         sizes: &[usize],
+        overlaps: &[bool],
         from: usize,
         budget: usize,
         limits: &CpuTuning,
@@ -173,12 +223,14 @@ fn each_tile(sizes: &[usize], budget: usize, limits: &CpuTuning, f: &mut dyn FnM
             return;
         }
         for axis in from..sizes.len() {
-            for n in (2..=budget.min(limits.tile_side)).filter(|n| sizes[axis].is_multiple_of(*n)) {
+            let size = sizes[axis];
+            let fits = |n: &usize| size.is_multiple_of(*n) || (overlaps[axis] && *n * 4 <= size);
+            for n in (2..=budget.min(limits.tile_side)).filter(fits) {
                 tile.push((axis, n));
-                extend_tile(sizes, axis + 1, budget / n, limits, tile, f);
+                extend_tile(sizes, overlaps, axis + 1, budget / n, limits, tile, f);
                 tile.pop();
             }
         }
     }
-    extend_tile(sizes, 0, budget, limits, &mut Vec::new(), f);
+    extend_tile(sizes, overlaps, 0, budget, limits, &mut Vec::new(), f);
 }

@@ -247,8 +247,9 @@ impl<'a> Emit<'a> {
     fn store(&mut self, u: &UOp) -> UOp {
         let store = u.expect_store();
         let (place, value) = (self.operand(store.place.node), self.operand(store.value));
-        let open = place.expect_index().mask.map(|mask| self.open_if(mask));
-        let at = place.unmasked();
+        let mask = place.expect_index().mask;
+        let open = mask.filter(|m| m.dtype().lanes == 1).map(|mask| self.open_if(mask));
+        let at = if mask.is_some_and(|m| m.dtype().lanes > 1) { place } else { place.unmasked() };
         // An unmasked load may have listed the same place.
         if open.is_some() && !self.listed.has(at.id()) {
             self.push(at.clone());
@@ -286,7 +287,8 @@ impl<'a> Emit<'a> {
         }
         let new = if dtype == u.dtype() { u.with_src(src) } else { u.retyped(dtype, src) };
         // The place of a masked store is emitted inside its `If`.
-        let in_if = new.as_index().is_some_and(|place| place.mask.is_some())
+        let one = |m: &UOp| m.dtype().lanes == 1;
+        let in_if = new.as_index().is_some_and(|place| place.mask.is_some_and(one))
             && !self.loaded.contains(&u.id());
         // Two nodes may become equal when index integers get their width.
         if !in_if && self.listed.insert(new.id()) {

@@ -107,6 +107,28 @@ impl Dialect for Clang {
         if dtype.is_bool() { format!("({vector}[{lane}]!=0)") } else { format!("{vector}[{lane}]") }
     }
 
+    fn shuffle_lanes(
+        &self,
+        cx: &mut Cx,
+        dtype: DType,
+        [a, b]: &[String; 2],
+        picked: &[u16],
+    ) -> Option<String> {
+        if picked.len() != dtype.lanes as usize || !picked.len().is_power_of_two() {
+            return None;
+        }
+        // gcc has had the function of clang since version 12.
+        cx.need("SHUFFLE", || {
+            "#if defined(__clang__) || __GNUC__ >= 12\n#define SHUFFLE(m,a,b,...) \
+             __builtin_shufflevector(a,b,__VA_ARGS__)\n#else\n#define SHUFFLE(m,a,b,...) \
+             __builtin_shuffle(a,b,(m){__VA_ARGS__})\n#endif"
+                .to_string()
+        });
+        let mask = typedef(cx, clang_vector::mask_of(dtype));
+        let lanes: Vec<String> = picked.iter().map(u16::to_string).collect();
+        Some(format!("SHUFFLE({mask},{a},{b},{})", lanes.join(",")))
+    }
+
     fn load(&self, cx: &mut Cx, place: &Address, dtype: DType) -> Option<String> {
         // The type in memory has other attributes; gcc refuses to mix the two in a conditional.
         let vector = format!(
@@ -130,6 +152,47 @@ impl Dialect for Clang {
             "{pointer} = __builtin_convertvector(-{value},{});",
             typedef(cx, in_memory(dtype))
         ))
+    }
+    fn load_lanes(
+        &self,
+        cx: &mut Cx,
+        place: &Address,
+        dtype: DType,
+        masks: &str,
+        alt: &str,
+    ) -> Option<String> {
+        let (name, bools) =
+            (format!("load_lanes_{dtype}"), typedef(cx, DType::BOOL.vec(dtype.lanes)));
+        let element = cx.element_type(dtype).ok()?;
+        let value = if dtype.is_bool() { "-(p[i] != 0)" } else { "p[i]" };
+        let made = cx.helper(&name, held(dtype), |cx| {
+            let (ty, n) = (cx.ty(held(dtype))?, dtype.lanes);
+            let body = format!("for (int i = 0; i < {n}; i++) if (m[i]) x[i] = {value}; return x;");
+            Ok((format!("const {element}* p, {bools} m, {ty} x"), body))
+        });
+        made.ok()?;
+        Some(format!("{name}({},{masks},{alt})", place.address()))
+    }
+    fn store_lanes(
+        &self,
+        cx: &mut Cx,
+        place: &Address,
+        dtype: DType,
+        masks: &str,
+        value: &str,
+    ) -> Option<String> {
+        let (name, bools) =
+            (format!("store_lanes_{dtype}"), typedef(cx, DType::BOOL.vec(dtype.lanes)));
+        let element = cx.element_type(dtype).ok()?;
+        let lane = if dtype.is_bool() { "x[i] != 0" } else { "x[i]" };
+        // The result makes the helper a function like the others.
+        let made = cx.helper(&name, DType::I32, |cx| {
+            let (ty, n) = (cx.ty(held(dtype))?, dtype.lanes);
+            let body = format!("for (int i = 0; i < {n}; i++) if (m[i]) p[i] = {lane}; return 0;");
+            Ok((format!("{element}* p, {bools} m, {ty} x"), body))
+        });
+        made.ok()?;
+        Some(format!("{name}({},{masks},{value});", place.address()))
     }
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>> {
         clang_vector::alu(cx, alu)

@@ -18,7 +18,7 @@ pub(super) fn held(dtype: DType) -> DType {
 }
 
 /// Returns signed integers of the width of another dtype: the result of its comparisons.
-fn mask_of(dtype: DType) -> DType {
+pub(super) fn mask_of(dtype: DType) -> DType {
     let scalar =
         [Scalar::I8, Scalar::I16, Scalar::I32, Scalar::I64][width_index(held(dtype).bits())];
     DType { scalar, lanes: dtype.lanes }

@@ -126,6 +126,12 @@ pub(super) trait Dialect: Send + Sync {
     /// Returns one lane of a named vector of that type.
     fn lane(&self, dtype: DType, vector: &str, lane: usize) -> String;
 
+    /// Returns lanes of two named vectors of one dtype, counted through both; `None` if they are
+    /// picked one by one.
+    fn shuffle_lanes(&self, _: &mut Cx, _: DType, _: &[String; 2], _: &[u16]) -> Option<String> {
+        None
+    }
+
     /// Returns true if buffers start at multiples of 16 bytes, so that an aligned vector is
     /// accessed through a pointer of its own type.
     fn is_aligned(&self) -> bool {
@@ -149,6 +155,30 @@ pub(super) trait Dialect: Send + Sync {
         let ty = self.vector_type(cx, dtype).filter(|_| self.is_aligned())?;
         is_vector_access(cx, place, dtype)
             .then(|| format!("*(({}{ty}*)({})) = {value};", place.space, place.address()))
+    }
+    /// Reads the lanes of a vector whose masks are true, and takes the others from a vector; `None`
+    /// if the language has no masks of lanes.
+    fn load_lanes(
+        &self,
+        _: &mut Cx,
+        _place: &Address,
+        _: DType,
+        _masks: &str,
+        _alt: &str,
+    ) -> Option<String> {
+        None
+    }
+    /// Returns the statement that writes the lanes of a vector whose masks are true; `None` if the
+    /// language has no masks of lanes.
+    fn store_lanes(
+        &self,
+        _: &mut Cx,
+        _place: &Address,
+        _: DType,
+        _masks: &str,
+        _value: &str,
+    ) -> Option<String> {
+        None
     }
     /// Returns a short form of an op on native vectors; `None` if it is computed lane by lane.
     fn vector_alu(&self, cx: &mut Cx, alu: &Alu) -> Option<Result<Operand, String>>;

@@ -38,6 +38,12 @@ impl Walker<'_> {
     pub(super) fn load(&mut self, u: &UOp) -> Text {
         let Load { place: index, alt, .. } = u.expect_load();
         let (dtype, dialect) = (u.dtype(), self.cx.dialect);
+        if let Some((mask, alt)) = index.mask.zip(alt).filter(|(m, _)| m.dtype().lanes > 1) {
+            let (masks, alt) = (self.text(mask)?, self.text(alt)?);
+            let place = self.place(index, dtype, false)?;
+            let text = dialect.load_lanes(&mut self.cx, &place.address(), dtype, &masks, &alt);
+            return text.ok_or_else(|| "the language has no masks of lanes".to_string());
+        }
         let place = self.place(index, dtype, false)?;
         let is_vector = dtype.lanes > 1 && self.cx.has_vector(dtype);
         let vector =
@@ -68,6 +74,13 @@ impl Walker<'_> {
         let Store { place: index, value, .. } = u.expect_store();
         let (dtype, dialect) = (value.dtype(), self.cx.dialect);
         let place = self.place(index, dtype, false)?;
+        if let Some(mask) = index.mask {
+            let (masks, text) = (self.text(mask)?, self.text(value)?);
+            let place = place.address();
+            let statement = dialect.store_lanes(&mut self.cx, &place, dtype, &masks, &text);
+            self.line(&statement.ok_or("the language has no masks of lanes")?);
+            return Ok(());
+        }
         if dtype.lanes == 1 {
             let text = self.text(value)?;
             self.line_of(&[&place.address().element(0), " = ", &text, ";"]);

@@ -233,11 +233,47 @@ impl<'a> Walker<'a> {
             return Ok(());
         }
         let first = u.operand();
+        if src.iter().any(|s| s.dtype().lanes > 1) {
+            return self.concatenate(u);
+        }
         let lanes = match src.iter().all(|s| s == first) {
             true => vec![self.text(first)?; src.len()],
             false => src.iter().map(|s| self.text(s)).collect::<Result<Vec<_>, _>>()?,
         };
         self.value(u, "vec", Operand::of_lanes(lanes))
+    }
+
+    /// Writes the concatenation of vectors, which has no text of its own where only lanes of it are
+    /// used.
+    fn concatenate(&mut self, u: &UOp) -> Result<(), String> {
+        let mut lanes = Vec::new();
+        for s in u.src() {
+            self.named(s)?;
+            for l in 0..s.dtype().lanes as usize {
+                lanes.push(self.lane(s, l)?);
+            }
+        }
+        if self.plan.reads_acc.contains(&u.id()) {
+            return self.declare(u, "vec", Operand::from_lanes(lanes));
+        }
+        self.remember(u, Operand::from_lanes(lanes));
+        Ok(())
+    }
+
+    /// Returns lanes of a vector: a two-source shuffle where the language has one.
+    fn pick(&mut self, u: &UOp, picked: &[u16]) -> Result<Operand, String> {
+        let x = u.operand();
+        if let Some([a, b]) = x.as_vector_pair()
+            && !self.plan.reads_acc.contains(&x.id())
+            && picked.len() > 1
+        {
+            let (pair, dialect) = ([self.named(a)?, self.named(b)?], self.cx.dialect);
+            if let Some(text) = dialect.shuffle_lanes(&mut self.cx, a.dtype(), &pair, picked) {
+                return Ok(Operand::plain(text));
+            }
+        }
+        let lanes = picked.iter().map(|l| self.lane(x, *l as usize));
+        Ok(Operand::of_lanes(lanes.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Records a value under a name that is already in the text.
@@ -412,9 +448,8 @@ impl Writer for Walker<'_> {
             (Op::Wmma, _) => self.wmma(u),
             (Op::Shuffle, Arg::Shuffle(bits)) => self.shuffle(u, *bits),
             (Op::Gep, Arg::Lanes(picked)) => {
-                let lanes = picked.iter().map(|l| self.lane(u.operand(), *l as usize));
-                let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
-                self.value(u, "lane", Operand::of_lanes(lanes))
+                let operand = self.pick(u, picked)?;
+                self.value(u, "lane", operand)
             }
             (op, _) if op.is_alu() => {
                 let operand = self.alu(u)?;

@@ -37,7 +37,7 @@ pub(super) fn value_operands(u: &UOp) -> impl Iterator<Item = &UOp> {
     } else if let Some(Load { place: Index { index, mask, .. }, alt, .. }) = u.as_load() {
         (&[], [Some(index), mask, alt.filter(|_| mask.is_some())])
     } else if let Some(Store { place, value, .. }) = u.as_store() {
-        (&[], [Some(place.index), Some(value), None])
+        (&[], [Some(place.index), Some(value), place.mask])
     } else if let Some(acc) = u.as_define_acc() {
         (&[], [Some(acc.init), None, None])
     } else if let Some(assign) = u.as_assign() {

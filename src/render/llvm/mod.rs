@@ -11,7 +11,7 @@ mod cast;
 mod regions;
 mod text;
 
-use self::text::{lanes, literal, memory_type, ty};
+use self::text::{lanes, literal, memory_suffix, memory_type, ty};
 use super::facts::{self, Writer, address_integers, unknown_operand};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
@@ -113,6 +113,9 @@ struct LlvmWriter<'a> {
     /// Offsets of no address: each is at a constant distance from another offset, and nothing else
     /// needs it.
     folded: FxHashSet<u64>,
+    /// Pairs of vectors that are used as one vector, and the text of all pairs.
+    whole_pairs: FxHashSet<u64>,
+    pairs: FxHashMap<u64, [String; 2]>,
     /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
 }
@@ -144,8 +147,12 @@ impl<'a> LlvmWriter<'a> {
         let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
         let (mut offsets, mut folded, mut used) =
             (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
-        let mut threads = Vec::new();
+        let (mut threads, mut whole_pairs) = (Vec::new(), FxHashSet::default());
         for u in uops {
+            if u.op() != Op::Gep {
+                let pairs = u.src().iter().filter(|s| s.as_vector_pair().is_some());
+                whole_pairs.extend(pairs.map(UOp::id));
+            }
             // An index uses its mask and, below, the base of its offset.
             used.extend(u.src().iter().skip(if u.op() == Op::Index { 2 } else { 0 }).map(UOp::id));
             match (u.op(), u.arg()) {
@@ -190,6 +197,8 @@ impl<'a> LlvmWriter<'a> {
             address_integers,
             offsets,
             folded,
+            whole_pairs,
+            pairs: FxHashMap::default(),
             taken: FxHashMap::default(),
         }
     }
@@ -320,6 +329,11 @@ impl<'a> LlvmWriter<'a> {
         let Load { place: index, alt, .. } = u.expect_load();
         let dtype = u.dtype();
         let mut place = self.address(index)?;
+        if let Some((mask, alt)) = index.mask.zip(alt).filter(|(m, _)| m.dtype().lanes > 1) {
+            let masks = self.text(mask)?;
+            let alt = self.text(alt)?;
+            return Ok(self.load_lanes(dtype, &place, &masks, alt));
+        }
         let masked = match index.mask.zip(alt) {
             Some((mask, alt)) => Some((self.text(mask)?, self.text(alt)?)),
             None => None,
@@ -348,20 +362,47 @@ impl<'a> LlvmWriter<'a> {
     }
 
     fn store(&mut self, u: &UOp) -> Done {
-        let Store { place, value, .. } = u.expect_store();
+        let Store { place: index, value, .. } = u.expect_store();
         let dtype = value.dtype();
-        let place = self.address(place)?;
+        let place = self.address(index)?;
         let mut value = self.text(value)?;
         if dtype.is_bool() {
             value = self
                 .define("cast", &format!("zext {} {value} to {}", ty(dtype), memory_type(dtype)));
         }
-        self.line(format!(
-            "store {} {value}, ptr {place}, align {}",
-            memory_type(dtype),
-            dtype.scalar().itemsize()
-        ));
+        let (held, align) = (memory_type(dtype), dtype.scalar().itemsize());
+        if let Some(mask) = index.mask {
+            let (masks, bools) = (self.text(mask)?, ty(mask.dtype()));
+            let name = format!("@llvm.masked.store.{}.p0", memory_suffix(dtype));
+            self.declared.insert(format!("void {name}({held}, ptr, i32 immarg, {bools})"));
+            self.line(format!(
+                "call void {name}({held} {value}, ptr {place}, i32 {align}, {bools} {masks})"
+            ));
+            return Ok(());
+        }
+        self.line(format!("store {held} {value}, ptr {place}, align {align}"));
         Ok(())
+    }
+
+    /// Writes a load whose lanes each have a mask; a lane whose mask is false accesses nothing.
+    fn load_lanes(&mut self, dtype: DType, place: &str, masks: &str, mut alt: String) -> String {
+        let (held, align) = (memory_type(dtype), dtype.scalar().itemsize());
+        if dtype.is_bool() {
+            alt = self.define("cast", &format!("zext {} {alt} to {held}", ty(dtype)));
+        }
+        let (name, bools) = (
+            format!("@llvm.masked.load.{}.p0", memory_suffix(dtype)),
+            ty(DType::BOOL.vec(dtype.lanes)),
+        );
+        self.declared.insert(format!("{held} {name}(ptr, i32 immarg, {bools}, {held})"));
+        let load =
+            format!("call {held} {name}(ptr {place}, i32 {align}, {bools} {masks}, {held} {alt})");
+        let value = self.define("val", &load);
+        if !dtype.is_bool() {
+            return value;
+        }
+        let zero = literal(0.into(), DType::U8.vec(dtype.lanes));
+        self.define("val", &format!("icmp ne {held} {value}, {zero}"))
     }
 
     /// Returns a scalar in every lane.
@@ -388,7 +429,36 @@ impl<'a> LlvmWriter<'a> {
             return Ok(self.splat(&texts[0], dtype));
         }
         let (whole, one) = (ty(dtype), ty(dtype.scalar()));
+        if let Some([a, b]) = u.as_vector_pair() {
+            let pair = [self.text(a)?, self.text(b)?];
+            self.pairs.insert(u.id(), pair);
+            let all: Vec<u16> = (0..dtype.lanes).collect();
+            return match self.whole_pairs.contains(&u.id()) {
+                true => self.pick_of_pair(u, a.dtype(), dtype, &all),
+                false => Ok(String::new()),
+            };
+        }
         let mut vector = "poison".to_string();
+        if src.iter().any(|s| s.dtype().lanes > 1) {
+            let mut at = 0;
+            for (s, x) in src.iter().zip(&texts) {
+                for l in 0..s.dtype().lanes {
+                    let lane = match s.dtype().lanes {
+                        1 => x.clone(),
+                        _ => self.define(
+                            "lane",
+                            &format!("extractelement {} {x}, i32 {l}", ty(s.dtype())),
+                        ),
+                    };
+                    vector = self.define(
+                        "vec",
+                        &format!("insertelement {whole} {vector}, {one} {lane}, i32 {at}"),
+                    );
+                    at += 1;
+                }
+            }
+            return Ok(vector);
+        }
         for (i, x) in texts.iter().enumerate() {
             vector =
                 self.define("vec", &format!("insertelement {whole} {vector}, {one} {x}, i32 {i}"));
@@ -396,8 +466,26 @@ impl<'a> LlvmWriter<'a> {
         Ok(vector)
     }
 
+    /// Returns lanes of a pair of vectors: a two-source shuffle.
+    fn pick_of_pair(&mut self, pair: &UOp, half: DType, dtype: DType, picked: &[u16]) -> Text {
+        let [a, b] = self.pairs.get(&pair.id()).cloned().ok_or_else(|| unknown_operand(pair))?;
+        let half_text = ty(half);
+        if let [lane] = picked {
+            let (x, lane) = if *lane < half.lanes { (a, *lane) } else { (b, lane - half.lanes) };
+            return Ok(self.define("lane", &format!("extractelement {half_text} {x}, i32 {lane}")));
+        }
+        let places = DType::I32.vec(dtype.lanes);
+        let mask = lanes(&picked.iter().map(u16::to_string).collect::<Vec<_>>(), places);
+        let mask = format!("{} {mask}", ty(places));
+        let shuffle = format!("shufflevector {half_text} {a}, {half_text} {b}, {mask}");
+        Ok(self.define("lane", &shuffle))
+    }
+
     fn pick(&mut self, u: &UOp, picked: &[u16]) -> Text {
         let (x, dtype) = (u.operand(), u.dtype());
+        if let Some([half, _]) = x.as_vector_pair() {
+            return self.pick_of_pair(x, half.dtype(), dtype, picked);
+        }
         let (text, whole) = (self.text(x)?, ty(x.dtype()));
         Ok(match (x.dtype().lanes, picked) {
             (1, _) => self.splat(&text, dtype),

@@ -37,6 +37,11 @@ pub(super) fn suffix(dtype: DType) -> String {
     if dtype.lanes == 1 { element.to_string() } else { format!("v{}{element}", dtype.lanes) }
 }
 
+/// Returns the type of a value in memory as the names of intrinsics have it.
+pub(super) fn memory_suffix(dtype: DType) -> String {
+    suffix(if dtype.is_bool() { DType::U8.vec(dtype.lanes) } else { dtype })
+}
+
 /// Returns a constant of the dtype, in every lane.
 pub(super) fn literal(value: Const, dtype: DType) -> String {
     let one = scalar(value, dtype.scalar());

@@ -54,6 +54,28 @@ fn indices_stay_in_bounds() {
 }
 
 #[test]
+fn masks_of_lanes_bound_each_lane() {
+    let x = UOp::define_global(0, 13, DType::F32);
+    let i = loops(0, 4);
+    let numbers = UOp::vectorize((0..4).map(i32c).collect::<Src>());
+    // Lane `l` is accessed where `4 * i + l < end`.
+    let before = |end: i32| numbers.binary(Op::Lt, (&(&i * -4i32) + end).splat(4));
+    let load = |mask: &UOp| {
+        let alt = UOp::constant(0.0, DType::F32.vec(4));
+        let src = [masked(&x, &(&i * 4i32), mask), alt].to_src();
+        let mut list = node(Op::Load, DType::F32.vec(4), src, Arg::None).toposort();
+        list.push(i.end_range());
+        list
+    };
+    in_bounds(&load(&before(13))).unwrap();
+    refused(in_bounds(&load(&before(14))), "inside its buffer of 13 (proven: elements 0 to 13)");
+    // One more condition per lane does not hide the first.
+    let odd = UOp::vectorize((0..4).map(|l| i32c(l % 2)).collect::<Src>());
+    let is_odd = odd.binary(Op::Lt, UOp::constant(1i64, DType::I32.vec(4)));
+    refused(in_bounds(&load(&is_odd)), "inside its buffer");
+}
+
+#[test]
 fn masks_bound_indices() {
     let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 5), loops(1, 6));

@@ -189,9 +189,9 @@ fn accesses_and_lanes_are_checked() {
     refused(program(&flat(&other(DType::F32, Arg::Shuffle(1)))), "a shuffle keeps the dtype");
     refused(program(&flat(&other(v.dtype(), Arg::None))), "payload that the table of ops declares");
     let short = node(Op::Vectorize, DType::F32.vec(4), [f32c(0.0)].to_src(), Arg::None);
-    refused(program(&flat(&short)), "one operand per lane");
+    refused(program(&flat(&short)), "has the lanes of its operands");
     let mixed = node(Op::Vectorize, DType::F32.vec(2), [f32c(0.0), i32c(0)].to_src(), Arg::None);
-    refused(program(&flat(&mixed)), "scalars of its dtype");
+    refused(program(&flat(&mixed)), "operands of a vector have its dtype");
     let uneven = node(Op::Add, DType::F32.vec(4), [v.clone(), f32c(0.0)].to_src(), Arg::None);
     refused(program(&flat(&uneven)), "the number of lanes of the result");
 }

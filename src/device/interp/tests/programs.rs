@@ -161,6 +161,37 @@ fn four_lanes_are_computed() {
 }
 
 #[test]
+fn masked_lanes_access_nothing() {
+    // Reads x[-1..3] and writes out[1..5] where the lane is 1 or more: element -1 and 1 are not
+    // accessed.
+    let mut p = List::default();
+    let (out, x) = (p.global(0, 5, DType::F32), p.global(1, 3, DType::F32));
+    let numbers = UOp::vectorize((0..4).map(i32c).collect::<Src>());
+    let mask = UOp::constant(0i64, DType::I32.vec(4)).binary(Op::Lt, numbers);
+    let v = p.masked_load(&x, &i32c(-1), &mask, &UOp::constant(9.0f32, DType::F32.vec(4)));
+    let place = UOp::masked_index(&out, i32c(1), Some(mask.clone()));
+    let place = p.expr(&place);
+    let twice = p.expr(&(&v + &v));
+    p.add(&place.store(&twice, &[]));
+    let mut bufs = [f32s(&[5.0; 5]), f32s(&[1.0, 2.0, 3.0])];
+    run(&p, &mut bufs).unwrap();
+    assert_eq!(to_f32(&bufs[0]), [5.0, 5.0, 2.0, 4.0, 6.0]);
+}
+
+#[test]
+fn vectors_are_concatenated() {
+    let mut p = List::default();
+    let (out, x) = (p.global(0, 4, DType::F32), p.global(1, 4, DType::F32));
+    let (a, b) = (p.load_lanes(&x, &i32c(0), 2), p.load_lanes(&x, &i32c(2), 2));
+    let pair = p.expr(&UOp::vectorize([a, b].to_src()));
+    let mixed = p.expr(&pair.gep([2, 0, 3, 1]));
+    p.store(&out, &i32c(0), &mixed);
+    let mut bufs = [vec![0; 16], f32s(&[1.0, 2.0, 3.0, 4.0])];
+    run(&p, &mut bufs).unwrap();
+    assert_eq!(to_f32(&bufs[0]), [3.0, 1.0, 4.0, 2.0]);
+}
+
+#[test]
 fn a_workgroup_reduces_through_shared_memory() {
     // Each group of 4x2 threads sums 8 elements: all write to shared memory, one reads them back.
     let mut p = List::default();
