@@ -9,8 +9,8 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Maximum distance of neighbouring elements that one vector load covers on targets without
-/// workgroups: beyond it, most of the loaded elements are not used. Structural: the shuffles of four
-/// vectors replace one per element.
+/// workgroups: beyond it, most of the loaded elements are not used. Structural: the shuffles of
+/// four vectors replace one per element.
 pub const MAX_JOINED_STRIDE: u64 = 4;
 
 /// A load, store or arithmetic operation of a kernel with its execution count.
