@@ -1,5 +1,5 @@
 //! The processor as the CPUID instruction describes it: vendor, family, model, and data caches.
-//! In: the registers that CPUID returns. Out: [`Description`]; what CPUID does not report is absent.
+//! In: the registers that CPUID returns. Out: [`Description`], without what they do not contain.
 
 use crate::target::Vendor;
 

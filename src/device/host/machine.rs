@@ -36,7 +36,7 @@ fn of_vectors(machine: &Machine, processor: Option<&Description>, vector_bytes: 
     Machine { vector_registers, mask_registers: fixed.mask_registers, rates, ..*machine }
 }
 
-/// Takes over the caches that CPUID reports.
+/// Replaces the caches by those that CPUID reports.
 fn add_caches(machine: &mut Machine, processor: &Description) {
     for (level, cache) in processor.caches.iter().enumerate() {
         if let Some(cache) = cache {
