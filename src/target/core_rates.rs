@@ -3,6 +3,8 @@
 //! In: vendor, family and model as CPUID reports them, and the width of vectors. Out: the rates of
 //! that width. A core that is not in the table has the rates of [`CoreRates::DEFAULT`].
 //!
+//! Bandwidths without a measurement beside them are estimates.
+//!
 //! A table and not a measurement at start: a measured value differs between processes, and with it
 //! the program of a kernel.
 
@@ -83,7 +85,8 @@ const ICE_LAKE_SERVER: Microarchitecture = Microarchitecture {
     ..SKYLAKE_SERVER
 };
 
-/// Sapphire Rapids to Granite Rapids. Memory was measured on two cores at 2.8 GHz: 53 to 62 GB/s.
+/// Sapphire Rapids to Granite Rapids. Memory was measured on two cores of an Emerald Rapids server:
+/// 53 to 62 GB/s.
 const SAPPHIRE_RAPIDS: Microarchitecture = Microarchitecture {
     models: &[[143, 143], [173, 174], [207, 207]],
     wide: rates([2.0, 2.0, 1.0, 1.0], [3, 4, 7, 3], [48.0, 13.0, 10.0]),
