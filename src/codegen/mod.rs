@@ -28,8 +28,8 @@ pub use x86::listing;
 use crate::error::{Error, Result};
 use crate::ir::UOp;
 
-/// The machine code of a kernel: a function of the addresses of its buffers, the number of the chunk
-/// and scratch memory, by the calling convention of Unix on x86-64.
+/// The machine code of a kernel: a function of the addresses of its buffers, the number of the
+/// chunk and scratch memory, by the calling convention of Unix on x86-64.
 #[derive(Debug)]
 pub struct Assembled {
     /// The code, which begins with its entry.

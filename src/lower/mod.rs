@@ -57,7 +57,8 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
     coalesce: Kernel, |l| l.target.grid,
         |l| l.ast = coalesce::coalesce(&l.ast, l.markers.fragments, &l.target),
         "Joins loads and stores of adjacent addresses of one thread into vector accesses.";
-    join_lanes: Kernel, |l| !l.target.grid && l.markers.copies, |l| l.update(join_lanes::join_lanes),
+    join_lanes: Kernel, |l| !l.target.grid && l.markers.copies,
+        |l| l.update(join_lanes::join_lanes),
         "Joins the scalar loads that make a vector, and the stores of single lanes, into vector \
          accesses.";
     transpose_vectors: Kernel, |l| !l.target.grid && l.markers.copies,
