@@ -158,7 +158,8 @@ variables! {
         "Prints the IR after that pass; the error of an unknown name lists the passes."
         => print_after: Option<String> = |v| v.text();
     "THREADS" takes "1 to 1024":
-        "Threads of the CPU device. Default: one per core."
+        "Threads of the CPU device; no program and no result depends on it. Default: the physical \
+         cores in the affinity mask, at most the CPU quota of the cgroups."
         => threads: Option<usize> = |v| {
             let valid = |n: &usize| (1..=MAX_THREADS).contains(n);
             let takes = format!("a number from 1 to {MAX_THREADS}");

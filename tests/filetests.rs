@@ -60,7 +60,7 @@ fn reduce_simplify(u: &UOp) -> UOp {
 
 /// Decomposes for C, which has f64 and no float narrower than f32.
 fn decompose(u: &UOp) -> UOp {
-    Rules::new(&[&lower::DECOMPOSE]).fixpoint(u, &mut Target::c(1, 0))
+    Rules::new(&[&lower::DECOMPOSE]).fixpoint(u, &mut Target::c(0))
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -134,8 +134,8 @@ impl Case<'_> {
     /// The target: C with vectors of 16 bytes unless the case sets another.
     fn target(&self) -> Target {
         match self.setting("target").unwrap_or("c") {
-            "c" => Target::c(4, 16),
-            "avx512" => Target::c(2, 64),
+            "c" => Target::c(16),
+            "avx512" => Target::c(64),
             "cuda" => Target::cuda().with_tensor_cores(true, true),
             "opencl" => Target::opencl(),
             "metal" => Target::metal(),

@@ -75,7 +75,7 @@ fn the_scheduler_makes_a_sound_kernel() {
 
 #[test]
 fn opts_apply_or_give_a_reason() {
-    let target = Target::c(1, 16);
+    let target = Target::c(16);
     let k = kernel().apply(&Opt::new(OptOp::Upcast, 0, 4), &target).unwrap();
     assert_eq!(k.name(), "r_2_4_4");
     assert!(
@@ -88,7 +88,7 @@ fn opts_apply_or_give_a_reason() {
 
 #[test]
 fn a_kernel_is_lowered_and_rendered() {
-    let target = Target::c(1, 16);
+    let target = Target::c(16);
     let mut seen = Vec::new();
     let program = lower::lower(&kernel().ast, &target, &mut |pass, _| seen.push(pass.name));
     // The kernel has no staged load, no symbolic axis and no range to unroll.

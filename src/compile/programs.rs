@@ -227,7 +227,7 @@ fn from_source(ast: &UOp, source: &Source, device: &Device) -> Result<Arc<Compil
         launch: Launch {
             grid: source.grid,
             local: source.local,
-            threads: source.grid[0],
+            chunks: source.grid[0],
             scratch: 0,
         },
         variables: Default::default(),

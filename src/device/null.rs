@@ -28,11 +28,11 @@ impl Null {
     }
     /// Renders C for a CPU.
     pub fn c() -> Arc<dyn Backend> {
-        Null::of(Clang::new(Target::c(8, 64)), "C")
+        Null::of(Clang::new(Target::c(64)), "C")
     }
     /// Renders LLVM IR for a CPU.
     pub fn llvm() -> Arc<dyn Backend> {
-        Null::of(Llvm::new(Target::llvm(8, 64)), "LLVM IR")
+        Null::of(Llvm::new(Target::llvm(64)), "LLVM IR")
     }
     /// Renders CUDA C.
     pub fn cuda() -> Arc<dyn Backend> {
@@ -88,7 +88,7 @@ pub struct NullX86(Target);
 impl NullX86 {
     /// Creates the device, for the highest level.
     pub fn new() -> NullX86 {
-        NullX86(Target::x86(8, Level::V4.vector_bytes()))
+        NullX86(Target::x86(Level::V4.vector_bytes()))
     }
 }
 

@@ -177,7 +177,7 @@ pub(super) fn run_on_host(
 fn scratch_needs(commands: &[BoundCommand]) -> (usize, usize) {
     let needs = commands.iter().map(|command| match command {
         Command::Launch { program, .. } => match program.program.launch {
-            Launch { scratch, threads, .. } if scratch > 0 => (scratch, threads),
+            Launch { scratch, chunks, .. } if scratch > 0 => (scratch, chunks),
             _ => (0, 1),
         },
         Command::Repeat(r) => scratch_needs(&r.body),
@@ -209,7 +209,7 @@ fn call_in_order(
                 let chunk = |i: usize, thread: usize| unsafe {
                     entry(addresses.from(0), i as i64, scratch.of(thread))
                 };
-                let chunks = program.program.launch.threads;
+                let chunks = program.program.launch.chunks;
                 if chunks == 1 { chunk(0, 0) } else { pool::run(chunks, &chunk) }
             }
             Command::Repeat(r) => (0..r.count).for_each(|i| {
@@ -244,7 +244,7 @@ impl HostCalls {
         let (mut calls, mut all) = (Vec::with_capacity(commands.len()), Vec::new());
         for (program, _, args) in commands.iter().filter_map(Command::as_launch) {
             let entry = program.executable.entry().expect("a function of this process");
-            let chunks = program.program.launch.threads;
+            let chunks = program.program.launch.chunks;
             calls.push(HostCall { entry, first: all.len(), chunks });
             all.extend_from_slice(args);
         }

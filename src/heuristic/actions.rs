@@ -20,7 +20,7 @@ use crate::target::Target;
 /// let x = Tensor::ones([64, 64]).contiguous().realize()?;
 /// let schedule = (&x + 1.0).schedule()?;
 /// let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a sum is a kernel") };
-/// let next = heuristic::actions(&Kernel::new(ast.clone()), &Target::c(2, 64));
+/// let next = heuristic::actions(&Kernel::new(ast.clone()), &Target::c(64));
 /// assert!(next.iter().any(|k| opt::show(&k.opts) == "THREAD:0:2"));
 /// # Ok::<(), picograd::Error>(())
 /// ```
@@ -94,8 +94,7 @@ fn opts_of_axis(axes: &[UOp], axis: usize, inputs: &[usize], target: &Target) ->
         add(OptOp::Prefetch, &[0]);
     } else {
         add(OptOp::Local, search.threads);
-        let threads = (2..=target.threads).filter(|n| n.is_power_of_two() || *n == target.threads);
-        add(OptOp::Thread, &threads.collect::<Vec<_>>());
+        add(OptOp::Thread, search.chunks);
         let others = (axis + 1..axes.len()).filter(|o| axes[*o].range_kind() == kind);
         add(OptOp::Swap, &others.collect::<Vec<_>>());
     }

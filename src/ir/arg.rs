@@ -261,7 +261,7 @@ listed! {
     AxisKind {
         /// Independent iterations: a launch dimension on a GPU, a loop on a CPU.
         Global,
-        /// A loop that is split over the threads of the CPU's pool.
+        /// The chunks of a loop, which the threads of the CPU's pool claim.
         Thread,
         /// Threads of one workgroup.
         Local,
@@ -286,7 +286,7 @@ listed! {
         Group,
         /// The position of the thread in its workgroup.
         Local,
-        /// The index of the CPU thread.
+        /// The number of the chunk of a CPU kernel.
         Thread
     }
 }

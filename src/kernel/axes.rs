@@ -71,8 +71,8 @@ pub fn extent(r: &UOp) -> usize {
     r.expect_range().extent.vmax() as usize
 }
 
-/// Returns true if the extent of a range depends on a variable. Such a range is split only after
-/// it was padded to its upper bound and masked.
+/// Returns true if the extent of a range is no literal: it depends on a variable, or on the chunk.
+/// Such a range is split only after it was padded to its upper bound and masked.
 pub fn is_symbolic(r: &UOp) -> bool {
     r.expect_range().extent.as_int().is_none()
 }

@@ -23,6 +23,20 @@ pub fn replace_range(ast: &UOp, r: &UOp, value: &UOp, ranges: &[UOp]) -> UOp {
     }))
 }
 
+/// Returns the extent of the loop of a chunk of `len` iterations, where all chunks together have
+/// `size`: the last one may be shorter.
+pub fn chunk_extent(chunk: &UOp, len: usize, size: usize) -> UOp {
+    if size.is_multiple_of(len) {
+        return UOp::int(len as i64);
+    }
+    UOp::int(len as i64).binary(Op::Min, UOp::int(size as i64) - chunk * len as i64)
+}
+
+/// Returns true if the extent of a range depends on the chunk, because the last chunk is shorter.
+pub fn is_of_chunk(r: &UOp) -> bool {
+    !r.expect_range().extent.ranges().is_empty()
+}
+
 /// Pads a range to a larger extent. Loads and stores past the old end are masked, and a reduction
 /// combines its identity there. A symbolic extent becomes the literal `padded`.
 pub fn pad_range(ast: &UOp, r: &UOp, padded: usize) -> UOp {

@@ -6,7 +6,7 @@
 //! loops, threads of the workgroup and register copies. Later Opts split ranges further, so the
 //! tile is derived again after each of them; the pass `stage` of lowering builds it.
 
-use super::{axes, extent, index_stride};
+use super::{axes, extent, index_stride, is_symbolic};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -93,6 +93,9 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
         .collect();
     if list.is_empty() {
         return Err("the load uses no range below the loop".into());
+    }
+    if list.iter().any(|a| is_symbolic(&a.range)) {
+        return Err("the last chunk of an axis of the tile is shorter".into());
     }
     // With register tiling, the elements that one step loads are adjacent; otherwise the tile keeps
     // the order of the input.

@@ -1,9 +1,9 @@
 //! Replaces the ranges of workgroups and of their threads by launch dimensions (`Special`). After
-//! this pass the remaining ranges are loops, and the ranges of CPU threads.
+//! this pass the remaining ranges are loops, and the chunks of a CPU.
 
 use crate::dtype::DType;
 use crate::ir::{AxisKind, Op, SpecialKind, Src, UOp};
-use crate::kernel::{self, extent, is_symbolic};
+use crate::kernel::{self, extent, is_of_chunk, is_symbolic};
 use crate::symbolic::simplify;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -15,15 +15,15 @@ pub struct Launch {
     pub grid: [usize; 3],
     /// Threads of a workgroup in each dimension.
     pub local: [usize; 3],
-    /// Tasks of the CPU thread pool.
-    pub threads: usize,
+    /// Chunks, each of which is a task of the CPU thread pool.
+    pub chunks: usize,
     /// Bytes of scratch memory that each thread of a CPU needs.
     pub scratch: usize,
 }
 
 impl Default for Launch {
     fn default() -> Launch {
-        Launch { grid: [1; 3], local: [1; 3], threads: 1, scratch: 0 }
+        Launch { grid: [1; 3], local: [1; 3], chunks: 1, scratch: 0 }
     }
 }
 
@@ -36,10 +36,10 @@ pub(super) fn launch_dims(
 ) -> (UOp, Launch, Vec<(usize, UOp)>) {
     let mut launch = Launch::default();
     if !target.grid {
-        // The stores of a kernel close the range of CPU threads.
-        let share = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
-        launch.threads =
-            ast.src().iter().flat_map(|s| s.expect_store().ranges).find(share).map_or(1, extent);
+        // The stores of a kernel close the range of chunks.
+        let is_chunk = |r: &&UOp| r.op() == Op::Range && r.range_kind() == AxisKind::Thread;
+        launch.chunks =
+            ast.src().iter().flat_map(|s| s.expect_store().ranges).find(is_chunk).map_or(1, extent);
         return (ast.clone(), launch, Vec::new());
     }
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -52,6 +52,8 @@ pub(super) fn launch_dims(
     let globals: Vec<&UOp> = all
         .iter()
         .filter(|r| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop))
+        // A loop whose length depends on the chunk stays a loop.
+        .filter(|r| !is_of_chunk(r))
         .collect();
     launch.grid = dims(&globals, SpecialKind::Group, target.grid_max, &mut map);
     let symbolic = globals.iter().rev().enumerate().filter(|(_, r)| is_symbolic(r));
@@ -64,7 +66,7 @@ pub(super) fn launch_dims(
     let mut locals: Vec<&UOp> = all.iter().filter(|r| r.range_kind().is_workgroup()).collect();
     locals.sort_by_key(|r| threads.iter().position(|t| t == *r));
     launch.local = dims(&locals, SpecialKind::Local, target.local_dims, &mut map);
-    launch.threads = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
+    launch.chunks = all.iter().find(|r| r.range_kind() == AxisKind::Thread).map_or(1, extent);
     if map.is_empty() {
         return (ast.clone(), launch, grid);
     }

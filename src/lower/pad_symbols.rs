@@ -4,12 +4,13 @@
 //! extents.
 
 use crate::ir::{AxisKind, UOp};
-use crate::kernel::{axes, extent, is_symbolic, pad_range};
+use crate::kernel::{axes, extent, is_of_chunk, is_symbolic, pad_range};
 use crate::target::Target;
 
 /// Pads the symbolic output axes of a kernel, if they cannot be dimensions of the launch.
 pub(super) fn pad_symbols(ast: &UOp, target: &Target) -> UOp {
-    let is_global = |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop);
+    let is_global =
+        |r: &UOp| matches!(r.range_kind(), AxisKind::Global | AxisKind::Loop) && !is_of_chunk(r);
     let globals: Vec<UOp> = axes(ast).into_iter().filter(is_global).collect();
     let long = globals.iter().rev().zip(target.grid_max).any(|(r, most)| extent(r) > most);
     if globals.len() <= 3 && !long {

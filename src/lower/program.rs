@@ -47,6 +47,19 @@ pub(super) fn writes(args: &[UOp], ast: &UOp) -> Vec<usize> {
     (0..args.len()).filter(|slot| stored(&args[*slot])).collect()
 }
 
+/// Returns the mean extent of a loop: the last chunk of an axis may be shorter.
+fn mean_extent(r: &UOp) -> f64 {
+    let most = extent(r) as f64;
+    let uses = r.expect_range().extent.toposort();
+    let Some(Arg::Special { extent: chunks, .. }) =
+        uses.iter().find(|u| u.op() == Op::Special).map(UOp::arg)
+    else {
+        return most;
+    };
+    let least = r.expect_range().extent.vmin().max(0) as f64;
+    most - (most - least) / *chunks as f64
+}
+
 /// Counts the work of a program by walking its loops.
 pub(super) fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let mut times = vec![1.0f64];
@@ -62,7 +75,7 @@ pub(super) fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
             *accesses.entry(access.place.buffer.id()).or_default() += now * access.lanes as f64;
         }
         match u.op() {
-            Op::Range => times.push(now * extent(u) as f64),
+            Op::Range => times.push(now * mean_extent(u)),
             Op::EndRange => drop(times.pop()),
             Op::Special => {
                 if let Arg::Special { extent, .. } = u.arg() {

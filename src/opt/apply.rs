@@ -4,7 +4,7 @@
 use super::{Kernel, Opt, OptOp};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{extent, is_symbolic, tiles};
+use crate::kernel::{extent, is_of_chunk, is_symbolic, tiles};
 use crate::target::Target;
 
 /// Maximum number of rounds through shared memory of a shared reduction. Structural: it follows
@@ -38,16 +38,19 @@ impl OptRequest<'_> {
         if is_symbolic(r) { Err(self.symbolic(r)) } else { Ok(r) }
     }
 
-    /// Returns the axis of the Opt in a kernel all of whose axes have constant extents.
+    /// Returns the axis of the Opt in a kernel none of whose extents depends on a variable.
     pub fn axis_of_constants(&self) -> std::result::Result<&UOp, String> {
         let r = self.axis()?;
-        match self.axes.iter().find(|a| is_symbolic(a)) {
+        match self.axes.iter().find(|a| is_symbolic(a) && !is_of_chunk(a)) {
             Some(symbolic) => Err(self.symbolic(symbolic)),
             None => Ok(r),
         }
     }
 
     fn symbolic(&self, r: &UOp) -> String {
+        if is_of_chunk(r) {
+            return "an axis whose last chunk is shorter cannot be split; THREAD goes after".into();
+        }
         let bound = extent(r);
         format!("a symbolic axis cannot be split; PADTO pads it to its upper bound of {bound}")
     }

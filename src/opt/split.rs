@@ -8,7 +8,7 @@
 use super::apply::{Applied, OptRequest};
 use super::is_output;
 use crate::ir::{AxisKind, UOp, next_range};
-use crate::kernel::{copied_ranges, extent, replace_range};
+use crate::kernel::{chunk_extent, copied_ranges, extent, replace_range};
 
 /// Maximum number of copies of one value that upcasts and unrolls make together. Structural: it
 /// bounds the size of a program, beyond anything that a search has seen win.
@@ -41,13 +41,25 @@ pub(super) fn thread(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
     if q.axes.iter().any(|a| a.range_kind() == AxisKind::Thread) {
-        return Err("another axis is already split over threads".into());
+        return Err("another axis is already split into chunks".into());
     }
-    let (amount, threads) = (q.divisor()?, q.target.threads);
-    if threads < 2 || amount > threads {
-        return Err(format!("{amount} threads are more than the {threads} of the target"));
+    if !q.target.chunks {
+        return Err("the target has no threads that claim chunks".into());
     }
-    Ok(split(&q.kernel.ast, r, amount, AxisKind::Thread, true))
+    let (amount, size) = (q.opt.amount, extent(r));
+    if amount < 2 || amount > size {
+        return Err(format!("an axis of {size} cannot be split into {amount} chunks"));
+    }
+    // With chunks of this length there may be fewer of them: 9 iterations in 4 chunks are 3, 3, 3.
+    let len = size.div_ceil(amount);
+    let id = next_range(&q.kernel.ast.toposort());
+    let chunk = UOp::range(size.div_ceil(len) as i64, id, AxisKind::Thread);
+    if len == 1 {
+        return Ok(replace_range(&q.kernel.ast, r, &chunk, std::slice::from_ref(&chunk)));
+    }
+    let rest = UOp::range(chunk_extent(&chunk, len, size), r.range_id(), r.range_kind());
+    let position = &chunk * len as i64 + &rest;
+    Ok(replace_range(&q.kernel.ast, r, &position, &[chunk, rest]))
 }
 
 /// Applies `SPLIT`.

@@ -60,7 +60,8 @@ opts! {
     Group "GROUP" AxisAmount workgroup::group;
     /// Shares a reduction between threads of a workgroup, each of which takes a contiguous block.
     GroupTop "GROUPTOP" AxisAmount workgroup::group_top;
-    /// Divides an output axis between the threads of the CPU's pool.
+    /// Partitions an output axis into up to `amount` chunks, which the threads of a CPU claim; the
+    /// last ones may be shorter.
     Thread "THREAD" AxisAmount split::thread;
     /// Interchanges two output loops; `amount` is the other axis.
     Swap "SWAP" AxisAmount loops::swap;

@@ -19,8 +19,8 @@ pub struct Target {
     pub name: &'static str,
     /// True if there are launch grids, and workgroups with shared memory and barriers.
     pub grid: bool,
-    /// Maximum number of CPU threads that a kernel is split over; 1 if it is not split.
-    pub threads: usize,
+    /// True if kernels may be split into chunks, which the threads of a pool claim.
+    pub chunks: bool,
     /// The machine that estimates are made for: detected by a device, or fixed values.
     pub machine: Machine,
     /// Measured thresholds.
@@ -99,12 +99,12 @@ const EXACT_CORES: &[TensorCore] =
     &[TensorCore::F16, TensorCore::F16_LONG, TensorCore::BF16, TensorCore::BF16_LONG];
 
 impl Target {
-    /// C, compiled by clang or cc. `threads` are those of the pool.
-    pub const fn c(threads: usize, vector_bytes: usize) -> Target {
+    /// C, compiled by clang or cc.
+    pub const fn c(vector_bytes: usize) -> Target {
         Target {
             name: "C",
             grid: false,
-            threads,
+            chunks: true,
             machine: Machine::cpu(vector_bytes),
             tuning: Tuning::C,
             vector_bytes,
@@ -123,12 +123,12 @@ impl Target {
         }
     }
     /// LLVM IR, for the same machine as C.
-    pub const fn llvm(threads: usize, vector_bytes: usize) -> Target {
-        Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(threads, vector_bytes) }
+    pub const fn llvm(vector_bytes: usize) -> Target {
+        Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(vector_bytes) }
     }
     /// Machine code for x86-64, for the same machine as C.
-    pub const fn x86(threads: usize, vector_bytes: usize) -> Target {
-        Target { name: "X86", ..Target::llvm(threads, vector_bytes) }
+    pub const fn x86(vector_bytes: usize) -> Target {
+        Target { name: "X86", ..Target::llvm(vector_bytes) }
     }
     /// Returns the interpreter: it supports every Opt, so that each can be checked on it, and as
     /// few buffers in a kernel as Metal.
@@ -136,7 +136,7 @@ impl Target {
         Target {
             name: "INTERP",
             grid: true,
-            threads: 4,
+            chunks: true,
             machine: Machine::gpu(),
             tuning: Tuning::gpu(256),
             vector_bytes: 16,
@@ -159,7 +159,7 @@ impl Target {
         Target {
             name: "OpenCL",
             grid: true,
-            threads: 1,
+            chunks: false,
             machine: Machine::gpu(),
             tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
@@ -182,7 +182,7 @@ impl Target {
         Target {
             name: "CUDA",
             grid: true,
-            threads: 1,
+            chunks: false,
             machine: Machine::gpu(),
             tuning: Tuning::gpu(1 << 16),
             vector_bytes: 16,
@@ -205,7 +205,7 @@ impl Target {
         Target {
             name: "Metal",
             grid: true,
-            threads: 1,
+            chunks: false,
             machine: Machine::gpu(),
             tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,
@@ -229,7 +229,7 @@ impl Target {
         Target {
             name: "WGSL",
             grid: true,
-            threads: 1,
+            chunks: false,
             machine: Machine::gpu(),
             tuning: Tuning::gpu(1 << 14),
             vector_bytes: 16,

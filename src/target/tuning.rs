@@ -110,6 +110,8 @@ pub struct SearchTuning {
     pub cpu_lanes: &'static [usize],
     /// Threads of a workgroup along an axis.
     pub threads: &'static [usize],
+    /// Chunks of `THREAD`.
+    pub chunks: &'static [usize],
     /// Iterations of a reduction whose inputs are staged together in shared memory.
     pub gpu_steps: &'static [usize],
     /// Iterations of a reduction whose inputs are staged together in the cache of a CPU.
@@ -130,8 +132,28 @@ pub struct CpuTuning {
     /// An input that is packed, and the values that `REUSE` stores, take one part of an L2 cache of
     /// this many.
     pub parts_of_l2: usize,
-    /// Operations of a kernel below which threads cost more than they save.
-    pub min_thread_work: usize,
+    /// Nanoseconds of a simple operation on one element on one core: 1/16 of a vector operation,
+    /// two of which start in a cycle, and its share of the loop.
+    pub operation_ns: f64,
+    /// Nanoseconds of a byte of a buffer on one core, between those of a cache (0.02) and those of
+    /// memory (0.08).
+    pub byte_ns: f64,
+    /// Nanoseconds of an iteration of a loop that runs in order.
+    pub ordered_ns: f64,
+    /// Estimated nanoseconds of a kernel below which chunks cost more than they save: a thread
+    /// that spins starts after one microsecond, one that sleeps after ten.
+    pub min_chunked_ns: f64,
+    /// Estimated nanoseconds of a chunk, at least.
+    pub chunk_ns: f64,
+    /// The fraction of the time of a kernel that all chunks together may spend on what each of them
+    /// computes again: its reciprocal.
+    pub repeated_work: f64,
+    /// The threads that chunks are made for, on every machine: a kernel is the same program for
+    /// every number of threads.
+    pub reference_threads: usize,
+    /// Chunks for each of these threads, at most: with four, a thread that loses its core delays
+    /// the kernel by a quarter of its part.
+    pub thread_chunks: usize,
     /// Scans that a thread interleaves: about the latency of an addition in cycles.
     pub interleaved_scans: usize,
     /// Vectors of a reduction that are combined before they reach the accumulator, so that one
@@ -330,7 +352,14 @@ impl Tuning {
         },
         cpu: CpuTuning {
             parts_of_l2: 4,
-            min_thread_work: 32_768,
+            operation_ns: 0.015,
+            byte_ns: 0.03,
+            ordered_ns: 1.0,
+            min_chunked_ns: 10_000.0,
+            chunk_ns: 5_000.0,
+            repeated_work: 8.0,
+            reference_threads: 8,
+            thread_chunks: 4,
             interleaved_scans: 4,
             reduce_vectors: 4,
             reduce_rounds: 2,
@@ -408,6 +437,7 @@ impl Tuning {
             copies: &[2, 3, 4, 5, 6, 7, 8, 16],
             cpu_lanes: &[32, 64],
             threads: &[2, 4, 8, 16, 32, 64, 128, 256],
+            chunks: &[2, 4, 8, 16, 32, 64],
             gpu_steps: &[8, 16, 32],
             cpu_steps: &[256, 512],
             tensor_core_mappings: &[0, 1, 2, 3],

@@ -42,7 +42,7 @@ pub use devices::{
 };
 pub use graph::{makes, random_case};
 pub use rng::Rng;
-pub use run::{Failure, check, check_all, check_for};
+pub use run::{Failure, check, check_all, check_for, run_for};
 pub use setup::{Setup, SetupOpts, setups};
 pub use shrink::{Report, shrink};
 pub use tally::Tally;

@@ -174,6 +174,29 @@ fn realized(case: &Case, setup: &Setup) -> Outcome<Vec<Value>> {
     read_outputs(case, &buffers)
 }
 
+/// Runs a case with the Opts that the heuristic chooses for a target. Returns the bytes of the
+/// outputs, and the number of kernels that are split into chunks.
+pub fn run_for(case: &Case, device: &Device, target: &Target) -> crate::Result<(Vec<u8>, usize)> {
+    let placed = case.place(device.name(), device.name())?;
+    let request = |node| Request { node, device: device.name().clone(), reuse: Vec::new() };
+    let scheduled = exec::schedule(&placed.into_iter().map(request).collect::<Vec<_>>())?;
+    let (mut chunked, mut bytes) = (0, Vec::new());
+    for item in &scheduled.items {
+        let opts = match item {
+            ScheduleItem::Kernel { ast, .. } => {
+                heuristic::choose(&Kernel::new(ast.clone()), target).opts
+            }
+            ScheduleItem::Copy { .. } => Vec::new(),
+        };
+        chunked += usize::from(opts.iter().any(|o| o.op == OptOp::Thread));
+        item.compile_with(&opts)?.run()?;
+    }
+    for buffer in scheduled.outputs.iter().flatten() {
+        bytes.extend(buffer.read()?);
+    }
+    Ok((bytes, chunked))
+}
+
 /// Returns the device for which an item is compiled: devices of one kind share programs.
 fn runs_on<'a>(item: &'a ScheduleItem, setup: &Setup) -> &'a str {
     match item {
@@ -261,6 +284,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         let amount = match op {
             OptOp::Swap => rng.below(axes.len()),
             OptOp::Stage => rng.below(4),
+            OptOp::Thread => 1 + rng.below(size.min(64)),
             OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),
             _ if divisors.is_empty() || rng.once_in(8) => 0,
             _ => rng.pick(&divisors),

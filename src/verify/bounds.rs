@@ -334,6 +334,21 @@ impl Facts {
         let mut sum = Sum::default();
         sum.add(x, 1);
         sum.add(y, -1);
+        // What is below the smaller of two values is below each: the counter of the loop of a chunk
+        // is below `min(len, size - chunk·len)`.
+        for ((choice, k), bounds) in choices(&sum, (lo, hi)) {
+            let rest = sum.less(&Sum { terms: vec![(choice.clone(), k)], constant: 0 }, 1);
+            for s in choice.src() {
+                let mut sum = rest.clone();
+                sum.add(s, k);
+                self.bound_sum(sum, bounds);
+            }
+        }
+        self.bound_sum(sum, (lo, hi));
+    }
+
+    /// Adds bounds of a sum.
+    fn bound_sum(&mut self, mut sum: Sum, (lo, hi): Bounds) {
         let c = std::mem::take(&mut sum.constant);
         let (lo, hi) = (
             lo.saturating_sub(if lo == i128::MIN { 0 } else { c }),
@@ -470,6 +485,22 @@ impl Facts {
         }
         best
     }
+}
+
+/// Returns the minima and maxima in a bounded sum that may be replaced by each of their operands,
+/// with the bounds that the sum then has: a minimum with a negative factor makes it smaller, and so
+/// on.
+fn choices(sum: &Sum, (lo, hi): Bounds) -> Vec<((UOp, i128), Bounds)> {
+    let mut found = Vec::new();
+    for (t, k) in sum.terms.iter().filter(|(t, _)| matches!(t.op(), Op::Min | Op::Max)) {
+        let shrinks = (t.op() == Op::Min) == (*k < 0);
+        match shrinks {
+            true if hi < i128::MAX => found.push(((t.clone(), *k), (i128::MIN, hi))),
+            false if lo > i128::MIN => found.push(((t.clone(), *k), (lo, i128::MAX))),
+            _ => {}
+        }
+    }
+    found
 }
 
 fn ceil(x: i128, y: i128) -> i128 {

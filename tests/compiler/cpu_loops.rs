@@ -11,8 +11,8 @@ use picograd::target::{CoreRates, Target, Vendor};
 use picograd::tensor::Conv;
 use picograd::{DType, Tensor, compile, opt};
 
-/// A machine with 16 lanes and two threads.
-const WIDE: Target = Target::llvm(2, 64);
+/// A machine with 16 lanes.
+const WIDE: Target = Target::llvm(64);
 
 /// The kernels of a tensor with the Opts for `WIDE`, and their programs.
 fn kernels(t: &Tensor) -> Vec<(Kernel, Program)> {
@@ -125,9 +125,9 @@ fn a_loop_invariant_mask_is_hoisted() {
 
 #[test]
 fn row_sums_read_several_streams() {
-    let x = numbers(&[64, 512], 0, "cpu");
-    assert_eq!(lists(&x.sum(1)), ["UPCAST:0:8 UNROLL:1:16 THREAD:0:2 VECTORIZE:4"]);
-    assert_tensors_close("sum", &x.sum(1), &numbers(&[64, 512], 0, "interp").sum(1), 1e-3);
+    let x = numbers(&[64, 2048], 0, "cpu");
+    assert_eq!(lists(&x.sum(1)), ["UPCAST:0:8 UNROLL:1:16 THREAD:0:3 VECTORIZE:4"]);
+    assert_tensors_close("sum", &x.sum(1), &numbers(&[64, 2048], 0, "interp").sum(1), 1e-3);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn short_reductions_compute_several_rows_at_once() {
     let x = numbers(&[64, 512], 0, "cpu");
     assert_eq!(
         lists(&x.softmax(1)),
-        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:2 REUSE VECTORIZE:8 \
+        ["UPCAST:1:16 UPCAST:0:4 UNROLL:2:16 UNROLL:3:16 THREAD:0:4 REUSE VECTORIZE:8 \
           VECTORIZE:7 VECTORIZE:6"]
     );
     assert_tensors_close(

@@ -229,7 +229,7 @@ fn source_kernels_run_on_their_device() {
         }
     }
     if Device::get("CPU:LLVM").is_ok() {
-        let text = "define void @first_entry(ptr %bufs, i64 %share) {
+        let text = "define void @first_entry(ptr %bufs, i64 %share, ptr %scratch) {
   %p = load ptr, ptr %bufs
   %q = getelementptr ptr, ptr %bufs, i64 1
   %in = load ptr, ptr %q
@@ -294,8 +294,8 @@ fn text_for_llvm_is_verified() {
     if Device::get("CPU:LLVM").is_err() {
         return;
     }
-    let text = "define void @f_entry(ptr %a, i64 %i) {\nentry:\n  %c = icmp eq i64 %i, 0\n  br i1 \
-                %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = \
+    let text = "define void @f_entry(ptr %a, i64 %i, ptr %s) {\nentry:\n  %c = icmp eq i64 %i, 0\n  \
+                br i1 %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = \
                 getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
     let x = Tensor::ones([4]).contiguous().to("CPU:LLVM").realize().unwrap();
     // SAFETY: it writes nothing, and is refused.

@@ -8,6 +8,7 @@ mod assign;
 mod bad_input;
 mod beam;
 mod bitcast;
+mod chunks;
 mod cl;
 #[path = "../common/mod.rs"]
 mod common;

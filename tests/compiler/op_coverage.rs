@@ -76,11 +76,11 @@ fn languages() -> Vec<Language> {
         "src/render/wgsl/mod.rs",
     ];
     vec![
-        language(Box::new(Clang::new(Target::c(8, 64))), c_family("src/render/cstyle/clang.rs")),
+        language(Box::new(Clang::new(Target::c(64))), c_family("src/render/cstyle/clang.rs")),
         language(Box::new(OpenCl::new()), c_family("src/render/cstyle/opencl.rs")),
         language(Box::new(Cuda::new("sm_90")), c_family("src/render/cstyle/cuda.rs")),
         language(Box::new(Metal::new()), c_family("src/render/cstyle/metal.rs")),
-        language(Box::new(Llvm::new(Target::llvm(8, 64))), llvm),
+        language(Box::new(Llvm::new(Target::llvm(64))), llvm),
         language(Box::new(Wgsl::new()), wgsl),
     ]
 }
@@ -249,7 +249,7 @@ fn every_instruction_runs_in_the_interpreter() {
                 bytes.iter_mut().take(count).map(|b| Memory::new(b)).collect();
             let launch = program.launch();
             program
-                .run(&memory, launch.grid, launch.local, launch.threads)
+                .run(&memory, launch.grid, launch.local, launch.chunks)
                 .map_err(|e| e.to_string())
         };
         let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err("panic".to_string()));

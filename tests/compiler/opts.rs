@@ -71,7 +71,7 @@ fn every_choice_of_lanes_keeps_values() {
 /// The Opt list of a program contains its lanes, and gives the same program again.
 #[test]
 fn the_opt_list_contains_the_lanes() {
-    let target = Target::c(2, 64);
+    let target = Target::c(64);
     let t = integers(&[64, 512], "INTERP").sum(1);
     let chosen = heuristic::choose(&kernel(&t), &target);
     let list = opt::show(&chosen.opts);
@@ -90,7 +90,7 @@ fn the_opt_list_contains_the_lanes() {
 
 #[test]
 fn invalid_vector_axes_are_refused() {
-    let target = Target::c(2, 64);
+    let target = Target::c(64);
     let t = integers(&[16, 8], "INTERP").matmul(&integers(&[8, 48], "INTERP"));
     let refused = |opts: &str, why: &str| {
         let e = kernel(&t).apply_all(&opt::parse(opts).unwrap(), &target).unwrap_err().to_string();
@@ -168,7 +168,7 @@ fn unorderable_axes_are_refused() {
     refused(&cuda, "LOCAL:0:4 ORDER:7:0", "there is no axis 7");
     refused(&cuda, "LOCAL:0:4 LOCAL:1:4 ORDER:2:1 UPCAST:0:2", "no other Opt may follow ORDER");
     refused(&cuda, "TC:2:0 ORDER:0:0", "the threads of a tensor core must come last");
-    refused(&Target::c(2, 64), "THREAD:0:2 ORDER:0:0", "not an axis of workgroup threads");
+    refused(&Target::c(64), "THREAD:0:2 ORDER:0:0", "not an axis of workgroup threads");
 }
 
 /// Every Opt has a row in the table of docs/opts.md.

@@ -417,14 +417,14 @@ fn programs(lanes: u16, renderer: &dyn Renderer) -> Vec<Rendered> {
 }
 
 fn check_c(lanes: u16) {
-    let programs = programs(lanes, &Clang::new(Target::c(1, 64)));
+    let programs = programs(lanes, &Clang::new(Target::c(64)));
     let dir = TempDir::new();
     let object = Object::by_cc(&programs, &dir.0);
     programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }
 
 fn check_llvm(lanes: u16) {
-    let programs = programs(lanes, &Llvm::new(Target::llvm(1, 64)));
+    let programs = programs(lanes, &Llvm::new(Target::llvm(64)));
     let Some(object) = Object::by_llvm(&programs) else { return };
     programs.iter().for_each(|p| compare(&object, &p.name, &p.program));
 }

@@ -359,8 +359,8 @@ const CASES: [Case; 18] = [
 /// The languages in the order of the sections of a file.
 fn languages() -> [(&'static str, Box<dyn Renderer>); 6] {
     [
-        ("c", Box::new(Clang::new(Target::c(8, 64)))),
-        ("llvm", Box::new(Llvm::new(Target::llvm(8, 64)))),
+        ("c", Box::new(Clang::new(Target::c(64)))),
+        ("llvm", Box::new(Llvm::new(Target::llvm(64)))),
         ("cuda", Box::new(Cuda::new("sm_90"))),
         ("opencl", Box::new(OpenCl::new())),
         ("metal", Box::new(Metal::new())),
@@ -481,7 +481,7 @@ fn unaligned_text_has_no_vectors_in_memory() {
 /// f32 by one rounding.
 #[test]
 fn texts_for_arm64_avoid_what_llvm_changes() {
-    let target = Target { vector_bytes: 16, ..Target::llvm(8, 16) };
+    let target = Target { vector_bytes: 16, ..Target::llvm(16) };
     let (other, arm64) = (Llvm::new(target.clone()), Llvm::for_arm64(target));
     let text = |renderer: &Llvm, program: &[UOp]| renderer.render("k", program).unwrap().text();
     let select = vector_select(false);
@@ -514,8 +514,8 @@ fn unsupported_nodes_are_errors() {
         smallvec![],
         Arg::Special { kind: SpecialKind::Group, dim: 0, extent: 4 },
     );
-    let c = Clang::new(Target::c(1, 64));
-    let llvm = Llvm::new(Target::llvm(1, 64));
+    let c = Clang::new(Target::c(64));
+    let llvm = Llvm::new(Target::llvm(64));
     let nodes = [
         (x.unary(Op::Exp), "Exp"),
         (&half + &half, "Add"),

@@ -116,7 +116,7 @@ fn cpu_panels_keep_values() {
 #[test]
 fn panels_need_no_stack() {
     for device in CPUS.into_iter().filter(|d| d.starts_with("CPU") && Device::get(d).is_ok()) {
-        let product = matmul(8, 512, 64, DType::F32)(device);
+        let product = matmul(8, 512, 128, DType::F32)(device);
         let item = product.schedule().unwrap().remove(0);
         let opts = opt::parse("UPCAST:1:64 UPCAST:0:4 SWAP:0:1 STAGE:0:2").unwrap();
         let staged = item.compile_with(&opts).unwrap();
@@ -124,7 +124,7 @@ fn panels_need_no_stack() {
         let run = || staged.run().map(drop);
         let thread = std::thread::Builder::new().stack_size(64 << 10);
         std::thread::scope(|s| thread.spawn_scoped(s, run).unwrap().join().unwrap()).unwrap();
-        let expected = matmul(8, 512, 64, DType::F32)(device);
+        let expected = matmul(8, 512, 128, DType::F32)(device);
         let plain = expected.schedule().unwrap().remove(0).compile_with(&[]).unwrap();
         plain.run().unwrap();
         assert_eq!(product.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{device}");
@@ -134,7 +134,7 @@ fn panels_need_no_stack() {
 #[test]
 fn products_of_any_size_have_panels() {
     for (m, k, n) in [(64, 48, 128), (100, 40, 200), (37, 50, 100), (61, 33, 127), (128, 16, 16)] {
-        let target = Target::c(2, 64);
+        let target = Target::c(64);
         let schedule = matmul(m, k, n, DType::F32)("CPU").schedule().unwrap();
         let ScheduleItem::Kernel { ast, .. } = &schedule[0] else { panic!("a kernel is expected") };
         let opts = opt::show(&heuristic::choose(&Kernel::new(ast.clone()), &target).opts);
@@ -210,7 +210,7 @@ fn unstageable_loads_are_refused() {
     refused(&t, "SPLIT:2:64", &target, "is the whole axis, so there is nothing to split");
     refused(&t, "SPLIT:0:8", &target, "not a loop");
     let large = matmul(1024, 1024, 1024, DType::F32)("CPU");
-    refused(&large, "STAGE:0:2", &Target::c(1, 64), "too small");
+    refused(&large, "STAGE:0:2", &Target::c(64), "too small");
     let table = varied(&[64, 8], DType::F32, "INTERP", 16.0);
     let at = varied(&[16], DType::F32, "INTERP", 16.0).cast(DType::I32).realize().unwrap();
     refused(&table.index_select(0, &at), "STAGE:0:2", &target, "depends on data");

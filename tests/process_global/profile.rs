@@ -243,7 +243,7 @@ fn a_trace_has_all_kernels_and_copies() {
             assert!(
                 args.number("bytes") > 0.0
                     && args.number("flops") >= 0.0
-                    && args.number("threads") >= 1.0
+                    && args.number("chunks") >= 1.0
                     && args.number("GB/s") >= 0.0
             );
             assert!(

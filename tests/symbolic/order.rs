@@ -77,7 +77,7 @@ fn filetests_have_one_result_in_every_order() {
     same_results("prepare", &[&schedule::PREPARE], &inputs("prepare"), &Tuning::MEASURED.schedule);
     same_results("reduce_simplify", &reduces, &inputs("reduce_simplify"), &());
     let graphs = inputs("decompose");
-    for target in [Target::c(1, 0), Target::interp(), Target::cuda(), Target::opencl()] {
+    for target in [Target::c(0), Target::interp(), Target::cuda(), Target::opencl()] {
         same_results(target.name, &[&lower::DECOMPOSE], &graphs, &target);
     }
 }

@@ -67,7 +67,7 @@ fn kernel(c: &Arc<Compiled>) -> String {
     writeln!(
         text,
         "grid {:?} local {:?} threads {} opts {opts}",
-        launch.grid, launch.local, launch.threads
+        launch.grid, launch.local, launch.chunks
     )
     .expect("a string takes all text");
     let source = c.rendered.as_ref().map_or_else(|| "no source".to_string(), |r| r.text());

@@ -57,7 +57,7 @@ pub struct Loops {
 
 impl Loops {
     pub fn new(target: &Target) -> Loops {
-        let threads = target.threads.max(1);
+        let threads = picograd::device::host::pool::threads();
         let array = |size: usize| vec![Line([1.0; LANES]); size / threads / LANES];
         let arrays = SIZES.map(|size| (0..threads).map(|_| array(size)).collect());
         Loops { threads, vector_bytes: target.vector_bytes, arrays }

@@ -18,6 +18,7 @@ use self::scratch::Scratch;
 use self::trial::FirstRun;
 use super::build::{compile_program, compile_programs};
 use super::pipeline::check_dtypes;
+use crate::device::host::pool;
 use crate::device::{Counters, Device, Executable, Purpose, buffer, count, profile};
 use crate::disk_cache::{self, CacheEntry, CacheKey, DiskCache, EntryKind, hash128};
 use crate::env;
@@ -288,7 +289,7 @@ impl Search<'_> {
             }
         }
         while !next.is_empty() && Instant::now() < self.deadline {
-            let rest = next.split_off(next.len().min(self.device.target().threads.max(2) * 8));
+            let rest = next.split_off(next.len().min(pool::threads().max(2) * 8));
             kept.extend(self.time_all(std::mem::replace(&mut next, rest))?);
             progress.update(self.seen.len(), self.best.unwrap_or(before), by_heuristic.time);
         }
@@ -332,7 +333,7 @@ impl Search<'_> {
             match run {
                 FirstRun::Died => report(&candidate.kernel, "its first run ended the process"),
                 FirstRun::Ended(time)
-                    if time > self.second_run_limit(candidate.program.launch.threads) => {}
+                    if time > self.second_run_limit(candidate.program.launch.chunks) => {}
                 FirstRun::Ended(_) if Instant::now() < self.deadline => {
                     match self.check_and_time(&candidate, &*executable) {
                         Ok(Some(time)) => {
@@ -369,7 +370,7 @@ impl Search<'_> {
             .filter(|(_, e)| native(e))
             .map(|(c, e)| (&**e, c.program.launch))
             .collect();
-        let timeout = MIN_FIRST_RUN_LIMIT.max(self.second_run_limit(self.device.target().threads));
+        let timeout = MIN_FIRST_RUN_LIMIT.max(self.second_run_limit(usize::MAX));
         let mut tried =
             trial::run_in_fork(&to_try, &self.scratch.places(), timeout, self.deadline).into_iter();
         let harmless = FirstRun::Ended(Duration::ZERO);
@@ -379,8 +380,10 @@ impl Search<'_> {
             .collect()
     }
 
-    /// Returns the time of a first run on one thread above which the candidate is not run again.
-    fn second_run_limit(&self, threads: usize) -> Duration {
+    /// Returns the time of a first run on one thread above which a candidate of this many chunks is
+    /// not run again.
+    fn second_run_limit(&self, chunks: usize) -> Duration {
+        let threads = if self.device.target().chunks { chunks.min(pool::threads()) } else { 1 };
         self.best.map_or(Duration::MAX, |b| b * RETIME_RATIO * 2 * threads.max(1) as u32 + COLD)
     }
 

@@ -37,7 +37,7 @@ impl Cpu {
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
         platform::check_clang(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
-        let common = Target::c(pool::threads(), arch.vector_bytes);
+        let common = Target::c(arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);
         let target = Target { fma: arch.fma, machine, ..common };
         Ok(Cpu {
@@ -50,7 +50,7 @@ impl Cpu {
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
         platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
-        let common = Target::llvm(pool::threads(), arch.vector_bytes);
+        let common = Target::llvm(arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);
         let target = Target { fma: arch.fma, machine, ..common };
         Ok(Cpu {
@@ -75,10 +75,7 @@ impl Backend for Cpu {
             Compiler::C(c) => format!("{} for {}", c.version, c.cpu),
             Compiler::Llvm(l) => format!("LLVM {} for {}", l.version, l.cpu),
         };
-        format!(
-            "{compiler} with {} threads, vectors of {} bytes",
-            target.threads, target.vector_bytes
-        )
+        format!("{compiler}, vectors of {} bytes, {}", target.vector_bytes, pool::describe())
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {
         HostBuffer::new(bytes).map(Memory::Host)
@@ -104,7 +101,7 @@ impl ModuleCompiler for Cpu {
     /// Starting a C compiler costs several times as much as compiling a small kernel; LLVM runs in
     /// this process.
     fn batching(&self, kernels: usize) -> Batching {
-        let threads = self.renderer.target().threads.max(1);
+        let threads = pool::threads();
         let per_module = match self.compiler {
             Compiler::C(_) => kernels.div_ceil(threads).clamp(1, MAX_PER_MODULE),
             Compiler::Llvm(_) => 1,
@@ -195,7 +192,7 @@ pub(super) unsafe fn run_on_pool(
         }
     });
     let addresses = Addresses(addresses.collect::<Result<Vec<_>>>()?);
-    let scratch = Scratch::new(launch.scratch, launch.threads)?;
+    let scratch = Scratch::new(launch.scratch, launch.chunks)?;
     let start = Instant::now();
     let chunk = |i: usize, thread: usize| {
         // SAFETY: every index of the kernel is masked or proven in bounds of the argument of
@@ -203,6 +200,6 @@ pub(super) unsafe fn run_on_pool(
         // elements. The block of the thread has the bytes that the kernel needs.
         unsafe { function(addresses.from(0), i as i64, scratch.of(thread)) }
     };
-    pool::run(launch.threads, &chunk);
+    pool::run(launch.chunks, &chunk);
     Ok(start.elapsed())
 }

@@ -49,7 +49,8 @@ fn add_caches(machine: &mut Machine, processor: &Description) {
 
 /// Reads the description of a core.
 fn read(cpu: &Path) -> Machine {
-    let mut machine = Machine { detected: true, cores: pool::threads(), ..Machine::cpu(64) };
+    let mut machine =
+        Machine { detected: true, cores: pool::cores().threads(), ..Machine::cpu(64) };
     machine.nontemporal_stores = cfg!(target_arch = "x86_64");
     for index in 0..8 {
         let file = |name: &str| text(&cpu.join(format!("cache/index{index}/{name}")));

@@ -4,6 +4,7 @@
 pub(super) mod arch;
 pub mod cc;
 pub mod code;
+mod cores;
 pub(super) mod cpu;
 mod cpuid;
 pub mod elf;

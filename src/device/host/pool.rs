@@ -16,6 +16,7 @@
 //! After a `fork` the child has no workers: its jobs still finish, on the calling thread alone. A
 //! fork while a job runs in another thread is not supported.
 
+use super::cores::Cores;
 use crate::device::backend::lock;
 use crate::env::{self, MAX_THREADS};
 use std::any::Any;
@@ -30,10 +31,18 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(40);
 
 /// Returns the threads of a job, the caller included: `THREADS` if it is a positive number, else
-/// the cores that are available to this process.
+/// the physical cores that this process may use.
 pub fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| threads_from(env::var("THREADS").as_deref(), cores()))
+    *THREADS.get_or_init(|| threads_from(env::var("THREADS").as_deref(), cores().threads()))
+}
+
+/// Returns the number of threads and how it came about, as in `2 threads: 4 logical CPUs in the
+/// affinity mask, 2 physical cores, no cgroup limit`.
+pub(super) fn describe() -> String {
+    let (threads, cores) = (threads(), cores());
+    let from = if threads == threads_from(None, cores.threads()) { "" } else { "by THREADS, of " };
+    format!("{threads} threads: {from}{cores}")
 }
 
 fn threads_from(asked: Option<&str>, cores: usize) -> usize {
@@ -44,8 +53,10 @@ fn threads_from(asked: Option<&str>, cores: usize) -> usize {
         .min(MAX_THREADS)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+/// Returns the cores that this process may use.
+pub(super) fn cores() -> &'static Cores {
+    static CORES: OnceLock<Cores> = OnceLock::new();
+    CORES.get_or_init(Cores::detect)
 }
 
 /// Calls `f(0, t)`, `f(1, t)`, … `f(n - 1, t)`, spread over the threads in no fixed order, and
@@ -140,7 +151,7 @@ impl ThreadPool {
             caller_waits: AtomicBool::new(false),
             caller: Mutex::new(()),
             job_finished: Condvar::new(),
-            spin: if workers < cores() { SPIN } else { Duration::ZERO },
+            spin: if workers < cores().threads() { SPIN } else { Duration::ZERO },
         }));
         for i in 1..=workers {
             // A thread that cannot be started is not needed: the caller claims its tasks.

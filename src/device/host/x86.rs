@@ -39,7 +39,7 @@ impl X86 {
         let target = Target {
             fma: isa.level >= Level::V3,
             machine: machine::detect(bytes),
-            ..Target::x86(pool::threads(), bytes)
+            ..Target::x86(bytes)
         };
         run_empty_kernel(isa).map_err(|why| {
             Error::Device(format!(
@@ -84,10 +84,10 @@ impl Backend for X86 {
     }
     fn describe(&self) -> String {
         format!(
-            "assembles for {} with {} threads, vectors of {} bytes",
+            "assembles for {}, vectors of {} bytes, {}",
             self.isa.describe(),
-            self.target.threads,
-            self.target.vector_bytes
+            self.target.vector_bytes,
+            pool::describe()
         )
     }
     fn allocate(&self, bytes: usize) -> Result<Memory> {

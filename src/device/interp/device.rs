@@ -59,11 +59,8 @@ impl Executable for InterpKernel {
             }
         });
         let memory = memory.collect::<Result<Vec<_>>>()?;
-        let launch = interp::InterpLaunch {
-            grid: launch.grid,
-            local: launch.local,
-            threads: launch.threads,
-        };
+        let launch =
+            interp::InterpLaunch { grid: launch.grid, local: launch.local, chunks: launch.chunks };
         // The history for race detection takes about 48 bytes per element.
         let bytes = memory.iter().map(|m| m.len()).fold(0usize, usize::saturating_add);
         let races = cfg!(debug_assertions) && limits::check(bytes.saturating_mul(48)).is_ok();

@@ -46,7 +46,7 @@ struct Machine<'a> {
     /// The epoch in which the current workgroup began.
     begin: u64,
     group: [usize; 3],
-    thread: usize,
+    chunk: usize,
 }
 
 pub(super) fn run(
@@ -74,7 +74,7 @@ pub(super) fn run(
         epoch: 0,
         begin: 0,
         group: [0; 3],
-        thread: 0,
+        chunk: 0,
     };
     for c in &interp.consts {
         m.fill(c.at, c.lanes, c.bits);
@@ -95,11 +95,11 @@ pub(super) fn run(
     if width == 0 {
         return Ok(());
     }
-    for thread in 0..launch.threads {
+    for chunk in 0..launch.chunks {
         for z in 0..launch.grid[2] {
             for y in 0..launch.grid[1] {
                 for x in 0..launch.grid[0] {
-                    (m.group, m.thread) = ([x, y, z], thread);
+                    (m.group, m.chunk) = ([x, y, z], chunk);
                     m.epoch += 1;
                     m.begin = m.epoch;
                     m.workgroup()?;
@@ -163,7 +163,7 @@ impl Machine<'_> {
     }
 
     fn thread_position(&self, t: usize) -> ThreadPosition {
-        ThreadPosition { group: self.group, local: self.local_id(t), thread: self.thread }
+        ThreadPosition { group: self.group, local: self.local_id(t), chunk: self.chunk }
     }
 
     #[cold]
@@ -324,13 +324,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes the index of the group, of the thread in its group, or of the host thread.
+    /// Writes the index of the group, of the thread in its group, or of the chunk.
     fn special(&mut self, out: u32, kind: SpecialKind, dim: usize) {
         for t in 0..self.width {
             self.regs[out as usize * self.width + t] = match kind {
                 SpecialKind::Group => self.group[dim],
                 SpecialKind::Local => self.local_id(t)[dim],
-                SpecialKind::Thread => self.thread,
+                SpecialKind::Thread => self.chunk,
             } as u64;
         }
     }

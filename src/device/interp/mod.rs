@@ -76,8 +76,8 @@ pub struct InterpLaunch {
     pub grid: [usize; 3],
     /// Threads of a workgroup.
     pub local: [usize; 3],
-    /// Threads of a CPU kernel.
-    pub threads: usize,
+    /// Chunks of a CPU kernel.
+    pub chunks: usize,
 }
 
 /// The thread of an access.
@@ -87,13 +87,13 @@ pub struct ThreadPosition {
     pub group: [usize; 3],
     /// Position in the workgroup.
     pub local: [usize; 3],
-    /// Thread of the CPU kernel.
-    pub thread: usize,
+    /// Chunk of the CPU kernel.
+    pub chunk: usize,
 }
 
 impl fmt::Display for ThreadPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gidx {:?} lidx {:?} tidx {}", self.group, self.local, self.thread)
+        write!(f, "gidx {:?} lidx {:?} chunk {}", self.group, self.local, self.chunk)
     }
 }
 
@@ -193,12 +193,12 @@ impl Interp {
 
     /// Returns the launch that the program was compiled for, from its specials.
     pub fn launch(&self) -> InterpLaunch {
-        let mut launch = InterpLaunch { grid: [1; 3], local: [1; 3], threads: 1 };
+        let mut launch = InterpLaunch { grid: [1; 3], local: [1; 3], chunks: 1 };
         for &(kind, dim, extent) in &self.specials {
             match kind {
                 SpecialKind::Group => launch.grid[dim as usize] = extent,
                 SpecialKind::Local => launch.local[dim as usize] = extent,
-                SpecialKind::Thread => launch.threads = extent,
+                SpecialKind::Thread => launch.chunks = extent,
             }
         }
         launch
@@ -211,9 +211,9 @@ impl Interp {
         bufs: &[Memory<'_>],
         grid: [usize; 3],
         local: [usize; 3],
-        threads: usize,
+        chunks: usize,
     ) -> Result<(), Fault> {
-        self.run_with(bufs, InterpLaunch { grid, local, threads }, &Options::default())
+        self.run_with(bufs, InterpLaunch { grid, local, chunks }, &Options::default())
     }
 
     /// Runs with options.
@@ -226,7 +226,7 @@ impl Interp {
         let made = self.launch();
         // A grid may be smaller than its upper bound if variables determine its size.
         let fits = launch.grid.iter().zip(made.grid).all(|(n, most)| *n <= most);
-        if !fits || (launch.local, launch.threads) != (made.local, made.threads) {
+        if !fits || (launch.local, launch.chunks) != (made.local, made.chunks) {
             return Err(Fault::Launch(format!(
                 "launched as {launch:?}, but the program was compiled for {:?}",
                 self.launch()

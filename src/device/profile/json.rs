@@ -91,7 +91,7 @@ fn event(e: &Event) -> Value {
         Detail::Kernel { launch, flops, bytes } => {
             let size = |n: [usize; 3]| n.map(|n| n.to_string()).join(" × ");
             json!({
-                "grid": size(launch.grid), "local": size(launch.local), "threads": launch.threads,
+                "grid": size(launch.grid), "local": size(launch.local), "chunks": launch.chunks,
                 "flops": number(*flops), "bytes": number(*bytes),
                 "GFLOP/s": rate(*flops, e.time), "GB/s": rate(*bytes, e.time),
             })

@@ -367,7 +367,7 @@ mod tests {
             r#""name":"a \"thread\"""#,
             r#""name":"CPU\\\"1""#,
             r#"{"GB/s":null,"GFLOP/s":5,"bytes":null,"flops":5000,"grid":"2 × 3 × 1","#,
-            r#""local":"32 × 1 × 1","threads":1}"#,
+            r#""local":"32 × 1 × 1","chunks":1}"#,
             r#""live":9"#,
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -1,6 +1,7 @@
 //! The heuristic for targets without workgroups: vector lanes, register tiles, copied inputs,
-//! threads, and values that are stored for reuse.
+//! chunks, and values that are stored for reuse.
 
+mod chunks;
 mod conv_grad;
 mod fit;
 mod pack;
@@ -16,6 +17,7 @@ use crate::ir::{AxisKind, Op, UOp};
 use crate::kernel::extent;
 use crate::opt::{Kernel, Opt, OptOp, is_output, reuse};
 use crate::target::Target;
+use chunks::chunks;
 
 /// Chooses the Opts of a kernel on a CPU.
 pub(super) fn choose(kernel: &Kernel, target: &Target) -> Kernel {
@@ -35,7 +37,9 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
     if let Some((tiled, packed)) = tile::cpu_register_tile(&facts, target) {
         k = tiled;
-        threads(&mut k, target);
+        let most =
+            if packed.is_empty() { usize::MAX } else { pack::max_chunks(&k, &packed, target) };
+        chunks(&mut k, most, target);
         pack::pack(&mut k, &packed, target);
         return k;
     }
@@ -52,7 +56,7 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     match upcast {
         Some((r, tiles)) => {
             if reduce.is_none() && transpose::tile(&mut k, r, &facts, target) {
-                threads(&mut k, target);
+                chunks(&mut k, usize::MAX, target);
                 return k;
             }
             tiles.upcast(&mut k, r, target);
@@ -88,7 +92,7 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     if reduce.is_some() {
         vectorize_reduces(&mut k, rows, &across, target);
     }
-    threads(&mut k, target);
+    chunks(&mut k, usize::MAX, target);
     k
 }
 
@@ -121,10 +125,8 @@ fn interleave_scans(k: &mut Kernel, target: &Target) {
     }
     let axes = k.axes();
     let Some(axis) = (0..axes.len()).rev().find(|i| is_output(&axes[*i])) else { return };
-    if let Some(amount) = power_of_two_divisor(
-        splittable_extent(&axes[axis]) / target.threads.max(1),
-        target.tuning.cpu.interleaved_scans,
-    ) {
+    let most = target.tuning.cpu.interleaved_scans;
+    if let Some(amount) = rows_of_thread(k, &axes[axis], most, target) {
         try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target);
     }
 }
@@ -174,11 +176,17 @@ fn upcast_rows(
         return false;
     }
     let Some(axis) = (0..axes.len()).rev().find(|i| output(&axes[*i])) else { return false };
-    // Enough outputs remain for all threads.
-    match power_of_two_divisor(splittable_extent(&axes[axis]) / target.threads.max(1), most) {
+    match rows_of_thread(k, &axes[axis], most, target) {
         Some(amount) => try_apply(k, Opt::new(OptOp::Upcast, axis, amount), target),
         None => false,
     }
+}
+
+/// Returns the rows of an axis that are computed together, at most `most`, so that enough remain for
+/// all threads that the kernel is worth.
+fn rows_of_thread(k: &Kernel, axis: &UOp, most: usize, target: &Target) -> Option<usize> {
+    let rows = splittable_extent(axis);
+    power_of_two_divisor(rows, most.min(rows / chunks::useful_threads(k, target)))
 }
 
 /// Returns true if a load depends on both ranges.
@@ -186,68 +194,4 @@ fn shares_load(ast: &UOp, a: &UOp, b: &UOp) -> bool {
     ast.toposort()
         .iter()
         .any(|u| u.op() == Op::Load && u.uses_range(a.range_id()) && u.uses_range(b.range_id()))
-}
-
-/// Returns the iterations of a kernel: outputs times reduced elements. Independent reductions add
-/// up; one inside another runs for each of its elements.
-fn work(k: &Kernel, axes: &[UOp]) -> usize {
-    let (folded, outputs): (Vec<&UOp>, Vec<&UOp>) =
-        axes.iter().partition(|r| r.range_kind().is_reduce());
-    let of_one = |u: &UOp| {
-        let inside = u.operand().ranges();
-        folded
-            .iter()
-            .filter(|r| inside.has(r.range_id()))
-            .map(|r| extent(r))
-            .fold(1usize, usize::saturating_mul)
-    };
-    let order = k.ast.toposort();
-    let reduces =
-        order.iter().filter(|u| u.op() == Op::Reduce).map(of_one).fold(0, usize::saturating_add);
-    outputs.into_iter().map(extent).fold(reduces.max(1), usize::saturating_mul)
-}
-
-/// Divides the outermost output axis that has a divisor between threads.
-pub(super) fn threads(k: &mut Kernel, target: &Target) {
-    let axes = k.axes();
-    if target.threads < 2 || work(k, &axes) < target.tuning.cpu.min_thread_work {
-        return;
-    }
-    for (i, r) in axes.iter().enumerate().filter(|(_, r)| is_output(r)) {
-        if let Some(n) = (2..=target.threads).rev().find(|n| extent(r).is_multiple_of(*n))
-            && try_apply(k, Opt::new(OptOp::Thread, i, n), target)
-        {
-            return;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exec::ScheduleItem;
-
-    #[test]
-    fn independent_reductions_add_up() {
-        let x = crate::Tensor::ones([2, 32, 64])
-            .contiguous()
-            .realize()
-            .unwrap()
-            .to("interp")
-            .realize()
-            .unwrap();
-        let (a, b) = (x.i(0), x.i(1));
-        let three = a.square().sum(1) + b.square().sum(1) * (&a * &b).sum(1);
-        let Some(ScheduleItem::Kernel { ast, .. }) = three.schedule().unwrap().pop() else {
-            panic!("a kernel")
-        };
-        let k = Kernel::new(ast);
-        assert_eq!(work(&k, &k.axes()), 32 * 3 * 64);
-        let product = a.matmul(&b.t());
-        let Some(ScheduleItem::Kernel { ast, .. }) = product.schedule().unwrap().pop() else {
-            panic!("a kernel")
-        };
-        let k = Kernel::new(ast);
-        assert_eq!(work(&k, &k.axes()), 32 * 32 * 64);
-    }
 }

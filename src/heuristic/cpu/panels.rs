@@ -4,8 +4,8 @@
 use super::super::facts::KernelFacts;
 use super::super::matmul::MatmulPattern;
 use super::super::{argument, try_apply};
+use super::chunks::chunks;
 use super::fit::{Fit, Tiles, overlaps};
-use super::threads;
 use crate::dtype::DType;
 use crate::ir::UOp;
 use crate::kernel::{self, extent};
@@ -33,7 +33,7 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
         fit_of(facts, r, amount, target).upcast(&mut k, r, target)?;
     }
-    threads(&mut k, target);
+    chunks(&mut k, usize::MAX, target);
     let inner = k.axes().iter().rposition(is_output)?;
     // The masks of padded rows are evaluated by a copy too.
     let is_padded = fit_of(facts, &p.row, height, target).fit == Fit::Pads;
@@ -114,15 +114,14 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
             let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64)
                 * wide.cost
                 * high.cost;
-            // Threads take parts of one axis, which they divide.
+            // Threads take chunks of one axis.
             let shared = others
                 .iter()
                 .copied()
                 .chain([wide.parts, high.parts])
-                .map(|n| max_threads(n, target.threads))
-                .max()
-                .unwrap_or(1);
-            let cost = cost / shared as f64;
+                .map(|n| balance(n, target))
+                .fold(0.0, f64::max);
+            let cost = cost / shared;
             if best.is_none_or(|b| cost < b.0) {
                 best = Some((cost, height, vectors));
             }
@@ -132,9 +131,9 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
     Some((height, vectors))
 }
 
-/// Returns the maximum number of threads that an axis can be divided between.
-fn max_threads(size: usize, threads: usize) -> usize {
-    (2..=threads).rev().find(|n| size.is_multiple_of(*n)).unwrap_or(1)
+/// Returns the number of threads that work at a time, on average, on an axis of tiles.
+fn balance(tiles: usize, target: &Target) -> f64 {
+    tiles as f64 / tiles.div_ceil(target.tuning.cpu.reference_threads) as f64
 }
 
 /// The division of an axis into tiles of equal size.

@@ -126,6 +126,29 @@ pub(crate) fn address_space() -> Option<(u64, u64)> {
     Some((limit.rlim_cur, pages.saturating_mul(page_bytes() as u64)))
 }
 
+/// Returns the logical CPUs in the affinity mask of the process.
+#[cfg(target_os = "linux")]
+pub(crate) fn affinity() -> Option<Vec<usize>> {
+    // Room for 65,536 CPUs: the call fails if the mask is shorter than that of the system.
+    let mut mask = vec![0u64; 1024];
+    // SAFETY: the call writes at most as many bytes as the vector has.
+    let bytes =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, mask.len() * 8, mask.as_mut_ptr()) };
+    let words = mask.iter().take(usize::try_from(bytes).ok()?.div_ceil(8)).enumerate();
+    let cpus: Vec<usize> = words
+        .flat_map(|(i, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |b| i * 64 + b)
+        })
+        .collect();
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+/// Returns no mask: the system has none.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn affinity() -> Option<Vec<usize>> {
+    None
+}
+
 /// Returns the columns of the terminal of stderr; `None` if it is not a terminal.
 pub(crate) fn terminal_columns() -> Option<usize> {
     // SAFETY: the struct has only integers, for which zero is valid.

@@ -183,3 +183,8 @@ pub(crate) fn kill_group(child: &mut Child) {
 pub(crate) fn exit_text(status: ExitStatus) -> String {
     status.code().map_or("no exit code".into(), |code| format!("exit code {code:#x}"))
 }
+
+/// Returns no mask: the number of CPUs that the standard library returns respects it.
+pub(crate) fn affinity() -> Option<Vec<usize>> {
+    None
+}

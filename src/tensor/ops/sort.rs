@@ -118,7 +118,7 @@ impl Keys {
     /// Keys of rows of elements.
     fn new(op: &'static str, x: &Tensor, descending: bool) -> Keys {
         // A sequential loop wastes a GPU. The interpreter has workgroups but runs them on the CPU.
-        let in_order = |d: &Device| !d.target().grid || d.target().threads > 1;
+        let in_order = |d: &Device| !d.target().grid || d.target().chunks;
         let radix =
             !x.device().is_multi_device() && Device::named(x.device()).is_ok_and(|d| in_order(&d));
         Keys {

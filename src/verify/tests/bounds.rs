@@ -76,6 +76,27 @@ fn masks_of_lanes_bound_each_lane() {
 }
 
 #[test]
+fn the_extent_of_a_shorter_last_chunk_is_a_bound() {
+    let chunk = UOp::special(SpecialKind::Thread, 0, 4, DType::I32);
+    let extent = |len: i32, size: i32| i32c(len).binary(Op::Min, i32c(size) - &chunk * len);
+    let at = |len: i32, size: i32| {
+        let r = range(0, extent(len, size), AxisKind::Loop);
+        &chunk * len + r
+    };
+    let x = UOp::define_global(0, 10, DType::F32);
+    in_bounds(&put(&x, &at(3, 10))).unwrap();
+    refused(in_bounds(&put(&x, &at(3, 11))), "inside its buffer of 10");
+    refused(in_bounds(&put(&x, &(at(3, 10) + 1i32))), "inside its buffer of 10");
+    // Rows of seven elements, the last of which is at 69.
+    let j = loops(1, 7);
+    let rows = UOp::define_global(0, 70, DType::F32);
+    in_bounds(&put(&rows, &(at(3, 10) * 7i32 + &j))).unwrap();
+    refused(in_bounds(&put(&rows, &(at(3, 10) * 7i32 + &j + 1i32))), "inside its buffer of 70");
+    // Two axes that are one in memory.
+    in_bounds(&put(&x, &(at(3, 10).binary(Op::CDiv, 2i32) * 2i32 + 1i32))).unwrap();
+}
+
+#[test]
 fn masks_bound_indices() {
     let x = UOp::define_global(0, 12, DType::F32);
     let (i, j) = (loops(0, 5), loops(1, 6));

@@ -41,7 +41,7 @@ pub fn start(target: &Target) -> Result<Worker, String> {
     }
     eprintln!("reference kernels: {compiler} -O2 -march={level}");
     let mut command = Command::new(program);
-    command.arg(target.threads.max(1).to_string());
+    command.arg(picograd::device::host::pool::threads().to_string());
     Worker::start(NAME, command)
 }
 

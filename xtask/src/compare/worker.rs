@@ -85,7 +85,12 @@ pub fn peer(python: Option<&str>, name: &str, target: &Target) -> Result<Worker,
         return Err("it cannot be held to AVX2".into());
     }
     let mut command = Command::new(python);
-    command.args(["benches/peers/peers.py", "serve", name, &target.threads.max(1).to_string()]);
+    command.args([
+        "benches/peers/peers.py",
+        "serve",
+        name,
+        &picograd::device::host::pool::threads().to_string(),
+    ]);
     command.envs(if avx2 { AVX2 } else { &[] }.iter().copied());
     let mut worker = Worker::start(name, command)?;
     let hello = worker.answer()?;

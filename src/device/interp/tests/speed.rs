@@ -37,7 +37,7 @@ fn instruction_time_is_printed() {
         for races in [false, true] {
             let bufs = [Memory::new(&mut out), Memory::new(&mut x)];
             let begin = cpu_time();
-            let launch = InterpLaunch { grid: [1; 3], local: [width, 1, 1], threads: 1 };
+            let launch = InterpLaunch { grid: [1; 3], local: [width, 1, 1], chunks: 1 };
             interp.run_with(&bufs, launch, &Options { races, vars: &[] }).unwrap();
             let each = (cpu_time() - begin) as f64 / (width as f64 * trips as f64 * 7.0);
             println!("workgroup of {width}, races {races}: {each:.1} ns per scalar instruction");
