@@ -102,7 +102,7 @@ variables! {
         "The default device, such as `CUDA`, `CUDA:1`, `CL`, `CPU`, `CPU:LLVM`, \
          `CPU:CLANG:x86-64-v3`, `CUDA:sm_80`, `INTERP`, `NULL` or `NULL:CUDA`. Default: the CPU. \
          ARCH is the architecture that code is generated for: on the CPU `native` or a level of \
-         x86-64, on CUDA `sm_NN`; default: that of the device. Device tests run on it."
+         x86-64 or arm64, on CUDA `sm_NN`; default: that of the device. Device tests run on it."
         => device: Option<String> = |v| v.text();
     "PROFILE" takes "0, 1 or a file that ends in `.json`":
         "Writes a trace for Perfetto or Chrome when the process ends: 1 into \
@@ -125,10 +125,6 @@ variables! {
             let valid = |n: f64| n.fract() == 0.0 && (0.0..=64.0).contains(&n);
             Ok(v.number(0.0, "an integer from 0 to 64", valid)? as usize)
         };
-    "PICO_QUICK" takes "0 or 1":
-        "1 lets the compiler of `CPU:CLANG` produce slower code in less time. `cargo xtask test` \
-         sets it for tests that compile many kernels."
-        => quick: bool = |v| v.flag(false);
     "JIT" takes "0, 1 or 2":
         "0 runs the function of a `Jit` at each call; 2 replays it kernel by kernel, without graph \
          launches. Default: 1."
@@ -166,7 +162,8 @@ variables! {
             v.parse(&takes, |v| v.trim().parse().ok().filter(valid))
         };
     "PICO_LLVM" takes "a file, or `off`":
-        "The shared library of LLVM, 15 to 21, of `CPU:LLVM`. Default: the newest that is found.";
+        "The shared library of LLVM, 15 to 21, of `CPU:LLVM`; a file makes `CPU:LLVM` the default \
+         of the CPU. Default: the newest that is found.";
     "CC" takes "a program":
         "The C compiler of `CPU:CLANG`. Default: clang, else cc or gcc.";
     "PICO_NVRTC" takes "a file, or `off`":

@@ -183,7 +183,7 @@ fn code_for_another_cpu_is_equivalent() {
         let x = Tensor::arange(0f32, 1000.0, 1.0).to(device);
         (&x * 0.37 + 1.0).sin().to_vec::<f32>().unwrap()
     };
-    for renderer in ["LLVM", "CLANG"] {
+    for renderer in ["X86", "LLVM", "CLANG"] {
         let Ok(native) = Device::get(&format!("CPU:{renderer}:native")) else { continue };
         let other = Device::get(&format!("cpu:{renderer}:X86-64-v2")).unwrap();
         assert_eq!(other.target().vector_bytes, 16);

@@ -63,7 +63,10 @@ fn fixed_seeds_match_the_reference() {
             .collect();
         assert!(missing.is_empty(), "never generated: {}", missing.join(", "));
         let grid = devices().iter().any(|d| Device::get(d).is_ok_and(|d| d.target().grid));
-        let possible = ["UPCAST", "UNROLL", "SWAP", "PADTO", "SPLIT", "STAGE", "NOLOCALS"];
+        let possible = [
+            "UPCAST", "UNROLL", "SWAP", "PADTO", "SPLIT", "STAGE", "OVERLAP", "THREAD", "REUSE",
+            "PREFETCH", "NOLOCALS",
+        ];
         let all =
             possible.iter().chain(if grid { &["LOCAL", "GROUP", "GROUPTOP"][..] } else { &[] });
         all.for_each(|name| {

@@ -10,7 +10,7 @@ use picograd::ir::unmarked;
 use picograd::reference::{Value, evaluate};
 use picograd::tensor::{Pool, Scatter, keepdim};
 use picograd::testing::{Rng, graphs};
-use picograd::{DType, Device, Tensor};
+use picograd::{DType, Tensor};
 
 /// The largest allowed difference from the reference, relative to the largest element: a few nested
 /// sums of a few hundred terms.
@@ -292,12 +292,7 @@ fn results_do_not_depend_on_realizations() {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
     let first = number("FUZZ_FIRST", 0);
-    // A C compiler takes a second or two for the kernels of one program, LLVM a tenth of that.
-    let is_slow = std::env::var_os("PICO_GRAPHS").is_none() && Device::get("CPU:LLVM").is_err();
-    let count = if is_slow { 60 } else { graphs() };
-    if is_slow {
-        eprintln!("LLVM is not available: {count} programs instead of {}", graphs());
-    }
+    let count = graphs();
     let start = std::time::Instant::now();
     let (wrong, open) = check(first, count);
     eprintln!(

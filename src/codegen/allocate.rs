@@ -4,10 +4,10 @@
 use super::mir::Flat;
 use regalloc2::{Algorithm, MachineEnv, Output, PReg, PRegSet, RegClass, RegallocOptions};
 
-/// General registers that a called function may change, and that it has to restore. The stack
-/// pointer and the frame pointer are not among them.
+/// General registers that a called function may change. The stack pointer and the frame pointer are
+/// in neither list.
 const CHANGED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
-/// See [`CHANGED`].
+/// General registers that a called function restores, as the kernel must.
 pub(super) const RESTORED: [usize; 5] = [3, 12, 13, 14, 15];
 
 /// Returns the registers of a CPU with this number of vector registers.

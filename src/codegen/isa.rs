@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// What code may use.
+/// The instructions that code may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa {
     /// Its level.

@@ -45,7 +45,7 @@ pub(crate) fn compile_programs(
 ) -> Result<Vec<CompiledKernel>> {
     let Some(compiler) = device.backend().compiler() else {
         let interpret = |p: &&Program| {
-            let executable = device.backend().interpret(p)?;
+            let executable = device.backend().load_program(p)?;
             let times = PassTimes::new();
             Ok(CompiledKernel { executable, rendered: None, from_cache: false, times })
         };

@@ -18,8 +18,8 @@ pub trait Backend: Send + Sync {
     fn describe(&self) -> String;
     /// Allocates memory of `bytes` bytes.
     fn allocate(&self, bytes: usize) -> Result<Memory>;
-    /// Returns the compiler of its language; `None` if it runs linear programs themselves, by
-    /// [`interpret`](Self::interpret).
+    /// Returns the compiler of its language; `None` if it takes linear programs themselves, by
+    /// [`load_program`](Self::load_program).
     fn compiler(&self) -> Option<&dyn ModuleCompiler>;
     /// Returns the compiler of kernels that users write as source text: that of its language,
     /// unless it has none.
@@ -31,9 +31,10 @@ pub trait Backend: Send + Sync {
     fn listing(&self, _program: &Program) -> Option<String> {
         None
     }
-    /// Makes a linear program executable, on a device without a compiler.
-    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
-        Err(Error::Device(format!("kernel {}: the device interprets no programs", program.name)))
+    /// Makes a linear program executable, on a device without a compiler: one that assembles
+    /// machine code, or interprets.
+    fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+        Err(Error::Device(format!("kernel {}: the device takes source text only", program.name)))
     }
     /// Prepares kernels that run many times in this order as one graph launch. `overlap` says
     /// whether two arguments, by their indices, may share memory. `None` if launching the kernels

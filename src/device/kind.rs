@@ -8,7 +8,7 @@ use super::host::arch;
 use super::host::cpu::Cpu;
 use super::host::platform;
 use super::host::x86::X86;
-use super::{disk, interp, null};
+use super::{disk, host, interp, null};
 use crate::env;
 use crate::error::{Error, Result};
 use crate::ir::DeviceName;
@@ -38,7 +38,8 @@ pub(crate) struct RendererKind {
     pub name: &'static str,
     /// Opens a device that uses it.
     pub open: Open,
-    /// True if the environment requests this one, so that no other replaces it if it fails.
+    /// True if the environment requests this one, so that it is the default and no other replaces
+    /// it if it fails.
     is_requested: fn() -> bool,
 }
 
@@ -102,13 +103,13 @@ pub(crate) const KINDS: &[DeviceKind] = &[
         ..DeviceKind::new(
             "CPU",
             &[
+                renderer("X86", |_, arch| Ok(Arc::new(X86::open(arch)?))),
                 RendererKind {
                     name: "LLVM",
                     open: |_, arch| Ok(Arc::new(Cpu::llvm(arch)?)),
                     is_requested: super::host::llvm::is_named,
                 },
                 renderer("CLANG", |_, arch| Ok(Arc::new(Cpu::clang(arch)?))),
-                renderer("X86", |_, arch| Ok(Arc::new(X86::open(arch)?))),
             ],
             MemorySpace::Host,
         )
@@ -168,7 +169,7 @@ fn metal(_: usize) -> Result<Arc<dyn Backend>> {
 fn webgpu(index: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(super::webgpu::WebGpu::open(index)?))
 }
-/// Returns `wgpu` is larger than all other dependencies together, so that it is a feature.
+/// Fails: `wgpu` is larger than all other dependencies together, so it is a feature.
 #[cfg(not(feature = "webgpu"))]
 fn webgpu(_: usize) -> Result<Arc<dyn Backend>> {
     let how = "build it with `--features webgpu`, as in `cargo run --release --features webgpu \
@@ -292,7 +293,8 @@ pub(crate) fn default_arch(kind: &DeviceKind) -> Option<String> {
     requested(kind)?.arch
 }
 
-/// Returns the renderer of a kind if a name has none: that of `DEV`, or the first that works.
+/// Returns the renderer of a kind if a name has none: that of `DEV`, one that the environment
+/// requests, or the first that works.
 pub(crate) fn default_renderer(kind: &'static DeviceKind) -> Result<&'static RendererKind> {
     env::config()?;
     if let Some(renderer) = requested(kind).and_then(|w| w.renderer) {
@@ -301,11 +303,13 @@ pub(crate) fn default_renderer(kind: &'static DeviceKind) -> Result<&'static Ren
     if let [one] = kind.renderers {
         return Ok(one);
     }
+    if let Some(renderer) = kind.renderers.iter().find(|r| (r.is_requested)()) {
+        return (renderer.open)(0, None).map(|_| renderer);
+    }
     let mut missing = Vec::new();
     for renderer in kind.renderers {
         match (renderer.open)(0, None) {
             Ok(_) => return Ok(renderer),
-            Err(why) if (renderer.is_requested)() => return Err(why),
             Err(why) => missing.push(format!("{}:{}: {why}", kind.name, renderer.name)),
         }
     }
@@ -362,7 +366,9 @@ pub(crate) fn default_device() -> (&'static str, Option<String>) {
     let cpu = kind_of("CPU").expect("the CPU is a kind of device");
     let requested = cpu.renderers.iter().any(|r| (r.is_requested)());
     let compiler = || default_renderer(cpu).map(drop);
-    default_kind(platform::check_cpu(std::env::consts::ARCH), compiler, requested)
+    let platform =
+        platform::check_cpu(std::env::consts::ARCH).and_then(|_| host::code::check_execution());
+    default_kind(platform, compiler, requested)
 }
 
 #[cfg(test)]

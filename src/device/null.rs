@@ -108,7 +108,7 @@ impl Backend for NullX86 {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         None
     }
-    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+    fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let verify = env::config()?.verify;
         assemble(&program.name, &program.uops, Isa::of(Level::V4), verify, false)?;
         Ok(Arc::new(NullKernel))

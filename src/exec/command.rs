@@ -173,13 +173,13 @@ pub(super) fn run_on_host(
 }
 
 /// Returns the scratch memory of commands, of which one runs at a time: the most bytes of a thread,
-/// and the most chunks of a kernel that needs some.
+/// and the most chunks of a kernel.
 fn scratch_needs(commands: &[BoundCommand]) -> (usize, usize) {
     let needs = commands.iter().map(|command| match command {
-        Command::Launch { program, .. } => match program.program.launch {
-            Launch { scratch, chunks, .. } if scratch > 0 => (scratch, chunks),
-            _ => (0, 1),
-        },
+        // Kernels without scratch memory count too: their threads take a block as well.
+        Command::Launch { program, .. } => {
+            (program.program.launch.scratch, program.program.launch.chunks)
+        }
         Command::Repeat(r) => scratch_needs(&r.body),
         Command::Copy { .. } => (0, 1),
     });

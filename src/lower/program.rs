@@ -1,9 +1,10 @@
 //! A lowered kernel, and the estimate of its work.
 
 use super::{Launch, Variables};
-use crate::ir::{Arg, Op, UOp};
+use crate::ir::{Access, Arg, Op, UOp};
 use crate::kernel::extent;
 use crate::pass::PassTimes;
+use crate::symbolic::{Linear, gcd};
 use rustc_hash::FxHashMap;
 
 /// A linear program, ready to be rendered.
@@ -60,19 +61,48 @@ fn mean_extent(r: &UOp) -> f64 {
     most - (most - least) / *chunks as f64
 }
 
+/// Returns the fraction of the accesses at an index that reach an element for the first time: below
+/// 1 where the last tile of an axis overlaps the one before it. The start of such a tile is
+/// `min(o * tile, last)`, so that `last + tile` of `o_max * tile + tile` iterations are distinct.
+fn distinct_fraction(index: &UOp) -> f64 {
+    let order = index.toposort();
+    let starts = order.iter().filter_map(|u| {
+        let min = u.as_min()?;
+        let (last, most) = (min.y.as_int()? as f64, min.x.vmax() as f64);
+        let start = Linear::of(min.x)?;
+        let tile = start.terms.iter().fold(start.constant, |all, (_, by)| gcd(all, *by)) as f64;
+        (tile > 0.0 && last > 0.0 && most > last).then(|| (last + tile) / (most + tile))
+    });
+    starts.product()
+}
+
+/// Returns the lanes of an access whose mask is not false for every iteration: `lanes < n` has n.
+fn accessed_lanes(access: &Access<'_>) -> usize {
+    let counted = || {
+        let below = access.place.mask?.as_lt()?;
+        let (lanes, end) = (below.x.as_vectorize()?, below.y.as_int()?);
+        let numbers = lanes.lanes.iter().map(UOp::as_int).collect::<Option<Vec<i64>>>()?;
+        Some(numbers.iter().filter(|n| **n < end).count())
+    };
+    counted().unwrap_or(access.lanes as usize)
+}
+
 /// Counts the work of a program by walking its loops.
 pub(super) fn estimate(uops: &[UOp], args: &[UOp]) -> Estimate {
     let mut times = vec![1.0f64];
     let (mut flops, mut steps) = (0.0, 0.0);
     let mut launches = 1.0;
     let mut accesses: FxHashMap<u64, f64> = FxHashMap::default();
+    let overlaps = uops.iter().any(|u| u.op() == Op::Min && u.dtype().is_signed_int());
+    let distinct = |index: &UOp| if overlaps { distinct_fraction(index) } else { 1.0 };
     for u in uops {
         let now = *times.last().expect("the program itself");
         if u.op().is_alu() || matches!(u.op(), Op::Load | Op::Store) {
             steps += now;
         }
         if let Some(access) = u.as_access() {
-            *accesses.entry(access.place.buffer.id()).or_default() += now * access.lanes as f64;
+            *accesses.entry(access.place.buffer.id()).or_default() +=
+                now * accessed_lanes(&access) as f64 * distinct(access.place.index);
         }
         match u.op() {
             Op::Range => times.push(now * mean_extent(u)),

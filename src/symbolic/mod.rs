@@ -7,7 +7,7 @@ mod mask;
 
 pub use identities::IDENTITIES;
 pub use index::INDEX;
-pub use linear::Linear;
+pub use linear::{Linear, gcd};
 pub use mask::{MASKS, as_bound, clauses, simplify_mask, simplify_under};
 
 use crate::ir::UOp;

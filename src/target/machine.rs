@@ -39,7 +39,7 @@ pub struct Machine {
     pub clock_khz: usize,
     /// Memory bandwidth in bytes per second.
     pub bandwidth: usize,
-    /// What a core of a CPU does per cycle.
+    /// Rates of a core of a CPU, per cycle.
     pub rates: CoreRates,
     /// True if stores can bypass the caches.
     pub nontemporal_stores: bool,

@@ -67,19 +67,19 @@ impl<'a> CustomKernel<'a> {
     ///
     /// | device | language | signature |
     /// |---|---|---|
-    /// | `CPU:CLANG` | C | the pointers, then the index of the share as `long` |
-    /// | `CPU:LLVM` | LLVM IR | `entry_entry`: an array of the pointers, the share as `i64`, a pointer without use |
+    /// | `CPU:CLANG`, `CPU:X86` | C | the pointers, then the index of the call as `long` |
+    /// | `CPU:LLVM` | LLVM IR | `entry_entry`: an array of the pointers, the index as `i64`, null |
     /// | `CUDA` | CUDA C | `extern "C" __global__` |
     /// | `CL` | OpenCL C | `__kernel`; pointers, then the index of each first element, `ulong` |
     ///
     /// # Safety
     /// The text is not checked. It has to be correct for the shapes and dtypes that it is used
-    /// with: it writes the outputs, reads the inputs, stays inside both, and its shares and threads
+    /// with: it writes the outputs, reads the inputs, stays inside both, and its calls and threads
     /// do not write what another one accesses.
     ///
     /// ```
     /// use picograd::{DType, Device, Tensor, tensor::CustomKernel};
-    /// let text = "void twice(float* out, const float* in, long share) { for (int i = 0; i < \
+    /// let text = "void twice(float* out, const float* in, long call) { for (int i = 0; i < \
     ///             3; i++) out[i] = in[i] * 2; }";
     /// # if Device::get("CPU:CLANG").is_err() { return Ok(()); }
     /// let x = Tensor::new([1.0f32, 2.0, 3.0]).to("CPU:CLANG");

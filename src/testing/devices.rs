@@ -1,5 +1,5 @@
-//! The devices under test: the one that `DEV` names, or those of the host. An unavailable device is
-//! skipped with a message; if `PICO_REQUIRE` names it, that is a failure.
+//! The devices under test: the one that `DEV` names, or the interpreter and the CPU. An unavailable
+//! device is skipped with a message; if `PICO_REQUIRE` names it, that is a failure.
 
 use crate::device::Device;
 use crate::device::kind::{MemorySpace, is_null, kind_of, memory_space};
@@ -14,10 +14,7 @@ pub fn devices() -> &'static [&'static str] {
     DEVICES.get_or_init(|| {
         match env::config().unwrap_or_else(|e| panic!("{e}")).device.as_deref() {
             Some(dev) => is_available(dev).then_some(dev).into_iter().collect(),
-            None => ["INTERP", "CPU:CLANG", "CPU:LLVM", "CPU:X86"]
-                .into_iter()
-                .filter(|d| is_available(d))
-                .collect(),
+            None => ["INTERP", "CPU"].into_iter().filter(|d| is_available(d)).collect(),
         }
     })
 }

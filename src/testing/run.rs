@@ -269,8 +269,15 @@ fn optimized(
 /// compile and test nothing more.
 const MAX_COPIES: usize = 48;
 
+/// Returns true for Opts that are drawn often: `NOLOCALS` forbids others, tensor cores have tests
+/// of their own, and the last Opts complete a list.
+fn is_drawn(op: &OptOp) -> bool {
+    !matches!(op, OptOp::NoLocals | OptOp::Tc) && !op.is_last()
+}
+
 fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
     let mut k = kernel.clone();
+    let drawn: Vec<OptOp> = OptOp::ALL.iter().copied().filter(is_drawn).collect();
     let wanted = rng.below(7);
     for _ in 0..24 {
         let axes = k.axes();
@@ -279,13 +286,14 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         }
         let axis = rng.below(axes.len());
         let size = extent(&axes[axis]);
-        let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&OptOp::ALL[..10]) };
+        let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&drawn) };
         let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size.is_multiple_of(*d)).collect();
         let amount = match op {
             OptOp::Swap => rng.below(axes.len()),
             OptOp::Stage => rng.below(4),
             OptOp::Thread => 1 + rng.below(size.min(64)),
             OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),
+            OptOp::Overlap => 2 + rng.below(size.min(16)),
             _ if divisors.is_empty() || rng.once_in(8) => 0,
             _ => rng.pick(&divisors),
         };

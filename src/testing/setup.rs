@@ -98,10 +98,6 @@ impl FromStr for Setup {
 pub fn setups(seed: u64) -> Vec<Setup> {
     let mut list = Vec::new();
     for &device in devices() {
-        // The C compiler takes most of the time: beside LLVM it gets every fourth pair of cases.
-        if device == "CPU:CLANG" && devices().contains(&"CPU:LLVM") && seed % 8 > 1 {
-            continue;
-        }
         let all = [SetupOpts::Default, SetupOpts::Nothing, SetupOpts::Random(seed)];
         let turn = (seed / 2 % 3) as usize;
         for choose in if is_slow(device) { &all[turn..=turn] } else { &all[..] } {
@@ -109,7 +105,7 @@ pub fn setups(seed: u64) -> Vec<Setup> {
             // Half of the random setups donate their inputs.
             let in_place = seed % 2 == 1 && matches!(choose, SetupOpts::Random(_));
             // Every fourth pair of cases is compiled as for users.
-            let quick = !(seed / 2).is_multiple_of(4) && matches!(device, "CPU" | "CPU:CLANG");
+            let quick = !(seed / 2).is_multiple_of(4) && device == "CPU:CLANG";
             list.push(Setup { device, choose, in_place, quick });
         }
     }

@@ -128,7 +128,7 @@ pub fn is_proven_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool
     prove(&index, facts, len as i128, lanes, CASES).is_none()
 }
 
-/// What is to be proven of an access.
+/// The claim about an access that is to be proven.
 struct Lanes {
     index: UOp,
     mask: Option<UOp>,

@@ -49,7 +49,7 @@ fn unknown_devices_are_errors() {
     says(Device::get("abacus").map(|_| ()), &["abacus", "CPU", "INTERP", "NULL"]);
     says(
         Device::get("cpu:fortran").map(|_| ()),
-        &["CPU", "fortran", "LLVM, CLANG", "ARCHs are native"],
+        &["CPU", "fortran", "X86, LLVM, CLANG", "ARCHs are native"],
     );
     says(Device::get("cpu:llvm:z80").map(|_| ()), &["CPU has no ARCH \"z80\"", "ARCHs are native"]);
     says(
@@ -97,7 +97,7 @@ fn settings_errors_list_allowed_values() {
 /// A request of ten terabytes is an error, and leaves no allocation behind.
 #[test]
 fn oversized_allocations_are_errors() {
-    for device in ["INTERP", "CPU:LLVM", "CPU:CLANG"] {
+    for device in ["INTERP", "CPU:X86", "CPU:LLVM", "CPU:CLANG"] {
         if Device::get(device).is_err() {
             continue;
         }
@@ -203,6 +203,60 @@ fn a_missing_compiler_is_reported() {
     // Without both, kernels are assembled.
     has(&child(&[neither[0], neither[1], ("DEV", text("CPU"))]), &["on CPU: [1.0, 3.0, 5.0]"]);
     has(&child(&neither), &["on CPU: [1.0, 3.0, 5.0]"]);
+}
+
+/// Makes the system refuse executable pages to the process of a command, as hardened systems do: a
+/// filter of system calls that fails `mprotect` with `PROT_EXEC`.
+#[cfg(target_os = "linux")]
+fn forbid_execution(command: &mut std::process::Command) {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    use libc::{SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter, sock_fprog};
+    use std::os::unix::process::CommandExt;
+    // The number of the system call, and the low half of its third argument.
+    let (number, access) = (0, 32);
+    let step = |code: u32, k, jt, jf| sock_filter { code: code as u16, jt, jf, k };
+    let load = |at| step(BPF_LD | BPF_W | BPF_ABS, at, 0, 0);
+    let jump = |op, k, yes, no| step(BPF_JMP | op | BPF_K, k, yes, no);
+    let end = |k| step(BPF_RET | BPF_K, k, 0, 0);
+    let mut filter: [sock_filter; 6] = [
+        load(number),
+        jump(BPF_JEQ, libc::SYS_mprotect as u32, 0, 3),
+        load(access),
+        jump(BPF_JSET, libc::PROT_EXEC as u32, 0, 1),
+        end(SECCOMP_RET_ERRNO | libc::EACCES as u32),
+        end(SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the pointers are those of a valid filter, and prctl is safe after a fork.
+        let failed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) != 0
+        };
+        if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure calls prctl only.
+    unsafe { command.pre_exec(install) };
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_without_executable_pages_falls_back_to_the_interpreter() {
+    let run = |device: Option<&str>| {
+        let mut command = child_test("bad_input::child_process");
+        command.env("BAD_INPUT_CHILD", "1").envs(device.map(|d| ("DEV", d)));
+        forbid_execution(&mut command);
+        let out = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&out.stdout), text(&out.stderr))
+    };
+    let refused = "the system does not let this process run code that it generates: ";
+    let (out, errors) = run(None);
+    has(&out, &["on INTERP: [1.0, 3.0, 5.0]"]);
+    has(&errors, &["the default device is INTERP, which is slow: ", refused]);
+    for device in ["CPU", "CPU:LLVM", "CPU:CLANG", "CPU:X86"] {
+        has(&run(Some(device)).0, &["error: device: ", refused, "DEV=INTERP works"]);
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn process(device: &str, folder: &Path, settings: &[(&str, &str)]) -> ([u64; 3],
 
 #[test]
 fn a_kernel_is_searched_for_once() {
-    for device in ["CPU:CLANG", "CPU:LLVM"] {
+    for device in ["CPU:X86", "CPU:CLANG", "CPU:LLVM"] {
         if let Err(e) = Device::get(device) {
             eprintln!("skipped {device}: {e}");
             continue;
@@ -70,7 +70,9 @@ fn a_kernel_is_searched_for_once() {
             "{err}"
         );
         let (again, err) = process(device, &folder, &beam);
-        assert_eq!(again, [made, made, 0], "{device}: all are cache hits\n{err}");
+        // CPU:X86 stores Opts, and generates the code again.
+        let from_cache = if device == "CPU:X86" { 0 } else { made };
+        assert_eq!(again, [made, from_cache, 0], "{device}: all are cache hits\n{err}");
         assert!(!err.contains("beam "), "{err}");
         // Without BEAM the tuned Opts are not used, and another beam width is another entry.
         assert_eq!(process(device, &folder, &[]).0[2], 0);

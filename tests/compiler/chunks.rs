@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The devices that split kernels into chunks.
 fn devices() -> Vec<&'static str> {
-    ["CPU:LLVM", "CPU:CLANG"].into_iter().filter(|d| Device::get(d).is_ok()).collect()
+    ["CPU:X86", "CPU:LLVM", "CPU:CLANG"].into_iter().filter(|d| Device::get(d).is_ok()).collect()
 }
 
 /// The target of a device for which even the shortest kernel has many chunks.

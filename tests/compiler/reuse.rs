@@ -123,7 +123,7 @@ fn reused_values_may_share_subexpressions() {
 #[track_caller]
 fn same(make: impl Fn(&str) -> Tensor) {
     let kept = |ast: &UOp, target: &Target| heuristic::choose(&Kernel::new(ast.clone()), target);
-    for device in ["CPU:CLANG", "CPU:LLVM"] {
+    for device in ["CPU:X86", "CPU:CLANG", "CPU:LLVM"] {
         let Ok(d) = Device::get(device) else { continue };
         let run = |keep: bool| {
             let mut written: Vec<Vec<u8>> = Vec::new();

@@ -47,7 +47,7 @@ fn refused(t: &Tensor, opts: &str, target: &Target, why: &str) {
     assert!(e.contains(why), "{opts}: {e}, expected {why}");
 }
 
-const CPUS: [&str; 2] = ["CPU:CLANG", "CPU:LLVM"];
+const CPUS: [&str; 3] = ["CPU:X86", "CPU:CLANG", "CPU:LLVM"];
 
 fn matmul(m: usize, k: usize, n: usize, dtype: DType) -> impl Fn(&str) -> Tensor {
     move |d| varied(&[m, k], dtype, d, 16.0).matmul(&varied(&[k, n], dtype, d, 16.0))

@@ -284,16 +284,17 @@ fn compare(all: &[Pending], wrong: &mut Vec<String>) {
 
 /// True if a device runs every case: it compiles within the process.
 fn runs_everything(device: &str) -> bool {
-    device == "INTERP" || Device::get(device).is_ok_and(|d| d.target().name == "LLVM")
+    let compiles_here = |d: Device| matches!(d.target().name, "LLVM" | "X86");
+    device == "INTERP" || Device::get(device).is_ok_and(compiles_here)
 }
 
 /// One run of a case: its dtype, layout, and true if gradients run too.
 type Job<'a> = (DType, Layout, bool, &'a Case, &'a Block);
 
-/// The runs of cases on a device. The interpreter and LLVM, which start no other process, run all
-/// of them. Other devices run everything forward in `f32`, and the first shape of each case also
-/// backward, in `i32` and `bool`, and if asked for in every dtype. Devices that compile slowly run
-/// the first shape in these three.
+/// The runs of cases on a device. The interpreter, X86 and LLVM, which start no other process, run
+/// all of them. Other devices run everything forward in `f32`, and the first shape of each case
+/// also backward, in `i32` and `bool`, and if asked for in every dtype. Devices that compile slowly
+/// run the first shape in these three.
 fn jobs<'a>(cases: &'a [Case], all: &'a [Block], every_dtype: bool, device: &str) -> Vec<Job<'a>> {
     let mut jobs: Vec<Job> = Vec::new();
     for case in cases {

@@ -21,7 +21,7 @@ pub fn figures() -> Result<()> {
                 asts.push(ast);
             }
         }
-        for name in ["CPU:LLVM", "CPU:CLANG", "CUDA", "CL"] {
+        for name in ["CPU:X86", "CPU:LLVM", "CPU:CLANG", "CUDA", "CL"] {
             match Device::get(name) {
                 Ok(device) => figure(model, name, &asts, &device)?,
                 Err(e) => eprintln!("{name} is skipped: {e}"),

@@ -31,11 +31,6 @@ const LONG: [&str; 14] = [
     "data",
 ];
 
-/// Binaries that spend most time in C compilers and whose results do not depend on optimization.
-/// Some random graphs, the semantics tests and the tests of generated code are compiled as for
-/// users.
-const QUICK: [&str; 7] = ["ops", "tensor", "nn", "shard", "autograd", "data", "process_global"];
-
 /// The name of the doctests here. They have no binary of their own: cargo builds and runs them.
 const DOCUMENTS: &str = "documents";
 
@@ -74,20 +69,12 @@ impl Binary {
         let start = Instant::now();
         println!("     started {}", self.name);
         let mut command = if self.name == DOCUMENTS {
-            let mut command = cargo(&["test", "--quiet", "--workspace", "--doc"]);
-            // Each doctest is a process of its own, so nearly all of its time would be gcc's.
-            if std::env::var_os("DEV").is_none() {
-                command.env("DEV", "INTERP");
-            }
-            command
+            cargo(&["test", "--quiet", "--workspace", "--doc"])
         } else {
             let mut command = Command::new(&self.executable);
             command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
             command
         };
-        if QUICK.contains(&self.name.as_str()) && std::env::var_os("PICO_QUICK").is_none() {
-            command.env("PICO_QUICK", "1");
-        }
         let done = command.output();
         let (text, passed) = match done {
             Ok(done) => {

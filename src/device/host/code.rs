@@ -6,17 +6,30 @@
 use crate::codegen::Assembled;
 use crate::os::{self, Access, page_bytes};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 /// The end of a step, or the reason why it failed.
 pub(super) type Checked<T> = std::result::Result<T, String>;
 
-/// Makes executable pages fail, as on a system that forbids them: for tests.
-pub static FORBID_EXECUTION: AtomicBool = AtomicBool::new(false);
-
 /// Maximum bytes of a mapping: more than any kernel needs, and far below the 2 GiB that a 32-bit
 /// displacement spans.
 const MAX_BYTES: usize = 64 << 20;
+
+/// Checks that this process may run machine code that it generates: some systems forbid pages that
+/// were written to be executed. Checked once. An error is one sentence.
+pub(in crate::device) fn check_execution() -> Checked<()> {
+    static CHECKED: OnceLock<Checked<()>> = OnceLock::new();
+    let check = || {
+        let page = page_bytes();
+        Mapping::new(page, page).and_then(|mut map| map.protect(page)).map_err(|why| {
+            format!(
+                "the system does not let this process run code that it generates: {why}; \
+                 DEV=INTERP works without"
+            )
+        })
+    };
+    CHECKED.get_or_init(check).clone()
+}
 
 /// Assigns offsets in the mapping, in increasing order.
 pub(super) struct Layout {
@@ -56,7 +69,7 @@ pub(super) struct Mapping {
 impl Mapping {
     /// Maps `len` zeroed bytes, of which the first `code` bytes will be executable.
     pub(super) fn new(code: usize, len: usize) -> Checked<Mapping> {
-        let base = os::map_code(code, len).map_err(|e| format!("no memory for it: {e}"))?;
+        let base = os::map_code(code, len).map_err(|e| format!("no pages for code: {e}"))?;
         Ok(Mapping { base, code, len })
     }
 
@@ -90,10 +103,7 @@ impl Mapping {
     pub(super) fn protect(&mut self, constants_end: usize) -> Checked<()> {
         let constants = constants_end - self.code;
         assert!(constants_end <= self.len && constants.is_multiple_of(page_bytes()));
-        let failed = |e| format!("its pages cannot be protected: {e}");
-        if FORBID_EXECUTION.load(Ordering::Relaxed) {
-            return Err("its pages cannot be protected: a test forbids it".into());
-        }
+        let failed = |e| format!("pages cannot be made executable: {e}");
         // SAFETY: both ranges are whole pages of this mapping, and no reference into it is alive.
         unsafe {
             os::finish_code(self.base, self.code).map_err(failed)?;
@@ -114,7 +124,7 @@ impl Drop for Mapping {
 
 /// An assembled kernel in memory.
 #[derive(Debug)]
-pub(super) struct NativeCode {
+pub struct NativeCode {
     map: Mapping,
     /// Bytes of the code.
     len: usize,

@@ -3,6 +3,7 @@
 
 use super::arch::{Arch, NATIVE};
 use super::cc::CCompiler;
+use super::code::check_execution;
 use super::elf::Code;
 use super::llvm::Llvm;
 use super::scratch::Scratch;
@@ -35,7 +36,7 @@ enum Compiler {
 impl Cpu {
     /// Compiles C, if there is a compiler, for the CPU of a name or for this one.
     pub fn clang(arch: Option<&str>) -> Result<Cpu> {
-        platform::check_clang(ARCH, OS).map_err(Error::Device)?;
+        platform::check_clang(ARCH, OS).and_then(|_| check_execution()).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let common = Target::c(arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);
@@ -48,7 +49,7 @@ impl Cpu {
 
     /// Compiles LLVM IR, if there is a library.
     pub fn llvm(arch: Option<&str>) -> Result<Cpu> {
-        platform::check_llvm(ARCH, OS).map_err(Error::Device)?;
+        platform::check_llvm(ARCH, OS).and_then(|_| check_execution()).map_err(Error::Device)?;
         let arch = Arch::find(arch)?;
         let common = Target::llvm(arch.vector_bytes);
         let machine = machine::detect(arch.vector_bytes);

@@ -3,7 +3,7 @@
 //! **Invariant:** code uses only instructions that this CPU has.
 
 use super::arch::{self, Arch};
-use super::code::NativeCode;
+use super::code::{NativeCode, check_execution};
 use super::cpu::{Cpu, run_on_pool};
 use super::{machine, platform, pool};
 use crate::codegen::{Assembled, Isa, Level, assemble};
@@ -29,8 +29,7 @@ pub struct X86 {
 }
 
 impl X86 {
-    /// Opens the device for the CPU of a name or for this one. A tiny function is run first: some
-    /// systems forbid executable pages.
+    /// Opens the device for the CPU of a name or for this one, and runs an empty kernel.
     pub fn open(name: Option<&str>) -> Result<X86> {
         platform::check_x86(ARCH).map_err(Error::Device)?;
         let arch = Arch::find(name)?;
@@ -41,12 +40,8 @@ impl X86 {
             machine: machine::detect(bytes),
             ..Target::x86(bytes)
         };
-        run_empty_kernel(isa).map_err(|why| {
-            Error::Device(format!(
-                "the system does not let this process run code that it generates: {why}; \
-                 CPU:LLVM and CPU:CLANG need the same, DEV=INTERP works without"
-            ))
-        })?;
+        check_execution().map_err(Error::Device)?;
+        run_empty_kernel(isa).map_err(|why| Error::Device(format!("no code can be run: {why}")))?;
         Ok(X86 { target, isa, arch: name.map(str::to_string), source: OnceLock::new() })
     }
 }
@@ -100,7 +95,7 @@ impl Backend for X86 {
         let open = || Cpu::clang(self.arch.as_deref()).ok();
         self.source.get_or_init(open).as_ref().map(|cpu| cpu as &dyn ModuleCompiler)
     }
-    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+    fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let verify = cfg!(debug_assertions) || env::config()?.verify;
         let kernel = assemble(&program.name, &program.uops, self.isa, verify, false)?;
         let code = load(&program.name, &kernel)?;

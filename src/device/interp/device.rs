@@ -39,7 +39,7 @@ impl Backend for InterpDevice {
     fn compiler(&self) -> Option<&dyn ModuleCompiler> {
         None
     }
-    fn interpret(&self, program: &Program) -> Result<Arc<dyn Executable>> {
+    fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(InterpKernel(Interp::compile(&program.uops)?)))
     }
 }

@@ -366,8 +366,8 @@ mod tests {
             r#""name":"r_\"\\""#,
             r#""name":"a \"thread\"""#,
             r#""name":"CPU\\\"1""#,
-            r#"{"GB/s":null,"GFLOP/s":5,"bytes":null,"flops":5000,"grid":"2 × 3 × 1","#,
-            r#""local":"32 × 1 × 1","chunks":1}"#,
+            r#"{"GB/s":null,"GFLOP/s":5,"bytes":null,"chunks":1,"flops":5000,"#,
+            r#""grid":"2 × 3 × 1","local":"32 × 1 × 1"}"#,
             r#""live":9"#,
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -8,7 +8,7 @@ use crate::kernel::{self, Access, extent, index_stride};
 use crate::opt::{Kernel, Opt, OptOp, is_output, reuse};
 use crate::target::Target;
 
-/// How an axis is covered by tiles.
+/// The cover of an axis by tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The tile divides the axis.
@@ -24,7 +24,7 @@ pub(super) enum Fit {
 pub(super) struct Tiles {
     /// The elements of a tile.
     pub size: usize,
-    /// How they cover the axis.
+    /// The cover of the axis.
     pub fit: Fit,
 }
 

@@ -182,8 +182,8 @@ fn upcast_rows(
     }
 }
 
-/// Returns the rows of an axis that are computed together, at most `most`, so that enough remain for
-/// all threads that the kernel is worth.
+/// Returns the rows of an axis that are computed together, at most `most`, so that enough remain
+/// for all threads that the kernel is worth.
 fn rows_of_thread(k: &Kernel, axis: &UOp, most: usize, target: &Target) -> Option<usize> {
     let rows = splittable_extent(axis);
     power_of_two_divisor(rows, most.min(rows / chunks::useful_threads(k, target)))

@@ -352,6 +352,16 @@ impl Select {
     /// Returns the bits as another dtype of the same width.
     pub(super) fn bitcast(&mut self, x: &Value, to: DType) -> Value {
         let from = x.dtype;
+        // The bits of a bool are those of the byte 0 or 1.
+        let byte = like(from, Scalar::U8);
+        if from.is_bool() && to != byte {
+            let number = self.cast(x, byte);
+            return self.bitcast(&number, to);
+        }
+        if to.is_bool() && from != byte {
+            let number = self.bitcast(x, byte);
+            return self.cast(&number, to);
+        }
         if from.is_bool() || to.is_bool() {
             return self.cast(x, to);
         }

@@ -28,7 +28,7 @@ pub(super) enum SymbolAddress {
     External(u64),
 }
 
-/// What a relocation refers to if its symbol is outside the mapping.
+/// The target of a relocation whose symbol is outside the mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum External {
     /// The symbol.
