@@ -85,19 +85,45 @@ fn is_movable(u: &UOp, range: &UOp, written: &FxHashSet<u64>) -> bool {
 #[derive(Default)]
 struct Rewritten {
     list: Vec<UOp>,
-    listed: IdSet,
+    listed: FxHashSet<u64>,
+    /// The nodes of each open region.
+    regions: Vec<Vec<u64>>,
+    /// The nodes of regions that ended. A node is listed once, so these cannot be defined again.
+    ended: FxHashSet<u64>,
+    /// True if a value is needed whose region ended.
+    conflicts: bool,
     /// The new form of each node that changed.
     new: FxHashMap<u64, UOp>,
 }
 
 impl Rewritten {
-    /// Lists a value and its operands.
-    fn put(&mut self, value: &UOp) {
-        for n in value.toposort() {
-            if n.op() != Op::Const && self.listed.insert(n.id()) {
-                self.list.push(n);
+    /// Lists a node.
+    fn push(&mut self, u: UOp) {
+        match u.op() {
+            Op::Range | Op::If => self.regions.push(Vec::new()),
+            Op::EndRange | Op::EndIf => {
+                self.ended.extend(self.regions.pop().unwrap_or_default());
+            }
+            _ => {
+                self.listed.insert(u.id());
+                self.regions.last_mut().into_iter().for_each(|r| r.push(u.id()));
             }
         }
+        self.list.push(u);
+    }
+
+    /// Lists a node, unless it is listed.
+    fn list_once(&mut self, u: UOp) {
+        self.conflicts |= self.ended.contains(&u.id());
+        if !self.listed.contains(&u.id()) {
+            self.push(u);
+        }
+    }
+
+    /// Lists a value and its operands.
+    fn put(&mut self, value: &UOp) {
+        let is_open = |n: &UOp| matches!(n.op(), Op::Const | Op::Range);
+        value.toposort().into_iter().filter(|n| !is_open(n)).for_each(|n| self.list_once(n));
     }
 
     /// Opens the loop. Returns the assignments at its end, of the data of the next iteration.
@@ -114,7 +140,7 @@ impl Rewritten {
             self.put(&acc);
             self.new.insert(load.id(), acc);
         }
-        self.put(range);
+        self.push(range.clone());
         let one = UOp::constant(1i64, range.dtype());
         // The last iteration loads its own data again.
         let last = UOp::constant(pipeline.iterations - 1, range.dtype());
@@ -137,31 +163,38 @@ impl Rewritten {
         if new != *u {
             self.new.insert(u.id(), new.clone());
         }
-        // A condition may open several regions; every other node is listed once.
-        if matches!(u.op(), Op::If | Op::EndIf) || self.listed.insert(new.id()) {
-            self.list.push(new);
-        }
+        self.list_once(new);
     }
 }
 
-/// Prefetches the loads of one loop.
+/// Prefetches the loads of one loop. Where this needs a value that another region defines, the
+/// loads stay where they are.
 fn in_loop(list: &[UOp], id: u32) -> Vec<UOp> {
     let pipeline = Pipeline::of(list, id);
+    let new = rewritten(list, id, pipeline.as_ref());
+    used(if new.conflicts { rewritten(list, id, None).list } else { new.list })
+}
+
+/// Returns the program without the marks of a loop, whose loads are prefetched if there is a
+/// pipeline.
+fn rewritten(list: &[UOp], id: u32, pipeline: Option<&Pipeline>) -> Rewritten {
     let after = |u: &UOp| u.as_define_acc().map(|acc| acc.number + 1);
     let next_acc = list.iter().filter_map(after).max().unwrap_or(0);
     let (mut new, mut updates) = (Rewritten::default(), Vec::new());
     for (i, u) in list.iter().enumerate() {
-        match &pipeline {
+        match pipeline {
             Some(pipeline) if i == pipeline.begin => {
                 updates = new.open(u, pipeline, next_acc);
                 continue;
             }
-            Some(pipeline) if i == pipeline.end => new.list.append(&mut updates),
+            Some(pipeline) if i == pipeline.end => {
+                updates.drain(..).for_each(|update| new.push(update));
+            }
             _ => {}
         }
         new.copy(u, id);
     }
-    used(new.list)
+    new
 }
 
 /// Removes instructions whose value is not used.
