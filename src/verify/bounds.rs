@@ -5,12 +5,14 @@
 //! that contains a multiple of the sum inherits the bound. The proof is exact: a node whose
 //! arithmetic may wrap is a term of its own, of which only the dtype is known.
 
+use super::accumulators::accumulator_bounds;
 use super::{Verdict, broken};
 use crate::dtype::Scalar;
 use crate::ir::bounds::{fits, meet, plus, product};
 use crate::ir::typed::{If, Index, Range, Where};
 use crate::ir::{Access, Arg, Bounds, Op, Src, UOp, dependents, toposort_until};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::LazyCell;
 
 /// Proves for every load and store that its elements are in its buffer, and that no 32-bit index
 /// arithmetic overflows. The error lists the unproven nodes; lowering must mask those accesses or
@@ -21,6 +23,7 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
     }
     let mut open: Vec<&UOp> = Vec::new();
     let mut wrong: Vec<String> = Vec::new();
+    let accumulators = LazyCell::new(|| accumulator_bounds(uops));
     for u in uops {
         match u.op() {
             Op::Range | Op::If => open.push(u),
@@ -29,7 +32,8 @@ pub fn in_bounds(uops: &[UOp]) -> Result<(), String> {
             Op::Load | Op::Store
                 if !open.iter().filter_map(|r| r.as_range()).any(|r| r.extent.vmax() <= 0) =>
             {
-                wrong.extend(access(u, &open).err());
+                let known = || accumulators.as_slice();
+                wrong.extend(access(u, &open, &[]).or_else(|_| access(u, &open, known())).err());
             }
             _ => {}
         }
@@ -79,12 +83,13 @@ pub fn kernel_in_bounds(root: &UOp) -> Result<(), String> {
         // An access is inside the loops of the ranges that its index depends on.
         let open: Vec<&UOp> =
             symbolic.iter().copied().filter(|r| at.place.index.uses_range(r.range_id())).collect();
-        wrong.extend(access(u, &open).err());
+        wrong.extend(access(u, &open, &[]).err());
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("in bounds: {}", wrong.join("\n"))) }
 }
 
-fn access(u: &UOp, open: &[&UOp]) -> Verdict {
+/// Proves an access inside open ranges and conditionals, with the bounds of other nodes.
+fn access(u: &UOp, open: &[&UOp], known: &[(UOp, Bounds)]) -> Verdict {
     let memory = u.as_access().and_then(|a| Some((a, a.place.buffer.memory_len()? as i128)));
     let Some((Access { place: Index { index, mask, .. }, lanes }, len)) = memory else {
         return Err(broken("an index is of global or shared memory", u));
@@ -105,6 +110,7 @@ fn access(u: &UOp, open: &[&UOp]) -> Verdict {
     if let Some(mask) = mask {
         facts.assume(&mask, true);
     }
+    known.iter().for_each(|(node, bounds)| facts.narrow(node, *bounds));
     match prove(&index, facts, len, lanes, CASES) {
         None => Ok(()),
         Some((lo, hi)) => {

@@ -5,6 +5,7 @@
 //! Verifiers run after every pass in tests and debug builds, and with `SPEC=1` in others. They read
 //! structure and derived facts only, and change nothing.
 
+mod accumulators;
 mod bounds;
 mod kernel;
 mod program;

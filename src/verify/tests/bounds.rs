@@ -238,3 +238,39 @@ fn symbolic_extents_are_bounded() {
         "inside its buffer of 9 (proven: elements -1 to 7)",
     );
 }
+
+/// A program that counts the true elements of a mask, and reads at the count.
+fn counted(len: usize, extent: i32, last: i32, fold: fn(&UOp, &UOp) -> UOp) -> Vec<UOp> {
+    let (data, mask) = (
+        UOp::define_global(0, len, DType::F32),
+        UOp::define_global(1, extent as usize, DType::BOOL),
+    );
+    let acc = node(Op::DefineAcc, DType::I32, [i32c(0)].to_src(), Arg::Acc(0));
+    let i = range(0, i32c(extent), AxisKind::Ordered);
+    let one = mask.at(&i).load().cast(DType::I32);
+    let next = node(Op::Assign, DType::I32, [acc, fold(&acc_of(), &one)].to_src(), Arg::None);
+    let load = data.at(&(&next + last).binary(Op::Max, 0i32)).load();
+    let mut list = load.toposort();
+    list.push(i.end_range());
+    list
+}
+
+fn acc_of() -> UOp {
+    node(Op::DefineAcc, DType::I32, [i32c(0)].to_src(), Arg::Acc(0))
+}
+
+/// The scheduler drops a mask that the bounds of a scan imply; the accumulator has the same ones.
+#[test]
+fn accumulators_are_bounded_by_their_loops() {
+    in_bounds(&counted(4, 4, -1, |acc, one| acc + one)).unwrap();
+    refused(
+        in_bounds(&counted(4, 4, 0, |acc, one| acc + one)),
+        "inside its buffer of 4 (proven: elements 0 to 4)",
+    );
+    refused(in_bounds(&counted(3, 4, -1, |acc, one| acc + one)), "elements 0 to 3");
+    in_bounds(&counted(9, 4, 0, |acc, one| acc + &(one * 2i32))).unwrap();
+    in_bounds(&counted(2, 4, 0, |acc, one| acc.binary(Op::Max, one.clone()))).unwrap();
+    // What is no sum with the old value has the bounds of its dtype.
+    refused(in_bounds(&counted(4, 4, -1, |acc, one| &(acc * 2i32) + one)), "elements 0 to 2147483");
+    refused(in_bounds(&counted(4, 4, -1, |acc, one| &(acc + acc) + one)), "elements 0 to 2147483");
+}
