@@ -3,7 +3,8 @@
 
 use picograd::nn::Layer;
 use picograd::tensor::{
-    Attention, BinaryCrossEntropy, Conv, CrossEntropy, Interpolate, Pool, Reduction, Scatter,
+    Attention, BinaryCrossEntropy, Conv, CrossEntropy, GridMode, GridPadding, GridSample,
+    Interpolate, Pool, Quantile, Reduction, Scatter,
 };
 use picograd::{DType, Tensor, nn};
 
@@ -25,6 +26,11 @@ fn places(list: &[i32]) -> Tensor {
     Tensor::from_slice(list, [list.len()])
 }
 
+/// Points between the elements of an image, some of them outside.
+fn grid() -> Tensor {
+    Tensor::new([[[[-0.9f32, -0.4], [0.3, 0.35], [0.8, -1.15], [-1.7, 1.9], [0.1, 0.6]]]])
+}
+
 const CASES: &[Case] = &[
     case("adaptive_avg_pool2d", &[1, 1, 5, 5], |x| x.adaptive_avg_pool2d(3)),
     case("adaptive_avg_pool2d.one", &[2, 7], |x| x.adaptive_avg_pool2d([3])),
@@ -39,6 +45,32 @@ const CASES: &[Case] = &[
         x.interpolate([7, 7], Interpolate::Linear, true)
     }),
     case("interpolate.nearest", &[1, 1, 4], |x| x.interpolate(6, Interpolate::Nearest, false)),
+    case("interpolate.cubic", &[1, 1, 5], |x| x.interpolate(10, Interpolate::Cubic, false)),
+    case("interpolate.antialiased", &[1, 1, 7], |x| {
+        x.interpolate(3, Interpolate::LinearAntialias, false)
+    }),
+    case("interpolate.antialiased_corners", &[1, 1, 7], |x| {
+        x.interpolate(3, Interpolate::LinearAntialias, true)
+    }),
+    case("interpolate.antialiased_same", &[1, 1, 4, 4], |x| {
+        x.interpolate([4, 4], Interpolate::LinearAntialias, true)
+    }),
+    case("interpolate.antialiased_cubic", &[1, 1, 9], |x| {
+        x.interpolate(4, Interpolate::CubicAntialias, true)
+    }),
+    case("grid_sample", &[1, 1, 3, 4], |x| x.grid_sample(&grid(), GridSample::new())),
+    case("grid_sample.border", &[1, 1, 3, 4], |x| {
+        x.grid_sample(&grid(), GridSample::new().padding(GridPadding::Border))
+    }),
+    case("grid_sample.nearest", &[1, 1, 3, 4], |x| {
+        x.grid_sample(&grid(), GridSample::new().mode(GridMode::Nearest))
+    }),
+    case("grid_sample.cubic", &[1, 1, 6, 6], |x| {
+        x.grid_sample(&grid(), GridSample::new().mode(GridMode::Cubic))
+    }),
+    case("unfold2d", &[1, 1, 3, 3], |x| x.unfold2d(2, Conv::new().padding(1))),
+    case("fold2d", &[1, 4, 2], |x| x.fold2d([2, 3], 2, Conv::new())),
+    case("fold2d.apart", &[1, 2, 3], |x| x.fold2d([5, 4], [1, 2], Conv::new().stride([2, 3]))),
     case("tril", &[3, 3], |x| x.tril(0)),
     case("triu", &[3, 3], |x| x.triu(1)),
     case("masked_fill", &[6], |x| {
@@ -48,6 +80,24 @@ const CASES: &[Case] = &[
     case("gather", &[4, 3], |x| x.gather(0, &Tensor::new([[0, 2, 3], [1, 1, 2]]))),
     case("index_select", &[4, 3], |x| x.index_select(0, &places(&[3, 1]))),
     case("scatter", &[4], |x| Tensor::zeros([6]).scatter(0, &places(&[5, 0, 3, 2]), x)),
+    case("index_add", &[4], |x| Tensor::zeros([4]).index_add(0, &places(&[0, 1, 0, 2]), x, 2.0)),
+    case("index_add.table", &[4], |x| {
+        x.index_add(0, &places(&[0, 2, 0]), &Tensor::new([1f32, 2.0, 3.0]), 1.0)
+    }),
+    case("index_put", &[4], |x| Tensor::zeros([5]).index_put(&[&places(&[0, 4, 0, 2])], x, true)),
+    case("masked_scatter", &[4], |x| {
+        Tensor::zeros([5]).masked_scatter(&Tensor::new([true, false, true, false, true]), x)
+    }),
+    case("masked_scatter.table", &[4], |x| {
+        let mask = Tensor::new([true, false, false, true]);
+        x.masked_scatter(&mask, &Tensor::new([1f32, 2.0, 3.0, 4.0]))
+    }),
+    case("quantile", &[3, 4], |x| x.quantile(0.4, 1, Quantile::Linear)),
+    case("quantile.exact", &[3, 5], |x| x.quantile(0.5, 1, Quantile::Linear)),
+    case("quantile.several", &[4, 3], |x| {
+        x.quantile(Tensor::new([0f32, 0.25, 1.0]), 0, Quantile::Midpoint)
+    }),
+    case("median", &[3, 5], |x| x.median(1).0),
     case("cumsum", &[3, 4], |x| x.cumsum(1)),
     case("cummax", &[3, 4], |x| x.cummax(1).0),
     case("softmax", &[3, 4], |x| x.softmax(1)),
@@ -206,4 +256,22 @@ fn independent_outputs_are_not_poisoned() {
     }
     println!("{checked} gradients");
     assert!(checked > 30_000, "{checked}");
+}
+
+/// Dropout selects: a dropped infinity or NaN is 0, and so is its gradient.
+#[test]
+fn dropped_elements_are_zeros() {
+    for poison in [f32::INFINITY, f32::NAN] {
+        let x = Tensor::full([1000], poison).contiguous().realize().unwrap().as_param();
+        let y = x.dropout(0.5);
+        let g = y.sum(..).gradient(&[&x]).remove(0);
+        Tensor::realize_many(&[&y, &g]).unwrap();
+        let (y, g) = (y.to_vec::<f32>().unwrap(), g.to_vec::<f32>().unwrap());
+        let dropped = y.iter().filter(|&&v| v == 0.0).count();
+        assert!((300..700).contains(&dropped), "{dropped} of 1000");
+        for (y, g) in y.iter().zip(g) {
+            assert_eq!(g, if *y == 0.0 { 0.0 } else { 2.0 }, "the gradient at {y}");
+            assert!(*y == 0.0 || y.to_bits() == poison.to_bits() || y.is_nan() == poison.is_nan());
+        }
+    }
 }

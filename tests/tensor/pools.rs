@@ -61,7 +61,7 @@ fn every() -> Vec<How> {
         }
     }
     // A window inside the padding has no index to return, so it is excluded.
-    all.retain(|h| h.count() > 0 && (0..h.count()).all(|w| !h.window(w).is_empty()));
+    all.retain(|h| (0..h.count()).all(|w| !h.window(w).is_empty()));
     all
 }
 
@@ -86,10 +86,50 @@ fn best(x: &[f32], window: &[usize]) -> usize {
     at
 }
 
+/// Those with a window at least.
+fn with_windows() -> impl Iterator<Item = How> {
+    every().into_iter().filter(|h| h.count() > 0)
+}
+
+/// Without a window a pool is an error that names it, with and without partial windows.
+#[test]
+fn pools_without_a_window_are_errors() {
+    let none: Vec<How> = every().into_iter().filter(|h| h.count() == 0).collect();
+    for how in &none {
+        let (x, kernel) = (Tensor::zeros([1, 1, how.size]), [how.kernel]);
+        for (name, e) in [
+            ("max_pool2d", x.try_max_pool2d(kernel, how.pool()).err()),
+            ("max_pool2d_with_indices", x.try_max_pool2d_with_indices(kernel, how.pool()).err()),
+            ("avg_pool2d", x.try_avg_pool2d(kernel, how.pool()).err()),
+        ] {
+            let e = e.unwrap_or_else(|| panic!("{name} accepts {how:?}")).to_string();
+            assert!(e.contains(&format!("{name}: a window of ")), "{how:?}: {e}");
+        }
+    }
+    let ceil = none.iter().filter(|h| h.ceil).count();
+    assert!(ceil >= 5 && none.len() > 2 * ceil, "{ceil} of {}", none.len());
+}
+
+/// A partial window lacks less than a stride: PyTorch's numbers.
+#[test]
+fn a_partial_window_lacks_less_than_a_stride() {
+    let count = |size: usize, kernel: usize, stride: usize| {
+        let how = Pool::new().stride([stride]).ceil_mode();
+        let y = Tensor::zeros([1, 1, size]).try_max_pool2d([kernel], how);
+        y.map(|y| y.size(2)).ok()
+    };
+    assert_eq!([count(1, 3, 1), count(1, 3, 2), count(2, 3, 1)], [None; 3]);
+    assert_eq!([count(1, 3, 3), count(2, 3, 2), count(2, 3, 3)], [Some(1); 3]);
+    assert_eq!([count(4, 3, 2), count(5, 3, 2), count(6, 3, 2)], [Some(2), Some(2), Some(3)]);
+    assert_eq!([count(4, 2, 3), count(5, 2, 3), count(3, 1, 4)], [Some(2), Some(2), Some(1)]);
+    let e = Tensor::zeros([1, 0]).try_max_pool2d([2], Pool::new().padding(1)).unwrap_err();
+    assert!(e.to_string().contains("a pooled axis of [1, 0] has no elements"), "{e}");
+}
+
 #[test]
 fn max_pools_match_loops() {
     let mut cases = 0;
-    for (i, how) in every().into_iter().enumerate() {
+    for (i, how) in with_windows().enumerate() {
         let values = numbers(how.size, i);
         let x = Tensor::from_slice(&values, [1, 1, how.size]).as_param();
         let (y, places) = x.max_pool2d_with_indices([how.kernel], how.pool());
@@ -121,7 +161,7 @@ fn max_pools_match_loops() {
 
 #[test]
 fn mean_pools_match_loops() {
-    for how in every() {
+    for how in with_windows() {
         let values: Vec<f32> = (0..how.size).map(|i| (i * 7 % 5) as f32).collect();
         let x = Tensor::from_slice(&values, [1, 1, how.size]);
         let sums: Vec<f32> =

@@ -65,7 +65,8 @@ setters! { Pool;
     /// # Ok::<(), picograd::Error>(())
     /// ```
     dilation(dilation: impl Into<Spatial>) dilation = dilation.into();
-    /// Includes a last, partial window.
+    /// Includes a last, partial window, if less than a stride of it is outside the input with its
+    /// padding, and if it starts inside the input or its leading padding.
     ///
     /// ```
     /// use picograd::{Tensor, tensor::Pool};
@@ -137,14 +138,19 @@ fn plan(x: &Tensor, kernel: &Spatial, options: &Pool) -> Result<Plan> {
     let mut overhang = vec![(0, 0); n];
     for (i, w) in list.iter().enumerate() {
         let (before, after) = padding[i];
-        let inside = before.saturating_add(dims[dims.len() - n + i]);
+        let size = dims[dims.len() - n + i];
+        reject_shape!(size == 0, "a pooled axis of {dims:?} has no elements");
+        let inside = before.saturating_add(size);
         let all = checked_numel("tensor", &[inside.saturating_add(after)])?;
-        let whole = if options.ceil && all > 0 && all < w.span() { 0 } else { w.count(all)? };
-        let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + w.span() };
-        // A partial window has to start inside the input or its leading padding.
+        let span = w.span();
+        let whole = if all < span { 0 } else { w.count(all)? };
+        let covered = if whole == 0 { 0 } else { (whole - 1) * w.stride + span };
+        // As PyTorch has it: the number of windows is `(all - span) / stride + 1`, rounded up, and
+        // the last one starts inside the input or its leading padding.
         let start = whole.saturating_mul(w.stride);
-        if options.ceil && covered < all && start < inside {
-            let end = start.checked_add(w.span()).filter(|&end| isize::try_from(end).is_ok());
+        let rounds_up = covered < all && all.saturating_add(w.stride) > span;
+        if options.ceil && rounds_up && start < inside {
+            let end = start.checked_add(span).filter(|&end| isize::try_from(end).is_ok());
             let Some(end) = end else { return count_overflow(*w, &dims) };
             overhang[i].1 = end - all;
         } else if whole == 0 {

@@ -125,10 +125,12 @@ pub(super) fn antialiased(
         .try_sub(part.try_unsqueeze(1)?)?
         + 0.5;
     let weights = inside.try_where_(filter.weight(&(distance / scale))?, 0.0)?;
+    // An element at the end of the support has weight 0.
+    let inside = weights.try_ne(0.0)?;
     let total = weights.reduce_axes(Fold::Add, keepdim(1))?;
     let weights = weights.try_div(total)?;
     let inside = plane_along(&inside, axis, x.ndim() + 1)?;
-    // Selected, because elements outside may be infinite.
+    // Selected, because elements of weight 0 may be infinite.
     let taps = inside.try_where_(taps(x, axis, &first, count)?, 0.0)?;
     weighted(x, axis, &taps, &weights)
 }
