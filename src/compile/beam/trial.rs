@@ -61,9 +61,10 @@ fn run_some(
     runs: &mut Vec<FirstRun>,
 ) -> bool {
     let Ok((mut reader, writer)) = pipe() else { return false };
-    // SAFETY: the copy runs kernels, writes to the pipe and ends; it takes no lock that another
-    // thread may hold: no kernel runs in other threads, because the caller holds the lock under
-    // which kernels run.
+    // SAFETY: the copy runs kernels, writes to the pipe and ends; it catches panics. No kernel runs
+    // in another thread, as the caller holds the lock under which kernels run. Scratch memory takes
+    // the lock of the allocator: if another thread holds it now, the copy is killed at the limit,
+    // and the candidate counts as slow.
     let copy = unsafe { Fork::start(|| run_and_report(candidates, places, &writer)) };
     let Ok(copy) = copy else { return false };
     drop(writer);

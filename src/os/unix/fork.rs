@@ -14,8 +14,11 @@ impl Fork {
     /// Runs a function in a copy of this process, which then ends. The copy leaves no file behind
     /// if it faults, and does not outlive this process.
     ///
+    /// A lock that another thread holds at this time is never released in the copy, which waits for
+    /// it until it is killed: the caller limits the time.
+    ///
     /// # Safety
-    /// The function takes no lock that another thread may hold, and does not unwind.
+    /// The function does not unwind, and reads no memory that another thread is writing.
     pub(crate) unsafe fn start(run: impl FnOnce()) -> io::Result<Fork> {
         // SAFETY: the system's allocator works in forked processes; the caller vouches for the
         // rest.
