@@ -8,6 +8,7 @@ mod profile;
 mod random;
 mod shard_steps;
 mod training_kernels;
+mod visit_cases;
 mod visits;
 
 #[path = "../common/mod.rs"]
