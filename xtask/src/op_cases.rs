@@ -122,6 +122,12 @@ fn updates(n: usize) -> Vec<Input> {
     vec![Input::Float(vec![table]), Input::Int(vec![n], table), Input::Float(vec![n])]
 }
 
+/// Updates of a table of a million rows.
+fn sparse_updates(n: usize) -> Vec<Input> {
+    const TABLE: usize = 1_000_000;
+    vec![Input::Float(vec![TABLE]), Input::Int(vec![n], TABLE), Input::Float(vec![n])]
+}
+
 /// The table of cases: a name, inputs, sizes, `grad` or `plain`, the call on the inputs `x`.
 macro_rules! cases {
     ($(
@@ -362,7 +368,7 @@ fn products() -> Vec<Case> {
                 let n = 2 * x[0].size(2);
                 vec![x[0].interpolate([n, n], Interpolate::Nearest, false)]
             };
-        interpolate_bilinear(images, IMAGES, grad)
+        interpolate_bilinear(images, IMAGES, grad, sampled)
             |x| {
                 let n = 2 * x[0].size(2);
                 vec![x[0].interpolate([n, n], Interpolate::Linear, false)]
@@ -427,6 +433,15 @@ fn indexed() -> Vec<Case> {
         rand(flat, ELEMENTS, plain, sampled) |x| vec![Tensor::rand(x[0].numel())];
         randn(flat, ELEMENTS, plain) |x| vec![Tensor::randn(x[0].numel())];
         randint(flat, ELEMENTS, plain) |x| vec![Tensor::randint(x[0].numel(), 0, 100)];
+        scatter_million(sparse_updates, UPDATES, plain) |x| vec![x[0].scatter(0, &x[1], &x[2])];
+        scatter_sum_million(sparse_updates, UPDATES, grad)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Sum, true)];
+        scatter_mean_million(sparse_updates, UPDATES, plain)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Mean, true)];
+        scatter_amax_million(sparse_updates, UPDATES, plain)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Amax, true)];
+        scatter_prod_million(sparse_updates, UPDATES, plain)
+            |x| vec![x[0].scatter_reduce(0, &x[1], &x[2], Scatter::Prod, true)];
     }
 }
 
@@ -465,4 +480,40 @@ fn training() -> Vec<Case> {
         };
     }
     cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::all;
+    use std::collections::BTreeSet;
+
+    fn read(file: &str) -> String {
+        let path = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    #[test]
+    fn the_docs_count_the_cases() {
+        let cases = all();
+        let counted = |test: fn(&super::Case) -> bool| cases.iter().filter(|c| test(c)).count();
+        let (sampled, gradients) = (counted(|c| c.sampled), counted(|c| c.gradient));
+        assert_eq!(sampled, 40);
+        let text = read("docs/bench.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            format!("measures {} ops, {gradients} of them also with their gradient", cases.len()),
+            format!("`--sample` runs a fixed sample of {sampled} ops"),
+        ] {
+            assert!(text.contains(&words), "docs/bench.md does not say: {words}");
+        }
+    }
+
+    #[test]
+    fn the_peer_has_every_case() {
+        let names: BTreeSet<&str> = all().iter().map(|c| c.name).collect();
+        assert_eq!(names.len(), all().len(), "a name is in the table twice");
+        let text = read("benches/peers/ops.py");
+        let missing: Vec<&&str> =
+            names.iter().filter(|name| !text.contains(&format!("\"{name}\""))).collect();
+        assert!(missing.is_empty(), "benches/peers/ops.py has no {missing:?}");
+    }
 }
