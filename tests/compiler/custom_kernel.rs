@@ -294,9 +294,9 @@ fn text_for_llvm_is_verified() {
     if Device::get("CPU:LLVM").is_err() {
         return;
     }
-    let text = "define void @f_entry(ptr %a, i64 %i, ptr %s) {\nentry:\n  %c = icmp eq i64 %i, 0\n  \
-                br i1 %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  %p = \
-                getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
+    let text = "define void @f_entry(ptr %a, i64 %i, ptr %s) {\nentry:\n  %c = icmp eq i64 %i, \
+                0\n  br i1 %c, label %l, label %r\nl:\n  %x = add i64 1, %i\n  br label %r\nr:\n  \
+                %p = getelementptr i8, ptr %a, i64 %x\n  ret void\n}\n";
     let x = Tensor::ones([4]).contiguous().to("CPU:LLVM").realize().unwrap();
     // SAFETY: it writes nothing, and is refused.
     let kernel = unsafe { CustomKernel::source("CPU:LLVM", "f", text) };

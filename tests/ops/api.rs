@@ -169,6 +169,12 @@ pub const CASES: &[Case] = cases! {
         sampled(x, GridMode::Cubic, GridPadding::Reflection, false);
     Wide(16.0), "grid_sample.bicubic.reflection.align", |x|
         sampled(x, GridMode::Cubic, GridPadding::Reflection, true);
+    Wide(8.0), "grid_sample.coarse.bilinear", |x|
+        sampled(x, GridMode::Linear, GridPadding::Zeros, false);
+    Exact, "grid_sample.coarse.nearest", |x|
+        sampled(x, GridMode::Nearest, GridPadding::Zeros, false);
+    Wide(16.0), "grid_sample.coarse.bicubic", |x|
+        sampled(x, GridMode::Cubic, GridPadding::Zeros, false);
     Wide(8.0), "grid_sample.solid", |x| sampled(x, GridMode::Linear, GridPadding::Zeros, false);
     Wide(32.0), "interpolate.bicubic", |x| x[0].interpolate([3, 6], Interpolate::Cubic, false);
     Wide(32.0), "interpolate.bicubic.corners", |x|

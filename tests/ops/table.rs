@@ -23,8 +23,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "gradient gradient_with gradient_allow_unused set_grad call",
     ),
     (
-        "conversion from and to host values: tests/tensor/create.rs and realize.rs, and the \
-         examples of the methods",
+        "conversion from and to host values: tests/tensor/create.rs, tests/tensor/realize.rs, and \
+         the examples of the methods",
         "new from_vec from_slice from_blob from_file from_url to_vec to_rows data item",
     ),
     (
@@ -38,8 +38,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("ops by name: tests/tensor/elementwise.rs", "alu ufix"),
     ("hashes: known answers in tests/tensor/keccak.rs", "keccak hash"),
     (
-        "random numbers: known answers in tests/tensor/random.rs, their distribution there and in \
-         tests/tensor/api.rs",
+        "random numbers: known answers in tests/process_global/random.rs, their distribution there \
+         and in tests/tensor/api.rs",
         "manual_seed random_bits threefry randperm multinomial rand randn randint uniform normal \
          scaled_uniform glorot_uniform kaiming_uniform kaiming_normal dropout rand_like \
          randn_like bernoulli poisson rng_state set_rng_state",
