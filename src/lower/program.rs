@@ -1,7 +1,7 @@
 //! A lowered kernel, and the estimate of its work.
 
 use super::{Launch, Variables};
-use crate::ir::{Access, Arg, Op, UOp};
+use crate::ir::{Access, Arg, Op, UOp, toposort_until};
 use crate::kernel::extent;
 use crate::pass::PassTimes;
 use crate::symbolic::{Linear, gcd};
@@ -65,8 +65,9 @@ fn mean_extent(r: &UOp) -> f64 {
 /// 1 where the last tile of an axis overlaps the one before it. The start of such a tile is
 /// `min(o * tile, last)`, so that `last + tile` of `o_max * tile + tile` iterations are distinct.
 fn distinct_fraction(index: &UOp) -> f64 {
-    let order = index.toposort();
-    let starts = order.iter().filter_map(|u| {
+    // The extents of ranges are not part of the index.
+    let nodes = toposort_until([index], |u| u.op() == Op::Range);
+    let starts = nodes.iter().filter_map(|u| {
         let min = u.as_min()?;
         let (last, most) = (min.y.as_int()? as f64, min.x.vmax() as f64);
         let start = Linear::of(min.x)?;

@@ -90,7 +90,8 @@ fn replays_count_for_each_device() {
         assert!(
             one.kernels >= calls
                 && one.bytes >= 400_000.0 * calls as f64
-                && two.bytes == 2.0 * 512.0 * calls as f64
+                && two.bytes == 2.0 * 512.0 * calls as f64,
+            "{one:?}\n{two:?}"
         );
         assert!(
             one.time > two.time && two.time > Duration::ZERO,
