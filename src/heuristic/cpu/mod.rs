@@ -6,6 +6,7 @@ mod conv_grad;
 mod fit;
 mod pack;
 mod panels;
+mod row_sums;
 mod tile;
 mod transpose;
 
@@ -32,6 +33,9 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     let facts = KernelFacts::of(kernel);
     if let Some(staged) = panels::panels(&facts, target) {
         return staged;
+    }
+    if let Some(in_order) = row_sums::row_sums(&facts, target) {
+        return in_order;
     }
     let (mut k, tuning) = (kernel.clone(), &target.tuning.cpu);
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };
@@ -182,8 +186,8 @@ fn upcast_rows(
     }
 }
 
-/// Returns the rows of an axis that are computed together, at most `most`, so that enough remain for
-/// all threads that the kernel is worth.
+/// Returns the rows of an axis that are computed together, at most `most`, so that enough remain
+/// for all threads that the kernel is worth.
 fn rows_of_thread(k: &Kernel, axis: &UOp, most: usize, target: &Target) -> Option<usize> {
     let rows = splittable_extent(axis);
     power_of_two_divisor(rows, most.min(rows / chunks::useful_threads(k, target)))
