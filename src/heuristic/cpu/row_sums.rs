@@ -31,11 +31,12 @@ pub(super) fn row_sums(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     }
     let width = power_of_two_divisor(extent(column), lanes * tuning.row_sum_vectors)?;
     let rows = power_of_two_divisor(extent(row), tuning.row_sum_rows)?;
-    if width < lanes || rows < 2 || extent(row) == rows {
+    let most = extent(column) / tuning.row_sum_columns;
+    if width < lanes || rows < 2 || extent(row) == rows || most < 2 {
         return None;
     }
     let mut k = facts.kernel.apply(&Opt::new(OptOp::Upcast, 0, width), target).ok()?;
-    chunks(&mut k, (extent(column) / tuning.row_sum_columns).max(2), target);
+    chunks(&mut k, most, target);
     let axis = k.axis_of(row)?;
     k = k.apply(&Opt::new(OptOp::Split, axis, rows), target).ok()?;
     k = k.apply(&Opt::new(OptOp::Unroll, axis + 1, rows), target).ok()?;
