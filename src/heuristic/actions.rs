@@ -92,6 +92,8 @@ fn opts_of_axis(axes: &[UOp], axis: usize, inputs: &[usize], target: &Target) ->
             add(OptOp::Tc, search.tensor_core_mappings);
         }
         add(OptOp::Prefetch, &[0]);
+        let outputs = (0..axes.len()).filter(|o| is_output(&axes[*o]) && !target.grid);
+        add(OptOp::ReduceOuter, &outputs.collect::<Vec<_>>());
     } else {
         add(OptOp::Local, search.threads);
         add(OptOp::Thread, search.chunks);

@@ -288,6 +288,7 @@ impl<'a> super::typed::Reduce<'a> {
     /// Returns the values that are combined in each iteration: the body, and in an unrolled
     /// reduction the bodies of further iterations.
     pub fn values(&self) -> impl Iterator<Item = &'a UOp> {
-        std::iter::once(self.body).chain(self.ranges.iter().filter(|r| r.op() != Op::Range))
+        let is_term = |r: &&UOp| !matches!(r.op(), Op::Range | Op::DefineAcc);
+        std::iter::once(self.body).chain(self.ranges.iter().filter(is_term))
     }
 }

@@ -1,9 +1,11 @@
 //! The axes of a kernel: their order, extents and kinds, and the kernel name made from them.
 
+use super::outer_reduce;
 use crate::ir::{Arg, AxisKind, Op, UOp};
 
 /// Returns the axes of a kernel: those of outputs in loop order, then those of reductions, outer
-/// first, sorted by kind in the order of [`AxisKind::ALL`].
+/// first, sorted by kind in the order of [`AxisKind::ALL`]. A reduction loop outside output loops
+/// is among them.
 pub fn axes(ast: &UOp) -> Vec<UOp> {
     let mut axes: Vec<UOp> = Vec::new();
     let add = |r: &UOp, axes: &mut Vec<UOp>| {
@@ -22,7 +24,8 @@ pub fn axes(ast: &UOp) -> Vec<UOp> {
     for product in order.iter().filter_map(UOp::as_wmma) {
         product.ranges.iter().for_each(|r| add(r, &mut axes));
     }
-    axes.sort_by_key(|r| r.range_kind());
+    let outer = outer_reduce(ast);
+    axes.sort_by_key(|r| if Some(r) == outer.as_ref() { AxisKind::Global } else { r.range_kind() });
     axes
 }
 

@@ -4,6 +4,7 @@
 //! **Invariant:** a pass depends on the kernel and the [`Target`] alone, never on the list of Opts
 //! that made the kernel: an Opt that needs a pass leaves a marker in the graph.
 
+mod carry_accumulators;
 mod coalesce;
 mod decompose;
 mod fma;
@@ -64,6 +65,9 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
     transpose_vectors: Kernel, |l| !l.target.grid && l.markers.copies,
         |l| l.ast = transpose_vectors::transpose_vectors(&l.ast),
         "Replaces vectors made of single lanes of other vectors by shuffles of whole vectors.";
+    carry_accumulators: Kernel, |l| l.markers.carried,
+        |l| l.ast = carry_accumulators::carry_accumulators(&l.ast),
+        "Carries the accumulators of a reduction loop outside output loops through memory.";
     group_reduce: Kernel, |l| l.target.grid && l.markers.groups,
         |l| l.ast = group_reduce::group_reduce(&l.ast, &l.threads, &l.target),
         "Combines the partial results of threads that share a reduction, by warp shuffles and \
@@ -112,6 +116,8 @@ struct Markers {
     groups: bool,
     /// Ranges that become lanes or copies.
     copies: bool,
+    /// A reduction loop outside output loops.
+    carried: bool,
 }
 
 /// A kernel on its way to a linear program.
@@ -153,6 +159,7 @@ impl Lowering {
                 arg => markers.add(u.op(), arg),
             }
         }
+        markers.carried = kernel::outer_reduce(ast).is_some();
         args.sort_by_key(|u| if let Arg::Global { slot, .. } = u.arg() { *slot } else { 0 });
         names.sort();
         names.dedup();

@@ -14,6 +14,7 @@
 
 use super::{lower, mask_bounds};
 use crate::ir::{AxisKind, IdSet, Op, UOp};
+use crate::kernel::outer_reduce;
 use crate::target::Target;
 use crate::verify;
 
@@ -33,6 +34,9 @@ pub fn proven(ast: &UOp) -> Result<UOp, String> {
 /// Checks that a kernel is well formed and has no node that only Opts and lowering make.
 pub fn check_unoptimized(ast: &UOp) -> Result<(), String> {
     verify::kernel(ast)?;
+    if let Some(r) = outer_reduce(ast) {
+        return Err(format!("the range of a reduction is not one that a store closes: {r:?}"));
+    }
     ast.toposort().iter().try_for_each(node)
 }
 

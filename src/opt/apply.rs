@@ -4,7 +4,7 @@
 use super::{Kernel, Opt, OptOp};
 use crate::error::{Error, Result};
 use crate::ir::{Arg, AxisKind, Op, UOp};
-use crate::kernel::{extent, is_of_chunk, is_symbolic, tiles};
+use crate::kernel::{accumulator_bytes, extent, is_of_chunk, is_symbolic, outer_reduce, tiles};
 use crate::target::Target;
 
 /// Maximum number of rounds through shared memory of a shared reduction. Structural: it follows
@@ -74,6 +74,17 @@ impl OptRequest<'_> {
         Ok(amount)
     }
 
+    /// Refuses the reduction loop that `REDUCE_OUTER` has moved.
+    pub fn check_inner(&self, r: &UOp) -> std::result::Result<(), String> {
+        match outer_reduce(&self.kernel.ast).as_ref() == Some(r) {
+            true => Err(format!(
+                "axis {} is outside output loops; SPLIT, UNROLL and PADTO go before REDUCE_OUTER",
+                self.opt.axis
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses kernels whose updates of memory must run in order.
     pub fn check_unordered(&self) -> std::result::Result<(), String> {
         let ordered = self.axes.iter().any(|r| r.range_kind() == AxisKind::Ordered);
@@ -136,10 +147,10 @@ impl Kernel {
     /// built: tiles of staged loads, values stored for reuse, and a part for each thread and each
     /// copy of a shared reduction, in each round.
     fn shared_bytes(&self, target: &Target) -> std::result::Result<usize, String> {
-        let mut total = 0usize;
+        let mut total = accumulator_bytes(&self.ast)?;
         if self.has(OptOp::Stage) {
-            total =
-                tiles(&self.ast, target)?.iter().map(|t| t.bytes()).fold(0, usize::saturating_add);
+            let bytes = tiles(&self.ast, target)?.iter().map(|t| t.bytes()).collect::<Vec<_>>();
+            total = bytes.into_iter().fold(total, usize::saturating_add);
         }
         if self.has(OptOp::Reuse) {
             let of = |u: &UOp| match u.arg() {

@@ -39,6 +39,7 @@ pub(super) fn pad_to(q: &OptRequest) -> Applied {
     let r = q.axis()?;
     let is_loop = is_output(r) || r.range_kind() == AxisKind::Reduce;
     q.check_kind(is_loop, "an output or reduction axis")?;
+    q.check_inner(r)?;
     let size = extent(r);
     let amount = if q.opt.amount == 0 { size } else { q.opt.amount };
     if amount < 2 || (size.is_multiple_of(amount) && !is_symbolic(r)) {

@@ -9,6 +9,7 @@
 //! | `split` | `UPCAST`, `UNROLL`, `THREAD`, `SPLIT` |
 //! | `loops` | `SWAP`, `PADTO` |
 //! | `workgroup` | `LOCAL`, `GROUP`, `GROUPTOP`, `ORDER`, `NOLOCALS` |
+//! | `overlap`, `reduce_outer` | `OVERLAP`, `REDUCE_OUTER` |
 //! | `stage`, `prefetch` | `STAGE`, `PREFETCH` |
 //! | `tensor_core` | `TC` |
 //! | `reuse` | `REUSE` |
@@ -18,6 +19,7 @@ mod apply;
 mod loops;
 mod overlap;
 mod prefetch;
+mod reduce_outer;
 pub mod reuse;
 mod split;
 mod stage;

@@ -46,6 +46,9 @@ pub(super) fn reuse_values(q: &OptRequest) -> Applied {
                     values in the same output"
             .into());
     }
+    if q.kernel.has(OptOp::ReduceOuter) {
+        return Err("the accumulators of REDUCE_OUTER are carried through memory already".into());
+    }
     let built = reuse(&q.kernel.ast, q.target).map(|r| r.ast);
     built.ok_or_else(|| {
         "no value of a reduction that a later loop uses costs more to compute than to store".into()
@@ -55,7 +58,7 @@ pub(super) fn reuse_values(q: &OptRequest) -> Applied {
 /// Returns the kernel that stores the values that are worth it; none if there is no such value.
 pub fn reuse(ast: &UOp, target: &Target) -> Option<ReuseKernel> {
     // Threads of a workgroup have no memory of their own that is large enough.
-    if target.grid {
+    if target.grid || kernel::outer_reduce(ast).is_some() {
         return None;
     }
     let mut kernel = ReuseKernel { ast: ast.clone(), bytes: 0 };

@@ -25,6 +25,7 @@ pub(super) fn upcast(q: &OptRequest) -> Applied {
 pub(super) fn unroll(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(r.range_kind() == AxisKind::Reduce, "a reduction axis")?;
+    q.check_inner(r)?;
     copied(q, r, AxisKind::Unroll)
 }
 
@@ -68,6 +69,7 @@ pub(super) fn split_loop(q: &OptRequest) -> Applied {
     // In a launch grid the positions of an output axis have no order.
     let is_loop = r.range_kind() == AxisKind::Reduce || (is_output(r) && !q.target.grid);
     q.check_kind(is_loop, "a loop")?;
+    q.check_inner(r)?;
     let amount = q.divisor()?;
     if amount == extent(r) {
         return Err(format!(

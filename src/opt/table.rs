@@ -1,7 +1,9 @@
 //! The table of Opts: names, operands and functions. Parsing and printing are derived from it.
 
 use super::apply::{Applied, OptRequest};
-use super::{loops, overlap, prefetch, reuse, split, stage, tensor_core, vectorize, workgroup};
+use super::{
+    loops, overlap, prefetch, reduce_outer, reuse, split, stage, tensor_core, vectorize, workgroup,
+};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -71,6 +73,9 @@ opts! {
     Overlap "OVERLAP" AxisAmount overlap::overlap;
     /// Splits a loop into two, the inner one of `amount` iterations.
     Split "SPLIT" AxisAmount split::split_loop;
+    /// Moves a reduction loop outside the output loop `amount`; its accumulators are carried
+    /// through memory.
+    ReduceOuter "REDUCE_OUTER" AxisAmount reduce_outer::reduce_outer;
     /// Copies the tile that is loaded from argument `amount` below the loop, at the loop: to shared
     /// memory, or on a CPU to scratch memory of the thread.
     Stage "STAGE" AxisAmount stage::stage;

@@ -289,7 +289,7 @@ fn random_opts(kernel: &Kernel, rng: &mut Rng, target: &Target) -> Kernel {
         let op = if rng.once_in(12) { OptOp::NoLocals } else { rng.pick(&drawn) };
         let divisors: Vec<usize> = (2..=size.min(64)).filter(|d| size.is_multiple_of(*d)).collect();
         let amount = match op {
-            OptOp::Swap => rng.below(axes.len()),
+            OptOp::Swap | OptOp::ReduceOuter => rng.below(axes.len()),
             OptOp::Stage => rng.below(4),
             OptOp::Thread => 1 + rng.below(size.min(64)),
             OptOp::PadTo => rng.pick(&[2, 3, 4, 5, 8, 16, 32]),

@@ -191,3 +191,27 @@ fn packed_inputs_depend_on_the_l2_cache() {
     let of = |target: &Target| opt::show(&kernels_for(&t, target)[0].0.opts);
     assert_ne!(of(&small), of(&WIDE));
 }
+
+/// Sums whose panel does not fit have blocks outside the loop over rows; sums over the rows of a
+/// matrix in memory read them in order.
+#[test]
+fn long_sums_have_blocks_outside_the_rows() {
+    let lists = |a: [usize; 2], b: [usize; 2]| {
+        let [a, b] = [a, b].map(|shape| Tensor::zeros(shape).contiguous().realize().unwrap());
+        lists(&a.matmul(&b)).remove(0)
+    };
+    let long = lists([96, 16384], [16384, 512]);
+    assert!(long.contains("SPLIT:2:1024 REDUCE_OUTER:2:0 STAGE:"), "{long}");
+    let short = lists([96, 1024], [1024, 512]);
+    assert!(!short.contains("REDUCE_OUTER"), "{short}");
+    let gemv = lists([1, 2048], [2048, 2048]);
+    let wanted = "UPCAST:0:64 THREAD:0:2 SPLIT:2:8 UNROLL:3:8 REDUCE_OUTER:2:0 VECTORIZE:3";
+    assert_eq!(gemv, wanted);
+    // In the L2 cache, any order of rows is as fast.
+    let small = lists([1, 64], [64, 2048]);
+    assert!(!small.contains("REDUCE_OUTER"), "{small}");
+    for (m, k, n) in [(7, 2200, 64), (1, 700, 2080)] {
+        let of = |device| numbers(&[m, k], 0, device).matmul(&numbers(&[k, n], 1, device));
+        assert_tensors_close("product", &of("cpu"), &of("interp"), 1e-3);
+    }
+}

@@ -24,6 +24,7 @@ mod op_coverage;
 mod opts;
 mod oracle;
 mod out_of_memory;
+mod reduce_outer;
 mod regressions;
 mod remainder;
 mod render_code;

@@ -15,6 +15,16 @@ use rustc_hash::FxHashMap;
 
 /// Splits an output axis into at most `most` chunks, if the kernel takes long enough.
 pub(super) fn chunks(k: &mut Kernel, most: usize, target: &Target) {
+    chunks_along(k, most, |_| true, target);
+}
+
+/// Splits one of some output axes into at most `most` chunks, if the kernel takes long enough.
+pub(super) fn chunks_along(
+    k: &mut Kernel,
+    most: usize,
+    is_wanted: impl Fn(&UOp) -> bool,
+    target: &Target,
+) {
     let tuning = &target.tuning.cpu;
     let time = estimated_ns(&k.ast, tuning);
     let wanted = wanted_chunks(time, tuning).min(most);
@@ -22,7 +32,7 @@ pub(super) fn chunks(k: &mut Kernel, most: usize, target: &Target) {
         return;
     }
     let axes = k.axes();
-    let fits = |r: &UOp| is_output(r) && !is_symbolic(r) && extent(r) > 1;
+    let fits = |r: &UOp| is_output(r) && !is_symbolic(r) && extent(r) > 1 && is_wanted(r);
     let mut outputs: Vec<(usize, usize, usize)> = Vec::new();
     for (axis, r) in axes.iter().enumerate().filter(|(_, r)| fits(r)) {
         // What does not depend on the axis is computed by every chunk: a fraction of its work.

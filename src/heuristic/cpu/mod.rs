@@ -6,6 +6,7 @@ mod conv_grad;
 mod fit;
 mod pack;
 mod panels;
+mod row_sums;
 mod tile;
 mod transpose;
 
@@ -32,6 +33,9 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
     let facts = KernelFacts::of(kernel);
     if let Some(staged) = panels::panels(&facts, target) {
         return staged;
+    }
+    if let Some(in_order) = row_sums::row_sums(&facts, target) {
+        return in_order;
     }
     let (mut k, tuning) = (kernel.clone(), &target.tuning.cpu);
     let lanes = if target.vector_bytes >= 4 { target.vector_bytes / 4 } else { 4 };

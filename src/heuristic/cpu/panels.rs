@@ -1,10 +1,12 @@
 //! Matrix products on a CPU: a register tile of the output, and a panel of the matrix that runs
-//! along the vectors, which is copied once for all rows of the other matrix.
+//! along the vectors, which is copied once for all rows of the other matrix. Where a panel is too
+//! large for the cache, it has a block of the sum, and the loop over blocks is outside that of the
+//! rows.
 
 use super::super::facts::KernelFacts;
 use super::super::matmul::MatmulPattern;
 use super::super::{argument, try_apply};
-use super::chunks::chunks;
+use super::chunks::chunks_along;
 use super::fit::{Fit, Tiles, overlaps};
 use crate::dtype::DType;
 use crate::ir::UOp;
@@ -21,7 +23,25 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
         return None;
     }
-    let (height, vectors) = panel_tile(facts, &p, target)?;
+    let whole = panel_tile(facts, &p, false, target);
+    // Blocks of the sum are for sums of which a wide panel does not fit.
+    if whole.as_ref().is_none_or(|tile| tile.vectors < 2)
+        && let Some(tile) = panel_tile(facts, &p, true, target)
+        && let Some(k) = built(facts, &p, &tile, target)
+    {
+        return Some(k);
+    }
+    built(facts, &p, &whole?, target)
+}
+
+/// Returns the kernel with a register tile and panels.
+fn built(
+    facts: &KernelFacts,
+    p: &MatmulPattern,
+    tile: &PanelTile,
+    target: &Target,
+) -> Option<Kernel> {
+    let (height, vectors) = (tile.height, tile.vectors);
     let lanes = target.vector_bytes / 4;
     let mut k = facts.kernel.clone();
     // The axes of the panel come first, so that one copy serves all rows of the other matrix.
@@ -33,7 +53,15 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     for (r, amount) in [(&p.column, vectors * lanes), (&p.row, height)] {
         fit_of(facts, r, amount, target).upcast(&mut k, r, target)?;
     }
-    chunks(&mut k, usize::MAX, target);
+    // Each chunk copies the panels of all its columns, which takes long where the sum does.
+    let columns = |r: &UOp| p.right.uses_range(r.range_id());
+    let tiles = k.axes().into_iter().filter(|r| is_output(r) && columns(r));
+    let enough = tiles.map(|r| extent(&r)).any(|n| n >= target.tuning.cpu.reference_threads);
+    let is_wanted = |r: &UOp| tile.steps == extent(&p.inner) || !enough || columns(r);
+    chunks_along(&mut k, usize::MAX, is_wanted, target);
+    if tile.steps < extent(&p.inner) {
+        k = blocked(&k, p, tile, target)?;
+    }
     let inner = k.axes().iter().rposition(is_output)?;
     // The masks of padded rows are evaluated by a copy too.
     let is_padded = fit_of(facts, &p.row, height, target).fit == Fit::Pads;
@@ -42,6 +70,33 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
         k = k.apply(&Opt::new(OptOp::Stage, inner, argument(load)?), target).ok()?;
     }
     Some(k)
+}
+
+/// Splits the sum into blocks whose loop is outside that of the rows. Accumulators in scratch
+/// memory take half of it: where there are more, the rows are split too.
+fn blocked(k: &Kernel, p: &MatmulPattern, tile: &PanelTile, target: &Target) -> Option<Kernel> {
+    let is_row = |r: &UOp| is_output(r) && !p.right.uses_range(r.range_id());
+    let k = k.apply(&Opt::new(OptOp::Split, k.axis_of(&p.inner)?, tile.steps), target).ok()?;
+    let moved = |k: &Kernel| {
+        let outer = k.axes().iter().position(is_row)?;
+        k.apply(&Opt::new(OptOp::ReduceOuter, k.axis_of(&p.inner)?, outer), target).ok()
+    };
+    let fits = |k: &Kernel| {
+        kernel::accumulator_bytes(&k.ast).is_ok_and(|bytes| bytes <= target.shared_bytes / 2)
+    };
+    if let Some(k) = moved(&k).filter(fits) {
+        return Some(k);
+    }
+    let axis = k.axes().iter().position(is_row)?;
+    let rows = extent(&k.axes()[axis]);
+    let divisors = (2..rows).rev().filter(|n| rows.is_multiple_of(*n));
+    let split = |n: usize| {
+        let k = k.apply(&Opt::new(OptOp::Split, axis, n), target).ok()?;
+        let outer = axis + 1;
+        k.apply(&Opt::new(OptOp::ReduceOuter, k.axis_of(&p.inner)?, outer), target).ok()
+    };
+    let uses = target.tuning.cpu.panel_uses;
+    divisors.take_while(|n| *n >= uses).filter_map(split).find(fits)
 }
 
 /// Returns how tiles of this size cover an axis.
@@ -67,8 +122,36 @@ fn min_stride_row(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Op
     facts.axes.iter().filter(is_row).min_by_key(|r| stride(r)).cloned()
 }
 
-/// Returns the rows and vectors of the register tile of the lowest estimated cost.
-fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option<(usize, usize)> {
+/// A register tile and its panel.
+struct PanelTile {
+    /// Rows of the tile.
+    height: usize,
+    /// Vectors of a row.
+    vectors: usize,
+    /// Iterations of the sum in a panel.
+    steps: usize,
+}
+
+/// Returns the iterations of a sum in a panel of as many columns: all, or a divisor.
+fn panel_steps(steps: usize, columns: usize, blocks: bool, target: &Target) -> Option<usize> {
+    let fits = |n: usize, bytes: usize| n * columns * 4 <= bytes;
+    if fits(steps, target.shared_bytes) {
+        return Some(steps);
+    }
+    // Half of the memory is left to accumulators. Shorter blocks carry them too often.
+    let least = target.tuning.cpu.carried_steps as usize * 8;
+    let divisors = (least..steps).rev().filter(|n| steps.is_multiple_of(*n));
+    divisors.filter(|_| blocks).find(|n| fits(*n, target.shared_bytes / 2))
+}
+
+/// Returns the register tile of the lowest estimated cost. Only with `blocks` a panel may have a
+/// part of the sum.
+fn panel_tile(
+    facts: &KernelFacts,
+    p: &MatmulPattern,
+    blocks: bool,
+    target: &Target,
+) -> Option<PanelTile> {
     let lanes = target.vector_bytes / 4;
     let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.inner));
     // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
@@ -94,7 +177,8 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
     // A tile of two elements stands for all that do not divide the axis.
     let [wide_overlap, high_overlap] =
         [&p.column, &p.row].map(|r| (2..5).any(|n| overlaps(facts, r, n, target)));
-    let mut best: Option<(f64, usize, usize)> = None;
+    let most_rows = if blocks { target.tuning.cpu.blocked_rows } else { most_rows };
+    let mut best: Option<(f64, PanelTile)> = None;
     for vectors in (1..=most_vectors).rev().filter(|_| lanes >= target.tuning.cpu.min_panel_lanes) {
         let padding = target.tuning.cpu.padded_columns;
         let wide = TileFit::of(columns, vectors * lanes, padding, wide_overlap, target);
@@ -104,16 +188,19 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
             let padding = target.tuning.cpu.padded_rows;
             let high = TileFit::of(rows, height, padding, high_overlap, target);
             let copied = vectors * lanes + if high.padded { height } else { 0 };
-            if !wide.is_within_limit
-                || !high.is_within_limit
-                || steps * copied * 4 > target.shared_bytes
-            {
+            let Some(in_panel) = panel_steps(steps, copied, blocks, target) else { continue };
+            if !wide.is_within_limit || !high.is_within_limit {
                 continue;
             }
+            let carried = match in_panel < steps {
+                true => target.tuning.cpu.carried_steps / in_panel as f64,
+                false => 0.0,
+            };
             // A multiplication and what is loaded for it, with those that padding adds.
             let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64)
                 * wide.cost
-                * high.cost;
+                * high.cost
+                * (1.0 + carried);
             // Threads take chunks of one axis.
             let shared = others
                 .iter()
@@ -122,13 +209,13 @@ fn panel_tile(facts: &KernelFacts, p: &MatmulPattern, target: &Target) -> Option
                 .map(|n| balance(n, target))
                 .fold(0.0, f64::max);
             let cost = cost / shared;
-            if best.is_none_or(|b| cost < b.0) {
-                best = Some((cost, height, vectors));
+            if best.as_ref().is_none_or(|b| cost < b.0) {
+                best = Some((cost, PanelTile { height, vectors, steps: in_panel }));
             }
         }
     }
-    let (_, height, vectors) = best.filter(|b| b.1 * b.2 >= target.tuning.cpu.min_panel_tile)?;
-    Some((height, vectors))
+    let (_, tile) = best?;
+    (tile.height * tile.vectors >= target.tuning.cpu.min_panel_tile).then_some(tile)
 }
 
 /// Returns the number of threads that work at a time, on average, on an axis of tiles.

@@ -3,7 +3,7 @@
 use super::super::fma::add_product;
 use super::super::loop_masks;
 use super::items::{Item, Items};
-use super::{Block, LoopMasks, Placement, Terms, bodies, fold_of};
+use super::{Block, LoopMasks, Placement, Terms, bodies, fold_of, initial_value};
 use crate::dtype::DType;
 use crate::ir::{Arg, AxisKind, IdSet, Op, SpecialKind, Src, ToSrc, UOp};
 use crate::kernel::extent;
@@ -301,7 +301,9 @@ impl<'a> Emit<'a> {
     fn start(&mut self, i: usize) {
         let u = &self.placement.order[i];
         let dtype = self.sized(u.dtype());
-        let acc = UOp::literal(fold_of(u).identity(dtype), dtype).define_acc(self.accs);
+        let initial = initial_value(u).map(|value| self.operand(value));
+        let identity = || UOp::literal(fold_of(u).identity(dtype), dtype);
+        let acc = initial.unwrap_or_else(identity).define_acc(self.accs);
         self.accs += 1;
         self.new[i] = Some(acc.clone());
         self.push(acc);

@@ -1,7 +1,7 @@
 //! The items of each block, and the dependencies that order them. Input: the placement of a kernel.
 //! Output: the nodes, accumulator steps and loops of each block.
 
-use super::{Block, LoopMasks, Placement, Terms, bodies};
+use super::{Block, LoopMasks, Placement, Terms, bodies, initial_value};
 use crate::ir::{Op, UOp};
 
 /// An entry of a block.
@@ -36,7 +36,8 @@ impl Items {
             edges: Vec::new(),
         };
         for (i, u) in placement.order.iter().enumerate() {
-            if matches!(u.op(), Op::Const | Op::Sink | Op::Range) || terms.fused.contains(&u.id()) {
+            let is_item = !matches!(u.op(), Op::Const | Op::Sink | Op::Range | Op::DefineAcc);
+            if !is_item || terms.fused.contains(&u.id()) {
                 continue;
             }
             items.place(Item::Node(i), placement.block[i]);
@@ -73,6 +74,9 @@ impl Items {
         self.place(start.0, start.1);
         self.place(update.0, update.1);
         self.edge(placement, start, update);
+        if let Some(value) = initial_value(u) {
+            self.operands(std::slice::from_ref(value), start, placement);
+        }
         if let Some(mask) = masks.around(update.1, loops) {
             self.operands(std::slice::from_ref(mask), update, placement);
         }

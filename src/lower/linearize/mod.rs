@@ -43,13 +43,19 @@ pub fn linearize(ast: &UOp, args: &[UOp], target: &Target) -> Vec<UOp> {
 }
 
 /// Returns the terms that a reduction or a scan combines per iteration: one, or after `unroll`
-/// several, which follow its ranges.
+/// several, which follow its ranges. An accumulator with an initial value is no term.
 pub(super) fn bodies(u: &UOp) -> impl Iterator<Item = &UOp> {
     let (body, others) = match u.as_scan() {
         Some(scan) => (scan.body, scan.ranges),
         None => (u.expect_reduce().body, u.expect_reduce().ranges),
     };
-    std::iter::once(body).chain(others.iter().filter(|s| s.op() != Op::Range))
+    let is_term = |s: &&UOp| !matches!(s.op(), Op::Range | Op::DefineAcc);
+    std::iter::once(body).chain(others.iter().filter(is_term))
+}
+
+/// Returns the initial value of the accumulator of a reduction, if it is not the identity.
+fn initial_value(u: &UOp) -> Option<&UOp> {
+    u.src().last().and_then(UOp::as_define_acc).map(|acc| acc.init)
 }
 
 /// Returns the operation of a reduction or a scan.
