@@ -10,6 +10,7 @@ mod fma;
 mod group_reduce;
 mod join_lanes;
 mod launch_dims;
+mod ldexp;
 mod linearize;
 mod load_symbols;
 mod loop_masks;

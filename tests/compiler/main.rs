@@ -19,6 +19,7 @@ mod disk_cache;
 mod docs;
 mod gather;
 mod kernels;
+mod ldexp;
 mod math;
 mod op_coverage;
 mod opts;
