@@ -9,6 +9,7 @@ mod axes;
 mod cost;
 mod lanes;
 mod mask;
+mod multiple;
 mod ranges;
 mod scratch;
 mod threads;
@@ -25,6 +26,7 @@ pub use lanes::{
     can_be_lanes, copied_ranges, have_common_user, lanes_of, max_lanes, split_to_lanes,
 };
 pub use mask::{lane_mask, lane_multiples, masked_term};
+pub use multiple::is_multiple;
 pub use ranges::{chunk_extent, is_of_chunk, pad_range, replace_range};
 pub use scratch::{SCRATCH_ALIGN, ScratchLayout};
 pub use threads::{thread_order, warp_last, with_thread_order, without_thread_order};

@@ -21,6 +21,7 @@ mod gather;
 mod kernels;
 mod ldexp;
 mod math;
+mod nontemporal;
 mod op_coverage;
 mod opts;
 mod oracle;
