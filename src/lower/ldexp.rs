@@ -65,6 +65,11 @@ fn interval(u: &UOp, limit: &mut usize) -> Interval {
             (x.0.min(y.0), x.1.max(y.1))
         }
         (Op::Add, [x, y]) => sum(of(x), of(y)),
+        (Op::Mul, [x, y]) if x == y => {
+            let (low, high) = of(x);
+            let most = low.abs().max(high.abs());
+            rounded((0.0, most * most))
+        }
         (Op::Mul, [x, y]) => product(of(x), of(y)),
         (Op::Fma, [x, y, z]) => {
             let xy = product(of(x), of(y));
@@ -87,12 +92,11 @@ fn refined((low, high): Interval, x: &UOp, condition: &UOp, holds: bool) -> Inte
     }
 }
 
-/// Widens an interval by more than a rounding error. Large numbers count as infinite, since they
+/// Widens an interval by a rounding error. Large numbers count as infinite, since they
 /// might overflow.
 fn rounded((low, high): Interval) -> Interval {
-    let slack = low.abs().max(high.abs()) * 1e-6;
-    // Also true for NaN.
-    let is_large = |v: f64| !(v.abs() <= 1e30);
+    let slack = low.abs().max(high.abs()) * 2f64.powi(-24) + 1e-40;
+    let is_large = |v: f64| v.is_nan() || v.abs() > 1e30;
     let low = if is_large(low) { f64::NEG_INFINITY } else { low - slack };
     (low, if is_large(high) { f64::INFINITY } else { high + slack })
 }
@@ -204,7 +208,8 @@ mod tests {
         assert!(is_integral(&t) && is_integral(&(&t + -12_582_912.0)));
         assert!(!is_integral(&clamped) && !is_integral(&(&x + 1.0)));
         let (low, high) = interval_of(&(&clamped * &clamped));
-        assert!(low <= -11_000.0 && (12_100.0..12_200.0).contains(&high));
+        assert!((-1.0..=0.0).contains(&low) && (12_100.0..12_200.0).contains(&high));
+        assert!(interval_of(&(&clamped * (&clamped + 1.0))).0 <= -11_000.0);
         assert_eq!(interval_of(&(&clamped * &x)), EVERYTHING);
     }
 }
