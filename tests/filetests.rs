@@ -24,7 +24,7 @@ use picograd::opt::{self, Kernel, OptOp};
 use picograd::pass::Stage;
 use picograd::render::{Clang, Cuda, Llvm, Metal, OpenCl, Renderer, Wgsl};
 use picograd::rewrite::{Rules, traced};
-use picograd::schedule::{DeviceTraits, KernelLimits, PlanRequest};
+use picograd::schedule::{DeviceTraits, KernelLimits, Nontemporal, PlanRequest};
 use picograd::target::{Target, Tuning};
 use picograd::{autograd, heuristic, lower, schedule, symbolic, tables};
 use std::collections::BTreeMap;
@@ -107,7 +107,8 @@ struct Tally {
 }
 
 /// Settings of a case, as comments.
-const SETTINGS: [&str; 7] = ["target", "opts", "language", "devices", "donated", "limits", "loop"];
+const SETTINGS: [&str; 8] =
+    ["target", "opts", "language", "devices", "donated", "limits", "nontemporal", "loop"];
 
 /// A case of a pass: the text before `=>`, and the settings in its comments.
 struct Case<'a> {
@@ -199,8 +200,9 @@ impl Case<'_> {
     /// The state of the scheduler before and after a pass. The graph is that of one output or a
     /// `Sink` of several; `; devices:` lists their devices, `; donated:` the input whose memory
     /// each may overwrite, and `; limits:` the maximum number of buffers of a kernel and the
-    /// threads that saturate the device. With `; loop:` the graph is the body of a loop, whose
-    /// outputs are requested.
+    /// threads that saturate the device. `; nontemporal:` has the least bytes of an output whose
+    /// stores may bypass the caches, and the distance to its reader. With `; loop:` the graph is
+    /// the body of a loop, whose outputs are requested.
     fn scheduled(&self, pass: &str) -> Outcome {
         let root = self.graph();
         let outputs = match self.setting("loop") {
@@ -228,6 +230,14 @@ impl Case<'_> {
             },
             _ => DeviceTraits::UNKNOWN,
         };
+        let nontemporal = match list("nontemporal").as_slice() {
+            [least, distance] => Some(Nontemporal {
+                least_bytes: least.parse().expect("bytes"),
+                distance: distance.parse().expect("bytes"),
+            }),
+            _ => None,
+        };
+        let traits = DeviceTraits { nontemporal, ..traits };
         let slots = outputs.iter().flat_map(UOp::toposort).filter_map(|u| Some(u.as_param()?.slot));
         let request = PlanRequest {
             outputs: &outputs,

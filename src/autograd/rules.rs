@@ -63,6 +63,7 @@ rules! {
         d_min: Min(x, y) => gradients(max_min_gradients(u.op(), x, y, g));
         d_pow:         Pow(x, y)                           => gradients(pow_gradients(u, x, y, g));
         d_where:       Where(c, x, y)                      => where_gradients(c, g);
+        d_ldexp: Ldexp(_, n) => gradients([g.binary(Op::Ldexp, n), zero_gradient()]);
         d_fma: Fma(x, y, _) => gradients([&*g * y, &*g * x, g.clone()]);
     }
 }

@@ -3,6 +3,8 @@
 pub mod beam;
 mod build;
 mod choose_opts;
+#[cfg(test)]
+mod nontemporal_tests;
 pub mod pipeline;
 mod programs;
 mod render;

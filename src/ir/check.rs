@@ -14,7 +14,7 @@ const MAX_RANGE: u32 = 65_535;
 impl Arg {
     /// Returns true if nodes of the op may lack the payload that others of the op have.
     pub(super) fn is_optional(op: Op) -> bool {
-        matches!(op, Op::Contiguous | Op::Load | Op::Sink)
+        matches!(op, Op::Contiguous | Op::Load | Op::Store | Op::Sink)
     }
     /// Returns true if nodes of the op have payloads of this variant.
     pub(crate) fn is_valid_for(&self, op: Op) -> bool {
@@ -88,6 +88,7 @@ pub(crate) fn check_payload(op: Op, src: &[UOp], arg: &Arg) -> CheckResult {
         Arg::LoadHint(LoadHint { stage_at: None, prefetch_in: None }) => {
             Err("a hint names a loop in stage_at or prefetch_in".into())
         }
+        Arg::StoreHint { nontemporal: false } => Err("a hint of a store says nontemporal".into()),
         _ => Ok(()),
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn sample(op: Op) -> &'static str {
         Op::Range => "{id=0 kind=Reduce}",
         Op::Special => "{kind=Group dim=0 extent=16}",
         Op::Load => "{prefetch_in=0}",
+        Op::Store => "{nontemporal}",
         Op::Gep => "{lanes [0,2]}",
         Op::Wmma => "{core=m16n8k16_f16_f32 lanes=[4,5]}",
         Op::Shuffle => "{xor=16}",

@@ -206,6 +206,7 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Fma if wide => a.fma(b, get(2)),
         Op::Fma => narrow((a as f32).fma(b as f32, get(2) as f32)),
         Op::Trunc => a.trunc(),
+        Op::Ldexp => ldexp(a, b),
         Op::Mod => remainder(a, b, scalar),
         // NaN propagates. Adding +0 turns a zero into +0, so that the order of operands does not
         // matter.
@@ -226,6 +227,24 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         _ => panic!("{op:?} is not an op of floats"),
     };
     crate::dtype::round_f64(exact, scalar)
+}
+
+/// Returns `x·2^⌊n⌋`, rounded once. An infinite `n` counts as the largest finite one.
+pub(crate) fn ldexp(x: f64, n: f64) -> f64 {
+    if x.is_nan() || n.is_nan() {
+        return f64::NAN;
+    }
+    // Any number that is not zero overflows or becomes zero at the limits.
+    let (mut x, mut n) = (x, n.floor().clamp(-2200.0, 2200.0) as i32);
+    while n > 1023 {
+        (x, n) = (x * 2f64.powi(1023), n - 1023);
+    }
+    while n < -1022 {
+        // A product below the normal numbers has less than half of the least number at the end, so
+        // that rounding it here does not matter.
+        (x, n) = (x * 2f64.powi(53 - 1022), n + 1022 - 53);
+    }
+    x * f64::from_bits(((n + 1023) as u64) << 52)
 }
 
 /// Returns the remainder of floor division. It is exact, except for one rounding if the divisor is

@@ -56,6 +56,10 @@ impl UOp {
         let (value, ranges) = (value.into_operand(self), ranges.iter().cloned());
         typed::Store::build(DType::VOID, Arg::None, self.clone(), value, ranges)
     }
+    /// Returns true for a store that bypasses the caches, or may in a kernel.
+    pub fn is_nontemporal(&self) -> bool {
+        matches!(self.arg(), Arg::StoreHint { nontemporal: true })
+    }
     /// Returns a reduction of a kernel's value over ranges of a reduction kind.
     pub fn fold(&self, fold: Fold, ranges: &[UOp]) -> UOp {
         let arg = Arg::Reduce { fold, axes: SmallVec::new() };

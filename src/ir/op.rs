@@ -485,6 +485,9 @@ ops! {
     /// The rectified value `x` of `origin`, which gradients follow. The VJP reads `x` only, so that
     /// `origin` need not be stored for the backward pass.
     Relu(x, origin)         as_relu expect_relu              [Mark];
+    /// x·2ⁿ with one rounding, for an integral float n; others are rounded toward minus infinity.
+    /// An infinite n counts as the largest finite one, and NaN propagates.
+    Ldexp(x, n)             as_ldexp expect_ldexp            [Binary] on=Floats cost=2 reuse=2;
 }
 
 impl Op {

@@ -222,6 +222,13 @@ payloads! {
     /// The ids of the ranges of workgroup threads, in the order of the launch. Threads along the
     /// last one are adjacent.
     ThreadOrder(threads: SmallVec<[u32; 4]>) [Sink];
+    /// The scheduler's decision for a `Store`.
+    StoreHint {
+        /// True if the element is not read again soon, so that the store need not keep it in a
+        /// cache. In a linear program: the store bypasses the caches, in whole cache lines of a
+        /// buffer that starts at one; a kernel whose buffers do not has an ordinary store instead.
+        nontemporal: bool
+    } [Store];
 }
 
 impl Arg {

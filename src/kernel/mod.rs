@@ -9,6 +9,7 @@ mod axes;
 mod cost;
 mod lanes;
 mod mask;
+mod multiple;
 mod outer_reduce;
 mod ranges;
 mod scratch;
@@ -26,6 +27,7 @@ pub use lanes::{
     can_be_lanes, copied_ranges, have_common_user, lanes_of, max_lanes, split_to_lanes,
 };
 pub use mask::{lane_mask, lane_multiples, masked_term};
+pub use multiple::is_multiple;
 pub use outer_reduce::{
     accumulator_bytes, loops_inside, loops_of_accumulator, outer_reduce, reductions_over,
     store_for_accumulator,

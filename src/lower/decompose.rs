@@ -2,6 +2,7 @@
 //! no shift whose count may exceed the width, no arithmetic on floats that the target only stores,
 //! no arithmetic on bools but logic, and no transcendental op that the target lacks.
 
+use super::ldexp;
 use super::remainder::remainder;
 use super::transcendental::{self, integer_power};
 use crate::dtype::{DType, Scalar};
@@ -31,8 +32,10 @@ rules! {
         small_from_int:  Cast(x) if is_small(u, target) && !is_wide(x) && !x.dtype().is_float() => x.cast(DType::F32).cast(u.dtype());
         small_to_other:  Cast(x) if is_small(x, target) && !u.dtype().is_bool() && u.dtype().scalar() != DType::F32 => x.cast(DType::F32).cast(u.dtype());
         pow_int:         Pow(..) if u.dtype().is_int()                           => integer_power(u);
-        math_unary:      {Unary}(..) if is_written_out(u, target)                => transcendental::decompose(u);
-        math_pow:        Pow(..) if u.dtype().is_float() && is_written_out(u, target) => transcendental::decompose(u);
+        math_unary:      {Unary}(..) if is_written_out(u, target)                => transcendental::decompose(u, target);
+        math_pow:        Pow(..) if u.dtype().is_float() && is_written_out(u, target) => transcendental::decompose(u, target);
+        ldexp_limits:    Ldexp(..) if target.has(Op::Ldexp, u.dtype()) && ldexp::may_be_infinite(u) => ldexp::with_limits(u);
+        ldexp_products:  Ldexp(..) if !is_small(u, target) && !target.has(Op::Ldexp, u.dtype()) => ldexp::decompose(u);
         idiv_machine:    IDiv(x, y)                                              => divide(x, y, true);
         mod_float:       Mod(x, y) if u.dtype().is_float() && !is_small(u, target) => remainder(x, y);
         mod_machine:     Mod(x, y) if !u.dtype().is_float()                      => divide(x, y, false);

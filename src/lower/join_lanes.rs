@@ -148,7 +148,9 @@ fn join_list(list: &[UOp], most: usize) -> Option<Src> {
                 let value = |s: &(i64, UOp)| s.1.expect_store().value.clone();
                 let values = UOp::vectorize(joined.iter().map(value).collect::<Src>());
                 let place = group.vector_place(*at);
-                stores.push(place.store(values, store.expect_store().ranges));
+                let rest = store.expect_store().ranges.iter().cloned();
+                let src: Src = [place, values].into_iter().chain(rest).collect();
+                stores.push(store.with_src(src));
             }
         }
     }

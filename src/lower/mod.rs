@@ -11,10 +11,12 @@ mod fma;
 mod group_reduce;
 mod join_lanes;
 mod launch_dims;
+mod ldexp;
 mod linearize;
 mod load_symbols;
 mod loop_masks;
 mod mask_bounds;
+mod nontemporal;
 mod pad_symbols;
 mod prefetch;
 mod program;
@@ -80,6 +82,8 @@ pub const PASSES: &[Pass<Lowering>] = &pass::passes![
         "Adds the bounds of the buffer to masks that do not imply them.";
     decompose: Kernel, |_| true, |l| l.update(decompose::decompose),
         "Expresses ops that the target lacks in ops that it has.";
+    nontemporal: Kernel, |l| l.markers.nontemporal, |l| l.update(nontemporal::nontemporal),
+        "Keeps the hints of stores that a CPU can execute past its caches.";
     linearize: Linear, |_| true, |l| l.uops = linearize::linearize(&l.ast, &l.args, &l.target),
         "Orders the graph as a list with loops, accumulators and conditionals.";
     prefetch: Program, |l| l.markers.prefetch,
@@ -110,6 +114,8 @@ struct Markers {
     staged: bool,
     /// Loads that are prefetched.
     prefetch: bool,
+    /// Stores that need not keep their elements in a cache.
+    nontemporal: bool,
     /// Products of tensor cores.
     fragments: bool,
     /// Reductions that threads of a workgroup share.
@@ -205,6 +211,7 @@ impl Markers {
                 self.staged |= hint.stage_at.is_some();
                 self.prefetch |= hint.prefetch_in.is_some();
             }
+            Arg::StoreHint { .. } => self.nontemporal = true,
             Arg::Range { kind: AxisKind::Upcast | AxisKind::Unroll, .. } => self.copies = true,
             Arg::Range { kind: AxisKind::Group, .. } => self.groups = true,
             // Copies that are written out already.

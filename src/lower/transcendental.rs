@@ -4,6 +4,7 @@
 use crate::dtype::{Const, DType};
 use crate::ir::{Op, UOp};
 use crate::math::{self, Val};
+use crate::target::Target;
 
 /// Defines methods on `UOp`: name, operands and the expression.
 macro_rules! methods {
@@ -51,9 +52,51 @@ impl Val for UOp {
     }
 }
 
-/// Expresses a transcendental op in simple ops.
-pub fn decompose(u: &UOp) -> Option<UOp> {
+/// A node for a target that has `Ldexp`.
+#[derive(Clone)]
+struct WithLdexp(UOp);
+
+/// Defines methods on [`WithLdexp`] by those on `UOp`: name and operands.
+macro_rules! delegated {
+    ($($name:ident($($o:ident),*);)*) => {
+        $(fn $name(&self $(, $o: &WithLdexp)*) -> WithLdexp {
+            WithLdexp(Val::$name(&self.0 $(, &$o.0)*))
+        })*
+    };
+}
+
+impl Val for WithLdexp {
+    fn f32(&self, v: f32) -> WithLdexp {
+        WithLdexp(Val::f32(&self.0, v))
+    }
+    fn i32(&self, v: i32) -> WithLdexp {
+        WithLdexp(Val::i32(&self.0, v))
+    }
+    fn u32(&self, v: u32) -> WithLdexp {
+        WithLdexp(Val::u32(&self.0, v))
+    }
+    fn ldexp(&self, n: &WithLdexp) -> Option<WithLdexp> {
+        Some(WithLdexp(self.0.binary(Op::Ldexp, &n.0)))
+    }
+    delegated! {
+        add(y); sub(y); mul(y); div(y); fma(y, z); sqrt(); neg(); trunc();
+        lt(y); eq(y); ne(y); and(y); or(y); xor(y); shl(y); shr(y); select(x, y);
+        bitcast_f32(); bitcast_i32(); bitcast_u32(); to_f32(); to_i32();
+    }
+}
+
+/// Expresses a transcendental op in simple ops, and in `Ldexp` if the target has it.
+pub fn decompose(u: &UOp, target: &Target) -> Option<UOp> {
     let x = u.operand();
+    if u.dtype().scalar() == DType::F32 && target.has(Op::Ldexp, u.dtype()) {
+        let x = WithLdexp(x.clone());
+        match u.op() {
+            Op::Exp => return Some(math::exp(&x).0),
+            Op::Exp2 => return Some(math::exp2(&x).0),
+            Op::Pow => return Some(math::pow(&x, &WithLdexp(u.expect_pow().y.clone())).0),
+            _ => {}
+        }
+    }
     if u.dtype().scalar() == DType::F64 {
         // No language has these two; the others are native wherever there is f64.
         return match u.op() {

@@ -2,7 +2,8 @@
 //! goes through a polynomial of degree 6, and the integer becomes two powers of two.
 //!
 //! Two powers, because one has no range from 2^-150 to 2^128. Their product also overflows to
-//! infinity and rounds to subnormals, so that no result needs a select.
+//! infinity and rounds to subnormals, so that no result needs a select. Where a target has `Ldexp`,
+//! it replaces the powers and gives the same bits.
 
 use super::{Val, at_least, at_most, horner};
 
@@ -35,7 +36,7 @@ pub fn exp<V: Val>(x: &V) -> V {
     let t = x.fma(&x.f32(LOG2_E), &x.f32(ROUND_TWICE));
     let n = t.sub(&x.f32(ROUND_TWICE));
     let r = n.fma(&x.f32(-LN2_LO), &n.fma(&x.f32(-LN2_HI), &x));
-    scale(&horner(&r, &EXP).fma(&r, &x.f32(1.0)), &t)
+    scale(&horner(&r, &EXP).fma(&r, &x.f32(1.0)), &n, &t)
 }
 
 /// Two to the power of x.
@@ -47,14 +48,18 @@ pub fn exp2<V: Val>(x: &V) -> V {
 pub(super) fn exp2_sum<V: Val>(x: &V, lo: Option<&V>) -> V {
     let x = at_least(&at_most(x, 160.0), -160.0);
     let t = x.add(&x.f32(ROUND_TWICE));
-    let r = x.sub(&t.sub(&x.f32(ROUND_TWICE)));
+    let n = t.sub(&x.f32(ROUND_TWICE));
+    let r = x.sub(&n);
     let r = lo.map_or(r.clone(), |lo| r.add(lo));
-    scale(&horner(&r, &EXP2).fma(&r, &x.f32(1.0)), &t)
+    scale(&horner(&r, &EXP2).fma(&r, &x.f32(1.0)), &n, &t)
 }
 
-/// Returns `p * 2^n`, where the low 9 bits of `t` hold n + 254. Both halves of that are exponents
-/// with their bias.
-fn scale<V: Val>(p: &V, t: &V) -> V {
+/// Returns `p * 2^n`, rounded once, where the low 9 bits of `t` hold n + 254. Both halves of that
+/// are exponents with their bias. The first of two products is exact, because p is near one.
+fn scale<V: Val>(p: &V, n: &V, t: &V) -> V {
+    if let Some(result) = p.ldexp(n) {
+        return result;
+    }
     let both = t.bitcast_u32();
     let half = both.shr(&t.u32(1));
     let power = |biased: &V| biased.shl(&t.u32(23)).bitcast_f32();

@@ -3,8 +3,8 @@
 //! compute than to store and load, the loop of the reduction stores it and the later loop loads it.
 //!
 //! It is stored in the output that the later loop computes from it, if the dtypes are equal: that
-//! memory is written anyway, and its latency is hidden where there is much to compute. Otherwise it
-//! is stored in scratch memory of the thread.
+//! memory is written anyway, and its latency is hidden where there is much to compute. Otherwise,
+//! and if the output is stored past the caches, it is in scratch memory of the thread.
 //!
 //! Only `VECTORIZE` and `ORDER` may follow it. However other Opts split the ranges, two values are
 //! equal if they are the same expression after the position in one loop is substituted by that in
@@ -259,10 +259,11 @@ impl Reused {
         if nest.iter().any(|r| r.range_kind() == AxisKind::Thread) {
             return None;
         }
-        let stores =
-            order.last()?.src().iter().filter(|s| {
-                s.op() == Op::Store && nest.iter().all(|r| s.closed_ranges().contains(r))
-            });
+        let stores = order.last()?.src().iter().filter(|s| {
+            // A store past the caches is not loaded from.
+            let writes = s.op() == Op::Store && !s.is_nontemporal();
+            writes && nest.iter().all(|r| s.closed_ranges().contains(r))
+        });
         let unread = |buffer: &UOp| {
             !order.iter().any(|u| u.as_load().is_some_and(|l| l.place.buffer == buffer))
         };

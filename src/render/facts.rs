@@ -197,7 +197,8 @@ fn check_alu(u: &UOp, target: &Target) -> std::result::Result<(), String> {
     if !op.on().has(on) {
         return Err(format!("{op:?} is for {}, not for {on}", op.on().name()));
     }
-    let is_decomposed = matches!(op, Op::IDiv | Op::Mod) || op.is(Group::Transcendental);
+    let is_decomposed =
+        matches!(op, Op::IDiv | Op::Mod | Op::Ldexp) || op.is(Group::Transcendental);
     if is_decomposed && !target.has(op, on.scalar()) {
         let (language, on) = (target.name, on.scalar());
         return Err(format!("{language} has no {op:?} on {on}; it has to be decomposed"));

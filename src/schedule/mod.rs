@@ -11,6 +11,7 @@ mod cache;
 mod command;
 mod cost;
 mod fuse;
+mod hint_stores;
 mod in_place;
 mod index;
 mod indexed;
@@ -51,6 +52,8 @@ pub use prepare::PREPARE;
 pub use reduce_simplify::REDUCE_SIMPLIFY;
 pub use shard::{Layout, even_bounds, layout};
 pub use traits::DeviceTraits;
+#[cfg(feature = "testing")]
+pub use traits::Nontemporal;
 pub use variables::VariableValues;
 
 use crate::dtype::DType;

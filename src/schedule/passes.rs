@@ -13,8 +13,8 @@ use super::{
     BufferInfo, Command, DeviceTraits, KernelLimits, Layout, Output, Plan, Role, SlotRef, UNPLACED,
 };
 use super::{
-    limit_buffers, lower_cats, narrow, plan_loops, prepare, read_stored, reduce_simplify,
-    split_products, text, verify,
+    hint_stores, limit_buffers, lower_cats, narrow, plan_loops, prepare, read_stored,
+    reduce_simplify, split_products, text, verify,
 };
 use crate::dtype::DType;
 use crate::env;
@@ -26,7 +26,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Returns the passes in order.
-pub fn passes<'a>() -> [Pass<State<'a>>; 16] {
+pub fn passes<'a>() -> [Pass<State<'a>>; 17] {
     pass::passes![
         shard: Tensor, |s| s.markers.shards, shard,
             "Splits graphs over several devices into one graph per device.";
@@ -63,6 +63,8 @@ pub fn passes<'a>() -> [Pass<State<'a>>; 16] {
             "Makes the kernel of each group, and merges ranges that are one flat index.";
         order: Kernel, |_| true, order,
             "Orders kernels, copies and loops.";
+        hint_stores: Kernel, |s| s.traits.iter().any(|t| t.1.nontemporal.is_some()), hint_stores,
+            "Marks the stores of large outputs that are not read again soon.";
         plan_memory: Kernel, |s| s.buffers.iter().flatten().any(|b| b.role == UNPLACED),
             plan_memory,
             "Places intermediates in arenas by their lifetimes.";
@@ -479,6 +481,12 @@ fn written_args(ast: &UOp) -> Vec<usize> {
     writes.sort_unstable();
     writes.dedup();
     writes
+}
+
+fn hint_stores(s: &mut State) {
+    let traits = &s.traits;
+    let sizes = |d: &DeviceName| traits.iter().find(|t| t.0 == *d)?.1.nontemporal;
+    hint_stores::hint_stores(&mut s.commands, &s.buffers, &sizes);
 }
 
 fn plan_memory(s: &mut State) {

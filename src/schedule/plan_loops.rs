@@ -166,7 +166,9 @@ pub fn repeat(
     let outputs = l.outputs();
     let kept: Vec<usize> =
         (0..outputs.len()).filter(|i| *i < l.carries || used_outputs.contains(i)).collect();
-    let (plan, slots) = body(l, &kept, device, traits_of);
+    // The next iteration reads what the body writes.
+    let in_body = |device: &DeviceName| DeviceTraits { nontemporal: None, ..traits_of(device) };
+    let (plan, slots) = body(l, &kept, device, &in_body);
     let (binds, writes) = (vec![None; plan.buffers.len()], Vec::new());
     let mut memory = LoopMemory { k, l, device, buffers, binds, writes };
     let (mut carried, mut copies) = (Vec::new(), Vec::new());

@@ -111,6 +111,11 @@ impl Machine {
         }
     }
 
+    /// Returns the bytes of the last-level cache that the cores have together.
+    pub fn last_level_bytes(&self) -> usize {
+        let level = self.cache_bytes.iter().rposition(|bytes| *bytes > 0).unwrap_or(0);
+        self.cache_bytes[level].min(self.last_level_share().saturating_mul(self.cores))
+    }
     /// Returns the bytes of the last-level cache for each of those that share it.
     pub fn last_level_share(&self) -> usize {
         let level = self.cache_bytes.iter().rposition(|bytes| *bytes > 0).unwrap_or(0);

@@ -80,8 +80,9 @@ const WITHOUT_64_BITS: &[Scalar] = &[
     Scalar::F32,
 ];
 
-/// The double-precision functions of the C library, OpenCL and CUDA.
-const DOUBLE_MATH: &[(Op, Scalar)] = &[
+/// The double-precision functions of the C library, OpenCL and CUDA, and `Ldexp`, which AVX-512
+/// has as an instruction.
+const WITH_LDEXP: &[(Op, Scalar)] = &[
     (Op::Exp, Scalar::F64),
     (Op::Exp2, Scalar::F64),
     (Op::Log, Scalar::F64),
@@ -92,7 +93,10 @@ const DOUBLE_MATH: &[(Op, Scalar)] = &[
     (Op::Tanh, Scalar::F64),
     (Op::Erf, Scalar::F64),
     (Op::Pow, Scalar::F64),
+    (Op::Ldexp, Scalar::F32),
+    (Op::Ldexp, Scalar::F64),
 ];
+const DOUBLE_MATH: &[(Op, Scalar)] = WITH_LDEXP.split_at(WITH_LDEXP.len() - 2).0;
 
 /// The tensor cores that do not round their inputs.
 const EXACT_CORES: &[TensorCore] =
@@ -124,7 +128,12 @@ impl Target {
     }
     /// LLVM IR, for the same machine as C.
     pub const fn llvm(vector_bytes: usize) -> Target {
-        Target { name: "LLVM", tuning: Tuning::MEASURED, ..Target::c(vector_bytes) }
+        Target {
+            name: "LLVM",
+            tuning: Tuning::MEASURED,
+            native: if vector_bytes >= 64 { WITH_LDEXP } else { DOUBLE_MATH },
+            ..Target::c(vector_bytes)
+        }
     }
     /// Machine code for x86-64, for the same machine as C.
     pub const fn x86(vector_bytes: usize) -> Target {
@@ -150,7 +159,7 @@ impl Target {
             buffer_bytes: usize::MAX,
             fma: true,
             arithmetic: WITH_F64,
-            native: DOUBLE_MATH,
+            native: WITH_LDEXP,
             tensor_cores: EXACT_CORES,
         }
     }
@@ -292,7 +301,7 @@ impl Target {
     pub fn lacks(&self, dtype: DType) -> bool {
         matches!(dtype.scalar, Scalar::F64 | Scalar::I64 | Scalar::U64) && !self.computes(dtype)
     }
-    /// Returns true if the language has this transcendental op at this dtype.
+    /// Returns true if the language has this transcendental op, or `Ldexp`, at this dtype.
     pub fn has(&self, op: Op, dtype: DType) -> bool {
         self.native.contains(&(op, dtype.scalar))
     }

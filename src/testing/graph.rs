@@ -476,7 +476,7 @@ fn value(rng: &mut Rng, dtype: DType, style: usize, special: bool) -> Const {
 
 /// Returns true if the generator makes the op, for the test of its coverage.
 pub fn makes(op: Op) -> bool {
-    op.is_alu() && !matches!(op, Op::CDiv | Op::CMod)
+    op.is_alu() && !matches!(op, Op::CDiv | Op::CMod | Op::Ldexp)
         || op.is(Group::Movement)
         || matches!(
             op,

@@ -123,6 +123,11 @@ fn check_op(op: Op) -> bool {
             &|x| graph(&x[0], |u| u.binary(op, x[1].uop())),
             &[(positive(numbers(6, 1)), vec![2, 3]), six(2)],
         ),
+        Op::Ldexp => check(
+            &name,
+            &|x| graph(&x[0], |u| u.binary(op, x[1].trunc().uop())) * &x[1],
+            &[six(1), six(2)],
+        ),
         Op::Where => check(&name, &|x| x[0].lt(0.1).where_(&x[1], &x[0] * 2.0), &[six(1), six(2)]),
         Op::Fma => check(
             &name,

@@ -226,7 +226,7 @@ fn programs(target: &Target) -> Vec<Vec<UOp>> {
 /// `DefineGlobal`, except for what lowering removes.
 fn instructions() -> impl Iterator<Item = Op> {
     let all = Op::ALL.iter().copied().filter(|op| *op >= Op::DefineGlobal);
-    all.filter(|op| !matches!(op, Op::Source | Op::Sink) && !op.is(Group::Mark))
+    all.filter(|op| !matches!(op, Op::Source | Op::Sink) && !op.is(Group::Mark) && !op.is_alu())
 }
 
 #[test]

@@ -277,9 +277,10 @@ impl<'a> Gen<'a> {
                 let z = self.expr(d, depth);
                 UOp::new(Op::Fma, d, [x, y, z].to_src(), Arg::None)
             }
-            _ => {
-                x.binary(self.rng.pick(&[Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min]), &y)
-            }
+            _ => x.binary(
+                self.rng.pick(&[Op::Add, Op::Mul, Op::Mul, Op::Div, Op::Max, Op::Min, Op::Ldexp]),
+                &y,
+            ),
         }
     }
 }

@@ -56,6 +56,12 @@ rows! {
         Roundps_xmm_xmmm128_imm8 VEX_Vroundps_xmm_xmmm128_imm8 VEX_Vroundps_ymm_ymmm256_imm8
         EVEX_Vrndscaleps_xmm_k1z_xmmm128b32_imm8 EVEX_Vrndscaleps_ymm_k1z_ymmm256b32_imm8
         EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae;
+    SCALEFPS "www" free Last:
+        INVALID INVALID INVALID EVEX_Vscalefps_xmm_k1z_xmm_xmmm128b32
+        EVEX_Vscalefps_ymm_k1z_ymm_ymmm256b32 EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er;
+    SCALEFPD "www" free Last:
+        INVALID INVALID INVALID EVEX_Vscalefpd_xmm_k1z_xmm_xmmm128b64
+        EVEX_Vscalefpd_ymm_k1z_ymm_ymmm256b64 EVEX_Vscalefpd_zmm_k1z_zmm_zmmm512b64_er;
     FMADD231PS "www" free Last:
         INVALID VEX_Vfmadd231ps_xmm_xmm_xmmm128 VEX_Vfmadd231ps_ymm_ymm_ymmm256
         EVEX_Vfmadd231ps_xmm_k1z_xmm_xmmm128b32 EVEX_Vfmadd231ps_ymm_k1z_ymm_ymmm256b32

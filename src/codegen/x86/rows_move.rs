@@ -32,6 +32,9 @@ rows! {
     STORE_UPS "ww" free First:
         Movups_xmmm128_xmm VEX_Vmovups_xmmm128_xmm VEX_Vmovups_ymmm256_ymm
         EVEX_Vmovups_xmmm128_k1z_xmm EVEX_Vmovups_ymmm256_k1z_ymm EVEX_Vmovups_zmmm512_k1z_zmm;
+    STORE_STREAM "ww" free First:
+        INVALID VEX_Vmovntps_m128_xmm VEX_Vmovntps_m256_ymm EVEX_Vmovntps_m128_xmm
+        EVEX_Vmovntps_m256_ymm EVEX_Vmovntps_m512_zmm;
     MOVDQU8 "ww" free Last:
         INVALID INVALID INVALID EVEX_Vmovdqu8_xmm_k1z_xmmm128 EVEX_Vmovdqu8_ymm_k1z_ymmm256
         EVEX_Vmovdqu8_zmm_k1z_zmmm512;

@@ -148,6 +148,13 @@ macro_rules! float_ops {
                 }
                 Op::Sqrt => |o, a, _, _| map1(o, a, |x| $bits($of(x).sqrt())),
                 Op::Trunc => |o, a, _, _| map1(o, a, |x| $bits($of(x).trunc())),
+                // The product is exact in f64 or far below the least f32.
+                Op::Ldexp => |o, a, b, _| {
+                    map2(o, a, b, |x, n| {
+                        let (x, n) = ($of(x), $of(n));
+                        $bits(eval::ldexp(x.into(), n.into()) as _)
+                    })
+                },
                 Op::Max => |o, a, b, _| {
                     map2(o, a, b, |x, y| {
                         let (x, y) = ($of(x), $of(y));

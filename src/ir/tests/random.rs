@@ -137,7 +137,7 @@ fn movement(rng: &mut Rng, op: Op, shape: &[usize]) -> Movement {
 
 /// Returns a random payload that fits the operands, if one is found.
 fn arg(rng: &mut Rng, op: Op, src: &[UOp]) -> Option<Arg> {
-    if matches!(op, Op::Contiguous | Op::Load | Op::Sink) && rng.once_in(2) {
+    if matches!(op, Op::Contiguous | Op::Load | Op::Store | Op::Sink) && rng.once_in(2) {
         return Some(Arg::None);
     }
     (0..10).find_map(|_| {

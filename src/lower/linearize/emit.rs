@@ -254,7 +254,7 @@ impl<'a> Emit<'a> {
         if open.is_some() && !self.listed.has(at.id()) {
             self.push(at.clone());
         }
-        let store = at.store(value, &[]);
+        let store = u.with_src([at, value].to_src());
         self.push(store.clone());
         if let Some(open) = open {
             self.close_if(open);

@@ -1,10 +1,11 @@
 //! Loads and stores of the C family.
 
+use super::Walker;
 use super::dialect::{Address, Text};
-use super::{Walker, plan};
 use crate::dtype::DType;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Op, UOp};
+use crate::kernel::is_multiple;
 
 /// A buffer and an offset as text.
 struct Place {
@@ -28,7 +29,7 @@ impl Walker<'_> {
     fn place(&mut self, at: Index, dtype: DType, repeated: bool) -> Result<Place, String> {
         let words = self.cx.dialect.words();
         let space = if at.buffer.op() == Op::DefineShared { words.shared } else { words.global };
-        let aligned = plan::is_multiple(at.index, dtype.lanes as i64);
+        let aligned = is_multiple(at.index, dtype.lanes as i64);
         let base = self.text(at.buffer)?;
         let offset = if repeated { self.named(at.index)? } else { self.text(at.index)? };
         Ok(Place { space, base, offset, aligned })

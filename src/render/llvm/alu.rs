@@ -124,8 +124,65 @@ impl LlvmWriter<'_> {
                 self.binary("fadd", dtype, &chosen, &literal(Const::Float(0.0), dtype))
             }
             Op::Fma | Op::Sqrt | Op::Trunc => self.intrinsic(&op.name().to_lowercase(), dtype, x),
+            Op::Ldexp => self.ldexp(dtype, x),
             _ => self.library(op, dtype, x),
         })
+    }
+
+    /// Calls the intrinsics of `vscalefps` on registers of 64 bytes, and of `vscalefss`: they need
+    /// AVX512F alone.
+    fn ldexp(&mut self, dtype: DType, x: &[String]) -> String {
+        let double = dtype.scalar == Scalar::F64;
+        if dtype.lanes == 1 {
+            let part = DType { lanes: if double { 2 } else { 4 }, ..dtype };
+            let name = if double { "sd" } else { "ss" };
+            let place =
+                |x: &String| format!("insertelement {} poison, {} {x}, i32 0", ty(part), ty(dtype));
+            let (a, b) = (self.define("vec", &place(&x[0])), self.define("vec", &place(&x[1])));
+            let all = self.scalef(name, "i8", part, [&a, &b]);
+            return self.define("lane", &format!("extractelement {} {all}, i32 0", ty(part)));
+        }
+        let (name, mask, lanes) = if double { ("pd.512", "i8", 8) } else { ("ps.512", "i16", 16) };
+        let part = DType { lanes, ..dtype };
+        if dtype.lanes == lanes {
+            return self.scalef(name, mask, part, [&x[0], &x[1]]);
+        }
+        // The results of whole registers, with their lanes before them.
+        let mut result: Option<(String, u16)> = None;
+        for start in (0..dtype.lanes).step_by(lanes as usize) {
+            // Lanes past the end repeat the last one.
+            let picked = |lane: u16| (start + lane).min(dtype.lanes - 1);
+            let [a, b] =
+                [&x[0], &x[1]].map(|x| self.shuffle(dtype, [x, "poison"], (0..lanes).map(picked)));
+            let value = self.scalef(name, mask, part, [&a, &b]);
+            let Some((before, n)) = result else {
+                result = Some((value, lanes));
+                continue;
+            };
+            let widened = (0..n).map(|lane| lane.min(lanes - 1));
+            let value = self.shuffle(part, [&value, "poison"], widened);
+            let joined = DType { lanes: n, ..dtype };
+            result = Some((self.shuffle(joined, [&before, &value], 0..n + lanes), n + lanes));
+        }
+        let (value, n) = result.expect("a vector has lanes");
+        self.shuffle(DType { lanes: n, ..dtype }, [&value, "poison"], 0..dtype.lanes)
+    }
+
+    /// Calls an intrinsic on a register. The operands are followed by the value of lanes that the
+    /// mask excludes, the mask, and the code of the current rounding mode.
+    fn scalef(&mut self, name: &str, mask: &str, part: DType, x: [&String; 2]) -> String {
+        let whole = ty(part);
+        let mut args: Vec<_> = [x[0], x[1], x[0]].map(|v| (whole.clone(), v.clone())).into();
+        args.extend([(mask, "-1"), ("i32", "4")].map(|(ty, v)| (ty.to_string(), v.to_string())));
+        self.call(&format!("llvm.x86.avx512.mask.scalef.{name}"), &whole, args)
+    }
+
+    /// Picks lanes of two vectors.
+    fn shuffle(&mut self, from: DType, x: [&str; 2], picked: impl Iterator<Item = u16>) -> String {
+        let picked: Vec<String> = picked.map(|lane| format!("i32 {lane}")).collect();
+        let (from, n, [x, y]) = (ty(from), picked.len(), x);
+        let picked = picked.join(", ");
+        self.define("vec", &format!("shufflevector {from} {x}, {from} {y}, <{n} x i32> <{picked}>"))
     }
 
     /// Calls a function of the C library on each lane. They are native for f64 alone.

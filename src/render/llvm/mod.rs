@@ -8,6 +8,7 @@
 
 mod alu;
 mod cast;
+mod module;
 mod regions;
 mod text;
 
@@ -18,7 +19,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::typed::{Index, Load, Store};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
-use crate::kernel::{SCRATCH_ALIGN, ScratchLayout};
+use crate::kernel::ScratchLayout;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,11 @@ impl Renderer for Llvm {
         &self.target
     }
     fn render(&self, name: &str, uops: &[UOp]) -> Result<Rendered> {
-        facts::render(&self.target, name, uops, LlvmWriter::new(self, uops))
+        let mut writer = LlvmWriter::new(self, uops);
+        if uops.iter().any(UOp::is_nontemporal) {
+            writer.plain = Some(writer.plain_lines(self, uops));
+        }
+        facts::render(&self.target, name, uops, writer)
     }
 }
 
@@ -118,6 +123,12 @@ struct LlvmWriter<'a> {
     pairs: FxHashMap<u64, [String; 2]>,
     /// Names in use, by prefix.
     taken: FxHashMap<&'static str, usize>,
+    /// The buffers with stores past the caches.
+    streamed: BTreeSet<usize>,
+    /// The same kernel without such stores, if it has some.
+    plain: Option<Vec<String>>,
+    /// True where buffers with such stores start at a cache line.
+    aligned: bool,
 }
 
 /// Returns the number of the accumulator behind a chain of assignments.
@@ -200,6 +211,9 @@ impl<'a> LlvmWriter<'a> {
             whole_pairs,
             pairs: FxHashMap::default(),
             taken: FxHashMap::default(),
+            streamed: BTreeSet::new(),
+            plain: None,
+            aligned: true,
         }
     }
 
@@ -380,7 +394,11 @@ impl<'a> LlvmWriter<'a> {
             ));
             return Ok(());
         }
-        self.line(format!("store {held} {value}, ptr {place}, align {align}"));
+        if self.aligned && u.is_nontemporal() {
+            self.store_lines(index, held, &value, &place);
+        } else {
+            self.line(format!("store {held} {value}, ptr {place}, align {align}"));
+        }
         Ok(())
     }
 
@@ -555,45 +573,7 @@ impl Writer for LlvmWriter<'_> {
         self.open.last().map(|region| &region.opened)
     }
 
-    fn finish(mut self, name: &str) -> Rendered {
-        self.args.sort_unstable();
-        let mut params: Vec<String> =
-            self.args.iter().map(|slot| format!("ptr noalias %data{slot}")).collect();
-        let mut given: Vec<String> =
-            self.args.iter().map(|slot| format!("ptr %data{slot}")).collect();
-        if !self.threads.is_empty() {
-            params.push("i64 %chunk".to_string());
-            given.push("i64 %chunk".to_string());
-        }
-        if self.scratch_used {
-            params.push(format!("ptr noalias align {SCRATCH_ALIGN} %scratch"));
-            given.push("ptr %scratch".to_string());
-        }
-        let (params, given, body) = (params.join(", "), given.join(", "), self.lines.join("\n"));
-        let newline = if body.is_empty() { "" } else { "\n" };
-        let kernel = format!("({params}) #0 {{\nentry:\n{body}{newline}  ret void\n}}\n");
-        let mut wrapper = "_entry(ptr %bufs, i64 %chunk, ptr %scratch) #0 {\n".to_string();
-        for slot in &self.args {
-            wrapper += &format!(
-                "  %slot{slot} = getelementptr ptr, ptr %bufs, i64 {slot}\n  %data{slot} = load \
-                 ptr, ptr %slot{slot}, align 8\n"
-            );
-        }
-        let mut end = format!("({given})\n  ret void\n}}\n");
-        for line in &self.declared {
-            end += &format!("declare {line}\n");
-        }
-        // LLVM prefers 256 bits on some CPUs that have 512.
-        let width = self.target.vector_bytes * 8;
-        let width =
-            if width > 0 { format!(" \"prefer-vector-width\"=\"{width}\"") } else { String::new() };
-        end += &format!("attributes #0 = {{ nounwind{width} }}\n");
-        let parts = [
-            "define internal void @",
-            &(kernel + "define void @"),
-            &(wrapper + "  call void @"),
-            &end,
-        ];
-        Rendered::new(Vec::new(), name, &parts)
+    fn finish(self, name: &str) -> Rendered {
+        self.module(name)
     }
 }

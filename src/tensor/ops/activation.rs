@@ -2,12 +2,27 @@
 //! Narrow floats are computed in `f32` and rounded once; `docs/semantics.md` states the error
 //! bounds.
 
-use super::compensated::{fma, gated, odd_cubic, product_by, times, times_normal_cdf};
-use super::inverse::{rounded, rounded_wide};
+use super::compensated::{fma, gated, gelu_tanh, odd_cubic, product_by, times, times_normal_cdf};
+use super::inverse::{rounded, rounded_wide, with_slope};
 use super::special::expm1;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::{Arg, typed};
 use crate::tensor::{Tensor, autocast, or_panic};
+
+/// 2√(2/π): (1 + tanh(u))/2 = sigmoid(2u), and this is the factor of x in 2u.
+const GELU_FACTOR: f64 = 1.5957691216057308;
+
+/// Returns x limited to a size.
+fn inside(x: &Tensor, most: f64) -> Result<Tensor> {
+    x.try_gt(most)?.try_where_(most, x.try_lt(-most)?.try_where_(-most, x)?)
+}
+
+/// Returns the argument of the sigmoid of `gelu_tanh` with its rounding error.
+fn gelu_argument(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    // Outside, the sigmoid is 0 or 1, and the cube could overflow.
+    odd_cubic(&inside(x, 25.0)?, GELU_FACTOR, GELU_FACTOR * 0.044715)
+}
 
 impl Tensor {
     /// Rectified linear unit max(x, 0). NaN and -0.0 propagate; the gradient at 0 is 0.
@@ -131,13 +146,19 @@ impl Tensor {
     /// # Ok::<(), picograd::Error>(())
     /// ```
     pub fn gelu_tanh(&self) -> Tensor {
-        // (1 + tanh(u))/2 = sigmoid(2u), and 2√(2/π) is the factor of x in 2u.
-        const FACTOR: f64 = 1.5957691216057308;
         rounded(self, |x| {
-            // Outside, the sigmoid is 0 or 1, and the cube could overflow.
-            let inside = x.try_gt(25)?.try_where_(25.0, x.try_lt(-25)?.try_where_(-25.0, x)?)?;
-            let (z, low) = odd_cubic(&inside, FACTOR, FACTOR * 0.044715)?;
-            gated(x, &z, Some(&low))
+            if x.dtype() != DType::F32 {
+                let (z, low) = gelu_argument(x)?;
+                return gated(x, &z, Some(&low));
+            }
+            // The derivative of x·s with s = sigmoid(z) is s + x·s·(1-s)·z'.
+            with_slope(x, gelu_tanh, |x| {
+                let (z, low) = gelu_argument(x)?;
+                let s = gated(&x.literal(1.0), &z, Some(&low))?;
+                let near = inside(x, 25.0)?;
+                let rise = near.square() * (3.0 * 0.044715 * GELU_FACTOR) + GELU_FACTOR;
+                s.try_mul(near.try_mul(1.0 - &s)?.try_mul(rise)? + 1.0)
+            })
         })
     }
     /// Approximation of [`gelu`](Self::gelu) by x·sigmoid(1.702x).

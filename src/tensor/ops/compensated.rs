@@ -88,6 +88,44 @@ pub(super) fn gated(x: &Tensor, z: &Tensor, low: Option<&Tensor>) -> Result<Tens
     far.try_where_(tail, x.try_div(e + 1.0)?)
 }
 
+/// (2^r - 1)/r for |r| ≤ 1/2, as in `math::exp`, after which r is multiplied and 1 is added.
+const EXP2_F32: [f64; 7] =
+    [1.0, std::f64::consts::LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326469];
+
+/// Returns `x·sigmoid(2u)` with u = √(2/π)·(x + 0.044715·x³) of f32, as x/(1 + 2^w) with one
+/// exponential and one division: error 2.1 ulp.
+///
+/// w = x·q is at most 158 in size, and its rounding error must be far below one. So the rounding
+/// error of q is computed, and the integer part of w is subtracted before the product is rounded.
+/// Numerator and denominator are scaled by 2^32, so that the denominator does not overflow where
+/// the result is not zero yet. The result has no gradient.
+pub(super) fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    const A: f64 = -1.595_769_121_605_730_8 * std::f64::consts::LOG2_E;
+    const B: f64 = A * 0.044715;
+    const ROUND: f64 = 12_582_912.0;
+    // Three bits fewer, so that q - a is exact.
+    let a = f32::from_bits((A as f32).to_bits() & !7) as f64;
+    let (b, x) = (B as f32 as f64, &x.detach());
+    let [a_low, b_low] = [A - a, B - b].map(|low| x.literal(low));
+    let (a, b) = (x.literal(a), x.literal(b));
+    // Below, the result is zero; above, it is x.
+    let most = 6.0;
+    let low = x.try_lt(-10.88)?;
+    let near = x.try_gt(most)?.try_where_(most, low.try_where_(-10.88, x)?)?;
+    let (square, square_low) = product(&near, &near)?;
+    let q = fma(&square, &b, &a)?;
+    let q_low = fma(&square, &b, &a.try_sub(&q)?)?;
+    let q_low = fma(&square_low, &b, &fma(&square, &b_low, &a_low)?)?.try_add(q_low)?;
+    let t = near.try_mul(&q)? + ROUND;
+    let rest = fma(&near, &q_low, &fma(&near, &q, &(ROUND - &t))?)?;
+    let power = polynomial(&rest, &EXP2_F32)?.try_alu(Op::Ldexp, &[&(&t - (ROUND + 32.0))])?;
+    let scale = 2f64.powi(-32);
+    let quotient = near.try_div(power + scale)?;
+    // NaN at minus infinity, as the product with zero.
+    let y = fma(&quotient, &x.literal(scale), &(x * 0.0))?;
+    x.try_gt(most)?.try_where_(x, y)
+}
+
 /// e^(a²/2)·Φ(-a)·(a+3) in powers of (a-3)/(a+3) for 0 ≤ a ≤ 14.6: error 0.6·2⁻²⁴, and exactly 1.5
 /// at -1, where a is 0.
 const MILLS_F32: [f64; 11] = [

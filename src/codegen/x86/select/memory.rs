@@ -257,7 +257,11 @@ impl Select {
         let value = self.value(value)?;
         let place = self.address(index)?;
         let Some(mask) = index.mask else {
-            self.store_at(place, &value);
+            if self.aligned && u.is_nontemporal() {
+                self.store_lines(place, &value);
+            } else {
+                self.store_at(place, &value);
+            }
             return Ok(());
         };
         let mask = self.value(mask)?;
@@ -271,6 +275,15 @@ impl Select {
             s.store_at(place, &value);
         });
         Ok(())
+    }
+
+    /// Stores a vector of whole cache lines past the caches.
+    fn store_lines(&mut self, place: Address, value: &Value) {
+        let (regs, (form, _)) = (self.regs(value), self.layout(value.dtype));
+        for (i, reg) in regs.iter().enumerate() {
+            let place = place.plus(i * form.bytes());
+            self.store_register(&m::STORE_STREAM, form, &[*reg], None, place, 0);
+        }
     }
 
     /// Stores a value.

@@ -35,7 +35,7 @@ mod shuffle;
 mod small_float;
 mod vector;
 
-use super::inst::Form;
+use super::inst::{Cond, Form};
 use super::rows_general as g;
 use crate::codegen::isa::Isa;
 use crate::codegen::mir::{Inst, Machine, MachineBlock, Terminator};
@@ -140,18 +140,17 @@ pub(super) struct Select {
     address_integers: FxHashSet<u64>,
     /// Constants that the entry block holds in registers.
     hoisted: usize,
+    /// True where buffers with stores past the caches start at a cache line.
+    aligned: bool,
 }
 
 /// Selects the instructions of a linear program.
 pub(crate) fn select(uops: &[UOp], isa: Isa) -> Result<Machine, String> {
     let mut s = Select::new(uops, isa);
     s.enter(uops);
-    for (i, u) in uops.iter().enumerate() {
-        s.node = i as u32;
-        s.item(u).map_err(|why| format!("cannot generate code for {u:?}: {why}"))?;
-    }
-    if let Some(region) = s.open.last() {
-        return Err(format!("{:?} is never closed", region.opened));
+    match uops.iter().find(|u| u.is_nontemporal()) {
+        Some(store) => s.for_alignments(uops, store)?,
+        None => s.items(uops)?,
     }
     if isa.avx() {
         s.push(Inst::new(&g::VZEROUPPER, super::inst::R64, []));
@@ -222,6 +221,7 @@ impl Select {
             changed,
             address_integers: facts::address_integers(uops),
             hoisted: 0,
+            aligned: false,
         }
     }
 
@@ -239,6 +239,49 @@ impl Select {
                 self.scope.values.insert(u.id(), Value::general(reg, DType::I64));
             }
         }
+    }
+
+    /// Selects the instructions of all nodes.
+    fn items(&mut self, uops: &[UOp]) -> Done {
+        let outside = self.open.len();
+        for (i, u) in uops.iter().enumerate() {
+            self.node = i as u32;
+            self.item(u).map_err(|why| format!("cannot generate code for {u:?}: {why}"))?;
+        }
+        match self.open.get(outside) {
+            Some(region) => Err(format!("{:?} is never closed", region.opened)),
+            None => Ok(()),
+        }
+    }
+
+    /// Selects the instructions twice: with stores past the caches for buffers that start at a
+    /// cache line, and without them for others. `store` is one of these stores.
+    fn for_alignments(&mut self, uops: &[UOp], store: &UOp) -> Done {
+        let mut starts: Vec<VReg> = Vec::new();
+        for u in uops.iter().filter(|u| u.is_nontemporal()) {
+            let start = self.value(u.expect_store().place.buffer)?;
+            starts.push(self.reg(&start));
+        }
+        starts.dedup();
+        let mut bits = starts[0];
+        for start in &starts[1..] {
+            bits = self.r(&g::OR, super::inst::R64, &[bits, *start], 0);
+        }
+        let low = self.r(&g::AND_I, super::inst::R64, &[bits], 63);
+        for (aligned, cond) in [(true, Cond::E), (false, Cond::Ne)] {
+            self.flags(&g::TEST, super::inst::R64, &[low, low], 0);
+            self.aligned = aligned;
+            // Values of accumulators end with their region.
+            self.accs.clear();
+            self.open_condition(store, cond);
+            self.items(uops)?;
+            if aligned {
+                // Other threads see the elements with the end of the chunk.
+                self.push(Inst::new(&g::SFENCE, super::inst::R64, []));
+            }
+            self.close_masked(store)?;
+        }
+        Ok(())
     }
 
     fn innermost(&mut self) -> &mut Scope {
@@ -288,8 +331,10 @@ impl Select {
             // A workgroup is one thread here, so it need not wait for itself.
             (Op::Const | Op::Index | Op::Sink | Op::Barrier | Op::DefineGlobal, _) => return Ok(()),
             (Op::DefineShared, _) => {
-                let at = self.arrays.place(u);
-                self.shared.insert(u.id(), at);
+                if !self.shared.contains_key(&u.id()) {
+                    let at = self.arrays.place(u);
+                    self.shared.insert(u.id(), at);
+                }
                 return Ok(());
             }
             (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, .. }) => {

@@ -171,7 +171,7 @@ impl Select {
     }
 
     /// Opens a region that runs if the flags meet the condition.
-    fn open_condition(&mut self, u: &UOp, cond: Cond) {
+    pub(super) fn open_condition(&mut self, u: &UOp, cond: Cond) {
         let before = self.accs.iter().map(|(acc, value)| (*acc, value.clone())).collect();
         let block = self.current;
         self.open.push(Region {

@@ -78,6 +78,7 @@ impl Select {
                     (0..a.len()).map(|i| self.accumulate(row, form, c[i], &[a[i], b[i]])).collect();
                 return Some(Value::vector(regs, dtype));
             }
+            Op::Ldexp if self.isa.masks() => [&f::SCALEFPS, &f::SCALEFPD],
             Op::Max | Op::Min => return Some(self.float_extreme(op, dtype, x)),
             _ => return None,
         };
