@@ -4,7 +4,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `isa` | levels and features |
+//! | `address` | indices as sums of terms |
 //! | `mir` | the machine program: blocks, virtual registers |
+//! | `dead_code` | dead code elimination |
 //! | `allocate` | register allocation |
 //! | `x86` | instructions, selection, encoding |
 //! | `math` | functions that kernels call |
@@ -15,7 +17,9 @@
 //! **Invariant:** the code depends on the program and the instruction set alone, except for the
 //! addresses of the functions that it calls.
 
+mod address;
 mod allocate;
+mod dead_code;
 mod isa;
 mod math;
 mod mir;

@@ -1,6 +1,7 @@
 //! x86-64: instructions, selection, encoding, listings.
 
 mod encode;
+mod fold;
 pub(super) mod inst;
 pub(super) mod rows_float;
 pub(super) mod rows_general;
@@ -8,6 +9,7 @@ pub(super) mod rows_int;
 pub(super) mod rows_move;
 mod select;
 mod text;
+mod tie;
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +17,17 @@ mod tests;
 pub(super) use text::disassemble;
 
 use super::allocate::allocate;
-use super::mir::Flat;
+use super::dead_code::remove_dead_code;
+use super::mir::{Flat, Machine};
 use super::{Assembled, Isa};
 use crate::ir::UOp;
+
+/// Improves a selected program.
+fn optimize(machine: &mut Machine) {
+    remove_dead_code(machine);
+    fold::fold_loads(machine);
+    tie::tie_operands(machine);
+}
 
 /// Assembles a kernel.
 pub(super) fn assemble(
@@ -27,6 +37,7 @@ pub(super) fn assemble(
     list: bool,
 ) -> Result<Assembled, String> {
     let mut machine = select::select(uops, isa)?;
+    optimize(&mut machine);
     let mut flat = Flat::new(&mut machine);
     let vectors = if isa.masks() { 32 } else { 16 };
     let output = allocate(&flat, vectors, verify)?;

@@ -171,7 +171,7 @@ impl Select {
             inst.ops.push(Operand::reg_use(reg));
             scale
         });
-        inst.mem = Some(Mem { base: kind, scale, disp });
+        inst.mem = Some(Mem { base: kind, scale, disp, broadcast: false });
     }
     /// Emits an instruction with a vector result whose last operand is in memory.
     pub fn load_vector(

@@ -11,7 +11,8 @@
 //! | `vector` | floats, and vectors |
 //! | `mask` | vectors of bools |
 //! | `cast`, `small_float` | conversions |
-//! | `memory` | addresses, loads, stores |
+//! | `memory` | loads, stores |
+//! | `pointers` | the registers of addresses |
 //! | `shuffle` | lanes: broadcasts, picks, concatenations |
 //! | `lanes` | what has no vector form: lane by lane, through memory |
 //!
@@ -29,6 +30,7 @@ mod emit;
 mod lanes;
 mod mask;
 mod memory;
+mod pointers;
 mod regions;
 mod scalar;
 mod shuffle;
@@ -37,14 +39,14 @@ mod vector;
 
 use super::inst::Form;
 use super::rows_general as g;
+use crate::codegen::address::Addresses;
 use crate::codegen::isa::Isa;
 use crate::codegen::mir::{Inst, Machine, MachineBlock, Terminator};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::kernel::ScratchLayout;
-use crate::render::facts;
 use regalloc2::{Operand, PReg, RegClass, VReg};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
@@ -106,12 +108,12 @@ impl Value {
 #[derive(Default)]
 struct Scope {
     values: FxHashMap<u64, Value>,
-    /// Indices with all 64 bits.
-    wide: FxHashMap<u64, VReg>,
+    /// Terms of indices with all 64 bits, times a number of bytes.
+    products: FxHashMap<(u64, i64), VReg>,
     /// Vector constants, by their bits and form.
     constants: FxHashMap<(u64, usize, Form), VReg>,
-    /// Pointers that advance with the innermost loop, by buffer and index.
-    pointers: FxHashMap<(u64, u64), VReg>,
+    /// Pointers, by buffer and terms.
+    pointers: FxHashMap<u64, VReg>,
 }
 
 /// The state of selection.
@@ -137,7 +139,7 @@ pub(super) struct Select {
     /// The current value of each accumulator, by number.
     accs: BTreeMap<u32, Value>,
     changed: FxHashMap<u64, Vec<u32>>,
-    address_integers: FxHashSet<u64>,
+    addresses: Addresses,
     /// Constants that the entry block holds in registers.
     hoisted: usize,
 }
@@ -220,7 +222,7 @@ impl Select {
             open: Vec::new(),
             accs: BTreeMap::new(),
             changed,
-            address_integers: facts::address_integers(uops),
+            addresses: Addresses::new(uops, |b| emit::size(b.dtype().scalar()) as i64),
             hoisted: 0,
         }
     }
@@ -327,6 +329,7 @@ impl Select {
                 let x = self.value(u.operand())?;
                 self.pick(&x, picked)
             }
+            (op, _) if op.is_alu() && self.addresses.is_unused(u) => return Ok(()),
             (op, _) if op.is_alu() => self.alu(u)?,
             _ => return Err("it does not belong in a linear program".to_string()),
         };
@@ -337,7 +340,7 @@ impl Select {
     /// Selects an elementwise op.
     fn alu(&mut self, u: &UOp) -> Result<Value, String> {
         let x = u.src().iter().map(|s| self.value(s)).collect::<Result<SmallVec<[_; 3]>, _>>()?;
-        if self.address_integers.contains(&u.id())
+        if self.addresses.is_exact(u)
             && let Some(value) = self.address_arithmetic(u, &x)
         {
             return Ok(value);
