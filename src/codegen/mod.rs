@@ -7,6 +7,9 @@
 //! | `address` | indices as sums of terms |
 //! | `mir` | the machine program: blocks, virtual registers |
 //! | `dead_code` | dead code elimination |
+//! | `schedule_instructions` | instruction scheduling and register pressure |
+//! | `rematerialize` | values that are loaded again |
+//! | `verify` | the machine verifier |
 //! | `allocate` | register allocation |
 //! | `x86` | instructions, selection, encoding |
 //! | `math` | functions that kernels call |
@@ -23,6 +26,9 @@ mod dead_code;
 mod isa;
 mod math;
 mod mir;
+mod rematerialize;
+mod schedule_instructions;
+mod verify;
 mod x86;
 
 pub use isa::{Isa, Level};

@@ -145,6 +145,10 @@ fn operands(inst: &Inst) -> [Option<(usize, bool)>; 2] {
         return [None, None];
     }
     let last = inst.last_register();
+    // One that only clears its result has no operands.
+    if last >= inst.ops.len() {
+        return [None, None];
+    }
     let compares = [&f::KCMPPS, &f::KCMPPD, &f::CMPPS, &f::CMPPD].iter().any(|r| inst.is(r));
     let is_commutative = COMMUTATIVE.iter().any(|r| inst.is(r))
         || (compares && SYMMETRIC.contains(&inst.imm));

@@ -19,28 +19,37 @@ pub(super) use text::disassemble;
 use super::allocate::allocate;
 use super::dead_code::remove_dead_code;
 use super::mir::{Flat, Machine};
+use super::schedule_instructions::schedule_instructions;
 use super::{Assembled, Isa};
 use crate::ir::UOp;
 
 /// Improves a selected program.
-fn optimize(machine: &mut Machine) {
+fn optimize(machine: &mut Machine, isa: Isa) {
     remove_dead_code(machine);
     fold::fold_loads(machine);
+    if schedule_instructions(machine, isa.vector_registers()) {
+        fold::fold_loads(machine);
+    }
     tie::tie_operands(machine);
 }
 
-/// Assembles a kernel.
+/// Assembles a kernel. `verify` checks the program and its allocation.
 pub(super) fn assemble(
     uops: &[UOp],
     isa: Isa,
     verify: bool,
     list: bool,
 ) -> Result<Assembled, String> {
+    let check = |machine: &Machine, after: &str| match verify {
+        true => super::verify::verify(machine, isa).map_err(|why| format!("after {after}: {why}")),
+        false => Ok(()),
+    };
     let mut machine = select::select(uops, isa)?;
-    optimize(&mut machine);
+    check(&machine, "selection")?;
+    optimize(&mut machine, isa);
+    check(&machine, "scheduling")?;
     let mut flat = Flat::new(&mut machine);
-    let vectors = if isa.masks() { 32 } else { 16 };
-    let output = allocate(&flat, vectors, verify)?;
+    let output = allocate(&flat, isa.vector_registers(), verify)?;
     let encoded = encode::encode(&machine, &mut flat, &output, isa)?;
     let listing = list.then(|| text::listing(&encoded, &machine, uops));
     let (code, references) = (encoded.code, encoded.references);

@@ -9,6 +9,7 @@
 //! | `scalar` | integers in general registers |
 //! | `divide` | integer division |
 //! | `vector` | floats, and vectors |
+//! | `extremes` | maxima and minima whose zero is fixed later |
 //! | `mask` | vectors of bools |
 //! | `cast`, `small_float` | conversions |
 //! | `memory` | loads, stores |
@@ -27,6 +28,7 @@ mod cast;
 mod divide;
 mod elementwise;
 mod emit;
+mod extremes;
 mod lanes;
 mod mask;
 mod memory;
@@ -140,6 +142,7 @@ pub(super) struct Select {
     accs: BTreeMap<u32, Value>,
     changed: FxHashMap<u64, Vec<u32>>,
     addresses: Addresses,
+    extremes: extremes::Extremes,
     /// Constants that the entry block holds in registers.
     hoisted: usize,
 }
@@ -223,6 +226,7 @@ impl Select {
             accs: BTreeMap::new(),
             changed,
             addresses: Addresses::new(uops, |b| emit::size(b.dtype().scalar()) as i64),
+            extremes: extremes::Extremes::new(uops),
             hoisted: 0,
         }
     }
@@ -350,6 +354,46 @@ impl Select {
             let [a, b] = [x[0].clone(), x[1].clone()];
             return Ok(self.divide(u.op(), a, b, u.dtype(), is_positive));
         }
+        let is_float = u.dtype().is_float() && !u.dtype().is_narrow_float();
+        if matches!(u.op(), Op::Max | Op::Min) && is_float {
+            return Ok(self.extreme_of(u, &x));
+        }
+        if let Some(value) = self.chosen_extreme(u, &x)? {
+            return Ok(value);
+        }
         Ok(self.op(u.op(), u.dtype(), &x))
+    }
+
+    /// Emits a maximum or minimum of floats. What is a maximum itself comes second.
+    fn extreme_of(&mut self, u: &UOp, x: &[Value]) -> Value {
+        let is_chain = |u: &UOp| accumulator(u).is_some() || matches!(u.op(), Op::Max | Op::Min);
+        let src = u.src();
+        let (first, second) =
+            if is_chain(&src[0]) && !is_chain(&src[1]) { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+        if let (Some(_), Some(_)) = (first.as_const(), second.as_const()) {
+            return self.op(u.op(), u.dtype(), x);
+        }
+        self.float_extreme(u.op(), u.dtype(), first, second, self.extremes.is_deferred(u))
+    }
+
+    /// Emits `a < b ? a : b` or `a < b ? b : a` of floats as one instruction, which returns its
+    /// second operand if one is NaN or both are zeros.
+    fn chosen_extreme(&mut self, u: &UOp, x: &[Value]) -> Result<Option<Value>, String> {
+        let (Op::Where, [condition, yes, no]) = (u.op(), u.src()) else { return Ok(None) };
+        let is_float = u.dtype().is_float() && !u.dtype().is_narrow_float();
+        let (Op::Lt, [a, b], true) = (condition.op(), condition.src(), is_float) else {
+            return Ok(None);
+        };
+        let is_same = |x: &UOp, y: &UOp| x == y && accumulator(x).is_none();
+        let op = match () {
+            () if is_same(a, yes) && is_same(b, no) => Op::Min,
+            () if is_same(a, no) && is_same(b, yes) => Op::Max,
+            () => return Ok(None),
+        };
+        // Below -v4 a condition on one lane for all of them is not a comparison of vectors.
+        if condition.dtype().lanes != u.dtype().lanes {
+            return Ok(None);
+        }
+        Ok(Some(self.plain_extreme(op, u.dtype(), &x[1], &x[2])))
     }
 }

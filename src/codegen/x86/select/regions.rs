@@ -13,7 +13,7 @@ use crate::codegen::mir::{Inst, MachineBlock, Terminator};
 use crate::codegen::x86::inst::{Cond, R32, R64};
 use crate::codegen::x86::rows_general as g;
 use crate::dtype::DType;
-use crate::ir::UOp;
+use crate::ir::{Op, UOp};
 use crate::ir::typed::Range;
 use regalloc2::VReg;
 
@@ -170,6 +170,14 @@ impl Select {
         self.open.pop();
         let after = self.begin();
         self.blocks[latch].end = Terminator::Branch(cond, again, after);
+        for (acc, _) in accs {
+            if !self.extremes.is_fixed_after(acc) {
+                continue;
+            }
+            let value = self.accs[&acc].clone();
+            let fixed = self.with_constant(Op::Add, &value, 0.0);
+            self.accs.insert(acc, fixed);
+        }
         if masked { self.close_masked(range) } else { Ok(()) }
     }
 
