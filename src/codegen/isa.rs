@@ -54,6 +54,10 @@ impl Isa {
     pub const fn vector_bytes(self) -> usize {
         self.level.vector_bytes()
     }
+    /// Returns the number of vector registers.
+    pub fn vector_registers(self) -> usize {
+        if self.masks() { 32 } else { 16 }
+    }
     /// Returns true if there are mask registers.
     pub fn masks(self) -> bool {
         self.level >= Level::V4

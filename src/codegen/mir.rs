@@ -4,10 +4,13 @@
 //! **Invariant:** an edge from a block with several successors to a block with several predecessors
 //! is split by a block of its own.
 
-use super::x86::inst::{Cond, Form, Row};
+use super::x86::inst::{Cond, Form, Memory, Row};
+use super::x86::rows_float as f;
+use super::x86::rows_general as g;
 use iced_x86::Code;
 use regalloc2::{
-    Block, Inst as InstIndex, InstRange, Operand, OperandConstraint, PReg, PRegSet, RegClass, VReg,
+    Block, Inst as InstIndex, InstRange, Operand, OperandConstraint, OperandKind, PReg, PRegSet,
+    RegClass, VReg,
 };
 use smallvec::SmallVec;
 
@@ -32,6 +35,8 @@ pub(crate) struct Mem {
     pub scale: u8,
     /// The constant part, in bytes.
     pub disp: i32,
+    /// True if one element is read for all lanes.
+    pub broadcast: bool,
 }
 
 /// The use of a mask register, the operand before those of memory.
@@ -85,6 +90,49 @@ impl Inst {
     /// Returns true if this is an instruction of the row.
     pub fn is(&self, row: &Row) -> bool {
         std::ptr::eq(self.row, row)
+    }
+    /// Returns the registers that it reads.
+    pub fn used(&self) -> impl Iterator<Item = VReg> {
+        self.ops.iter().filter(|o| o.kind() == OperandKind::Use).map(|o| o.vreg())
+    }
+    /// Returns the first register that it writes.
+    pub fn defined(&self) -> Option<VReg> {
+        self.ops.iter().find(|o| o.kind() == OperandKind::Def).map(|o| o.vreg())
+    }
+    /// Returns true if it writes to memory.
+    pub fn is_store(&self) -> bool {
+        self.mem.is_some() && self.row.memory == Memory::First
+    }
+    /// Returns true if it reads memory.
+    pub fn is_load(&self) -> bool {
+        self.mem.is_some() && self.row.memory == Memory::Last && !self.is(&g::LEA)
+    }
+    /// Returns true if all it does is to load a register.
+    pub fn is_plain_load(&self) -> bool {
+        self.is_load()
+            && self.masking.is_none()
+            && self.callee.is_none()
+            && self.ops.len() == 1 + self.address_registers()
+    }
+    /// Returns true if it defines the arguments of the kernel.
+    pub fn is_entry(&self) -> bool {
+        self.is(&g::ENTRY)
+    }
+    /// Returns true for comparisons, whose only result is in the flags.
+    pub fn only_sets_flags(&self) -> bool {
+        [&g::CMP, &g::CMP_I, &g::TEST, &f::UCOMISS, &f::UCOMISD].iter().any(|row| self.is(row))
+    }
+    /// Returns true if its result depends on the flags.
+    pub fn reads_flags(&self) -> bool {
+        self.is(&g::SETCC) || self.is(&g::CMOV)
+    }
+    /// Returns true if it reads, sets or changes the flags.
+    pub fn touches_flags(&self) -> bool {
+        self.only_sets_flags() || self.reads_flags() || g::FLAGS.iter().any(|row| self.is(row))
+    }
+    /// Returns the position of the last register of the encoding, if no operand is in memory.
+    pub fn last_register(&self) -> usize {
+        self.row.operands.bytes().filter(|l| *l != b'i').count() - 1
     }
     /// Returns the position of the operand that the result overwrites.
     pub fn reused(&self) -> Option<usize> {

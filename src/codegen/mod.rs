@@ -4,7 +4,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `isa` | levels and features |
+//! | `address` | indices as sums of terms |
 //! | `mir` | the machine program: blocks, virtual registers |
+//! | `dead_code` | dead code elimination |
+//! | `schedule_instructions` | instruction scheduling and register pressure |
+//! | `rematerialize` | values that are loaded again |
+//! | `verify` | the machine verifier |
 //! | `allocate` | register allocation |
 //! | `x86` | instructions, selection, encoding |
 //! | `math` | functions that kernels call |
@@ -15,10 +20,15 @@
 //! **Invariant:** the code depends on the program and the instruction set alone, except for the
 //! addresses of the functions that it calls.
 
+mod address;
 mod allocate;
+mod dead_code;
 mod isa;
 mod math;
 mod mir;
+mod rematerialize;
+mod schedule_instructions;
+mod verify;
 mod x86;
 
 pub use isa::{Isa, Level};

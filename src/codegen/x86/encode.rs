@@ -378,6 +378,7 @@ impl Writer<'_> {
                 result.set_memory_index_scale(mem.scale);
                 result.set_memory_displ_size(mem.displ_size);
                 result.set_memory_displacement64(mem.displacement as u64);
+                result.set_is_broadcast(inst.mem.is_some_and(|m| m.broadcast));
             } else {
                 // An instruction on one register only clears it.
                 let allocation = plain.next().or(previous).ok_or("too few operands")?;

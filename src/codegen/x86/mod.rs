@@ -1,6 +1,7 @@
 //! x86-64: instructions, selection, encoding, listings.
 
 mod encode;
+mod fold;
 pub(super) mod inst;
 pub(super) mod rows_float;
 pub(super) mod rows_general;
@@ -8,6 +9,7 @@ pub(super) mod rows_int;
 pub(super) mod rows_move;
 mod select;
 mod text;
+mod tie;
 
 #[cfg(test)]
 mod tests;
@@ -15,21 +17,39 @@ mod tests;
 pub(super) use text::disassemble;
 
 use super::allocate::allocate;
-use super::mir::Flat;
+use super::dead_code::remove_dead_code;
+use super::mir::{Flat, Machine};
+use super::schedule_instructions::schedule_instructions;
 use super::{Assembled, Isa};
 use crate::ir::UOp;
 
-/// Assembles a kernel.
+/// Improves a selected program.
+fn optimize(machine: &mut Machine, isa: Isa) {
+    remove_dead_code(machine);
+    fold::fold_loads(machine);
+    if schedule_instructions(machine, isa.vector_registers()) {
+        fold::fold_loads(machine);
+    }
+    tie::tie_operands(machine);
+}
+
+/// Assembles a kernel. `verify` checks the program and its allocation.
 pub(super) fn assemble(
     uops: &[UOp],
     isa: Isa,
     verify: bool,
     list: bool,
 ) -> Result<Assembled, String> {
+    let check = |machine: &Machine, after: &str| match verify {
+        true => super::verify::verify(machine, isa).map_err(|why| format!("after {after}: {why}")),
+        false => Ok(()),
+    };
     let mut machine = select::select(uops, isa)?;
+    check(&machine, "selection")?;
+    optimize(&mut machine, isa);
+    check(&machine, "scheduling")?;
     let mut flat = Flat::new(&mut machine);
-    let vectors = if isa.masks() { 32 } else { 16 };
-    let output = allocate(&flat, vectors, verify)?;
+    let output = allocate(&flat, isa.vector_registers(), verify)?;
     let encoded = encode::encode(&machine, &mut flat, &output, isa)?;
     let listing = list.then(|| text::listing(&encoded, &machine, uops));
     let (code, references) = (encoded.code, encoded.references);

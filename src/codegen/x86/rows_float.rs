@@ -66,6 +66,14 @@ rows! {
         INVALID VEX_Vfmadd231ps_xmm_xmm_xmmm128 VEX_Vfmadd231ps_ymm_ymm_ymmm256
         EVEX_Vfmadd231ps_xmm_k1z_xmm_xmmm128b32 EVEX_Vfmadd231ps_ymm_k1z_ymm_ymmm256b32
         EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er;
+    FMADD213PS "www" free Last:
+        INVALID VEX_Vfmadd213ps_xmm_xmm_xmmm128 VEX_Vfmadd213ps_ymm_ymm_ymmm256
+        EVEX_Vfmadd213ps_xmm_k1z_xmm_xmmm128b32 EVEX_Vfmadd213ps_ymm_k1z_ymm_ymmm256b32
+        EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er;
+    FMADD132PS "www" free Last:
+        INVALID VEX_Vfmadd132ps_xmm_xmm_xmmm128 VEX_Vfmadd132ps_ymm_ymm_ymmm256
+        EVEX_Vfmadd132ps_xmm_k1z_xmm_xmmm128b32 EVEX_Vfmadd132ps_ymm_k1z_ymm_ymmm256b32
+        EVEX_Vfmadd132ps_zmm_k1z_zmm_zmmm512b32_er;
     ADDPD "www" tied Last:
         Addpd_xmm_xmmm128 VEX_Vaddpd_xmm_xmm_xmmm128 VEX_Vaddpd_ymm_ymm_ymmm256
         EVEX_Vaddpd_xmm_k1z_xmm_xmmm128b64 EVEX_Vaddpd_ymm_k1z_ymm_ymmm256b64
@@ -104,6 +112,14 @@ rows! {
         INVALID VEX_Vfmadd231pd_xmm_xmm_xmmm128 VEX_Vfmadd231pd_ymm_ymm_ymmm256
         EVEX_Vfmadd231pd_xmm_k1z_xmm_xmmm128b64 EVEX_Vfmadd231pd_ymm_k1z_ymm_ymmm256b64
         EVEX_Vfmadd231pd_zmm_k1z_zmm_zmmm512b64_er;
+    FMADD213PD "www" free Last:
+        INVALID VEX_Vfmadd213pd_xmm_xmm_xmmm128 VEX_Vfmadd213pd_ymm_ymm_ymmm256
+        EVEX_Vfmadd213pd_xmm_k1z_xmm_xmmm128b64 EVEX_Vfmadd213pd_ymm_k1z_ymm_ymmm256b64
+        EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
+    FMADD132PD "www" free Last:
+        INVALID VEX_Vfmadd132pd_xmm_xmm_xmmm128 VEX_Vfmadd132pd_ymm_ymm_ymmm256
+        EVEX_Vfmadd132pd_xmm_k1z_xmm_xmmm128b64 EVEX_Vfmadd132pd_ymm_k1z_ymm_ymmm256b64
+        EVEX_Vfmadd132pd_zmm_k1z_zmm_zmmm512b64_er;
     CVTDQ2PS "ww" free Last:
         Cvtdq2ps_xmm_xmmm128 VEX_Vcvtdq2ps_xmm_xmmm128 VEX_Vcvtdq2ps_ymm_ymmm256
         EVEX_Vcvtdq2ps_xmm_k1z_xmmm128b32 EVEX_Vcvtdq2ps_ymm_k1z_ymmm256b32

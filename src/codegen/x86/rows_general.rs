@@ -99,3 +99,9 @@ rows! {
     RET "" free Never:
         Retnq INVALID INVALID INVALID INVALID INVALID;
 }
+
+/// Instructions that change the flags and have another result.
+pub(crate) static FLAGS: &[&super::inst::Row] = &[
+    &ADD, &IMUL, &AND, &OR, &XOR, &ADD_I, &AND_I, &OR_I, &XOR_I, &IMUL_I, &SHL_I, &SHR_I, &SAR_I,
+    &SHL_CL, &SHR_CL, &SAR_CL, &NEG, &DIV, &IDIV,
+];

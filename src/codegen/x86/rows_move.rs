@@ -63,6 +63,13 @@ rows! {
     BROADCASTSD "wd" free Never:
         INVALID INVALID VEX_Vbroadcastsd_ymm_xmm INVALID EVEX_Vbroadcastsd_ymm_k1z_xmmm64
         EVEX_Vbroadcastsd_zmm_k1z_xmmm64;
+    LOAD_BROADCASTSS "ws" free Last:
+        INVALID VEX_Vbroadcastss_xmm_m32 VEX_Vbroadcastss_ymm_m32
+        EVEX_Vbroadcastss_xmm_k1z_xmmm32 EVEX_Vbroadcastss_ymm_k1z_xmmm32
+        EVEX_Vbroadcastss_zmm_k1z_xmmm32;
+    LOAD_BROADCASTSD "wd" free Last:
+        INVALID INVALID VEX_Vbroadcastsd_ymm_m64 INVALID EVEX_Vbroadcastsd_ymm_k1z_xmmm64
+        EVEX_Vbroadcastsd_zmm_k1z_xmmm64;
     PUNPCKLWD "www" tied Last:
         Punpcklwd_xmm_xmmm128 VEX_Vpunpcklwd_xmm_xmm_xmmm128 VEX_Vpunpcklwd_ymm_ymm_ymmm256
         EVEX_Vpunpcklwd_xmm_k1z_xmm_xmmm128 EVEX_Vpunpcklwd_ymm_k1z_ymm_ymmm256

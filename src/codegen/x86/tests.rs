@@ -108,7 +108,7 @@ fn encodings_decode_to_the_same_instruction() {
                 for in_memory in [false, true] {
                     let place = memory_at.filter(|_| in_memory);
                     let must = row.name.starts_with("MASK_") || row.name == "LEA";
-                    let only = must || row.name.starts_with("LOAD_S");
+                    let only = must || row.name.starts_with("LOAD_");
                     let stores = row.name.starts_with("STORE_S");
                     if (in_memory && place.is_none()) || (!in_memory && (only || stores)) {
                         continue;

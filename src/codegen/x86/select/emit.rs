@@ -13,8 +13,8 @@ use regalloc2::{Operand, RegClass, VReg};
 use smallvec::SmallVec;
 
 /// The number of vector constants that the entry block holds in registers, with 32 and with 16
-/// registers. Others are loaded where they are used.
-const HOISTED: [usize; 2] = [12, 5];
+/// registers. Others are loaded where they are used, as are those that a loop has no registers for.
+const HOISTED: [usize; 2] = [20, 10];
 
 impl Select {
     fn vreg(&mut self, class: RegClass) -> VReg {
@@ -171,7 +171,7 @@ impl Select {
             inst.ops.push(Operand::reg_use(reg));
             scale
         });
-        inst.mem = Some(Mem { base: kind, scale, disp });
+        inst.mem = Some(Mem { base: kind, scale, disp, broadcast: false });
     }
     /// Emits an instruction with a vector result whose last operand is in memory.
     pub fn load_vector(
@@ -286,9 +286,26 @@ impl Select {
             def
         } else {
             let element = &bits.to_le_bytes()[..size];
+            let row = if size == 8 { &m::LOAD_BROADCASTSD } else { &m::LOAD_BROADCASTSS };
+            if size >= 4 && row.has(form) {
+                let place = self.pooled(element);
+                let reg = self.load_vector(row, form, &[], place);
+                return self.constant_in(reg, key, hoists, current);
+            }
             let bytes: Vec<u8> = element.iter().copied().cycle().take(form.bytes()).collect();
             self.bytes_constant(&bytes, form)
         };
+        self.constant_in(reg, key, hoists, current)
+    }
+
+    /// Records the register of a constant, and returns to a block.
+    fn constant_in(
+        &mut self,
+        reg: VReg,
+        key: (u64, usize, Form),
+        hoists: bool,
+        current: usize,
+    ) -> VReg {
         self.current = current;
         let scope = if hoists { &mut self.scope } else { self.innermost() };
         scope.constants.insert(key, reg);

@@ -138,6 +138,7 @@ impl Select {
             base: crate::codegen::mir::Base::Pool,
             scale: 0,
             disp: callee.disp,
+            broadcast: false,
         });
         self.push(inst);
         debug_assert!(in_vector(dtype));

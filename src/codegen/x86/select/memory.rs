@@ -50,18 +50,6 @@ impl Address {
 const FAR: i64 = 1 << 30;
 
 impl Select {
-    /// Splits an index into one that is computed and a distance in elements from it.
-    fn split<'u>(&self, index: &'u UOp) -> (&'u UOp, i64) {
-        match (index.op(), index.src()) {
-            (Op::Add, [x, by])
-                if self.address_integers.contains(&index.id()) && x.as_const().is_none() =>
-            {
-                by.as_int().map_or((index, 0), |by| (x, by))
-            }
-            _ => (index, 0),
-        }
-    }
-
     /// Returns the start of a buffer.
     fn start(&mut self, buffer: &UOp) -> Result<Address, String> {
         if let Some(offset) = self.shared.get(&buffer.id()) {
@@ -75,39 +63,15 @@ impl Select {
     fn address(&mut self, Index { buffer, index, .. }: Index<'_>) -> Result<Address, String> {
         let bytes = size(buffer.dtype().scalar()) as i64;
         let start = self.start(buffer)?;
-        let (offset, by) = match index.as_int() {
-            Some(at) => (None, at),
-            None => {
-                let (offset, by) = self.split(index);
-                (Some(offset), by)
-            }
-        };
-        let mut place = start;
-        if let Some(offset) = offset {
-            let key = (buffer.id(), offset.id());
-            if let Some(pointer) = self.known(|s| s.pointers.get(&key)) {
-                place = Address::at(pointer, 0);
-            } else {
-                place.index = Some((self.wide_index(offset)?, bytes as u8));
-            }
-        }
-        let disp = i64::from(place.disp) + by * bytes;
+        let sum = self.addresses.sum(index);
+        let place = self.sum_address(buffer, start, &sum.terms, bytes)?;
+        let by = sum.constant.wrapping_mul(bytes);
+        let disp = i64::from(place.disp).wrapping_add(by);
         if disp.abs() < FAR {
             return Ok(Address { disp: disp as i32, ..place });
         }
         let base = self.pointer(place);
-        Ok(Address::at(self.add_constant(base, by * bytes), 0))
-    }
-
-    /// Returns an index in all 64 bits.
-    fn wide_index(&mut self, index: &UOp) -> Result<VReg, String> {
-        if let Some(reg) = self.known(|s| s.wide.get(&index.id())) {
-            return Ok(reg);
-        }
-        let value = self.value(index)?;
-        let reg = self.wide(&value);
-        self.innermost().wide.insert(index.id(), reg);
-        Ok(reg)
+        Ok(Address::at(self.add_constant(base, by), 0))
     }
 
     /// Returns an address in a register.
@@ -116,17 +80,6 @@ impl Select {
             Address { base: AddressBase::Register(reg), index: None, disp: 0 } => reg,
             _ => self.load_general(&g::LEA, R64, place),
         }
-    }
-
-    /// Selects an access of loops that advance a pointer: the buffer and index of each, its
-    /// register, and the bytes of a step.
-    pub(super) fn pointers_of(
-        &mut self,
-        _range: &UOp,
-        _args: &mut Vec<VReg>,
-        _params: &mut Vec<VReg>,
-    ) -> Vec<((u64, u64), VReg, i64)> {
-        Vec::new()
     }
 
     /// Selects a load. Where its mask is false, no memory is accessed but the buffer's first

@@ -9,9 +9,11 @@
 //! | `scalar` | integers in general registers |
 //! | `divide` | integer division |
 //! | `vector` | floats, and vectors |
+//! | `extremes` | maxima and minima whose zero is fixed later |
 //! | `mask` | vectors of bools |
 //! | `cast`, `small_float` | conversions |
-//! | `memory` | addresses, loads, stores |
+//! | `memory` | loads, stores |
+//! | `pointers` | the registers of addresses |
 //! | `shuffle` | lanes: broadcasts, picks, concatenations |
 //! | `lanes` | what has no vector form: lane by lane, through memory |
 //!
@@ -26,9 +28,11 @@ mod cast;
 mod divide;
 mod elementwise;
 mod emit;
+mod extremes;
 mod lanes;
 mod mask;
 mod memory;
+mod pointers;
 mod regions;
 mod scalar;
 mod shuffle;
@@ -37,14 +41,14 @@ mod vector;
 
 use super::inst::{Cond, Form};
 use super::rows_general as g;
+use crate::codegen::address::Addresses;
 use crate::codegen::isa::Isa;
 use crate::codegen::mir::{Inst, Machine, MachineBlock, Terminator};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::kernel::ScratchLayout;
-use crate::render::facts;
 use regalloc2::{Operand, PReg, RegClass, VReg};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
@@ -106,12 +110,12 @@ impl Value {
 #[derive(Default)]
 struct Scope {
     values: FxHashMap<u64, Value>,
-    /// Indices with all 64 bits.
-    wide: FxHashMap<u64, VReg>,
+    /// Terms of indices with all 64 bits, times a number of bytes.
+    products: FxHashMap<(u64, i64), VReg>,
     /// Vector constants, by their bits and form.
     constants: FxHashMap<(u64, usize, Form), VReg>,
-    /// Pointers that advance with the innermost loop, by buffer and index.
-    pointers: FxHashMap<(u64, u64), VReg>,
+    /// Pointers, by buffer and terms.
+    pointers: FxHashMap<u64, VReg>,
 }
 
 /// The state of selection.
@@ -137,7 +141,8 @@ pub(super) struct Select {
     /// The current value of each accumulator, by number.
     accs: BTreeMap<u32, Value>,
     changed: FxHashMap<u64, Vec<u32>>,
-    address_integers: FxHashSet<u64>,
+    addresses: Addresses,
+    extremes: extremes::Extremes,
     /// Constants that the entry block holds in registers.
     hoisted: usize,
     /// True where buffers with stores past the caches start at a cache line.
@@ -219,7 +224,8 @@ impl Select {
             open: Vec::new(),
             accs: BTreeMap::new(),
             changed,
-            address_integers: facts::address_integers(uops),
+            addresses: Addresses::new(uops, |b| emit::size(b.dtype().scalar()) as i64),
+            extremes: extremes::Extremes::new(uops),
             hoisted: 0,
             aligned: false,
         }
@@ -372,6 +378,7 @@ impl Select {
                 let x = self.value(u.operand())?;
                 self.pick(&x, picked)
             }
+            (op, _) if op.is_alu() && self.addresses.is_unused(u) => return Ok(()),
             (op, _) if op.is_alu() => self.alu(u)?,
             _ => return Err("it does not belong in a linear program".to_string()),
         };
@@ -382,7 +389,7 @@ impl Select {
     /// Selects an elementwise op.
     fn alu(&mut self, u: &UOp) -> Result<Value, String> {
         let x = u.src().iter().map(|s| self.value(s)).collect::<Result<SmallVec<[_; 3]>, _>>()?;
-        if self.address_integers.contains(&u.id())
+        if self.addresses.is_exact(u)
             && let Some(value) = self.address_arithmetic(u, &x)
         {
             return Ok(value);
@@ -392,6 +399,46 @@ impl Select {
             let [a, b] = [x[0].clone(), x[1].clone()];
             return Ok(self.divide(u.op(), a, b, u.dtype(), is_positive));
         }
+        let is_float = u.dtype().is_float() && !u.dtype().is_narrow_float();
+        if matches!(u.op(), Op::Max | Op::Min) && is_float {
+            return Ok(self.extreme_of(u, &x));
+        }
+        if let Some(value) = self.chosen_extreme(u, &x)? {
+            return Ok(value);
+        }
         Ok(self.op(u.op(), u.dtype(), &x))
+    }
+
+    /// Emits a maximum or minimum of floats. What is a maximum itself comes second.
+    fn extreme_of(&mut self, u: &UOp, x: &[Value]) -> Value {
+        let is_chain = |u: &UOp| accumulator(u).is_some() || matches!(u.op(), Op::Max | Op::Min);
+        let src = u.src();
+        let (first, second) =
+            if is_chain(&src[0]) && !is_chain(&src[1]) { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+        if let (Some(_), Some(_)) = (first.as_const(), second.as_const()) {
+            return self.op(u.op(), u.dtype(), x);
+        }
+        self.float_extreme(u.op(), u.dtype(), first, second, self.extremes.is_deferred(u))
+    }
+
+    /// Emits `a < b ? a : b` or `a < b ? b : a` of floats as one instruction, which returns its
+    /// second operand if one is NaN or both are zeros.
+    fn chosen_extreme(&mut self, u: &UOp, x: &[Value]) -> Result<Option<Value>, String> {
+        let (Op::Where, [condition, yes, no]) = (u.op(), u.src()) else { return Ok(None) };
+        let is_float = u.dtype().is_float() && !u.dtype().is_narrow_float();
+        let (Op::Lt, [a, b], true) = (condition.op(), condition.src(), is_float) else {
+            return Ok(None);
+        };
+        let is_same = |x: &UOp, y: &UOp| x == y && accumulator(x).is_none();
+        let op = match () {
+            () if is_same(a, yes) && is_same(b, no) => Op::Min,
+            () if is_same(a, no) && is_same(b, yes) => Op::Max,
+            () => return Ok(None),
+        };
+        // Below -v4 a condition on one lane for all of them is not a comparison of vectors.
+        if condition.dtype().lanes != u.dtype().lanes {
+            return Ok(None);
+        }
+        Ok(Some(self.plain_extreme(op, u.dtype(), &x[1], &x[2])))
     }
 }

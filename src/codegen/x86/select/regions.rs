@@ -7,13 +7,14 @@
 //! after:   …
 //! ```
 
+use super::memory::Address;
 use super::{Done, Place, Scope, Select, Value};
-use crate::codegen::mir::{MachineBlock, Terminator};
+use crate::codegen::mir::{Inst, MachineBlock, Terminator};
 use crate::codegen::x86::inst::{Cond, R32, R64};
 use crate::codegen::x86::rows_general as g;
 use crate::dtype::DType;
-use crate::ir::UOp;
 use crate::ir::typed::Range;
+use crate::ir::{Op, UOp};
 use regalloc2::VReg;
 
 /// An open loop or conditional region.
@@ -21,16 +22,32 @@ pub(super) struct Region {
     /// The node that opened it.
     pub opened: UOp,
     pub(super) scope: Scope,
-    /// The loop's body, or the block that the condition left.
+    /// The first block of a loop's body; of a condition, the block before it.
     block: usize,
+    /// The block before the region.
+    pub entry: usize,
     /// The counter of a loop.
     counter: Option<VReg>,
     /// The accumulators of a loop that have parameters; before a conditional region, all.
     accs: Vec<(u32, Value)>,
-    /// Registers that a loop advances by a constant, after the accumulators.
-    pub advanced: Vec<(VReg, i64)>,
+    /// Registers that a loop advances, in the order of its parameters after the accumulators: each
+    /// with its start and the bytes of a step.
+    pub advanced: Vec<(VReg, VReg, i64)>,
+    /// Those of them that start at 0, by step.
+    pub offsets: Vec<(i64, VReg)>,
     /// True if a conditional region is around a loop, because its trip count may be zero.
     masked: bool,
+}
+
+impl Region {
+    /// Returns the counter of a loop.
+    pub fn counter(&self) -> Option<VReg> {
+        self.counter
+    }
+    /// Returns the first block of a loop's body.
+    pub fn body(&self) -> usize {
+        self.block
+    }
 }
 
 impl Select {
@@ -98,15 +115,16 @@ impl Select {
             self.accs.insert(acc, inside.clone());
             accs.push((acc, inside));
         }
-        let advanced = self.pointers_of(u, &mut args, &mut params);
         let before = self.current;
         self.open.push(Region {
             opened: u.clone(),
             scope: Scope::default(),
             block: 0,
+            entry: before,
             counter: Some(counter),
             accs,
             advanced: Vec::new(),
+            offsets: Vec::new(),
             masked,
         });
         let block = self.begin();
@@ -114,10 +132,6 @@ impl Select {
         self.blocks[block].params = params;
         let region = self.open.last_mut().expect("just opened");
         region.block = block;
-        for (key, reg, step) in advanced {
-            region.scope.pointers.insert(key, reg);
-            region.advanced.push((reg, step));
-        }
         let place = Place::General { reg: counter, wide: true };
         region.scope.values.insert(u.id(), Value { place, dtype: u.dtype() });
         Ok(())
@@ -139,18 +153,14 @@ impl Select {
             let value = self.accs[acc].clone();
             args.extend(self.held(&value));
         }
-        for (pointer, step) in advanced {
-            args.push(self.add_constant(pointer, step));
+        let mut next = Vec::new();
+        for (register, _, step) in &advanced {
+            next.push(self.add_constant(*register, *step));
         }
-        let next = self.add_constant(counter, 1);
-        args.insert(0, next);
-        match extent.as_int().and_then(|v| i32::try_from(v).ok()) {
-            Some(extent) => self.flags(&g::CMP_I, R64, &[next], extent as i64),
-            None => {
-                let extent = self.wide(&extent);
-                self.flags(&g::CMP, R64, &[next, extent], 0);
-            }
-        }
+        args.extend(&next);
+        let count = self.add_constant(counter, 1);
+        args.insert(0, count);
+        let cond = self.test_end(&extent, count, &next, &LoopEnd { block, counter, advanced });
         let latch = self.current;
         if latch == block {
             self.blocks[block].of_loop = range.as_range().map(|r| r.id);
@@ -159,8 +169,58 @@ impl Select {
         self.blocks[again].end = Terminator::Jump(block, args);
         self.open.pop();
         let after = self.begin();
-        self.blocks[latch].end = Terminator::Branch(Cond::L, again, after);
+        self.blocks[latch].end = Terminator::Branch(cond, again, after);
+        for (acc, _) in accs {
+            if !self.extremes.is_fixed_after(acc) {
+                continue;
+            }
+            let value = self.accs[&acc].clone();
+            let fixed = self.with_constant(Op::Add, &value, 0.0);
+            self.accs.insert(acc, fixed);
+        }
         if masked { self.close_masked(range) } else { Ok(()) }
+    }
+
+    /// Compares the counter of a loop with its extent. Where only the comparison would use the
+    /// counter, a register that advances takes its place.
+    fn test_end(&mut self, extent: &Value, count: VReg, next: &[VReg], end: &LoopEnd) -> Cond {
+        let constant = extent.as_int().and_then(|v| i32::try_from(v).ok());
+        let Some(extent) = constant else {
+            let extent = self.wide(extent);
+            self.flags(&g::CMP, R64, &[count, extent], 0);
+            return Cond::L;
+        };
+        let total = |step: i64| step.checked_mul(i64::from(extent)).map(i32::try_from);
+        let level = self.open.len() - 1;
+        if !self.is_counted(end.block, end.counter, count) {
+            let offsets = self.open[level].offsets.clone();
+            for (at, (register, start, step)) in end.advanced.iter().enumerate() {
+                let Some(Ok(bytes)) = total(*step) else { continue };
+                if offsets.iter().any(|(_, o)| o == register) {
+                    self.flags(&g::CMP_I, R64, &[next[at]], i64::from(bytes));
+                } else {
+                    let place = Address::at(*start, i64::from(bytes));
+                    let last = self.at_level(level, |s| s.load_general(&g::LEA, R64, place));
+                    self.flags(&g::CMP, R64, &[next[at], last], 0);
+                }
+                return Cond::Ne;
+            }
+        }
+        self.flags(&g::CMP_I, R64, &[count], i64::from(extent));
+        Cond::L
+    }
+
+    /// Returns true if the body of a loop uses its counter for more than the next one.
+    fn is_counted(&self, block: usize, counter: VReg, count: VReg) -> bool {
+        let uses = |inst: &Inst| {
+            let is_next = inst.ops.iter().any(|o| o.vreg() == count);
+            !is_next && inst.ops.iter().any(|o| o.vreg() == counter)
+        };
+        let passes = |end: &Terminator| match end {
+            Terminator::Jump(_, args) => args.contains(&counter),
+            _ => false,
+        };
+        self.blocks[block..].iter().any(|b| passes(&b.end) || b.insts.iter().any(uses))
     }
 
     /// Opens a region that runs if the scalar is true.
@@ -178,9 +238,11 @@ impl Select {
             opened: u.clone(),
             scope: Scope::default(),
             block,
+            entry: block,
             counter: None,
             accs: before,
             advanced: Vec::new(),
+            offsets: Vec::new(),
             masked: false,
         });
         let inside = self.begin();
@@ -238,6 +300,14 @@ impl Select {
         let by = self.general_constant(by);
         self.r(&g::ADD, R64, &[x, by], 0)
     }
+}
+
+/// What the test at the end of a loop reads: its first block, its counter, and the registers that
+/// it advances.
+struct LoopEnd {
+    block: usize,
+    counter: VReg,
+    advanced: Vec<(VReg, VReg, i64)>,
 }
 
 /// Returns true if values of a dtype are in vector registers: floats, and vectors.

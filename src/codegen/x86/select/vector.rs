@@ -79,7 +79,9 @@ impl Select {
                 return Some(Value::vector(regs, dtype));
             }
             Op::Ldexp if self.isa.masks() => [&f::SCALEFPS, &f::SCALEFPD],
-            Op::Max | Op::Min => return Some(self.float_extreme(op, dtype, x)),
+            Op::Max | Op::Min => {
+                return Some(self.float_extreme(op, dtype, &x[0], &x[1], false));
+            }
             _ => return None,
         };
         let (a, b) = (self.regs(&x[0]), self.regs(&x[1]));
@@ -96,25 +98,38 @@ impl Select {
         Value::vector(regs, x.dtype)
     }
 
-    /// Emits the maximum or minimum. The instruction returns the second operand if one is NaN or
-    /// both are zeros: a NaN in the first is put back, and adding +0 makes a zero result +0.
-    fn float_extreme(&mut self, op: Op, dtype: DType, x: &[Value]) -> Value {
+    /// Emits the instruction for a maximum or minimum. It returns the second operand if one is NaN
+    /// or both are zeros.
+    pub(super) fn plain_extreme(&mut self, op: Op, dtype: DType, x: &Value, y: &Value) -> Value {
         let (form, _) = self.layout(dtype);
         let double = usize::from(dtype.scalar == Scalar::F64);
         let row = match op {
             Op::Max => [&f::MAXPS, &f::MAXPD][double],
             _ => [&f::MINPS, &f::MINPD][double],
         };
-        // A literal comes first: unless it is NaN, the test of it is dropped.
-        let (x, y) = if x[1].as_const().is_some() { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
         let (a, b) = (self.regs(x), self.regs(y));
-        let mut best = Value::vector(self.each2(row, form, &a, &b), dtype);
+        Value::vector(self.each2(row, form, &a, &b), dtype)
+    }
+
+    /// Emits the maximum or minimum: a NaN in the first operand is put back, and adding +0 makes a
+    /// zero result +0, unless the sign of a zero has no effect.
+    pub(super) fn float_extreme(
+        &mut self,
+        op: Op,
+        dtype: DType,
+        x: &Value,
+        y: &Value,
+        any_zero: bool,
+    ) -> Value {
+        // A literal comes first: unless it is NaN, the test of it is dropped.
+        let (x, y) = if y.as_const().is_some() { (y, x) } else { (x, y) };
+        let mut best = self.plain_extreme(op, dtype, x, y);
         let is_number = matches!(x.as_const(), Some(Const::Float(v)) if !v.is_nan());
         if !is_number {
             let nan = self.float_masks(UNORDERED, x, x);
             best = self.choose_by_mask(&nan, x, &best);
         }
-        self.with_constant(Op::Add, &best, 0.0)
+        if any_zero { best } else { self.with_constant(Op::Add, &best, 0.0) }
     }
 
     /// Returns the masks of a comparison of floats in vector registers, also of a scalar.
