@@ -7,6 +7,9 @@ use picograd::ir::{Op, eval};
 use picograd::testing::lacks;
 use picograd::{DType, Tensor};
 
+/// A function of the exponentials.
+type Function = fn(&Tensor) -> Tensor;
+
 /// Factors at which the class or the rounding of a product changes.
 fn factors(dtype: DType) -> Vec<f64> {
     let tiny = if dtype == DType::F64 { f64::from_bits(1) } else { f32::from_bits(1) as f64 };
@@ -114,7 +117,7 @@ fn exponentials_have_the_same_bits_with_and_without_the_instruction() {
     // Every exponent and sign with 128 fractions.
     let x: Vec<f32> =
         (0..1u32 << 16).map(|i| f32::from_bits(i << 16 | i.wrapping_mul(40503) & 0xffff)).collect();
-    let functions: [(&str, fn(&Tensor) -> Tensor); 3] =
+    let functions: [(&str, Function); 3] =
         [("exp", Tensor::exp), ("exp2", Tensor::exp2), ("pow", |x| x.abs().pow(x))];
     for (name, f) in functions {
         let run = |device: &str| -> Vec<u32> {
