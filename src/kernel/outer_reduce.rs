@@ -58,9 +58,12 @@ pub fn store_for_accumulator(ast: &UOp, order: &[UOp], reduce: &UOp) -> Option<U
     }
     let is_read = order.iter().any(|u| u.as_load().is_some_and(|l| l.place.buffer == place.buffer));
     // The element is the same in several iterations of a loop that the index does not depend on,
-    // and tiles of `OVERLAP` have elements in common.
-    let is_own =
-        |r: &UOp| r.range_kind() == AxisKind::Reduce || place.index.uses_range(r.range_id());
+    // several elements are the same in one that the reduction does not, and tiles of `OVERLAP` have
+    // elements in common.
+    let is_own = |r: &UOp| {
+        let both = || [place.index, reduce].iter().all(|u| u.uses_range(r.range_id()));
+        r.range_kind() == AxisKind::Reduce || both()
+    };
     let overlaps = |s: &UOp| {
         let other = s.expect_store().place;
         other.buffer == place.buffer && other.index.toposort().iter().any(|u| u.op() == Op::Min)

@@ -6,7 +6,7 @@
 //! loops, threads of the workgroup and register copies. Later Opts split ranges further, so the
 //! tile is derived again after each of them; the pass `stage` of lowering builds it.
 
-use super::{axes, extent, index_stride, is_symbolic};
+use super::{axes, extent, index_stride, is_of_chunk, is_symbolic};
 use crate::ir::{Arg, AxisKind, Op, UOp};
 use crate::target::Target;
 
@@ -76,8 +76,10 @@ pub fn tile_of(load: &UOp, at: u32, axes: &[UOp], target: &Target) -> Result<Til
     };
     let used: Vec<usize> =
         (0..axes.len()).filter(|i| load.uses_range(axes[*i].range_id())).collect();
+    // Where the last chunk of an axis is shorter, its loop is one on every target.
     let is_loop = |r: &UOp| {
-        r.range_kind() == AxisKind::Reduce || (!target.grid && r.range_kind() != AxisKind::Thread)
+        let runs_in_order = !target.grid || is_of_chunk(r);
+        r.range_kind() == AxisKind::Reduce || (runs_in_order && r.range_kind() != AxisKind::Thread)
     };
     let loops: Vec<UOp> =
         used.iter().filter(|i| fixed(**i)).map(|i| axes[*i].clone()).filter(is_loop).collect();
