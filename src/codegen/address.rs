@@ -76,10 +76,10 @@ impl Addresses {
         if let Some(sum) = self.sums.get(&index.id()) {
             return sum.clone();
         }
-        let sum = Rc::new(self.split(index).unwrap_or_else(|| Linear {
-            terms: vec![(index.clone(), 1)],
-            constant: 0,
-        }));
+        let sum = Rc::new(
+            self.split(index)
+                .unwrap_or_else(|| Linear { terms: vec![(index.clone(), 1)], constant: 0 }),
+        );
         self.sums.insert(index.id(), sum.clone());
         sum
     }

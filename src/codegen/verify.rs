@@ -1,8 +1,8 @@
 //! The machine verifier. In: a machine program and an instruction set. Out: the first thing that is
 //! wrong with it. It runs after selection and after scheduling, in debug builds and with `SPEC=1`.
 //!
-//! It checks that each register has one definition, which dominates its uses; that operands have the
-//! classes that the table says; that instructions exist at the level; that blocks get as many
+//! It checks that each register has one definition, which dominates its uses; that operands have
+//! the classes that the table says; that instructions exist at the level; that blocks get as many
 //! arguments of the same class as they have parameters; and that no instruction between one that
 //! sets the flags and one that reads them changes them.
 
@@ -31,7 +31,8 @@ pub(super) fn verify(machine: &Machine, isa: Isa) -> Result<(), String> {
             if inst.reads_flags() && !flags {
                 return wrong("nothing sets the flags that it reads".to_string());
             }
-            flags = inst.only_sets_flags() || (flags && (inst.reads_flags() || !inst.touches_flags()));
+            flags =
+                inst.only_sets_flags() || (flags && (inst.reads_flags() || !inst.touches_flags()));
         }
         if matches!(block.end, Terminator::Branch(..)) && !flags {
             return Err(format!("nothing sets the flags of the branch of block {b}"));
@@ -44,7 +45,8 @@ pub(super) fn verify(machine: &Machine, isa: Isa) -> Result<(), String> {
                 return Err(format!("block {b} has other arguments than block {to} parameters"));
             }
             let end = block.insts.len();
-            if let Some(v) = args.iter().find(|v| !is_defined(&definitions, &dominators, **v, b, end))
+            if let Some(v) =
+                args.iter().find(|v| !is_defined(&definitions, &dominators, **v, b, end))
             {
                 return Err(format!("argument {v} of block {b} is not defined before its end"));
             }

@@ -39,3 +39,4 @@ mod unsupported_dtypes;
 mod vocabulary;
 mod webgpu;
 mod wide_index;
+mod x86_loops;

@@ -17,9 +17,25 @@ use regalloc2::{Operand, OperandConstraint, OperandKind, VReg};
 
 /// Instructions on two registers whose order does not matter, after the result.
 static COMMUTATIVE: &[&Row] = &[
-    &f::ADDPS, &f::ADDPD, &f::MULPS, &f::MULPD, &f::ANDPS, &f::ORPS, &f::XORPS, &f::FMADD231PS,
-    &f::FMADD231PD, &p::PADDB, &p::PADDW, &p::PADDD, &p::PADDQ, &p::PMULLW, &p::PMULLD, &p::PMULLQ,
-    &p::PAND, &p::POR, &p::PXOR,
+    &f::ADDPS,
+    &f::ADDPD,
+    &f::MULPS,
+    &f::MULPD,
+    &f::ANDPS,
+    &f::ORPS,
+    &f::XORPS,
+    &f::FMADD231PS,
+    &f::FMADD231PD,
+    &p::PADDB,
+    &p::PADDW,
+    &p::PADDD,
+    &p::PADDQ,
+    &p::PMULLW,
+    &p::PMULLD,
+    &p::PMULLQ,
+    &p::PAND,
+    &p::POR,
+    &p::PXOR,
 ];
 
 /// Predicates of comparisons that do not depend on the order: equal, unordered, not equal.
@@ -150,8 +166,8 @@ fn operands(inst: &Inst) -> [Option<(usize, bool)>; 2] {
         return [None, None];
     }
     let compares = [&f::KCMPPS, &f::KCMPPD, &f::CMPPS, &f::CMPPD].iter().any(|r| inst.is(r));
-    let is_commutative = COMMUTATIVE.iter().any(|r| inst.is(r))
-        || (compares && SYMMETRIC.contains(&inst.imm));
+    let is_commutative =
+        COMMUTATIVE.iter().any(|r| inst.is(r)) || (compares && SYMMETRIC.contains(&inst.imm));
     [Some((last, false)), (is_commutative && last == 2).then_some((1, true))]
 }
 

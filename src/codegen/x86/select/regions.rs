@@ -13,8 +13,8 @@ use crate::codegen::mir::{Inst, MachineBlock, Terminator};
 use crate::codegen::x86::inst::{Cond, R32, R64};
 use crate::codegen::x86::rows_general as g;
 use crate::dtype::DType;
-use crate::ir::{Op, UOp};
 use crate::ir::typed::Range;
+use crate::ir::{Op, UOp};
 use regalloc2::VReg;
 
 /// An open loop or conditional region.
@@ -200,8 +200,7 @@ impl Select {
                     self.flags(&g::CMP_I, R64, &[next[at]], i64::from(bytes));
                 } else {
                     let place = Address::at(*start, i64::from(bytes));
-                    let last =
-                        self.at_level(level, |s| s.load_general(&g::LEA, R64, place));
+                    let last = self.at_level(level, |s| s.load_general(&g::LEA, R64, place));
                     self.flags(&g::CMP, R64, &[next[at], last], 0);
                 }
                 return Cond::Ne;
