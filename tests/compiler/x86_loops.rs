@@ -68,6 +68,23 @@ fn no_spill(t: &Tensor, opts: Option<&str>, level: Level) -> Vec<String> {
 }
 
 #[test]
+fn register_tiles_fit() {
+    // 6×4 vectors of 32 registers, 6×2 of 16.
+    for (level, opts) in [
+        (Level::V4, "UPCAST:1:64 UPCAST:0:6 VECTORIZE:4"),
+        (Level::V4, "UPCAST:1:64 UPCAST:0:4 VECTORIZE:4"),
+        (Level::V4, "UPCAST:1:32 UPCAST:0:12 VECTORIZE:4"),
+        (Level::V3, "UPCAST:1:16 UPCAST:0:6 VECTORIZE:4"),
+        (Level::V3, "UPCAST:1:16 UPCAST:0:4 VECTORIZE:4"),
+    ] {
+        let lines = no_spill(&product(48, 64, 128), Some(opts), level);
+        let most = lines.iter().max_by_key(|l| counted(l, "fma")).expect("a loop");
+        let moves = counted(most, "moves");
+        assert!(moves <= 2, "{opts} at {}: {most}", level.name());
+    }
+}
+
+#[test]
 fn taps_of_a_convolution_fit() {
     for level in [Level::V3, Level::V4] {
         for kernel in [3, 5] {
