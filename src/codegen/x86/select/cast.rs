@@ -353,7 +353,19 @@ impl Select {
     pub(super) fn bitcast(&mut self, x: &Value, to: DType) -> Value {
         let from = x.dtype;
         if from.is_bool() || to.is_bool() {
-            return self.cast(x, to);
+            // A bool is a byte, also where the other dtype is a float of 8 bits.
+            let byte = DType { scalar: Scalar::U8, lanes: to.lanes };
+            return match (from.is_float(), to.is_float()) {
+                (true, _) => {
+                    let bits = self.bitcast(x, byte);
+                    self.cast(&bits, to)
+                }
+                (_, true) => {
+                    let bits = self.cast(x, byte);
+                    self.bitcast(&bits, to)
+                }
+                _ => self.cast(x, to),
+            };
         }
         if to.lanes > 1 {
             return match x.as_const() {
