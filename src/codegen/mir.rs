@@ -238,7 +238,8 @@ impl Flat {
             for to in &succs as &SmallVec<[Block; 2]> {
                 flat.preds[to.index()].push(Block::new(i));
             }
-            flat.insts.push(inst);
+            let node = flat.insts.last().map_or(0, |last| last.node);
+            flat.insts.push(Inst { node, ..inst });
             flat.ranges.push(InstRange::new(start, InstIndex::new(flat.insts.len())));
             flat.succs.push(succs);
             flat.params.push(block.params.clone());

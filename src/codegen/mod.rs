@@ -37,6 +37,7 @@ pub use x86::listing;
 
 use crate::error::{Error, Result};
 use crate::ir::UOp;
+use crate::target::CoreRates;
 
 /// The machine code of a kernel: a function of the addresses of its buffers, the number of the
 /// chunk and scratch memory, by the calling convention of Unix on x86-64.
@@ -65,8 +66,15 @@ impl Assembled {
     }
 }
 
-/// Assembles a kernel. `verify` checks the allocation of registers; `list` requests a listing.
-pub fn assemble(name: &str, uops: &[UOp], isa: Isa, verify: bool, list: bool) -> Result<Assembled> {
+/// Assembles a kernel. `verify` checks the machine program and the allocation of registers; `list`
+/// requests a listing, with cycles at these rates.
+pub fn assemble(
+    name: &str,
+    uops: &[UOp],
+    isa: Isa,
+    verify: bool,
+    list: Option<&CoreRates>,
+) -> Result<Assembled> {
     x86::assemble(uops, isa, verify, list)
         .map_err(|why| Error::compile(format!("kernel {name}: X86: {why}")))
 }

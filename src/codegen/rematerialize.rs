@@ -21,6 +21,11 @@ pub(super) fn rematerialize(
     needs: usize,
     registers: usize,
 ) {
+    // Accumulators that do not fit spill in any case; to load all else again only adds to that.
+    let is_vector = |v: &&VReg| v.class() == RegClass::Float;
+    if machine.blocks[b].params.iter().filter(is_vector).count() >= registers {
+        return;
+    }
     let excess = needs.saturating_sub(registers);
     let constants = entering_constants(machine, b);
     // A constant needs a register again where it is used, unless it becomes a memory operand.

@@ -20,8 +20,12 @@ use super::rematerialize::rematerialize;
 use regalloc2::{Operand, OperandConstraint, OperandKind, RegClass, VReg};
 use rustc_hash::FxHashMap;
 
-/// Blocks of more instructions keep their order: the choice takes time that grows with its square.
-const MOST: usize = 2000;
+/// Blocks of more instructions keep their order.
+const MOST: usize = 4000;
+
+/// Blocks of more instructions are not ordered greedily: that takes time that grows with the square
+/// of their number.
+const MOST_GREEDY: usize = 600;
 
 /// Schedules the blocks of a program for a number of vector registers. Returns true if anything
 /// changed.
@@ -36,7 +40,10 @@ pub(super) fn schedule_instructions(machine: &mut Machine, registers: usize) -> 
             continue;
         }
         changed = true;
-        for order in [graph.sunk(), graph.greedy()] {
+        let orders: [&dyn Fn() -> Vec<usize>; 2] = [&|| graph.sunk(), &|| graph.greedy()];
+        let tried = if graph.insts.len() <= MOST_GREEDY { 2 } else { 1 };
+        for order in &orders[..tried] {
+            let order = order();
             let pressure = graph.pressure(&order);
             if pressure < best.0 {
                 best = (pressure, order);
@@ -182,7 +189,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Adds the order of accesses to memory and of the flags.
+    /// Adds the order of accesses to memory, of the flags, and of what ends the kernel.
     fn add_order(&mut self) {
         let (mut store, mut loads): (Option<u32>, Vec<u32>) = (None, Vec::new());
         let mut flags: Option<u32> = None;
@@ -197,6 +204,10 @@ impl<'a> Graph<'a> {
             }
             if inst.touches_flags() {
                 self.before[i].extend(flags.replace(at));
+            }
+            if inst.ops.is_empty() {
+                // It changes all registers, at the end.
+                self.before[i] = (0..at).collect();
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The machine verifier. In: a machine program and an instruction set. Out: the first thing that is
 //! wrong with it. It runs after selection and after scheduling, in debug builds and with `SPEC=1`.
 //!
-//! It checks that each register has one definition, which dominates its uses; that operands have the
-//! classes that the table says; that instructions exist at the level; that blocks get as many
+//! It checks that each register has one definition, which dominates its uses; that operands have
+//! the classes that the table says; that instructions exist at the level; that blocks get as many
 //! arguments of the same class as they have parameters; and that no instruction between one that
 //! sets the flags and one that reads them changes them.
 

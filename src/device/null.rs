@@ -110,11 +110,12 @@ impl Backend for NullX86 {
     }
     fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let verify = env::config()?.verify;
-        assemble(&program.name, &program.uops, Isa::of(Level::V4), verify, false)?;
+        assemble(&program.name, &program.uops, Isa::of(Level::V4), verify, None)?;
         Ok(Arc::new(NullKernel))
     }
     fn listing(&self, program: &Program) -> Option<String> {
-        assemble(&program.name, &program.uops, Isa::of(Level::V4), false, true).ok()?.listing
+        let (isa, rates) = (Isa::of(Level::V4), &self.target().machine.rates);
+        assemble(&program.name, &program.uops, isa, false, Some(rates)).ok()?.listing
     }
 }
 

@@ -42,3 +42,4 @@ mod unsupported_dtypes;
 mod vocabulary;
 mod webgpu;
 mod wide_index;
+mod x86_loops;

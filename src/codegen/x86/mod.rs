@@ -22,12 +22,13 @@ use super::mir::{Flat, Machine};
 use super::schedule_instructions::schedule_instructions;
 use super::{Assembled, Isa};
 use crate::ir::UOp;
+use crate::target::CoreRates;
 
 /// Improves a selected program.
 fn optimize(machine: &mut Machine, isa: Isa) {
     remove_dead_code(machine);
     fold::fold_loads(machine);
-    if schedule_instructions(machine, isa.vector_registers()) {
+    if schedule_instructions(machine, isa.vector_registers() - 1) {
         fold::fold_loads(machine);
     }
     tie::tie_operands(machine);
@@ -38,7 +39,7 @@ pub(super) fn assemble(
     uops: &[UOp],
     isa: Isa,
     verify: bool,
-    list: bool,
+    list: Option<&CoreRates>,
 ) -> Result<Assembled, String> {
     let check = |machine: &Machine, after: &str| match verify {
         true => super::verify::verify(machine, isa).map_err(|why| format!("after {after}: {why}")),
@@ -51,7 +52,7 @@ pub(super) fn assemble(
     let mut flat = Flat::new(&mut machine);
     let output = allocate(&flat, isa.vector_registers(), verify)?;
     let encoded = encode::encode(&machine, &mut flat, &output, isa)?;
-    let listing = list.then(|| text::listing(&encoded, &machine, uops));
+    let listing = list.map(|rates| text::listing(&encoded, &machine, uops, rates));
     let (code, references) = (encoded.code, encoded.references);
     Ok(Assembled { code, constants: machine.pool, references, listing })
 }
@@ -59,5 +60,6 @@ pub(super) fn assemble(
 /// Returns the listing of a kernel.
 #[cfg(feature = "testing")]
 pub fn listing(uops: &[UOp], isa: Isa) -> Result<String, String> {
-    Ok(assemble(uops, isa, true, true)?.listing.unwrap_or_default())
+    let rates = CoreRates::of_vectors(isa.vector_bytes());
+    Ok(assemble(uops, isa, true, Some(&rates))?.listing.unwrap_or_default())
 }

@@ -122,18 +122,18 @@ rows! {
         EVEX_Vpbroadcastq_zmm_k1z_r64;
     PMOVM2Q "wk" free Never:
         INVALID INVALID INVALID EVEX_Vpmovm2q_xmm_kr EVEX_Vpmovm2q_ymm_kr EVEX_Vpmovm2q_zmm_kr;
-    PERMT2B "www" free Last:
-        INVALID INVALID INVALID EVEX_Vpermt2b_xmm_k1z_xmm_xmmm128
-        EVEX_Vpermt2b_ymm_k1z_ymm_ymmm256 EVEX_Vpermt2b_zmm_k1z_zmm_zmmm512;
-    PERMT2W "www" free Last:
-        INVALID INVALID INVALID EVEX_Vpermt2w_xmm_k1z_xmm_xmmm128
-        EVEX_Vpermt2w_ymm_k1z_ymm_ymmm256 EVEX_Vpermt2w_zmm_k1z_zmm_zmmm512;
-    PERMT2PS "www" free Last:
-        INVALID INVALID INVALID EVEX_Vpermt2ps_xmm_k1z_xmm_xmmm128b32
-        EVEX_Vpermt2ps_ymm_k1z_ymm_ymmm256b32 EVEX_Vpermt2ps_zmm_k1z_zmm_zmmm512b32;
-    PERMT2PD "www" free Last:
-        INVALID INVALID INVALID EVEX_Vpermt2pd_xmm_k1z_xmm_xmmm128b64
-        EVEX_Vpermt2pd_ymm_k1z_ymm_ymmm256b64 EVEX_Vpermt2pd_zmm_k1z_zmm_zmmm512b64;
+    PERMI2B "www" free Last:
+        INVALID INVALID INVALID EVEX_Vpermi2b_xmm_k1z_xmm_xmmm128
+        EVEX_Vpermi2b_ymm_k1z_ymm_ymmm256 EVEX_Vpermi2b_zmm_k1z_zmm_zmmm512;
+    PERMI2W "www" free Last:
+        INVALID INVALID INVALID EVEX_Vpermi2w_xmm_k1z_xmm_xmmm128
+        EVEX_Vpermi2w_ymm_k1z_ymm_ymmm256 EVEX_Vpermi2w_zmm_k1z_zmm_zmmm512;
+    PERMI2PS "www" free Last:
+        INVALID INVALID INVALID EVEX_Vpermi2ps_xmm_k1z_xmm_xmmm128b32
+        EVEX_Vpermi2ps_ymm_k1z_ymm_ymmm256b32 EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32;
+    PERMI2PD "www" free Last:
+        INVALID INVALID INVALID EVEX_Vpermi2pd_xmm_k1z_xmm_xmmm128b64
+        EVEX_Vpermi2pd_ymm_k1z_ymm_ymmm256b64 EVEX_Vpermi2pd_zmm_k1z_zmm_zmmm512b64;
     PERMPS "www" free Last:
         INVALID INVALID VEX_Vpermps_ymm_ymm_ymmm256 INVALID EVEX_Vpermps_ymm_k1z_ymm_ymmm256b32
         EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32;

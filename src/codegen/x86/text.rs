@@ -4,6 +4,7 @@
 use super::encode::Encoded;
 use crate::codegen::mir::Machine;
 use crate::ir::UOp;
+use crate::target::CoreRates;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use std::fmt::Write;
 
@@ -33,15 +34,20 @@ fn formatter() -> IntelFormatter {
     formatter
 }
 
-/// Returns the listing of a program.
-pub(super) fn listing(encoded: &Encoded, machine: &Machine, uops: &[UOp]) -> String {
+/// Returns the listing of a program. Cycles are those of a core with these rates.
+pub(super) fn listing(
+    encoded: &Encoded,
+    machine: &Machine,
+    uops: &[UOp],
+    rates: &CoreRates,
+) -> String {
     let mut decoder = Decoder::with_ip(64, &encoded.code, 0, DecoderOptions::NONE);
     let (mut formatter, mut text) = (formatter(), String::new());
     let (mut block, mut node) = (usize::MAX, None);
     let mut counts = Counts::default();
     for (at, from, of) in &encoded.origins {
         if *of != block {
-            counts.end(&mut text, encoded, machine, block);
+            counts.end(&mut text, encoded, machine, block, rates);
             block = *of;
             let _ = writeln!(text, "block {block}: depth {}", machine.blocks[block].depth);
         }
@@ -67,7 +73,7 @@ pub(super) fn listing(encoded: &Encoded, machine: &Machine, uops: &[UOp]) -> Str
         }
         text.push('\n');
     }
-    counts.end(&mut text, encoded, machine, block);
+    counts.end(&mut text, encoded, machine, block, rates);
     text
 }
 
@@ -76,9 +82,16 @@ pub(super) fn listing(encoded: &Encoded, machine: &Machine, uops: &[UOp]) -> Str
 struct Counts {
     all: usize,
     fma: usize,
+    /// Float arithmetic, with fused multiply-adds.
+    arithmetic: usize,
+    shuffles: usize,
     loads: usize,
     stores: usize,
 }
+
+/// Parts of the names of float arithmetic, and of shuffles between registers.
+const ARITHMETIC: [&str; 8] = ["fmadd", "Vadd", "Vmul", "Vmax", "Vmin", "Addp", "Mulp", "Vcmp"];
+const SHUFFLES: [&str; 6] = ["perm", "shuf", "unpck", "insert", "extract", "psrldq"];
 
 impl Counts {
     fn add(&mut self, instruction: &Instruction) {
@@ -86,6 +99,8 @@ impl Counts {
         self.all += 1;
         let name = format!("{:?}", instruction.code());
         self.fma += usize::from(name.contains("fmadd"));
+        self.arithmetic += usize::from(ARITHMETIC.iter().any(|part| name.contains(part)));
+        self.shuffles += usize::from(SHUFFLES.iter().any(|part| name.contains(part)));
         let memory = |i: u32| instruction.op_kind(i) == OpKind::Memory;
         if instruction.op_count() > 0 && !name.contains("Lea") {
             if memory(0) && !name.contains("Call") {
@@ -95,15 +110,41 @@ impl Counts {
         }
     }
 
+    /// Returns the cycles of the busiest units, and their name.
+    fn cycles(&self, rates: &CoreRates) -> (f64, &'static str) {
+        let by = if self.fma == self.arithmetic { "fma" } else { "arithmetic" };
+        let units = [
+            (self.arithmetic, rates.fmas, by),
+            (self.loads, rates.loads, "loads"),
+            (self.stores, rates.stores, "stores"),
+            (self.shuffles, rates.shuffles, "shuffles"),
+        ];
+        let cycles = units.map(|(count, rate, name)| (count as f64 / rate, name));
+        cycles.into_iter().fold((0.0, by), |most, unit| if unit.0 > most.0 { unit } else { most })
+    }
+
     /// Writes the counts of an innermost loop, and starts again.
-    fn end(&mut self, text: &mut String, encoded: &Encoded, machine: &Machine, block: usize) {
+    fn end(
+        &mut self,
+        text: &mut String,
+        encoded: &Encoded,
+        machine: &Machine,
+        block: usize,
+        rates: &CoreRates,
+    ) {
         if let Some(id) = machine.blocks.get(block).and_then(|b| b.of_loop) {
             let [reloads, spills, moves] = encoded.moves[block];
+            let (cycles, by) = self.cycles(rates);
             let _ = writeln!(
                 text,
-                "loop r{id}: {} instructions, {} fma, {} loads, {} stores, {} spills, {} reloads, \
-                 {} moves",
-                self.all, self.fma, self.loads, self.stores, spills, reloads, moves
+                "loop r{id}: {} instructions, {} fma, {} loads, {} stores, {} spills, {} moves, \
+                 {cycles:.1} cycles by {by}",
+                self.all,
+                self.fma,
+                self.loads,
+                self.stores,
+                spills + reloads,
+                moves
             );
         }
         *self = Counts::default();

@@ -57,7 +57,7 @@ fn isa(arch: &Arch) -> Isa {
 
 /// Assembles and runs a kernel that does nothing.
 fn run_empty_kernel(isa: Isa) -> std::result::Result<(), String> {
-    let kernel = assemble("empty", &[], isa, false, false).map_err(|e| e.to_string())?;
+    let kernel = assemble("empty", &[], isa, false, None).map_err(|e| e.to_string())?;
     let code = NativeCode::load(&kernel)?;
     // SAFETY: the program has no nodes, so that the function returns at once.
     unsafe { function(&code)(std::ptr::null(), 0, std::ptr::null_mut()) };
@@ -97,14 +97,15 @@ impl Backend for X86 {
     }
     fn load_program(&self, program: &Program) -> Result<Arc<dyn Executable>> {
         let verify = cfg!(debug_assertions) || env::config()?.verify;
-        let kernel = assemble(&program.name, &program.uops, self.isa, verify, false)?;
+        let kernel = assemble(&program.name, &program.uops, self.isa, verify, None)?;
         let code = load(&program.name, &kernel)?;
         // SAFETY: the executor runs only programs that are proven safe.
         let run = unsafe { function(&code) };
         Ok(Arc::new(X86Kernel { run, code }))
     }
     fn listing(&self, program: &Program) -> Option<String> {
-        assemble(&program.name, &program.uops, self.isa, false, true).ok()?.listing
+        let rates = &self.target.machine.rates;
+        assemble(&program.name, &program.uops, self.isa, false, Some(rates)).ok()?.listing
     }
 }
 

@@ -1,7 +1,7 @@
-//! Maxima and minima of floats whose zero is fixed later. The instruction returns its second operand
-//! if one operand is NaN or both are zeros. NaN in the second operand wins by itself; the first is
-//! tested. A zero of either sign is good enough for another maximum or minimum, so that only the last
-//! one of a chain adds +0; in a reduction that is done after the loop.
+//! Maxima and minima of floats whose zero is fixed later. The instruction returns its second
+//! operand if one operand is NaN or both are zeros. NaN in the second operand wins by itself; the
+//! first is tested. A zero of either sign is good enough for another maximum or minimum, so that
+//! only the last one of a chain adds +0; in a reduction that is done after the loop.
 //!
 //! ```text
 //! before:  acc = max(acc, x) in a loop

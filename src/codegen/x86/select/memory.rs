@@ -94,11 +94,17 @@ impl Select {
             return Ok(self.load_at(place, dtype));
         };
         let alt = alt.ok_or("its index is masked, but it has no alternative value")?;
-        let (mask, alt) = (self.value(mask)?, self.value(alt)?);
-        if mask.dtype.lanes > 1 {
+        let (condition, alt) = (self.value(mask)?, self.value(alt)?);
+        if condition.dtype.lanes > 1 {
             let place = self.address(index)?;
-            return Ok(self.masked_load(place, dtype, &mask, &alt));
+            return Ok(self.masked_load(place, dtype, &condition, &alt));
         }
+        if let Some(row) = self.masked_row(dtype).filter(|_| condition.as_const().is_none()) {
+            let place = self.address(index)?;
+            let lanes = self.every_lane(mask, &condition);
+            return Ok(self.load_where(row, place, lanes, dtype, &alt));
+        }
+        let mask = condition;
         // The mask of a load from a shorter buffer is always false.
         if index.buffer.memory_len().is_some_and(|len| len < dtype.lanes as usize) {
             return Ok(alt);
@@ -108,6 +114,62 @@ impl Select {
         let place = self.guarded(&mask, place, start);
         let value = self.load_at(place, dtype);
         Ok(self.select(&mask, &value, &alt))
+    }
+
+    /// Returns the instruction that loads a value where a mask register is set; none if there is no
+    /// such instruction, or if it would load more than the value.
+    fn masked_row(&self, dtype: DType) -> Option<&'static Row> {
+        let bytes = size(dtype) * dtype.lanes as usize;
+        let is_single = dtype.lanes == 1 && in_vector(dtype);
+        match size(dtype) {
+            _ if !self.isa.masks() || dtype.is_bool() => None,
+            4 if is_single => Some(&m::LOAD_SS),
+            8 if is_single => Some(&m::LOAD_SD),
+            4.. if dtype.lanes > 1 && bytes.is_multiple_of(self.layout(dtype).0.bytes()) => {
+                Some(if size(dtype) == 8 { &m::MOVUPD } else { &m::MOVUPS })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a mask register with the bits of all lanes for a scalar bool.
+    fn every_lane(&mut self, mask: &UOp, condition: &Value) -> VReg {
+        let is_kept = super::accumulator(mask).is_none();
+        let known = self.known(|s| s.masks.get(&mask.id())).filter(|_| is_kept);
+        if let Some(lanes) = known {
+            return lanes;
+        }
+        let bit = self.reg(condition);
+        let bits = self.r(&g::NEG, R64, &[bit], 0);
+        let lanes = self.k(&m::KMOV_FROM_R, Form::Evex16, &[bits], 0);
+        if is_kept {
+            self.innermost().masks.insert(mask.id(), lanes);
+        }
+        lanes
+    }
+
+    /// Loads a value where a mask is set. Elsewhere no memory is accessed.
+    fn load_where(
+        &mut self,
+        row: &'static Row,
+        place: Address,
+        lanes: VReg,
+        dtype: DType,
+        alt: &Value,
+    ) -> Value {
+        let (form, count) = self.layout(dtype);
+        let is_zero = alt.as_const().is_some_and(|c| c.to_bits(dtype.scalar()) == 0);
+        let rest = if is_zero { Registers::new() } else { self.regs(alt) };
+        let regs: Registers = (0..count)
+            .map(|i| {
+                let place = place.plus(i * form.bytes());
+                match rest.get(i) {
+                    None => self.load_zeroing(row, form, lanes, place),
+                    Some(rest) => self.merge(row, form, &[], *rest, lanes, Some(place)),
+                }
+            })
+            .collect();
+        Value::vector(regs, dtype)
     }
 
     /// Returns the first address if the mask is true, else the second.

@@ -114,6 +114,8 @@ struct Scope {
     products: FxHashMap<(u64, i64), VReg>,
     /// Vector constants, by their bits and form.
     constants: FxHashMap<(u64, usize, Form), VReg>,
+    /// Mask registers with one bool in all lanes.
+    masks: FxHashMap<u64, VReg>,
     /// Pointers, by buffer and terms.
     pointers: FxHashMap<u64, VReg>,
 }

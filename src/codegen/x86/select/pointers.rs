@@ -1,7 +1,7 @@
 //! Pointers: the registers of an address. A sum of terms is added to the start of its buffer term
-//! by term, outermost first. A loop that changes a sum advances a pointer; one without a loop inside
-//! scales its counter instead where that is possible, or shares one offset between pointers that
-//! advance by the same number of bytes.
+//! by term, outermost first. A loop that changes a sum advances a pointer; one without a loop
+//! inside scales its counter instead where that is possible, or shares one offset between pointers
+//! that advance by the same number of bytes.
 //!
 //! ```text
 //! before:  x = load(Index(b, 4096·r0 + 64·r1))              in the loop r1, inside of r0
@@ -13,7 +13,7 @@
 use super::memory::{Address, AddressBase};
 use super::{Select, Value};
 use crate::codegen::address::prefix;
-use crate::codegen::mir::Terminator;
+use crate::codegen::mir::{Inst, Terminator};
 use crate::codegen::x86::inst::R64;
 use crate::codegen::x86::rows_general as g;
 use crate::ir::{Op, UOp};
@@ -43,11 +43,13 @@ impl Select {
         let Some(region) = self.open.get(level) else { return f(self) };
         let block = std::mem::replace(&mut self.current, region.entry);
         let at = self.current;
-        // A branch reads the flags that the last instruction sets.
-        let flags = match self.blocks[at].end {
-            Terminator::Branch(..) => self.blocks[at].insts.pop(),
+        // A branch reads the flags that the last comparison sets.
+        let target = &mut self.blocks[at];
+        let flags = match target.end {
+            Terminator::Branch(..) => target.insts.iter().rposition(Inst::only_sets_flags),
             _ => None,
         };
+        let flags = flags.map_or(Vec::new(), |flags| target.insts.split_off(flags));
         let result = f(self);
         self.blocks[at].insts.extend(flags);
         self.current = block;
@@ -78,9 +80,12 @@ impl Select {
             .collect();
         steps.sort_by_key(|(level, other, ..)| (*level, *other));
         let terms: Vec<(UOp, i64)> = steps.iter().map(|(_, _, u, by)| (u.clone(), *by)).collect();
+        let mut is_kept = true;
         for (i, (level, other, term, by)) in steps.iter().enumerate() {
             let key = prefix(buffer, &terms[..=i]);
-            if let Some(pointer) = self.known(|s| s.pointers.get(&key)) {
+            // An accumulator has another value later.
+            is_kept &= super::accumulator(term).is_none();
+            if let Some(pointer) = self.known(|s| s.pointers.get(&key)).filter(|_| is_kept) {
                 base = pointer;
                 continue;
             }
@@ -98,7 +103,9 @@ impl Select {
                 }
                 self.advance(*level, base, *by)
             };
-            self.scope_at(*level).pointers.insert(key, pointer);
+            if is_kept {
+                self.scope_at(*level).pointers.insert(key, pointer);
+            }
             base = pointer;
         }
         Ok(Address { base: start_at(base), ..start })

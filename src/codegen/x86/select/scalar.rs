@@ -52,14 +52,7 @@ impl Select {
             return self.scalar_compare(op, &x[0], &x[1]);
         }
         if dtype.is_bool() {
-            let row = match op {
-                Op::Add | Op::Or | Op::Max => &g::OR,
-                Op::Xor => &g::XOR,
-                _ => &g::AND,
-            };
-            let (a, b) = (self.reg(&x[0]), self.reg(&x[1]));
-            let reg = self.r(row, R32, &[a, b], 0);
-            return Value::general(reg, dtype);
+            return self.bool_op(op, &x[0], &x[1]);
         }
         match op {
             Op::Max | Op::Min => self.scalar_extreme(op, &x[0], &x[1]),
@@ -69,6 +62,24 @@ impl Select {
             Op::Shl | Op::Shr => self.scalar_shift(op, &x[0], &x[1]),
             _ => self.arithmetic(op, dtype, &x[0], &x[1]),
         }
+    }
+
+    fn bool_op(&mut self, op: Op, x: &Value, y: &Value) -> Value {
+        let (row, row_i): (&'static Row, &'static Row) = match op {
+            Op::Add | Op::Or | Op::Max => (&g::OR, &g::OR_I),
+            Op::Xor => (&g::XOR, &g::XOR_I),
+            _ => (&g::AND, &g::AND_I),
+        };
+        let (x, y) = if x.as_const().is_some() { (y, x) } else { (x, y) };
+        let a = self.reg(x);
+        let reg = match y.as_const() {
+            Some(c) => self.r(row_i, R32, &[a], i64::from(c.is_true())),
+            None => {
+                let b = self.reg(y);
+                self.r(row, R32, &[a, b], 0)
+            }
+        };
+        Value::general(reg, x.dtype)
     }
 
     fn arithmetic(&mut self, op: Op, dtype: DType, x: &Value, y: &Value) -> Value {

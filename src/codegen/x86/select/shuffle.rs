@@ -268,7 +268,7 @@ impl Select {
             let in_register = |l: u16| (*l.checked_rem(per as u16).as_ref().unwrap_or(&0)) as usize;
             let one = sources.len() == 1;
             if self.isa.masks() && sources.len() <= 2 && (bytes > 1 || self.isa.vbmi) {
-                let row: &'static Row = [&m::PERMT2B, &m::PERMT2W, &m::PERMT2PS, &m::PERMT2PD]
+                let row: &'static Row = [&m::PERMI2B, &m::PERMI2W, &m::PERMI2PS, &m::PERMI2PD]
                     [bytes.trailing_zeros() as usize];
                 let width = form.bytes() / bytes;
                 let index = |l: u16| {
@@ -282,7 +282,7 @@ impl Select {
                 order.resize(form.bytes(), 0);
                 let order = self.bytes_constant(&order, form);
                 let (low, high) = (regs[sources[0]], regs[*sources.last()?]);
-                result.push(self.accumulate(row, form, low, &[order, high]));
+                result.push(self.accumulate(row, form, order, &[low, high]));
             } else if one && form == Form::Vex32 && bytes == 4 {
                 let mut order: Vec<u8> = Vec::with_capacity(32);
                 for lane in lanes {
