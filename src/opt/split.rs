@@ -9,6 +9,7 @@ use super::apply::{Applied, OptRequest};
 use super::is_output;
 use crate::ir::{AxisKind, UOp, next_range};
 use crate::kernel::{chunk_extent, copied_ranges, extent, replace_range};
+use crate::symbolic::Linear;
 
 /// Maximum number of copies of one value that upcasts and unrolls make together. Structural: it
 /// bounds the size of a program, beyond anything that a search has seen win.
@@ -18,7 +19,20 @@ const MAX_COPIES: usize = 2048;
 pub(super) fn upcast(q: &OptRequest) -> Applied {
     let r = q.constant_axis()?;
     q.check_kind(is_output(r), "an output axis")?;
+    if counts_overlapping_tiles(q, r) {
+        return Err("its iterations are tiles that overlap".into());
+    }
     copied(q, r, AxisKind::Upcast)
+}
+
+/// Returns true if the range counts tiles of `OVERLAP`, whose starts are `min(r * tile, last)`.
+/// Copies of two such tiles would store some elements twice.
+fn counts_overlapping_tiles(q: &OptRequest, r: &UOp) -> bool {
+    let starts = |u: &UOp| {
+        let start = u.as_min().and_then(|min| Linear::of(min.x));
+        start.is_some_and(|start| start.terms.iter().any(|(term, _)| term == r))
+    };
+    q.kernel.ast.toposort().iter().any(starts)
 }
 
 /// Applies `UNROLL`.

@@ -332,7 +332,7 @@ impl Object {
     }
     fn by_x86(programs: &[(String, Builder)], isa: Isa) -> Object {
         let load = |(name, program): &(String, Builder)| {
-            let kernel = codegen::assemble(name, &program.list, isa, true, false).unwrap();
+            let kernel = codegen::assemble(name, &program.list, isa, true, None).unwrap();
             (name.clone(), NativeCode::load(&kernel).unwrap())
         };
         Object::Assembled(programs.iter().map(load).collect())
