@@ -34,8 +34,11 @@ pub struct CoreRates {
 /// Manufacturer of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
+    /// Intel.
     Intel,
+    /// AMD.
     Amd,
+    /// Any other.
     Other,
 }
 

@@ -249,7 +249,7 @@ fn counted(len: usize, extent: i32, last: i32, fold: fn(&UOp, &UOp) -> UOp) -> V
     let i = range(0, i32c(extent), AxisKind::Ordered);
     let one = mask.at(&i).load().cast(DType::I32);
     let next = node(Op::Assign, DType::I32, [acc, fold(&acc_of(), &one)].to_src(), Arg::None);
-    let load = data.at(&(&next + last).binary(Op::Max, 0i32)).load();
+    let load = data.at((&next + last).binary(Op::Max, 0i32)).load();
     let mut list = load.toposort();
     list.push(i.end_range());
     list
