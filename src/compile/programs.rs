@@ -4,7 +4,6 @@ use super::beam::Beam;
 use super::build::{CompiledKernel, compile_program, compile_programs, compile_source};
 use super::choose_opts::{Policy, choose_opts};
 use super::pipeline::{self, lowered};
-#[cfg(target_arch = "x86_64")]
 use crate::codegen;
 use crate::device::{Counters, Device, Executable, Purpose, count, profile};
 use crate::env::{self, Config};
@@ -370,15 +369,12 @@ fn compile(
     Ok(Compiled::new(kernel.opts.clone(), program, made, optimizing, compiling))
 }
 
-/// Disassembles machine code.
-#[cfg(target_arch = "x86_64")]
+/// Disassembles machine code of this machine: on another than x86-64 by the system's `objdump`, or
+/// as bytes if there is none.
 fn disassembly(code: &[u8]) -> String {
-    codegen::disassemble(code)
-}
-
-/// Disassembles machine code by the system's `objdump`, or prints its bytes if there is none.
-#[cfg(not(target_arch = "x86_64"))]
-fn disassembly(code: &[u8]) -> String {
+    if cfg!(target_arch = "x86_64") {
+        return codegen::disassemble(code);
+    }
     let run = || -> Option<String> {
         let path = std::env::temp_dir().join(format!(
             "picograd-{}-{:p}.bin",
@@ -386,9 +382,8 @@ fn disassembly(code: &[u8]) -> String {
             code.as_ptr()
         ));
         std::fs::write(&path, code).ok()?;
-        let arch = "aarch64";
         let out = std::process::Command::new("objdump")
-            .args(["-D", "-b", "binary", "-M", "intel", "-m", arch])
+            .args(["-D", "-b", "binary", "-m", "aarch64"])
             .arg(&path)
             .output();
         let _ = std::fs::remove_file(&path);

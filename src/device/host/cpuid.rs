@@ -27,15 +27,18 @@ pub(super) struct Cache {
 
 /// Returns the description of the processor that runs this; none where there is no CPUID.
 pub(super) fn read() -> Option<Description> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let leaf = |leaf: u32, index: u32| {
-            let r = std::arch::x86_64::__cpuid_count(leaf, index);
-            [r.eax, r.ebx, r.ecx, r.edx]
-        };
-        Some(Description::of(&leaf))
-    }
-    #[cfg(not(target_arch = "x86_64"))]
+    leaf(0, 0)?;
+    Some(Description::of(&|number, index| leaf(number, index).unwrap_or_default()))
+}
+
+/// Returns a leaf of the processor; none where there is no CPUID.
+#[cfg(target_arch = "x86_64")]
+fn leaf(number: u32, index: u32) -> Option<Registers> {
+    let r = std::arch::x86_64::__cpuid_count(number, index);
+    Some([r.eax, r.ebx, r.ecx, r.edx])
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn leaf(_: u32, _: u32) -> Option<Registers> {
     None
 }
 
