@@ -4,9 +4,49 @@
 use super::Rendered;
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
-use crate::ir::{Arg, Group, Op, UOp, dtype_bounds};
+use crate::ir::{Arg, Group, Op, SpecialKind, UOp, dtype_bounds};
 use crate::target::Target;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Returns the number of the accumulator behind a chain of assignments.
+pub(crate) fn accumulator(u: &UOp) -> Option<u32> {
+    match (u.op(), u.arg()) {
+        (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
+        _ => accumulator(u.as_assign()?.acc),
+    }
+}
+
+/// Returns the accumulators that each loop changes, by the id of its range.
+pub(crate) fn changed_accumulators(uops: &[UOp]) -> FxHashMap<u64, Vec<u32>> {
+    let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
+    for u in uops {
+        match u.op() {
+            Op::Range => open.push(u.id()),
+            Op::EndRange => drop(open.pop()),
+            Op::Assign => {
+                for range in &open {
+                    let list = changed.entry(*range).or_default();
+                    list.extend(accumulator(u).filter(|acc| !list.contains(acc)));
+                }
+            }
+            _ => {}
+        }
+    }
+    changed
+}
+
+/// Returns the number of chunks along each dimension of them.
+pub(crate) fn chunk_dims(uops: &[UOp]) -> Vec<usize> {
+    let mut dims = Vec::new();
+    for u in uops {
+        if let Arg::Special { kind: SpecialKind::Thread, dim, extent } = u.arg() {
+            let dim = *dim as usize;
+            dims.resize(dims.len().max(dim + 1), 1);
+            dims[dim] = *extent;
+        }
+    }
+    dims
+}
 
 /// Returns the error for a load or a store whose first operand is not an `Index`.
 fn not_an_index(u: &UOp) -> String {

@@ -34,11 +34,11 @@ pub struct CoreRates {
 /// Manufacturer of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// Intel.
+    /// Processors of Intel.
     Intel,
-    /// AMD.
+    /// Processors of AMD.
     Amd,
-    /// Any other.
+    /// All other processors.
     Other,
 }
 

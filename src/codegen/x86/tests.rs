@@ -87,6 +87,33 @@ fn is_general(row: &Row) -> bool {
     row.codes[2..].iter().all(|c| *c == Code::INVALID)
 }
 
+/// An instruction with registers from the number `n` on, and a memory operand at a place.
+fn instruction(row: &Row, form: Form, letters: &[u8], place: Option<usize>, n: u32) -> Instruction {
+    let count = if form >= Form::Evex16 { 32 } else { 16 };
+    let mut i = Instruction::default();
+    i.set_code(row.code(form));
+    for (at, letter) in letters.iter().enumerate() {
+        let at32 = at as u32;
+        if *letter == b'i' {
+            i.set_op_kind(at32, OpKind::Immediate8);
+            i.set_immediate8(1);
+        } else if place == Some(at) {
+            i.set_op_kind(at32, OpKind::Memory);
+            i.set_memory_base(Register::RAX + n % 16);
+            i.set_memory_index([Register::None, Register::RCX][n as usize % 2]);
+            i.set_memory_index_scale(if n % 2 == 1 { 8 } else { 1 });
+            i.set_memory_displ_size(1);
+            i.set_memory_displacement64([4, 1 << 20][n as usize / 2 % 2]);
+        } else {
+            let general = b"bcrR".contains(letter) || is_general(row);
+            let n = (n + at32) % if general { 16 } else { count };
+            i.set_op_kind(at32, OpKind::Register);
+            i.set_op_register(at32, register(*letter, form, is_general(row), n));
+        }
+    }
+    i
+}
+
 #[test]
 fn encodings_decode_to_the_same_instruction() {
     let (mut wrong, mut checked) = (Vec::new(), 0);
@@ -113,29 +140,8 @@ fn encodings_decode_to_the_same_instruction() {
                     if (in_memory && place.is_none()) || (!in_memory && (only || stores)) {
                         continue;
                     }
-                    let mut i = Instruction::default();
-                    i.set_code(row.code(form));
-                    for (at, letter) in letters.iter().enumerate() {
-                        let at32 = at as u32;
-                        if *letter == b'i' {
-                            i.set_op_kind(at32, OpKind::Immediate8);
-                            i.set_immediate8(1);
-                        } else if place == Some(at) {
-                            i.set_op_kind(at32, OpKind::Memory);
-                            i.set_memory_base(Register::RAX + n % 16);
-                            i.set_memory_index([Register::None, Register::RCX][n as usize % 2]);
-                            i.set_memory_index_scale(if n % 2 == 1 { 8 } else { 1 });
-                            i.set_memory_displ_size(1);
-                            i.set_memory_displacement64([4, 1 << 20][n as usize / 2 % 2]);
-                        } else {
-                            let general = b"bcrR".contains(letter) || is_general(row);
-                            let n = (n + at32) % if general { 16 } else { count };
-                            i.set_op_kind(at32, OpKind::Register);
-                            i.set_op_register(at32, register(*letter, form, is_general(row), n));
-                        }
-                    }
                     checked += 1;
-                    wrong.extend(differs(row, &i));
+                    wrong.extend(differs(row, &instruction(row, form, &letters, place, n)));
                 }
             }
         }

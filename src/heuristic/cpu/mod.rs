@@ -70,34 +70,41 @@ fn choose_loops(kernel: &Kernel, target: &Target) -> Kernel {
                     upcast_rows(&mut k, axis, tuning.rows, tuning.row_reduces, target)
                 });
         }
-        None => {
-            if let Some(axis) = reduce {
-                let mut r = k.axes()[axis].clone();
-                if let Some(padded) = fit::padded_reduce(&facts, &r, lanes, target)
-                    && try_apply(&mut k, Opt::new(OptOp::PadTo, axis, padded), target)
-                {
-                    r = k.axes()[axis].clone();
-                }
-                let (streams, most) = (tuning.streams, tuning.stream_reduces);
-                let amount = if upcast_rows(&mut k, axis, streams, most, target) {
-                    power_of_two_divisor(extent(&r), lanes)
-                } else {
-                    unrolled_iterations(extent(&r), lanes, target)
-                };
-                if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r))
-                {
-                    try_apply(&mut k, Opt::new(OptOp::Unroll, axis, amount), target);
-                }
-            } else {
-                interleave_scans(&mut k, target);
-            }
-        }
+        None => match reduce {
+            Some(axis) => vectorize_reduce(&mut k, axis, &facts, lanes, target),
+            None => interleave_scans(&mut k, target),
+        },
     }
     if reduce.is_some() {
         vectorize_reduces(&mut k, rows, &across, target);
     }
     chunks(&mut k, usize::MAX, target);
     k
+}
+
+/// Unrolls a reduction to vectors, and computes several outputs together.
+fn vectorize_reduce(
+    k: &mut Kernel,
+    axis: usize,
+    facts: &KernelFacts,
+    lanes: usize,
+    target: &Target,
+) {
+    let tuning = &target.tuning.cpu;
+    let mut r = k.axes()[axis].clone();
+    if let Some(padded) = fit::padded_reduce(facts, &r, lanes, target)
+        && try_apply(k, Opt::new(OptOp::PadTo, axis, padded), target)
+    {
+        r = k.axes()[axis].clone();
+    }
+    let amount = if upcast_rows(k, axis, tuning.streams, tuning.stream_reduces, target) {
+        power_of_two_divisor(extent(&r), lanes)
+    } else {
+        unrolled_iterations(extent(&r), lanes, target)
+    };
+    if let (Some(amount), Some(axis)) = (amount, k.axes().iter().position(|x| *x == r)) {
+        try_apply(k, Opt::new(OptOp::Unroll, axis, amount), target);
+    }
 }
 
 /// Unrolls each further reduction of a row to vectors. `rows` says that several rows are computed

@@ -20,7 +20,7 @@ pub(super) fn panels(facts: &KernelFacts, target: &Target) -> Option<Kernel> {
     if let Some(row) = min_stride_row(facts, &p, target) {
         p.row = row;
     }
-    if p.left.dtype() != DType::F32 || p.right.dtype() != DType::F32 {
+    if p.left.dtype() != p.right.dtype() || ![DType::F32, DType::F64].contains(&p.left.dtype()) {
         return None;
     }
     let whole = panel_tile(facts, &p, false, target);
@@ -42,7 +42,7 @@ fn built(
     target: &Target,
 ) -> Option<Kernel> {
     let (height, vectors) = (tile.height, tile.vectors);
-    let lanes = target.vector_bytes / 4;
+    let lanes = lanes(p, target);
     let mut k = facts.kernel.clone();
     // The axes of the panel come first, so that one copy serves all rows of the other matrix.
     let apart = k.axes().iter().position(|r| is_output(r) && !p.right.uses_range(r.range_id()))?;
@@ -132,16 +132,60 @@ struct PanelTile {
     steps: usize,
 }
 
-/// Returns the iterations of a sum in a panel of as many columns: all, or a divisor.
-fn panel_steps(steps: usize, columns: usize, blocks: bool, target: &Target) -> Option<usize> {
-    let fits = |n: usize, bytes: usize| n * columns * 4 <= bytes;
-    if fits(steps, target.shared_bytes) {
-        return Some(steps);
+/// Returns the elements of a vector of the matrices.
+fn lanes(p: &MatmulPattern, target: &Target) -> usize {
+    target.vector_bytes / p.right.dtype().itemsize()
+}
+
+/// The search for a register tile.
+struct TileSearch<'a> {
+    p: &'a MatmulPattern,
+    target: &'a Target,
+    /// True if a panel may have a part of the sum.
+    blocks: bool,
+    /// True if tiles of columns, and of rows, may overlap.
+    overlap: [bool; 2],
+    /// The extents of output axes beside rows and columns.
+    others: Vec<usize>,
+}
+
+impl TileSearch<'_> {
+    /// Returns the iterations of the sum in a panel of as many columns: all, or a divisor.
+    fn steps(&self, columns: usize) -> Option<usize> {
+        let (steps, target) = (extent(&self.p.inner), self.target);
+        let row = columns * self.p.right.dtype().itemsize();
+        if steps * row <= target.shared_bytes {
+            return Some(steps);
+        }
+        // Half of the memory is left to accumulators. Shorter blocks carry them too often.
+        let least = target.tuning.cpu.carried_steps as usize * 8;
+        let divisors = (least..steps).rev().filter(|n| steps.is_multiple_of(*n));
+        divisors.filter(|_| self.blocks).find(|n| n * row <= target.shared_bytes / 2)
     }
-    // Half of the memory is left to accumulators. Shorter blocks carry them too often.
-    let least = target.tuning.cpu.carried_steps as usize * 8;
-    let divisors = (least..steps).rev().filter(|n| steps.is_multiple_of(*n));
-    divisors.filter(|_| blocks).find(|n| fits(*n, target.shared_bytes / 2))
+
+    /// Returns a tile with its estimated cost, if its panel fits and it needs little padding.
+    fn tile(&self, height: usize, vectors: usize) -> Option<(f64, PanelTile)> {
+        let (target, tuning) = (self.target, &self.target.tuning.cpu);
+        let (rows, columns) = (extent(&self.p.row), extent(&self.p.column));
+        let width = vectors * lanes(self.p, target);
+        let wide = TileFit::of(columns, width, tuning.padded_columns, self.overlap[0], target);
+        let high = TileFit::of(rows, height, tuning.padded_rows, self.overlap[1], target);
+        let steps = self.steps(width + if high.padded { height } else { 0 })?;
+        if !wide.is_within_limit || !high.is_within_limit {
+            return None;
+        }
+        let is_carried = steps < extent(&self.p.inner);
+        let carried = if is_carried { tuning.carried_steps / steps as f64 } else { 0.0 };
+        // A multiplication and what is loaded for it, with those that padding adds.
+        let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64)
+            * wide.cost
+            * high.cost
+            * (1.0 + carried);
+        // Threads take chunks of one axis.
+        let parts = self.others.iter().copied().chain([wide.parts, high.parts]);
+        let shared = parts.map(|n| balance(n, target)).fold(0.0, f64::max);
+        Some((cost / shared, PanelTile { height, vectors, steps }))
+    }
 }
 
 /// Returns the register tile of the lowest estimated cost. Only with `blocks` a panel may have a
@@ -152,70 +196,35 @@ fn panel_tile(
     blocks: bool,
     target: &Target,
 ) -> Option<PanelTile> {
-    let lanes = target.vector_bytes / 4;
-    let (rows, columns, steps) = (extent(&p.row), extent(&p.column), extent(&p.inner));
-    // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
-    let registers = target.machine.vector_registers - target.tuning.cpu.spare_registers;
-    let uses: usize = facts
-        .axes
-        .iter()
-        .filter(|r| is_output(r) && !p.right.uses_range(r.range_id()))
-        .map(extent)
-        .product();
-    let least = if kernel::stride(&p.right, &p.column) == Some(1) {
-        target.tuning.cpu.panel_uses
-    } else {
-        target.tuning.cpu.strided_panel_uses
+    let tuning = &target.tuning.cpu;
+    if lanes(p, target) < tuning.min_panel_lanes {
+        return None;
+    }
+    let outputs = || facts.axes.iter().filter(|r| is_output(r));
+    let uses: usize = outputs().filter(|r| !p.right.uses_range(r.range_id())).map(extent).product();
+    let least = match kernel::stride(&p.right, &p.column) {
+        Some(1) => tuning.panel_uses,
+        _ => tuning.strided_panel_uses,
     };
-    let others: Vec<usize> = facts
-        .axes
-        .iter()
-        .filter(|r| is_output(r) && **r != p.row && **r != p.column)
-        .map(extent)
-        .collect();
-    let [most_vectors, most_rows] = target.tuning.cpu.panel_tile;
+    let others = outputs().filter(|r| **r != p.row && **r != p.column).map(extent).collect();
     // A tile of two elements stands for all that do not divide the axis.
-    let [wide_overlap, high_overlap] =
-        [&p.column, &p.row].map(|r| (2..5).any(|n| overlaps(facts, r, n, target)));
-    let most_rows = if blocks { target.tuning.cpu.blocked_rows } else { most_rows };
+    let overlap = [&p.column, &p.row].map(|r| (2..5).any(|n| overlaps(facts, r, n, target)));
+    let search = TileSearch { p, target, blocks, overlap, others };
+    // Registers for accumulators, for a row of loaded vectors and for one broadcast value.
+    let registers = target.machine.vector_registers - tuning.spare_registers;
+    let [most_vectors, most_rows] = tuning.panel_tile;
+    let most_rows = if blocks { tuning.blocked_rows } else { most_rows };
     let mut best: Option<(f64, PanelTile)> = None;
-    for vectors in (1..=most_vectors).rev().filter(|_| lanes >= target.tuning.cpu.min_panel_lanes) {
-        let padding = target.tuning.cpu.padded_columns;
-        let wide = TileFit::of(columns, vectors * lanes, padding, wide_overlap, target);
-        for height in
-            (2..=most_rows).filter(|r| r * vectors + vectors < registers && uses >= r * least)
-        {
-            let padding = target.tuning.cpu.padded_rows;
-            let high = TileFit::of(rows, height, padding, high_overlap, target);
-            let copied = vectors * lanes + if high.padded { height } else { 0 };
-            let Some(in_panel) = panel_steps(steps, copied, blocks, target) else { continue };
-            if !wide.is_within_limit || !high.is_within_limit {
-                continue;
-            }
-            let carried = match in_panel < steps {
-                true => target.tuning.cpu.carried_steps / in_panel as f64,
-                false => 0.0,
-            };
-            // A multiplication and what is loaded for it, with those that padding adds.
-            let cost = (1.0 + (height + vectors) as f64 / (height * vectors) as f64)
-                * wide.cost
-                * high.cost
-                * (1.0 + carried);
-            // Threads take chunks of one axis.
-            let shared = others
-                .iter()
-                .copied()
-                .chain([wide.parts, high.parts])
-                .map(|n| balance(n, target))
-                .fold(0.0, f64::max);
-            let cost = cost / shared;
-            if best.as_ref().is_none_or(|b| cost < b.0) {
-                best = Some((cost, PanelTile { height, vectors, steps: in_panel }));
+    for vectors in (1..=most_vectors).rev() {
+        let fits = |rows: &usize| rows * vectors + vectors < registers && uses >= rows * least;
+        for found in (2..=most_rows).filter(fits).filter_map(|rows| search.tile(rows, vectors)) {
+            if best.as_ref().is_none_or(|b| found.0 < b.0) {
+                best = Some(found);
             }
         }
     }
     let (_, tile) = best?;
-    (tile.height * tile.vectors >= target.tuning.cpu.min_panel_tile).then_some(tile)
+    (tile.height * tile.vectors >= tuning.min_panel_tile).then_some(tile)
 }
 
 /// Returns the number of threads that work at a time, on average, on an axis of tiles.

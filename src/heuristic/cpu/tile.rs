@@ -61,6 +61,69 @@ pub(super) fn cpu_register_tile(
     Some((k, packed))
 }
 
+/// Tiles with vector lanes along one axis.
+struct LaneTiles<'a> {
+    axis: &'a UOp,
+    vectors: Tiles,
+    /// The output axes that the reduction depends on.
+    outputs: &'a [&'a UOp],
+    /// The output axes that each load depends on.
+    uses: &'a [Vec<bool>],
+    /// The machine accesses of each load.
+    parts: Vec<f64>,
+    stores: Vec<&'a kernel::Access>,
+    /// The tiles along each output axis.
+    sizes: Vec<usize>,
+    /// Iterations of the reduction.
+    steps: f64,
+    target: &'a Target,
+}
+
+impl LaneTiles<'_> {
+    /// Returns the cover of an axis by copies.
+    fn cover(&self, (axis, n): &AxisCopies) -> Tiles {
+        let fit = if self.sizes[*axis].is_multiple_of(*n) { Fit::Divides } else { Fit::Overlaps };
+        Tiles { size: *n, fit }
+    }
+
+    /// Returns the loads and operations of a tile, for each element that it computes.
+    fn cost(&self, tile: &[AxisCopies]) -> f64 {
+        let lanes = self.vectors.size;
+        let count = |l: usize| -> usize {
+            tile.iter().filter(|(axis, _)| self.uses[*axis][l]).map(|(_, n)| *n).product()
+        };
+        let loaded: f64 = self.parts.iter().enumerate().map(|(l, p)| count(l) as f64 * p).sum();
+        let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
+        let waste = |(axis, n): &AxisCopies| {
+            self.sizes[*axis].next_multiple_of(*n) as f64 / self.sizes[*axis] as f64
+        };
+        let computed = tile.iter().map(waste).product::<f64>() / self.vectors.efficiency(self.axis);
+        let along = |store: &kernel::Access| {
+            let unit = |(axis, _): &&AxisCopies| {
+                kernel::stride(&store.node, self.outputs[*axis]) == Some(1)
+            };
+            tile.iter().find(unit).map_or(1, |(_, n)| *n)
+        };
+        let store = |s: &&kernel::Access| store_cost(s, self.axis, lanes, along(s), self.target);
+        // Lanes of a reduction are combined in the end.
+        let ends = match self.axis.range_kind() {
+            AxisKind::Reduce => lanes as f64,
+            _ => self.stores.iter().map(store).sum(),
+        };
+        (loaded / copies + 1.0 + ends / self.steps) / lanes as f64 * computed
+    }
+}
+
+/// Returns the vectors along an axis.
+fn vectors_along(axis: &UOp, facts: &KernelFacts, target: &Target) -> Option<Tiles> {
+    let max_lanes = (target.vector_bytes / 4).max(2);
+    if is_output(axis) {
+        return fit::vectors(facts, axis, max_lanes, target);
+    }
+    let size = power_of_two_divisor(splittable_extent(axis), max_lanes)?;
+    Some(Tiles { size, fit: Fit::Divides })
+}
+
 /// Returns the register tile of the lowest estimated cost.
 fn best_tile(
     main: &UOp,
@@ -70,13 +133,11 @@ fn best_tile(
     target: &Target,
 ) -> Option<Tile> {
     let (axes, all) = (&facts.axes, facts.accesses());
-    let max_lanes = (target.vector_bytes / 4).max(2);
     let [most, fewer] = target.tuning.cpu.tile_accumulators;
     let budget = if target.machine.vector_registers >= 32 { most } else { fewer };
     // Copies along an axis that the reduction does not depend on would compute the same value.
     let is_output = |r: &UOp| is_output(r) && main.uses_range(r.range_id());
     let outputs: Vec<&UOp> = axes.iter().filter(|r| is_output(r)).collect();
-    let steps = iterations(main) as f64;
     let uses: Vec<Vec<bool>> = outputs
         .iter()
         .map(|r| loads.iter().map(|l| l.node.uses_range(r.range_id())).collect())
@@ -85,61 +146,34 @@ fn best_tile(
         outputs.iter().map(|r| (2..5).any(|n| overlaps(facts, r, n, target))).collect();
     let mut best: Option<Tile> = None;
     for v in axes.iter().filter(|r| is_output(r) || main.closed_ranges().contains(r)) {
-        let divisor = || {
-            let size = power_of_two_divisor(splittable_extent(v), max_lanes)?;
-            Some(Tiles { size, fit: Fit::Divides })
-        };
-        let vectors =
-            if is_output(v) { fit::vectors(facts, v, max_lanes, target) } else { divisor() };
-        let Some(vectors) = vectors else { continue };
+        let Some(vectors) = vectors_along(v, facts, target) else { continue };
         let lanes = vectors.size;
-        let parts: Vec<f64> = loads
-            .iter()
-            .zip(small)
-            .map(|(a, small)| load_cost(a, *small && is_output(v), v, lanes, target))
-            .collect();
-        let stores: Vec<&kernel::Access> =
-            all.iter().filter(|a| a.node.op() == Op::Store).collect();
-        // Lanes of a reduction are combined in the end.
-        let is_reduce = v.range_kind() == AxisKind::Reduce;
-        let sizes: Vec<usize> = outputs
-            .iter()
-            .map(|r| match splittable_extent(r) {
-                size if *r == v => size.div_ceil(lanes),
-                size => size,
-            })
-            .collect();
+        let part = |(a, small): (&&kernel::Access, &bool)| {
+            load_cost(a, *small && is_output(v), v, lanes, target)
+        };
+        let size = |r: &&UOp| match splittable_extent(r) {
+            size if *r == v => size.div_ceil(lanes),
+            size => size,
+        };
+        let candidates = LaneTiles {
+            axis: v,
+            vectors,
+            outputs: &outputs,
+            uses: &uses,
+            parts: loads.iter().zip(small).map(part).collect(),
+            stores: all.iter().filter(|a| a.node.op() == Op::Store).collect(),
+            sizes: outputs.iter().map(size).collect(),
+            steps: iterations(main) as f64,
+            target,
+        };
         // Tiles of vectors divide their number.
         let overlaps: Vec<bool> =
             outputs.iter().zip(&may_overlap).map(|(r, may)| *may && *r != v).collect();
-        each_tile(&sizes, &overlaps, budget, &target.tuning.cpu, &mut |tile| {
-            let count = |l: usize| {
-                tile.iter().filter(|(axis, _)| uses[*axis][l]).map(|(_, n)| *n).product::<usize>()
-                    as f64
-            };
-            let loaded: f64 = parts.iter().enumerate().map(|(l, p)| count(l) * p).sum();
-            let copies = tile.iter().map(|(_, n)| *n).product::<usize>() as f64;
-            let fit = |(axis, n): &AxisCopies| match sizes[*axis].is_multiple_of(*n) {
-                true => Tiles { size: *n, fit: Fit::Divides },
-                false => Tiles { size: *n, fit: Fit::Overlaps },
-            };
-            let waste = |(axis, n): &AxisCopies| {
-                sizes[*axis].next_multiple_of(*n) as f64 / sizes[*axis] as f64
-            };
-            let computed = tile.iter().map(waste).product::<f64>() / vectors.efficiency(v);
-            let along = |store: &kernel::Access| {
-                let unit = |(axis, _): &&AxisCopies| {
-                    kernel::stride(&store.node, outputs[*axis]) == Some(1)
-                };
-                tile.iter().find(unit).map_or(1, |(_, n)| *n)
-            };
-            let ends: f64 = match is_reduce {
-                true => lanes as f64,
-                false => stores.iter().map(|s| store_cost(s, v, lanes, along(s), target)).sum(),
-            };
-            let cost = (loaded / copies + 1.0 + ends / steps) / lanes as f64 * computed;
+        each_tile(&candidates.sizes, &overlaps, budget, &target.tuning.cpu, &mut |tile| {
+            let cost = candidates.cost(tile);
             if best.as_ref().is_none_or(|t| cost < t.cost) {
-                let copies = tile.iter().map(|t| (outputs[t.0].clone(), fit(t))).collect();
+                let copies =
+                    tile.iter().map(|t| (outputs[t.0].clone(), candidates.cover(t))).collect();
                 best = Some(Tile { lanes: (v.clone(), vectors), copies, cost });
             }
         });

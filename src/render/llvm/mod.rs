@@ -13,7 +13,9 @@ mod regions;
 mod text;
 
 use self::text::{lanes, literal, memory_suffix, memory_type, ty};
-use super::facts::{self, Writer, address_integers, unknown_operand};
+use super::facts::{
+    self, Writer, accumulator, address_integers, changed_accumulators, chunk_dims, unknown_operand,
+};
 use super::{Rendered, Renderer};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -131,14 +133,6 @@ struct LlvmWriter<'a> {
     aligned: bool,
 }
 
-/// Returns the number of the accumulator behind a chain of assignments.
-fn accumulator(u: &UOp) -> Option<u32> {
-    match (u.op(), u.arg()) {
-        (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
-        _ => accumulator(u.as_assign()?.acc),
-    }
-}
-
 /// Splits an offset into one that is in the list and a distance in elements from it.
 fn split<'a>(idx: &'a UOp, address_integers: &FxHashSet<u64>) -> (&'a UOp, i64) {
     match (idx.op(), idx.src()) {
@@ -155,10 +149,9 @@ fn split<'a>(idx: &'a UOp, address_integers: &FxHashSet<u64>) -> (&'a UOp, i64) 
 impl<'a> LlvmWriter<'a> {
     fn new(renderer: &'a Llvm, uops: &[UOp]) -> LlvmWriter<'a> {
         let address_integers = address_integers(uops);
-        let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
         let (mut offsets, mut folded, mut used) =
             (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
-        let (mut threads, mut whole_pairs) = (Vec::new(), FxHashSet::default());
+        let mut whole_pairs = FxHashSet::default();
         for u in uops {
             if u.op() != Op::Gep {
                 let pairs = u.src().iter().filter(|s| s.as_vector_pair().is_some());
@@ -166,28 +159,11 @@ impl<'a> LlvmWriter<'a> {
             }
             // An index uses its mask and, below, the base of its offset.
             used.extend(u.src().iter().skip(if u.op() == Op::Index { 2 } else { 0 }).map(UOp::id));
-            match (u.op(), u.arg()) {
-                (Op::Range, _) => open.push(u.id()),
-                (Op::EndRange, _) => drop(open.pop()),
-                (Op::Assign, _) => {
-                    for range in &open {
-                        let list = changed.entry(*range).or_default();
-                        list.extend(accumulator(u).filter(|acc| !list.contains(acc)));
-                    }
-                }
-                (Op::Index, _) => {
-                    let offset = u.expect_index().index;
-                    let (idx, base) = (offset.id(), split(offset, &address_integers).0.id());
-                    offsets.insert(base);
-                    used.insert(base);
-                    folded.insert(idx);
-                }
-                (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, extent }) => {
-                    let dim = *dim as usize;
-                    threads.resize(threads.len().max(dim + 1), 1);
-                    threads[dim] = *extent;
-                }
-                _ => {}
+            if let Some(place) = u.as_index() {
+                let (idx, base) = (place.index.id(), split(place.index, &address_integers).0.id());
+                offsets.insert(base);
+                used.insert(base);
+                folded.insert(idx);
             }
         }
         folded.retain(|id| !used.contains(id));
@@ -199,12 +175,12 @@ impl<'a> LlvmWriter<'a> {
             scratch: ScratchLayout::default(),
             scratch_used: false,
             args: Vec::new(),
-            threads,
+            threads: chunk_dims(uops),
             scope: Scope::default(),
             open: Vec::new(),
             block: "entry".to_string(),
             accs: BTreeMap::new(),
-            changed,
+            changed: changed_accumulators(uops),
             address_integers,
             offsets,
             folded,

@@ -47,6 +47,7 @@ use crate::codegen::mir::{Inst, Machine, MachineBlock, Terminator};
 use crate::dtype::{Const, DType};
 use crate::ir::{Arg, Op, SpecialKind, UOp};
 use crate::kernel::ScratchLayout;
+use crate::render::facts::{self, accumulator};
 use regalloc2::{Operand, PReg, RegClass, VReg};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -171,36 +172,8 @@ pub(crate) fn select(uops: &[UOp], isa: Isa) -> Result<Machine, String> {
     })
 }
 
-/// Returns the number of the accumulator behind a chain of assignments.
-fn accumulator(u: &UOp) -> Option<u32> {
-    match (u.op(), u.arg()) {
-        (Op::DefineAcc, Arg::Acc(number)) => Some(*number),
-        _ => accumulator(u.as_assign()?.acc),
-    }
-}
-
 impl Select {
     fn new(uops: &[UOp], isa: Isa) -> Select {
-        let (mut changed, mut open): (FxHashMap<u64, Vec<u32>>, Vec<u64>) = Default::default();
-        let mut threads = Vec::new();
-        for u in uops {
-            match (u.op(), u.arg()) {
-                (Op::Range, _) => open.push(u.id()),
-                (Op::EndRange, _) => drop(open.pop()),
-                (Op::Assign, _) => {
-                    for range in &open {
-                        let list = changed.entry(*range).or_default();
-                        list.extend(accumulator(u).filter(|acc| !list.contains(acc)));
-                    }
-                }
-                (Op::Special, Arg::Special { kind: SpecialKind::Thread, dim, extent }) => {
-                    let dim = *dim as usize;
-                    threads.resize(threads.len().max(dim + 1), 1);
-                    threads[dim] = *extent;
-                }
-                _ => {}
-            }
-        }
         let none = VReg::new(0, RegClass::Int);
         Select {
             isa,
@@ -221,11 +194,11 @@ impl Select {
             arrays: ScratchLayout::default(),
             scratch: none,
             thread: none,
-            threads,
+            threads: facts::chunk_dims(uops),
             scope: Scope::default(),
             open: Vec::new(),
             accs: BTreeMap::new(),
-            changed,
+            changed: facts::changed_accumulators(uops),
             addresses: Addresses::new(uops, |b| emit::size(b.dtype().scalar()) as i64),
             extremes: extremes::Extremes::new(uops),
             hoisted: 0,
