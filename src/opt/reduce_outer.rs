@@ -73,6 +73,9 @@ fn check_reductions(ast: &UOp, order: &[UOp], reductions: &[&UOp]) -> Result<(),
             return Err(format!("an accumulator of {} is not carried through memory", u.dtype()));
         }
     }
+    if order.iter().any(|u| u.op() == Op::Reduce && !reductions.contains(&u)) {
+        return Err("the kernel has a reduction over other loops".into());
+    }
     match order.iter().any(|u| u.op() == Op::Scan) {
         true => Err("the kernel has a scan".into()),
         false => Ok(()),
