@@ -111,7 +111,7 @@ fn access(u: &UOp, open: &[&UOp], known: &[(UOp, Bounds)]) -> Verdict {
         facts.assume(&mask, true);
     }
     known.iter().for_each(|(node, bounds)| facts.narrow(node, *bounds));
-    match prove(&index, facts, len, lanes, CASES) {
+    match prove(&index, facts, len, lanes) {
         None => Ok(()),
         Some((lo, hi)) => {
             let rule = format!(
@@ -131,7 +131,7 @@ pub fn is_proven_inside(index: &UOp, mask: &UOp, len: usize, lanes: u16) -> bool
     if let Some(mask) = mask {
         facts.assume(&mask, true);
     }
-    prove(&index, facts, len as i128, lanes, CASES).is_none()
+    prove(&index, facts, len as i128, lanes).is_none()
 }
 
 /// The claim about an access that is to be proven.
@@ -185,10 +185,21 @@ fn lane_of(u: &UOp, lane: &UOp) -> Option<UOp> {
 }
 
 /// The number of nested selects in an index that are split into cases.
-const CASES: u32 = 6;
+const CASES: usize = 6;
 
 /// Proves an index; if that fails, returns the bounds that were found.
-fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Option<Bounds> {
+fn prove(idx: &UOp, facts: Facts, len: i128, lanes: i128) -> Option<Bounds> {
+    prove_cases(idx, facts, len, lanes, &[])
+}
+
+/// Proves an index where the conditions of selects around it are assumed.
+fn prove_cases(
+    idx: &UOp,
+    mut facts: Facts,
+    len: i128,
+    lanes: i128,
+    assumed: &[(UOp, bool)],
+) -> Option<Bounds> {
     let (lo, hi) = facts.bounds(idx);
     // Contradicting bounds mean that the access never happens.
     if facts.impossible || lo > hi || (lo >= 0 && hi.saturating_add(lanes) <= len) {
@@ -196,14 +207,17 @@ fn prove(idx: &UOp, mut facts: Facts, len: i128, lanes: i128, cases: u32) -> Opt
     }
     let order = toposort_until([idx], |n| n.op() == Op::Load);
     let mut choices = order.iter().rev().filter(|n| n.dtype().is_int()).filter_map(UOp::as_where);
-    let Some(Where { node, cond, x, y }) = choices.next().filter(|_| cases > 0) else {
+    let Some(Where { node, cond, x, y }) = choices.next().filter(|_| assumed.len() < CASES) else {
         return Some((lo, hi));
     };
     for (truth, side) in [(true, x), (false, y)] {
+        let map = FxHashMap::from_iter([(node.clone(), side.clone())]);
+        // The conditions of selects around this one depend on it too.
+        let around = assumed.iter().map(|(c, truth)| (c.substitute(&map), *truth));
+        let assumed: Vec<(UOp, bool)> = around.chain([(cond.clone(), truth)]).collect();
         let mut facts = facts.clone();
-        facts.assume(cond, truth);
-        let idx = idx.substitute(&FxHashMap::from_iter([(node.clone(), side.clone())]));
-        if let Some(bad) = prove(&idx, facts, len, lanes, cases - 1) {
+        assumed.iter().for_each(|(c, truth)| facts.assume(c, *truth));
+        if let Some(bad) = prove_cases(&idx.substitute(&map), facts, len, lanes, &assumed) {
             return Some(bad);
         }
     }
