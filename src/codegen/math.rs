@@ -1,7 +1,7 @@
 //! Functions that kernels call for ops without instructions: one per op and dtype, with the calling
 //! convention of Unix on every system. On other machines than x86-64 nothing calls them.
 
-use crate::dtype::{Fma, Scalar};
+use crate::dtype::{Fma, Scalar, trigonometry};
 use crate::ir::Op;
 
 unsafe extern "C" {
@@ -39,9 +39,9 @@ functions! {
     Exp2 F64 exp2(x): f64 = x.exp2();
     Log F64 log(x): f64 = x.ln();
     Log2 F64 log2(x): f64 = x.log2();
-    Sin F64 sin(x): f64 = x.sin();
-    Cos F64 cos(x): f64 = x.cos();
-    Tan F64 tan(x): f64 = x.tan();
+    Sin F64 sin(x): f64 = trigonometry::sin(x);
+    Cos F64 cos(x): f64 = trigonometry::cos(x);
+    Tan F64 tan(x): f64 = trigonometry::tan(x);
     Tanh F64 tanh(x): f64 = x.tanh();
     Erf F64 error_function(x): f64 = erf(x);
     Pow F64 pow(x, y): f64 = x.powf(y);

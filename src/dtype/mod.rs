@@ -13,6 +13,7 @@ mod fma;
 pub(crate) mod promote;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trigonometry;
 
 use std::fmt;
 use std::str::FromStr;

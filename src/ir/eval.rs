@@ -5,7 +5,7 @@
 #[cfg(feature = "testing")]
 use super::Arg;
 use super::{Fold, Op, UOp};
-use crate::dtype::{Const, DType, Fma, Scalar};
+use crate::dtype::{Const, DType, Fma, Scalar, trigonometry};
 #[cfg(feature = "testing")]
 use rustc_hash::FxHashMap;
 
@@ -217,9 +217,9 @@ fn float(op: Op, scalar: Scalar, x: &[Const]) -> f64 {
         Op::Exp2 => a.exp2(),
         Op::Log => a.ln(),
         Op::Log2 => a.log2(),
-        Op::Sin => a.sin(),
-        Op::Cos => a.cos(),
-        Op::Tan => a.tan(),
+        Op::Sin => trigonometry::sin(a),
+        Op::Cos => trigonometry::cos(a),
+        Op::Tan => trigonometry::tan(a),
         Op::Tanh => a.tanh(),
         Op::Sigmoid => 1.0 / (1.0 + (-a).exp()),
         Op::Erf => erf(a),
